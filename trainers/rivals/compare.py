@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from cogr import __version__
+from cogr.datasets.splits import by_hash
 from cogr.errors import CogrError, DataError, MissingExtraError, UserError
 from cogr.evaluation import grades_of, set_figures
 from cogr.progress import Say
 from cogr.records import SPLITS, Dataset, Query
 from cogr.settings import Settings
 from cogr.store import Store
-from indexers.generators.statistical.generator import by_hash
 from indexers.workspace import Workspace
 from trainers.rivals import METHODS
 from trainers.rivals.measuring import (
