@@ -21,9 +21,8 @@ from indexers.text import Lexical
 from trainers.rivals.keyword import fitted_generator, item_keywords
 from trainers.rivals.measuring import Meter, Spent
 from trainers.rivals.protocol import Cost, Family, NotRunError, Task
-from trainers.rivals.server import SERVER, Index, index_body
+from trainers.rivals.server import SERVER, Index, Ranked, index_body
 
-Ranked = dict[str, list[tuple[str, float]]]
 Floats = NDArray[np.float64]
 
 
