@@ -98,7 +98,7 @@ def render(results: Results, dataset: Dataset, sets: Mapping[str, Sets]) -> str:
         figures = [cost_figure(done), precision_recall_figure(done)]
         if ours is not None and rival is not None:
             figures.append(wins_figure(ours, rival))
-    return _template().render(
+    filled: str = _template().render(
         style=look,
         facts=results.facts,
         metric=column(results.metric),
@@ -113,6 +113,7 @@ def render(results: Results, dataset: Dataset, sets: Mapping[str, Sets]) -> str:
         duel=duel,
         version=__version__,
     )
+    return filled
 
 
 def _template() -> Any:
