@@ -85,17 +85,23 @@ class Encoder:
         found = dict[bytes, Floats]()
         for at in range(0, len(fresh), AT_ONCE):
             some = fresh[at : at + AT_ONCE]
-            made = dict(zip(some, self._encode([missing[key] for key in some]), strict=True))
+            made = dict(zip(some, self._encode([missing[key] for key in some], keep), strict=True))
             found.update(made)
             if keep:
                 self._keep(made)
         rows = [self._known[key] if key in self._known else found[key] for key in keys]
         return np.stack(rows) if rows else np.zeros((0, 0), dtype=np.float32)
 
-    def _encode(self, texts: Sequence[str]) -> Floats:
+    def _encode(self, texts: Sequence[str], many: bool) -> Floats:
+        import torch
+
         # tokenizers refuse lone surrogates.
         clean = [text.encode("utf-8", "replace").decode() for text in texts]
-        return unit(np.asarray(self._model.encode(clean, show_progress_bar=False), np.float32))
+        # Only where the processor has it: a third of the time, and cosines of 0.9999 with float32.
+        half = many and bool(torch.cpu.get_capabilities().get("avx512_bf16"))
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            points = self._model.encode(clean, show_progress_bar=False)
+        return unit(np.asarray(points, np.float32))
 
     def _keep(self, made: dict[bytes, Floats]) -> None:
         self._known.update(made)
