@@ -56,6 +56,8 @@ def test_points_have_length_one_and_are_kept(
     found = Encoder(str(model), Store(tmp_path)).points(texts)
     assert np.linalg.norm(found, axis=1) == pytest.approx(np.ones(5), abs=0.02)
     assert (found[0] == found[3]).all()
+    alone = Encoder(str(model)).points(texts[:1], keep=False)
+    assert alone @ found[0] == pytest.approx(1, abs=0.002), "in float32, as a new query is"
 
     def encode(*_: object) -> None:
         raise AssertionError("encoded again")
