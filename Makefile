@@ -14,10 +14,11 @@ demo:
 	@requirements/install.sh $(if $(filter memory,$(BACKEND)),demo)
 	@$(BIN)/cogr-train demo --backend $(BACKEND)
 
-# Two processes at once, a file of tests in one of them; a thread each, since threads that spin take the other's core.
+# Two processes at once, a file of tests in one of them, files of long tests first; a thread each, since threads that spin
+# take the other's core.
 PROCESSES ?= 2
 test: check
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not drill and not clients" -n $(PROCESSES) --dist loadfile
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not drill and not clients" -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 drill: setup
 	@$(BIN)/python -m pytest -m "drill or fault"

@@ -3,8 +3,8 @@ benchmarks/expected.toml.
 
 Run: make reproduce, or python benchmarks/reproduce.py [--seeds N] [--out DIR] [--write] [NAME ...].
 COGR_DATA_DIR names the folder of the data sets; what is absent is an error. `--write` keeps the
-results in benchmarks/results and writes docs/benchmarks.md and expected.toml's figures anew;
-`--page` writes the page alone, from the results that are kept. Exit status 1: a figure is further
+results in benchmarks/results and writes docs/benchmarks.md and the figures of expected.toml anew;
+`--page` writes these two alone, from the results that are kept. Exit status 1: a figure is further
 from what is expected than its spread.
 """
 
@@ -22,7 +22,9 @@ from typing import Any
 from cogr.errors import CheckFailedError, CogrError, UserError
 from indexers.workspace import Workspace
 from trainers.evaluation import bm25_row
+from trainers.rivals import METHODS as COMPARED
 from trainers.rivals.compare import Comparison, run
+from trainers.rivals.measuring import CUTS
 from trainers.rivals.results import from_dict, markdown
 
 HERE = Path(__file__).parent
@@ -44,6 +46,10 @@ METHODS = (
 )
 """What runs on a CPU in minutes, without weights and without a server."""
 
+MEASURES = (*CUTS, "ndcg@10")
+EXACT = 0.002
+"""Spread of what draws nothing, and the least of all."""
+WRITTEN = "# Written by `python benchmarks/reproduce.py --page`.\n"
 BEGIN = "<!-- Results: written by `python benchmarks/reproduce.py --page`. -->"
 
 
@@ -57,11 +63,11 @@ def main() -> None:
     asked = parser.parse_args()
     try:
         if asked.page:
-            PAGE.write_text(page(), "utf-8")
+            write_down()
             return
         misses = [miss for name in asked.names or NAMES for miss in reproduced(name, asked)]
         if asked.write:
-            PAGE.write_text(page(), "utf-8")
+            write_down()
         if misses and not asked.write:
             raise CheckFailedError(
                 f"{len(misses)} figures are not as expected: {'; '.join(misses)}; see "
@@ -93,10 +99,19 @@ def reproduced(name: str, asked: argparse.Namespace) -> list[str]:
     }
     if asked.write:
         RESULTS.mkdir(exist_ok=True)
-        text = json.dumps(results.as_dict(), indent=1, sort_keys=True, ensure_ascii=False)
+        told = {**results.as_dict(), "command": command(name, asked.seeds)}
+        text = json.dumps(told, indent=1, sort_keys=True, ensure_ascii=False)
         (RESULTS / f"{name}.json").write_text(text + "\n", "utf-8")
     expected = tomllib.loads(EXPECTED.read_text("utf-8")).get(name, {})
     return list(misses(name, expected, found))
+
+
+def command(name: str, seeds: int) -> str:
+    """What does the same for one data set, for the page."""
+    return (
+        f"cogr-train compare -c {name}.toml --methods {','.join(METHODS)} --seeds {seeds} --out "
+        f"{name}"
+    )
 
 
 def misses(
@@ -113,6 +128,40 @@ def misses(
                 yield f"{name}: {method} was not run"
             elif abs(now - value) > spread:
                 yield f"{name}: {measure} of {method} is {now:.4f}, not {value:.4f} ± {spread:g}"
+
+
+def write_down() -> None:
+    """Page and expected figures, from benchmarks/results."""
+    PAGE.write_text(page(), "utf-8")
+    EXPECTED.write_text(expected(), "utf-8")
+
+
+def expected() -> str:
+    """expected.toml: what stands above `WRITTEN` as it is, and below it the figures of the methods
+    on the data sets of `NAMES`.
+
+    A method that draws nothing comes out alike, within `EXACT`; one that does may be two of its
+    sample deviations over the seeds away, or where it had one seed, one standard error of its F1.
+    """
+    lines = [EXPECTED.read_text("utf-8").partition(WRITTEN)[0] + WRITTEN]
+    for name in sorted(NAMES):
+        if (RESULTS / f"{name}.json").is_file():
+            told = json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
+            rows = [row for row in told["rows"] if row["method"] in METHODS and "figures" in row]
+            lines += [section(name, row) for row in rows]
+    return "\n".join(lines)
+
+
+def section(name: str, row: Mapping[str, Any]) -> str:
+    """The table of one method."""
+    figures, deviations = row["figures"], row["spread"]
+    spread = EXACT
+    if getattr(COMPARED[row["method"]](), "seeded", True):
+        widest = max(deviations.get(one, 0.0) for one in MEASURES)
+        seen = 2 * widest if deviations else figures["f1_se"]
+        spread = max(spread, round(seen, 3))
+    values = [f'"{one}" = {figures[one]:.4f}' for one in MEASURES if one in figures]
+    return "\n".join([f'[{name}."{row["method"]}"]', *values, f"spread = {spread:g}", ""])
 
 
 def page() -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import sys
 import uuid
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -19,6 +20,12 @@ from cogr.settings.fleet import RedisSettings
 from indexers.telemetry import traces
 from ops.servers import valkey as valkey_servers
 from ops.servers.opensearch import Wanted, connection, reap_orphans, start, stop
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with the most long tests come first, so that no process is left with one at the end."""
+    long = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -long[item.path])
 
 
 @pytest.hookimpl(wrapper=True)

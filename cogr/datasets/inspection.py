@@ -287,5 +287,6 @@ def _between(curve: Mapping[int, float], queries: int) -> float:
 
 def _range(numbers: Sequence[float], digits: int) -> str:
     """The lowest and the highest of them, or the one that both are when rounded."""
-    low, high = (f"{number:.{digits}f}" for number in (min(numbers), max(numbers)))
+    # Adding 0 makes -0.0 plain 0.
+    low, high = (f"{round(end, digits) + 0:.{digits}f}" for end in (min(numbers), max(numbers)))
     return low if low == high else f"{low} to {high}"

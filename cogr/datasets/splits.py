@@ -9,6 +9,7 @@ today. A hash does not. Queries that say the same in other words of order or num
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -55,6 +56,14 @@ def place(key: str, seed: int = 0) -> float:
     """
     digest = hashlib.blake2b(f"{seed}\0{key}".encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "big") / 2**64
+
+
+def by_hash(ids: Iterable[str], share: float) -> frozenset[str]:
+    """A share of ids, rounded down: those whose sha256 comes first."""
+    ordered = sorted(
+        ids, key=lambda id_: hashlib.sha256(id_.encode("utf-8", "surrogatepass")).digest()
+    )
+    return frozenset(ordered[: math.floor(len(ordered) * share + 1e-9)])
 
 
 def hashed(

@@ -132,6 +132,7 @@ GONE: Mapping[str, str] = {
     "training.lora.alpha": "the scale of an adapter is 32, divided by its rank",
     "training.plain_prompts": "a model without a chat template is trained on plain text prompts",
     "training.query.keyword_price": "a reward of your own may take one (training.query.reward)",
+    "training.tensorboard": 'training.report_to = ["tensorboard"] writes these events',
     "training.tiny.context": "tiny reads 512 tokens",
     "training.tiny.heads": "tiny has 4 heads",
     "training.tiny.spread": "first weights have a standard deviation of 0.1",

@@ -236,14 +236,15 @@ class TrainingSettings(Table):
             "processes share weights and optimizer; by default each has all of them"
         ),
     )
-    report_to: tuple[Literal["mlflow", "trackio"], ...] = Field(
-        (), description="Where the trainer's own figures go besides; each needs its package"
+    report_to: tuple[Literal["tensorboard", "mlflow", "trackio"], ...] = Field(
+        (),
+        description=(
+            "Where figures go besides the jsonl: the step figures as TensorBoard events, the "
+            "trainer's own to MLflow or trackio, which need their packages"
+        ),
     )
     log_completions: bool = Field(
         False, description="Write what was sampled and its reward beside the step figures, as jsonl"
-    )
-    tensorboard: bool = Field(
-        False, description="Write the step figures as TensorBoard events too, beside the jsonl"
     )
     processes: int = Field(
         1, ge=1, description="Processes of one training stage, one GPU each, by accelerate"

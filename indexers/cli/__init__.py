@@ -35,6 +35,7 @@ app = typer.Typer(
     help="Write keywords for a catalogue, freeze them, publish them, search them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
 )
 add_version(app, "cogr-index")
 

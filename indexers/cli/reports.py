@@ -82,34 +82,37 @@ def progress_bar(what: str, total: int) -> Iterator[Advance]:
 
 
 class _Lines:
-    """Progress where nobody watches a terminal."""
+    """Progress where nobody watches a terminal. Time left is by the pace since the first answer,
+    since generators load or fit before it.
+    """
 
     def __init__(self, what: str, total: int) -> None:
         self._what, self._total, self._done = what, total, 0
         self._began = time.monotonic()
         self._next = self._began + FIRST_LINE
+        self._first: tuple[float, int] | None = None
 
     def advance(self, count: int) -> None:
-        self._done += count
         now = time.monotonic()
-        if now >= self._next and self._done < self._total:
-            left = (
-                minutes((self._total - self._done) * (now - self._began) / self._done)
-                if self._done
-                else "unknown"
-            )
-            logs.say(
-                f"{self._what}: {self._done:,} of {self._total:,}, {self._rate(now)}, {left} left"
-            )
-            self._next = now + NEXT_LINE
+        self._done += count
+        began, before = self._first = self._first or (now, self._done)
+        if now < self._next or self._done >= self._total:
+            return
+        line = f"{self._what}: {self._done:,} of {self._total:,}"
+        if self._done > before and now > began:
+            pace = (self._done - before) / (now - began)
+            line += f", {_rate(pace)}, {minutes((self._total - self._done) / pace)} left"
+        logs.say(line)
+        self._next = now + NEXT_LINE
 
     def end(self) -> None:
-        now = time.monotonic()
-        logs.say(f"{self._what}: {self._done:,} in {minutes(now - self._began)}, {self._rate(now)}")
+        took = time.monotonic() - self._began
+        pace = self._done / max(1e-9, took)
+        logs.say(f"{self._what}: {self._done:,} in {minutes(took)}, {_rate(pace)}")
 
-    def _rate(self, now: float) -> str:
-        rate = self._done / max(1e-9, now - self._began)
-        return f"{rate:,.1f} a second" if rate >= 1 or not rate else f"{1 / rate:,.1f} s each"
+
+def _rate(pace: float) -> str:
+    return f"{pace:,.1f} a second" if pace >= 1 or not pace else f"{1 / pace:,.1f} s each"
 
 
 def minutes(seconds: float) -> str:

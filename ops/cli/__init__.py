@@ -26,6 +26,7 @@ app = typer.Typer(
     name="cogr-ops",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
     help="Local servers and the state of the installation.",
 )
 add_version(app, "cogr-ops")

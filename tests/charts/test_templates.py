@@ -99,7 +99,7 @@ def test_every_type_of_value_arrives(render: Render, tmp_path: Path) -> None:
         "training": {
             "seed": 123456789,
             "item": {"learning_rate": 1e-6, "epochs": 3},
-            "tensorboard": True,
+            "log_completions": True,
         },
         "publish": {"fields": ["a b c"], "field_types": {"a b c": "long"}},
         **URLS,
@@ -108,7 +108,7 @@ def test_every_type_of_value_arrives(render: Render, tmp_path: Path) -> None:
     assert settings.dataset.path == given["dataset"]["path"]
     assert (settings.dataset.dev_share, settings.training.seed) == (0.25, 123456789)
     assert (settings.training.item.learning_rate, settings.training.item.epochs) == (1e-6, 3.0)
-    assert settings.training.tensorboard is True
+    assert settings.training.log_completions is True
     assert settings.publish.field_types == {"a b c": "long"}
 
 

@@ -2,13 +2,12 @@
 same way.
 
 For each method: hyperparameters by F1 on the dev queries within the budget of `[compare]`; a fit
-for every seed; a cutoff and a score threshold swept on training queries; figures on the test
-queries. Methods learn from the training queries alone.
+for every seed; cutoffs and score thresholds swept on training queries, and on the dev queries;
+figures on the test queries. Methods learn from the training queries alone.
 """
 
 from __future__ import annotations
 
-import math
 import shlex
 import subprocess
 import sys
@@ -20,25 +19,22 @@ from pathlib import Path
 from typing import Any
 
 from cogr import __version__
+from cogr.datasets.splits import by_hash
 from cogr.errors import CogrError, DataError, MissingExtraError, UserError
 from cogr.evaluation import grades_of, set_figures
-from cogr.metrics import sweep_cutoff
 from cogr.progress import Say
 from cogr.records import SPLITS, Dataset, Query
 from cogr.settings import Settings
 from cogr.store import Store
-from indexers.generators.statistical.generator import by_hash
 from indexers.workspace import Workspace
 from trainers.rivals import METHODS
 from trainers.rivals.measuring import (
     Scored,
+    Swept,
     above,
     checked_run,
     figures,
-    ids_of,
     latencies,
-    sweep_threshold,
-    weights_of,
 )
 from trainers.rivals.page import check_extra, render
 from trainers.rivals.protocol import Fitted, Method, NotRunError, Task
@@ -50,6 +46,7 @@ SWEPT = 1000
 """Training queries that cutoffs and thresholds are swept on, at most: the first by hash."""
 
 _DEV_SHARE = 0.2
+_TIMED_DEPTH = 100
 _MILLION = 1_000_000
 _HOUR = 3600.0
 
@@ -205,7 +202,7 @@ class Runner:
                 break
             at = time.monotonic()
             fitted = self._fit(method, params, 0)
-            dev = self._dev_f1(method, fitted)[0]
+            dev = self._on_dev(method, fitted)[0]
             tried.append(Trial(params, dev, round(time.monotonic() - at, 3)))
             self.kept.keep_trials(method.name, tried)
             if tried[-1] is _best(tried):
@@ -224,23 +221,17 @@ class Runner:
 
     # Measuring
 
-    def _dev_f1(self, method: Method, fitted: Fitted) -> tuple[float, Scored, int | None]:
-        """F1 on the dev queries, the training queries' run that the cutoff was chosen on, and the
-        cutoff: none for sets of the method's own.
+    def _on_dev(self, method: Method, fitted: Fitted) -> tuple[float, Swept | None]:
+        """F1 on the dev queries: of the sets of the method's own, or of its rankings, cut where
+        that serves these queries best. A cut that was swept on training queries would judge a
+        method by how well it remembers them.
         """
         dev = self.dataset.require("dev")
         own = fitted.sets(dev)
         if own is not None:
-            return set_figures(self.dataset, dev, _sets(own)).means["f1"], {}, None
-        train = self._ranked(method, fitted, self.swept)
-        cutoff = sweep_cutoff(ids_of(train), self._wanted, weights_of(self.swept)).k
-        run = ids_of(self._ranked(method, fitted, dev))
-        cut = {query: ids[:cutoff] for query, ids in run.items()}
-        return set_figures(self.dataset, dev, _sets(cut)).means["f1"], train, cutoff
-
-    @property
-    def _wanted(self) -> dict[str, frozenset[str]]:
-        return {query.id: self.dataset.relevant[query.id] for query in self.swept}
+            return set_figures(self.dataset, dev, _sets(own)).means["f1"], None
+        swept = Swept.of(self._ranked(method, fitted, dev), self.dataset, dev)
+        return swept.f1, swept
 
     def _ranked(self, method: Method, fitted: Fitted, queries: Sequence[Query]) -> Scored:
         depth = self._budget.depth
@@ -248,27 +239,22 @@ class Runner:
 
     def _measured(self, method: Method, fitted: Fitted, seed: int) -> Row:
         test = self.dataset.require("test")
-        dev_f1, train, cutoff = self._dev_f1(method, fitted)
-        threshold = sweep_threshold(train, self._wanted, weights_of(self.swept))
-        run, own = self._ranked(method, fitted, test), fitted.sets(test)
-        head = {query: [id_ for id_, _ in pairs[:cutoff]] for query, pairs in run.items()}
-        sets = head if own is None else {query: list(ids) for query, ids in own.items()}
-        found = figures(self.dataset, test, sets, run)
-        means = {**found.means, "f1_se": found.standard_errors["f1"]}
-        if own is None:
-            cut = set_figures(self.dataset, test, _sets(above(run, threshold))).means
-            means |= {f"threshold_{name}": value for name, value in cut.items()}
-        row = Row(
-            method.name,
-            method.family,
-            seed,
-            "done",
-            getattr(fitted, "said", ""),
-            sets="its own" if own is not None else f"the best {cutoff} items",
-            cutoff=cutoff,
-            threshold=threshold if math.isfinite(threshold) else None,
+        dev_f1, dev = self._on_dev(method, fitted)
+        run, row = self._ranked(method, fitted, test), Row(method.name, method.family, seed, "done")
+        if dev is None:
+            own = fitted.sets(test) or {}
+            row = replace(row, sets="its own")
+            sets, others = {query: list(ids) for query, ids in own.items()}, {}
+        else:
+            train = Swept.of(self._ranked(method, fitted, self.swept), self.dataset, self.swept)
+            row = _cut_row(row, train, dev)
+            sets, others = train.heads(run), _other_cuts(run, train, dev)
+        found = figures(self.dataset, test, sets, run, others)
+        row = replace(
+            row,
+            reason=getattr(fitted, "said", ""),
             dev_f1=dev_f1,
-            figures=means,
+            figures={**found.means, "f1_se": found.standard_errors["f1"]},
             per_query={
                 name: [round(float(value), 6) for value in values]
                 for name, values in found.values.items()
@@ -284,14 +270,13 @@ class Runner:
         """Seconds, bytes, milliseconds; the price of a million items is the fit's time, scaled by
         the number of items, at `compare.hour_price`.
         """
-        cost, (p50, p99) = fitted.cost(), latencies(fitted, test, 100)
+        cost = fitted.cost()
         hours = cost.train_seconds / len(self.dataset.items) * _MILLION / _HOUR
         return {
             "train_seconds": cost.train_seconds,
             "peak_bytes": cost.peak_bytes,
             "index_bytes_per_item": cost.index_bytes_per_item,
-            "p50_ms": p50,
-            "p99_ms": p99,
+            **latencies(fitted, test, _TIMED_DEPTH),
             "model_at_serving": float(cost.model_at_serving),
             "million_items_price": hours * self._budget.hour_price,
         }
@@ -328,8 +313,9 @@ def facts_of(runner: Runner) -> dict[str, Any]:
     dataset, budget = runner.dataset, runner.settings.compare
     apart = dataset.notes.get(SET_APART)
     notes = [f"No dev queries in the data: {apart} training queries serve as dev."] if apart else []
+    notes.append("The dev queries choose both the hyperparameters and the cuts by dev.")
     if len(runner.swept) < len(dataset.require("train")):
-        notes.append(f"Cutoffs are swept on {len(runner.swept)} training queries.")
+        notes.append(f"The other cuts are swept on {len(runner.swept)} training queries.")
     return {
         "dataset": dataset.name,
         "dataset_hash": dataset.dataset_hash,
@@ -392,6 +378,26 @@ _OUT_OF_MEMORY = (
 def _best(tried: Sequence[Trial]) -> Trial:
     """The highest dev F1, the first of equals."""
     return max(tried, key=lambda one: one.dev_f1)
+
+
+def _cut_row(row: Row, train: Swept, dev: Swept) -> Row:
+    return replace(
+        row,
+        sets=f"the best {train.k} items; by dev {dev.k}",
+        cutoff=train.k,
+        threshold=train.score,
+        dev_cutoff=dev.k,
+        dev_threshold=dev.score,
+    )
+
+
+def _other_cuts(run: Scored, train: Swept, dev: Swept) -> dict[str, dict[str, list[str]]]:
+    """The retrieved sets of `CUTS`, but for the first."""
+    return {
+        "dev_cut": dev.heads(run),
+        "threshold": above(run, train.threshold),
+        "dev_threshold": above(run, dev.threshold),
+    }
 
 
 def _sets(lists: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:

@@ -7,7 +7,8 @@ Their retrieved sets are what the keywords match; no cutoff is swept for them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, cast
 
 from cogr.errors import CogrError
@@ -15,15 +16,18 @@ from cogr.evaluation import rows_of_queries
 from cogr.keywords import parse, query_keywords, self_keyword
 from cogr.matching.mirror import Mirror
 from cogr.records import Item, Query
+from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row, open_snapshot
 from cogr.store import Store
+from indexers.backends.opensearch.search import query_body
 from indexers.generators.extractive import Extractive, ExtractiveOptions
 from indexers.generators.statistical import LEAST_QUERIES
 from indexers.generators.statistical.generator import Statistical, is_installed
 from indexers.generators.statistical.generator import StatisticalOptions as Options
 from indexers.workspace import Workspace
 from trainers.rivals.measuring import Meter, Spent
-from trainers.rivals.protocol import Cost, Family, NotRunError, Task
+from trainers.rivals.protocol import Cost, Family, NotRunError, Search, Task
+from trainers.rivals.server import Index, keyword_body
 from trainers.training.contest import contenders
 from trainers.training.rounds import Round, with_dev
 from trainers.training.run_folder import DEFAULT_RUN, Run, open_run
@@ -40,20 +44,56 @@ class KeywordRanks:
         mirror: of the items' keywords.
         answers: the queries' keywords.
         model: whether a model writes a new query's keywords.
+        server: the OpenSearch that serves the keywords, where its url is set; else the mirror does.
+            Both find and rank the same.
+        said: what a reader of the table must know.
+        known_only: the queries' keywords are read from a snapshot, and no model writes them here.
     """
 
     mirror: Mirror
     answers: Answers
     spent: Spent
     model: bool = False
+    server: OpenSearchSettings | None = None
+    said: str = ""
+    known_only: bool = False
+    _known: dict[Query, Mapping[str, float]] = field(default_factory=dict)
 
     def rank(self, queries: Sequence[Query], depth: int) -> dict[str, list[tuple[str, float]]]:
         """What the keywords retrieve, by BM25 over the keywords."""
-        found = {}
-        for query, weights in zip(queries, self.answers(queries), strict=True):
-            ranking = self.mirror.search(weights, depth)
-            found[query.id] = list(zip(ranking.ids, ranking.scores.tolist(), strict=True))
-        return found
+        return {query.id: self._found(weights, depth) for query, weights in self._answered(queries)}
+
+    def _answered(self, queries: Sequence[Query]) -> list[tuple[Query, Mapping[str, float]]]:
+        """Each query once, since rankings and sets ask for the same keywords."""
+        new = [query for query in queries if query not in self._known]
+        self._known.update(zip(new, self.answers(new), strict=True))
+        return [(query, self._known[query]) for query in queries]
+
+    def _found(self, weights: Mapping[str, float], depth: int) -> list[tuple[str, float]]:
+        ranking = self.mirror.search(weights, depth)
+        return list(zip(ranking.ids, ranking.scores.tolist(), strict=True))
+
+    def prepared(self, queries: Sequence[Query], depth: int) -> Search:
+        """A search by keywords that are at hand: on the server where there is one."""
+        known = {
+            query.id: weights for query, weights in zip(queries, self.answers(queries), strict=True)
+        }
+        if self.server is None or self.server.url is None:
+            return lambda query: self._found(known[query.id], depth)
+        index = self._index
+
+        def served(query: Query) -> list[tuple[str, float]]:
+            clause = query_body(known[query.id], "text")
+            return index.rank([query], [clause], depth)[query.id]
+
+        return served
+
+    @cached_property
+    def _index(self) -> Index:
+        assert self.server is not None
+        ids = [self.mirror.id_of(dense) for dense in range(len(self.mirror))]
+        texts = ((id_, list(self.mirror.keywords_of(id_))) for id_ in ids)
+        return Index(self.server, keyword_body(self.server), texts)
 
     def sets(self, queries: Sequence[Query]) -> dict[str, list[str]]:
         """All that the keywords retrieve."""
@@ -158,7 +198,12 @@ class _Statistical:
             ]
 
         items = task.dataset.items
-        return KeywordRanks(mirror_of(items, item_keywords(generator, items)), answers, spent, True)
+        mirror = mirror_of(items, item_keywords(generator, items))
+        said = _NO_EDITS if self.edits and fitted.editor is None else ""
+        return KeywordRanks(mirror, answers, spent, True, task.settings.opensearch, said)
+
+
+_NO_EDITS = "the fit keeps no edits, which don't pay out of fold here: it is statistical"
 
 
 class StatisticalKeywords(_Statistical):
@@ -199,7 +244,7 @@ class ExtractiveKeywords:
                 for query in queries
             ]
 
-        return KeywordRanks(mirror, answers, meter.spent)
+        return KeywordRanks(mirror, answers, meter.spent, server=task.settings.opensearch)
 
 
 # A training run of the store
@@ -226,7 +271,9 @@ class _OfRun:
             found: Mapping[str, Row] = rows_of_queries(asked, rows, unknown=True, weights=weights)
             return [found[query.id].weighted for query in asked]
 
-        return KeywordRanks(mirror, answers, Spent(seconds, 0), True)
+        spent = Spent(seconds, 0)
+        server = workspace.settings.opensearch
+        return KeywordRanks(mirror, answers, spent, True, server, known_only=True)
 
     def pair(self, run: Run) -> tuple[str, str, float]:
         """Item snapshot, query snapshot, and the seconds that its stages took."""

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cogr.errors import DataError, MissingExtraError, UserError
-from cogr.evaluation import grades_of, per_query
-from cogr.metrics import Figures, ranked
+from cogr.evaluation import grades_of, per_query, set_figures
+from cogr.metrics import Figures, ranked, sweep_cutoff
 from cogr.records import Dataset, Query
-from trainers.rivals.protocol import Fitted
+from trainers.rivals.protocol import Fitted, Prepares
 
 Scored = Mapping[str, Sequence[tuple[str, float]]]
 """Query id -> (item id, score), best first."""
@@ -112,19 +112,79 @@ def sweep_threshold(
     return float(score[last[np.argmax(total[last])]])
 
 
+CUTS = {
+    "f1": "a number of items swept on training queries",
+    "dev_cut_f1": "a number of items swept on dev",
+    "threshold_f1": "a score swept on training queries",
+    "dev_threshold_f1": "a score swept on dev",
+}
+"""Measure -> where it cuts rankings, for people."""
+
+
+@dataclass(frozen=True)
+class Swept:
+    """Where rankings are cut: the number of items and the score that maximise F1 on some queries.
+
+    Attributes:
+        k: items a query.
+        threshold: the lowest score; infinity where no item helps.
+        f1: of the number of items, on those queries.
+    """
+
+    k: int
+    threshold: float
+    f1: float
+
+    @classmethod
+    def of(cls, run: Scored, dataset: Dataset, queries: Sequence[Query]) -> Swept:
+        """Chosen on these queries; `run` has their rankings."""
+        wanted = {query.id: dataset.relevant[query.id] for query in queries}
+        weights = weights_of(queries)
+        cutoff = sweep_cutoff(ids_of(run), wanted, weights)
+        return cls(cutoff.k, sweep_threshold(run, wanted, weights), cutoff.f1)
+
+    def heads(self, run: Scored) -> dict[str, list[str]]:
+        """The first k items of each ranking."""
+        return {query: [id_ for id_, _ in pairs[: self.k]] for query, pairs in run.items()}
+
+    @property
+    def score(self) -> float | None:
+        """The threshold, None for infinity, which JSON has no word for."""
+        return self.threshold if math.isfinite(self.threshold) else None
+
+
+def favoured(found: Mapping[str, float], metric: str) -> str:
+    """The measure that a method is compared by: the metric, but for F1 the cut of the method's
+    rankings that has the highest one, the first of equals.
+    """
+    cuts = [name for name in CUTS if name in found]
+    return max(cuts, key=lambda name: found[name]) if metric == "f1" and cuts else metric
+
+
 # Figures
 
 
 def figures(
-    dataset: Dataset, queries: Sequence[Query], sets: Mapping[str, Sequence[str]], run: Scored
+    dataset: Dataset,
+    queries: Sequence[Query],
+    sets: Mapping[str, Sequence[str]],
+    run: Scored,
+    others: Mapping[str, Mapping[str, Sequence[str]]],
 ) -> Figures:
     """Every figure of a run, per query: those of `cogr.evaluation.measure`, `binary_ndcg@k` where
     the labels have grades, and `perfect_f1`: F1 of the ranking's best cutoff for each query.
+
+    Args:
+        sets: query id -> the retrieved set.
+        others: name -> sets by another cut, whose figures are `NAME_p`, `NAME_r` and `NAME_f1`.
     """
     ranking = ids_of(run)
     found = per_query(dataset, queries, sets, ranking)
     relevant = {query.id: dataset.relevant[query.id] for query in queries}
     values = {**found.values, "perfect_f1": perfect(ranking, relevant)}
+    for cut, ids in others.items():
+        other = set_figures(dataset, queries, {one: frozenset(ids[one]) for one in ids})
+        values |= {f"{cut}_{name}": other.values[name] for name in ("p", "r", "f1")}
     if grades_of(dataset) is not None:
         binary = ranked(ranking, relevant).values
         values |= {
@@ -240,15 +300,35 @@ class Meter:
         self.spent = Spent(seconds, most - self._before)
 
 
-def latencies(fitted: Fitted, queries: Sequence[Query], depth: int) -> tuple[float, float]:
-    """p50 and p99 of one search, in milliseconds: single queries, one after another."""
+def latencies(fitted: Fitted, queries: Sequence[Query], depth: int) -> dict[str, float]:
+    """p50 and p99 of one search, in milliseconds: single queries, one after another.
+
+    `p50_ms` and `p99_ms` are of queries that nobody has seen. Of a method that can prepare queries
+    there are also `known_p50_ms` and `known_p99_ms`: of queries that were prepared; these alone
+    where the model that prepares them is not asked here.
+    """
+    asked = queries[:_TIMED]
+    if not isinstance(fitted, Prepares):
+        return _timed("", asked, lambda query: fitted.rank([query], depth))
+    known = _timed("known_", asked, fitted.prepared(asked, depth))
+    if getattr(fitted, "known_only", False):
+        return known
+    return {**_timed("", asked, lambda query: fitted.prepared([query], depth)(query)), **known}
+
+
+def _timed(
+    kind: str, asked: Sequence[Query], search: Callable[[Query], object]
+) -> dict[str, float]:
+    # Once before: what first searches load, and compile, is no part of a search.
+    for query in asked:
+        search(query)
     taken = []
-    for query in queries[:_TIMED]:
+    for query in asked:
         began = time.perf_counter()
-        fitted.rank([query], depth)
+        search(query)
         taken.append(1000 * (time.perf_counter() - began))
     p50, p99 = np.percentile(taken, (50, 99))
-    return float(p50), float(p99)
+    return {f"{kind}p50_ms": float(p50), f"{kind}p99_ms": float(p99)}
 
 
 def weights_of(queries: Iterable[Query]) -> dict[str, float]:

@@ -7,10 +7,10 @@ significance, cost.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from cogr.errors import UserError
 from cogr.progress import Say
@@ -67,7 +67,7 @@ class Cost:
         train_seconds: wall time of the fit.
         peak_bytes: most memory that the fit held above what the process had before.
         index_bytes_per_item: what a serving index keeps for an item.
-        model_at_serving: whether a model must be asked for each query.
+        model_at_serving: whether a model must be asked for a query, unless it was prepared.
     """
 
     train_seconds: float
@@ -97,6 +97,22 @@ class Fitted(Protocol):
 
     def cost(self) -> Cost:
         """What the fit took, and what serving needs."""
+        ...
+
+
+Search = Callable[[Query], Sequence[tuple[str, float]]]
+"""Ranks one query as `Fitted.rank` does."""
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A fitted method whose side of the queries can be computed before they are asked, as
+    production does for the queries that it knows: their keywords, vectors or weights. One whose
+    attribute `known_only` is true has no others.
+    """
+
+    def prepared(self, queries: Sequence[Query], depth: int) -> Search:
+        """A search for these queries, whose keywords, vectors or weights are at hand."""
         ...
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
@@ -16,7 +16,7 @@ from rich.table import Table
 
 from cogr.errors import UserError
 from cogr.metrics import CUTOFFS
-from trainers.rivals.measuring import holm, paired_p
+from trainers.rivals.measuring import CUTS, favoured, holm, paired_p
 from trainers.rivals.protocol import Family
 from trainers.rivals.rows import Row
 
@@ -52,7 +52,8 @@ class Summary:
         figures: means over the seeds.
         spread: sample deviation over the seeds; empty for one seed.
         cost: means over the seeds.
-        values: of the metric that is compared by, one a query, the mean over the seeds.
+        measure: what it is compared by: the metric, for F1 the cut of its rankings that has most.
+        values: of that measure, one a query, the mean over the seeds.
         p: of the test against the best method, corrected; None for that one itself, and for
             methods that did not run.
     """
@@ -61,6 +62,7 @@ class Summary:
     figures: Mapping[str, float]
     spread: Mapping[str, float]
     cost: Mapping[str, float]
+    measure: str
     values: NDArray[np.float64]
     p: float | None = None
 
@@ -79,6 +81,17 @@ class Summary:
     @property
     def done(self) -> bool:
         return self.row.state == "done"
+
+    @property
+    def score(self) -> float:
+        """The mean of what it is compared by."""
+        return self.figures[self.measure]
+
+    @property
+    def cut(self) -> str:
+        """Which of several cuts it is compared by, in words; "" for sets of its own."""
+        several = sum(name in self.figures for name in CUTS) > 1
+        return CUTS[self.measure] if several and self.measure in CUTS else ""
 
     @property
     def dev_f1(self) -> float:
@@ -103,7 +116,7 @@ class Results:
     def usable(self) -> list[Summary]:
         """Those that ran and know no test labels, the best on test first."""
         found = [one for one in self.methods if one.done and one.family != "ceiling"]
-        return sorted(found, key=lambda one: -one.figures[self.metric])
+        return sorted(found, key=lambda one: -one.score)
 
     @property
     def failed(self) -> list[Summary]:
@@ -148,7 +161,9 @@ def put_together(rows: Iterable[Row], metric: str, facts: Mapping[str, Any]) -> 
     """Rows of all methods and seeds as results, with the tests of significance.
 
     Every method is tested against the one that does best on test, and the p values are corrected
-    together. That choice favours the best a little; nothing else is chosen on test queries.
+    together. That choice favours the best a little. By F1 a method that ranks is compared by the
+    cut that does best on test, which favours such methods; ours that retrieve sets have one.
+    Nothing else is chosen on test queries.
     """
     grouped: dict[str, list[Row]] = {}
     for row in rows:
@@ -164,24 +179,22 @@ def put_together(rows: Iterable[Row], metric: str, facts: Mapping[str, Any]) -> 
         if one.done and one is not best and one.family != "ceiling"
     }
     corrected = holm(raw)
-    tested = [
-        Summary(one.rows, one.figures, one.spread, one.cost, one.values, corrected.get(one.name))
-        for one in methods
-    ]
+    tested = [replace(one, p=corrected.get(one.name)) for one in methods]
     return Results(facts, metric, tested)
 
 
 def _summary(rows: Sequence[Row], metric: str) -> Summary:
     if rows[0].state != "done":
-        return Summary(rows, {}, {}, {}, np.empty(0))
+        return Summary(rows, {}, {}, {}, metric, np.empty(0))
     means = {name: statistics.fmean(row.figures[name] for row in rows) for name in rows[0].figures}
     spread = {
         name: statistics.stdev(row.figures[name] for row in rows)
         for name in (rows[0].figures if len(rows) > 1 else ())
     }
     cost = {name: statistics.fmean(row.cost[name] for row in rows) for name in rows[0].cost}
-    values = np.mean([row.per_query[metric] for row in rows], axis=0)
-    return Summary(rows, means, spread, cost, values)
+    measure = favoured(means, metric)
+    values = np.mean([row.per_query[measure] for row in rows], axis=0)
+    return Summary(rows, means, spread, cost, measure, values)
 
 
 def _as_dict(one: Summary, paper: Mapping[str, float]) -> dict[str, Any]:
@@ -195,6 +208,7 @@ def _as_dict(one: Summary, paper: Mapping[str, float]) -> dict[str, Any]:
         "figures": _rounded(one.figures),
         "spread": _rounded(one.spread),
         "dev_f1": round(one.dev_f1, 6),
+        "compared_by": one.measure,
         "p": one.p,
         "params": dict(row.params),
         "trials": [
@@ -204,6 +218,8 @@ def _as_dict(one: Summary, paper: Mapping[str, float]) -> dict[str, Any]:
         **({"reason": row.reason} if row.reason else {}),
         "cutoff": row.cutoff,
         "threshold": row.threshold,
+        "dev_cutoff": row.dev_cutoff,
+        "dev_threshold": row.dev_threshold,
         "cost": _rounded(one.cost),
         **({"paper_f1": paper[one.name]} if one.name in paper else {}),
     }
@@ -216,15 +232,17 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
 def from_dict(told: Mapping[str, Any]) -> Results:
     """Results as `as_dict` told them, without the values query by query."""
     facts = {k: v for k, v in told.items() if k not in ("metric", "reference", "rows", "advice")}
-    return Results(facts, told["metric"], [_of_dict(row) for row in told["rows"]])
+    return Results(facts, told["metric"], [_of_dict(row, told["metric"]) for row in told["rows"]])
 
 
-def _of_dict(told: Mapping[str, Any]) -> Summary:
-    names = ("params", "sets", "cutoff", "threshold", "dev_f1", "figures", "reason")
+def _of_dict(told: Mapping[str, Any], metric: str) -> Summary:
+    cuts = ("cutoff", "threshold", "dev_cutoff", "dev_threshold")
+    names = ("params", "sets", *cuts, "dev_f1", "figures", "reason")
     more = {name: told[name] for name in names if name in told}
     row = Row(told["method"], told["family"], 0, told["state"], **more)
     figures, spread, cost = (told.get(name, {}) for name in ("figures", "spread", "cost"))
-    return Summary([row], figures, spread, cost, np.empty(0), told.get("p"))
+    measure = told.get("compared_by", metric)
+    return Summary([row], figures, spread, cost, measure, np.empty(0), told.get("p"))
 
 
 # Advice
@@ -236,21 +254,19 @@ def advice(results: Results) -> str:
         return "Nothing was run that could be used."
     best, metric = results.usable[0], results.metric
     text = (
-        f"Use {best.name}: {metric} {best.figures[metric]:.3f} on {results.facts['test_queries']} "
-        "test queries"
+        f"Use {best.name}: {metric} {best.score:.3f} on {results.facts['test_queries']} test "
+        f"queries{_by_cut(best)}"
     )
     if len(results.usable) == 1:
         return f"{text}; nothing else was run."
     ours, rival = results.best(ours=True), results.best(ours=False)
     if rival is None or ours is None:
-        second = results.usable[1]
-        text += f"; the best other is {second.name} with {_against(second, metric)}."
+        text += f"; the best other is {_against(results.usable[1])}."
     elif best is ours:
-        share = best.figures[metric] / max(rival.figures[metric], 1e-9)
-        text += f", {share:.2f} times the best rival, {rival.name} with {_against(rival, metric)}."
-        text += _by_score(results, rival)
+        share = best.score / max(rival.score, 1e-9)
+        text += f", {share:.2f} times the best rival, {_against(rival)}."
     else:
-        text += f"; CoGR's best here is {ours.name} with {_against(ours, metric)}."
+        text += f"; CoGR's best here is {_against(ours)}."
     light = [one for one in results.usable[1:] if not one.cost["model_at_serving"]]
     near = [one for one in light if one.p is not None and one.p >= SIGNIFICANT]
     if best.cost["model_at_serving"] and near:
@@ -258,18 +274,12 @@ def advice(results: Results) -> str:
     return text
 
 
-def _by_score(results: Results, rival: Summary) -> str:
-    """That a rival does better by a score threshold than the best one does by its cutoff."""
-    name = "threshold_f1"
-    found = [one for one in results.usable if name in one.figures and results.metric == "f1"]
-    best = max(found, key=lambda one: one.figures[name], default=None)
-    if best is None or best.figures[name] <= rival.figures["f1"]:
-        return ""
-    return f" By a score threshold {best.name} reaches {best.figures[name]:.3f}."
+def _against(other: Summary) -> str:
+    return f"{other.name} with {other.score:.3f}{_by_cut(other)} ({_told(other)})"
 
 
-def _against(other: Summary, metric: str) -> str:
-    return f"{other.figures[metric]:.3f} ({_told(other)})"
+def _by_cut(one: Summary) -> str:
+    return f" by the cut that favours it most, {one.cut}" if one.cut else ""
 
 
 def _told(other: Summary) -> str:
@@ -280,13 +290,11 @@ def _told(other: Summary) -> str:
 
 # Tables
 
-_SHOWN = ("p", "r", "f1", "threshold_f1", "mrr@10", "ndcg@10", "r@100", "perfect_f1")
+_SHOWN = ("p", "r", "f1", "dev_cut_f1", "threshold_f1", "ndcg@10", "perfect_f1")
 _MAIN = ("mrr@100", "ndcg@100", "p@100", "r@100", "f1@100", "p", "r", "f1")
 _CUTOFFS = tuple(f"{name}@{k}" for k in (10, 1000) for name in ("mrr", "ndcg", "p", "r", "f1"))
 _MORE = (
-    "threshold_p",
-    "threshold_r",
-    "threshold_f1",
+    *(f"{cut}_{name}" for cut in ("dev_cut", "threshold", "dev_threshold") for name in ("p", "r")),
     "perfect_f1",
     "judged_p",
     "judged_r",
@@ -299,12 +307,26 @@ _COSTS: Mapping[str, tuple[str, str]] = {
     "train_seconds": ("fit, s", "{:,.1f}"),
     "peak_bytes": ("memory, MB", "{:,.0f}"),
     "index_bytes_per_item": ("bytes an item", "{:,.0f}"),
-    "p50_ms": ("p50, ms", "{:.2f}"),
-    "p99_ms": ("p99, ms", "{:.2f}"),
+    "known_p50_ms": ("p50, ms", "{:.2f}"),
+    "known_p99_ms": ("p99, ms", "{:.2f}"),
+    "p50_ms": ("p50, new query", "{:.2f}"),
+    "p99_ms": ("p99, new query", "{:.2f}"),
     "model_at_serving": ("model at serving", "{}"),
     "million_items_price": ("a million items", "{:,.2f}"),
 }
-_WORDS = {"threshold_f1": "F1 by score", "perfect_f1": "F1, best cut", "f1": "F1"}
+_WORDS = {
+    "f1": "F1",
+    "dev_cut_f1": "F1, cut on dev",
+    "threshold_f1": "F1 by score",
+    "dev_threshold_f1": "F1 by score on dev",
+    "perfect_f1": "F1, each best cut",
+    "dev_cut_p": "P, cut on dev",
+    "dev_cut_r": "R, cut on dev",
+    "threshold_p": "P by score",
+    "threshold_r": "R by score",
+    "dev_threshold_p": "P by score on dev",
+    "dev_threshold_r": "R by score on dev",
+}
 
 
 def column(name: str) -> str:
@@ -312,7 +334,7 @@ def column(name: str) -> str:
     if name in _WORDS:
         return _WORDS[name]
     plain, at, k = name.partition("@")
-    for word in ("judged_", "threshold_", "binary_"):
+    for word in ("judged_", "binary_"):
         if plain.startswith(word):
             return f"{word[:-1]} {column(plain.removeprefix(word) + at + k)}"
     return {"ndcg": "nDCG", "mrr": "MRR"}.get(plain, plain.upper()) + at + k
@@ -322,17 +344,28 @@ def cell(one: Summary, name: str) -> str:
     """A figure with four digits, and its spread over the seeds where there are several."""
     if name not in one.figures:
         return ""
-    spread = f" ±{one.spread[name]:.4f}" if name in ("f1",) and one.spread else ""
+    spread = f" ±{one.spread[name]:.4f}" if name == "f1" and one.spread else ""
     return f"{one.figures[name]:.4f}{spread}"
 
 
+def cost_columns() -> list[str]:
+    """Headings of `cost_cells`."""
+    return [heading for heading, _ in _COSTS.values()]
+
+
 def cost_cells(one: Summary) -> list[str]:
-    """Of `_COSTS`, in order."""
+    """Of `_COSTS`, in order. A method that prepares nothing takes as long for every query; what was
+    not timed is empty.
+    """
+    prepares = "known_p50_ms" in one.cost
     found = []
     for name, (_, form) in _COSTS.items():
-        value: Any = one.cost[name]
+        value: Any = one.cost.get(name if prepares else name.removeprefix("known_"))
+        if value is None:
+            found.append("")
+            continue
         if name == "model_at_serving":
-            value = "yes" if value else "no"
+            value = ("new queries" if prepares else "yes") if value else "no"
         found.append(form.format(value / 1e6 if name == "peak_bytes" else value))
     return found
 
@@ -350,15 +383,16 @@ def show(out: Console, results: Results) -> None:
     title = f"{facts['dataset']}: {facts['test_queries']} test queries, {facts['items']:,} items"
     table = Table(title=title, title_justify="left")
     table.add_column("", no_wrap=True)
-    for name in (*map(column, _SHOWN), "p (Holm)", "p50 ms", "model"):
+    for name in (*map(column, _SHOWN), "p (Holm)", "p50, ms", "new query", "model"):
         table.add_column(name)
     family = None
     for one in _ordered(results):
         if family not in (None, one.family):
             table.add_section()
         family = one.family
-        _, _, _, p50, _, model, _ = cost_cells(one)
-        table.add_row(one.name, *(cell(one, name) for name in _SHOWN), p_cell(one), p50, model)
+        _, _, _, p50, _, new, _, model, _ = cost_cells(one)
+        cells = [cell(one, name) for name in _SHOWN]
+        table.add_row(one.name, *cells, p_cell(one), p50, new, model.removesuffix(" queries"))
     out.print(table)
     for one in results.methods:
         if one.row.reason:
@@ -391,15 +425,16 @@ def markdown(results: Results, level: int = 1) -> str:
     more = [name for name in _MORE if any(name in one.figures for one in done)]
     if results.paper:
         more = [*more, "paper's F1"]
-    for columns in (_MAIN, _CUTOFFS, more):
+    main = (*_MAIN, *[name for name in CUTS if name != "f1"])
+    for columns in (main, _CUTOFFS, more):
         heads = ["method", "family", *map(_heading, columns)]
-        heads += ["p (Holm)"] if columns is _MAIN else []
+        heads += ["p (Holm)"] if columns is main else []
         lines += _md_row(heads), "|---|---|" + "---:|" * (len(heads) - 2)
         for one in done:
             cells = [one.name, one.family, *(_md_cell(results, one, name) for name in columns)]
-            lines.append(_md_row([*cells, *([p_cell(one)] if columns is _MAIN else [])]))
+            lines.append(_md_row([*cells, *([p_cell(one)] if columns is main else [])]))
         lines.append("")
-    heads = ["method", *(name for name, _ in _COSTS.values()), "sets", "chosen on dev"]
+    heads = ["method", *cost_columns(), "sets", "chosen on dev"]
     lines += [_md_row(heads), "|---|" + "---:|" * len(_COSTS) + "---|---|"]
     for one in done:
         params = ", ".join(f"{name} {value}" for name, value in one.row.params.items())
@@ -427,7 +462,8 @@ def _heading(name: str) -> str:
 def _md_cell(results: Results, one: Summary, name: str) -> str:
     if name.startswith("paper"):
         return f"{results.paper[one.name]:.4f}" if one.name in results.paper else ""
-    return cell(one, name)
+    text = cell(one, name)
+    return f"**{text}**" if one.cut and name == one.measure else text
 
 
 def _md_row(cells: Iterable[str]) -> str:

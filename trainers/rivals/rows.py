@@ -19,7 +19,7 @@ from cogr.store import Store
 from trainers.rivals.measuring import Scored
 from trainers.rivals.protocol import Family
 
-FORMAT = 1
+FORMAT = 2
 _MARK = "comparison.json"
 State = Literal["done", "not run", "failed"]
 
@@ -45,7 +45,8 @@ class Row:
         sets: how its retrieved sets came about, for people.
         cutoff: items a query; None for sets of the method's own.
         threshold: score that maximises F1 on the training queries; None as above, or for none.
-        dev_f1: F1 on the dev queries.
+        dev_cutoff, dev_threshold: the same, by the dev queries.
+        dev_f1: F1 on the dev queries, of a ranking by `dev_cutoff`.
         figures: measure -> mean over the test queries.
         per_query: measure -> one value a test query.
         cost: name -> number, as `compare` measures it.
@@ -61,6 +62,8 @@ class Row:
     sets: str = ""
     cutoff: int | None = None
     threshold: float | None = None
+    dev_cutoff: int | None = None
+    dev_threshold: float | None = None
     dev_f1: float = 0.0
     figures: Mapping[str, float] = field(default_factory=dict)
     per_query: Mapping[str, Sequence[float]] = field(default_factory=dict)

@@ -6,11 +6,8 @@ bm25s scores in memory. What a server does is done by the server where `opensear
 
 from __future__ import annotations
 
-import json
-import uuid
-import weakref
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,14 +17,12 @@ from numpy.typing import NDArray
 from cogr.errors import MissingExtraError
 from cogr.matching import bm25 as lucene
 from cogr.records import Item, Query
-from cogr.settings import OpenSearchSettings
-from indexers.backends.opensearch.client import Cluster
 from indexers.text import Lexical
 from trainers.rivals.keyword import fitted_generator, item_keywords
 from trainers.rivals.measuring import Meter, Spent
 from trainers.rivals.protocol import Cost, Family, NotRunError, Task
+from trainers.rivals.server import SERVER, Index, Ranked, index_body
 
-Ranked = dict[str, list[tuple[str, float]]]
 Floats = NDArray[np.float64]
 
 
@@ -170,90 +165,6 @@ class RM3:
 # On the real server
 
 
-class Index:
-    """One index of a cluster, for as long as somebody holds it.
-
-    Args:
-        settings: of the cluster.
-        body: settings and mapping of the index.
-        texts: item id -> what its field `text` has.
-    """
-
-    def __init__(
-        self,
-        settings: OpenSearchSettings,
-        body: Mapping[str, Any],
-        texts: Iterable[tuple[str, Any]],
-    ) -> None:
-        self.cluster = Cluster(settings)
-        self.name = f"{settings.prefix}-compare-{uuid.uuid4().hex[:12]}"
-        self._call("PUT", "", "creating an index to compare with", body)
-        self._gone = weakref.finalize(self, _remove, self.cluster, self.name)
-        lines: list[Any] = []
-        for id_, text in texts:
-            lines += [{"index": {}}, {"id": id_, "text": text}]
-        for at in range(0, len(lines), 2000):
-            self._call("POST", "/_bulk", "indexing items to compare with", lines[at : at + 2000])
-        self._call("POST", "/_refresh", "refreshing")
-        self._call("POST", "/_forcemerge", "merging", params={"max_num_segments": "1"})
-
-    def rank(self, queries: Sequence[Query], texts: Sequence[str], depth: int) -> Ranked:
-        """By a match on the text field, equal scores by id."""
-        found: Ranked = {}
-        for at in range(0, len(queries), 50):
-            lines: list[Any] = []
-            for text in texts[at : at + 50]:
-                lines += [{}, _search(text, depth)]
-            answer = self._call("POST", "/_msearch", "searching", lines)
-            for query, one in zip(queries[at : at + 50], answer["responses"], strict=True):
-                hits = one.get("hits", {}).get("hits", [])
-                found[query.id] = [(hit["fields"]["id"][0], float(hit["_score"])) for hit in hits]
-        return found
-
-    @property
-    def bytes(self) -> int:
-        """Of its primary shards on disk."""
-        stats = self._call("GET", "/_stats/store", "asking for its size")
-        return int(stats["_all"]["primaries"]["store"]["size_in_bytes"])
-
-    def _call(
-        self, method: str, path: str, doing: str, body: Any = None, params: Any = None
-    ) -> Any:
-        if isinstance(body, list):
-            body = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in body).encode()
-        return self.cluster.call(
-            method, f"/{self.name}{path}", doing=doing, body=body, params=params
-        )
-
-
-def _remove(cluster: Cluster, name: str) -> None:
-    """What was made for a comparison goes with it; a server that is away keeps it."""
-    cluster.try_once("DELETE", f"/{name}", None)
-
-
-def _search(text: str, depth: int) -> dict[str, Any]:
-    return {
-        "size": depth,
-        "_source": False,
-        "track_scores": True,
-        "docvalue_fields": ["id"],
-        "sort": [{"_score": "desc"}, {"id": "asc"}],
-        "query": {"match": {"text": {"query": text}}},
-    }
-
-
-def _body(text: Mapping[str, Any], k1: float, b: float, analysis: Mapping[str, Any]) -> Any:
-    return {
-        "settings": {
-            "number_of_shards": 1,
-            "number_of_replicas": 0,
-            "index.similarity.default": {"type": "BM25", "k1": k1, "b": b},
-            "analysis": analysis,
-        },
-        "mappings": {"properties": {"id": {"type": "keyword"}, "text": {"type": "text", **text}}},
-    }
-
-
 @dataclass(frozen=True)
 class ServerRanks:
     """A text field of the server; `said` turns a query into what is sent."""
@@ -267,7 +178,8 @@ class ServerRanks:
         """As the server ranks."""
         said = (query.text for query in queries)
         texts = [*said] if self.analyser is None else [*map(self.analyser.joined, said)]
-        return self.index.rank(queries, texts, depth)
+        clauses = [{"match": {"text": {"query": text}}} for text in texts]
+        return self.index.rank(queries, clauses, depth)
 
     def sets(self, queries: Sequence[Query]) -> None:
         """None: a cutoff makes them."""
@@ -292,13 +204,10 @@ class OpenSearchText:
             raise NotRunError("an OpenSearch", SERVER)
         items = task.dataset.items
         with Meter() as meter:
-            body = _body({"analyzer": "english"}, params["k1"], params["b"], {})
+            body = index_body({"analyzer": "english"}, params["k1"], params["b"], {})
             texts = ((item.id, task.text(item)) for item in items)
             index = Index(task.settings.opensearch, body, texts)
         return ServerRanks(index, meter.spent, len(items))
-
-
-SERVER = "start one with cogr-ops opensearch start, and set opensearch.url or COGR_OPENSEARCH_URL"
 
 
 # Synonyms
@@ -515,7 +424,7 @@ class Synonyms:
             (task.work / "synonyms.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
             ids = [item.id for item in items]
             if task.settings.opensearch.url is not None:
-                body = _body(_FIELD, _LUCENE.k1, _LUCENE.b, _graph(lines))
+                body = index_body(_FIELD, _LUCENE.k1, _LUCENE.b, _graph(lines))
                 texts = zip(ids, map(" ".join, stems), strict=True)
                 index = Index(task.settings.opensearch, body, texts)
             else:

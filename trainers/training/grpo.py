@@ -151,7 +151,7 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
         lambda: scorer.tally,
         job.known,
         say,
-        tensorboard=job.settings.tensorboard,
+        tensorboard="tensorboard" in job.settings.report_to,
         goes_on_after=step_of(job.midway.last()),
     )
     rows = [

@@ -17,9 +17,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from cogr.datasets.changes import Changes
+from cogr.datasets.splits import by_hash
 from cogr.records import Dataset, Query, Split
 from cogr.settings.training import GateSettings
-from indexers.generators.statistical.generator import by_hash
 from indexers.workspace import Workspace
 
 StageName = Literal[

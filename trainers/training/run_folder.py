@@ -43,7 +43,6 @@ _FREE = frozenset(
         "dataset.max_unknown_share",
         "training.processes",
         "training.gradient_checkpointing",
-        "training.tensorboard",
         "training.save_steps",
         "training.accelerate",
         "training.report_to",

@@ -294,7 +294,8 @@ def run_sft(job: SftJob) -> Trained:
     examples, too_long = _examples(job, tokenizer)
     batch = sft_batch(settings.sft, len(examples), settings.processes, job.halvings)
     after = step_of(job.midway.last())
-    log = SftLog(job.log, tensorboard=settings.tensorboard, goes_on_after=after)
+    events = "tensorboard" in settings.report_to
+    log = SftLog(job.log, tensorboard=events, goes_on_after=after)
     trainer = SFTTrainer(
         model=load_model(job.base, job.settings),
         args=sft_config(settings, job.epochs, batch, len(examples), job.midway.folder),

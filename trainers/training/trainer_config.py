@@ -41,12 +41,7 @@ def check_settings(workspace: Workspace) -> None:
         MissingExtraError: torch, transformers or trl is not installed.
     """
     training, k_max = workspace.settings.training, workspace.settings.keywords.k_max
-    for package in (
-        "torch",
-        "transformers",
-        "trl",
-        *(("tensorboard",) if training.tensorboard else ()),
-    ):
+    for package in ("torch", "transformers", "trl", *({"tensorboard"} & {*training.report_to})):
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError("Training", "train")
     for package in training.report_to:
@@ -421,7 +416,7 @@ def _formats(settings: TrainingSettings, output: Path) -> dict[str, Any]:
         "save_strategy": "steps" if settings.save_steps else "no",
         "save_steps": max(1, settings.save_steps),
         "save_total_limit": 2,  # The one before stays until the new one is whole.
-        "report_to": list(settings.report_to),
+        "report_to": [place for place in settings.report_to if place != "tensorboard"],
         "project": "cogr",
         "run_name": f"{output.parent.parent.name} {output.name}",
         "logging_steps": 1,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from importlib.util import find_spec
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from cogr.datasets.splits import by_hash
 from cogr.errors import GeneratorError, MissingExtraError, SnapshotError
 from cogr.keywords import NORMALISER
 from cogr.records import Dataset, Item, Query, Side
@@ -253,14 +253,6 @@ class Statistical(GeneratorBase):
 def is_installed() -> bool:
     """Whether the extra `statistical` is here."""
     return all(map(find_spec, ("lightgbm", "scipy")))
-
-
-def by_hash(ids: Iterable[str], share: float) -> frozenset[str]:
-    """A share of ids, rounded down: those whose sha256 comes first."""
-    ordered = sorted(
-        ids, key=lambda id_: hashlib.sha256(id_.encode("utf-8", "surrogatepass")).digest()
-    )
-    return frozenset(ordered[: math.floor(len(ordered) * share + 1e-9)])
 
 
 def without_evidence(fingerprint: Mapping[str, Any]) -> dict[str, Any]:

@@ -129,13 +129,15 @@ def test_progress_is_told_by_lines_where_nobody_watches(
         "keywords of items: 950 of 1,000, 10.0 a second, 0:05 left",
         "keywords of items: 1,000 in 1:40, 10.0 a second",
     ]
-    with reports.progress_bar("training, item side", 2) as advance:
+    with reports.progress_bar("training, item side", 9) as advance:
+        now += 500  # What comes before the first answer says nothing of the pace.
+        advance(1)
         now += 50
         advance(1)
-    assert (
-        capsys.readouterr().err.splitlines()[0]
-        == "training, item side: 1 of 2, 50.0 s each, 0:50 left"
-    )
+    assert capsys.readouterr().err.splitlines()[:2] == [
+        "training, item side: 1 of 9",
+        "training, item side: 2 of 9, 50.0 s each, 5:50 left",
+    ]
     assert [reports.minutes(seconds) for seconds in (0, 59.7, 3725)] == ["0:00", "1:00", "1:02:05"]
 
 

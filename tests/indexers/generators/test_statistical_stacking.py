@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cogr.datasets.splits import by_hash
 from cogr.errors import GeneratorError, SnapshotError
 from cogr.records import Dataset, Item, Query
 from cogr.snapshots import Provenance, Row, write_snapshot
@@ -17,7 +18,6 @@ from indexers.generators.statistical.artefact import exact_cut_run
 from indexers.generators.statistical.generator import (
     Statistical,
     StatisticalOptions,
-    by_hash,
     without_evidence,
 )
 from tests.indexers.generators.statistical_worlds import f1, retrieved, small

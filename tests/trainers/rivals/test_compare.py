@@ -8,6 +8,7 @@ import html
 import importlib.util
 import itertools
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,17 +27,21 @@ from trainers.demo import CATALOGUE
 from trainers.rivals import METHODS
 from trainers.rivals.compare import compared, named
 from trainers.rivals.measuring import (
+    CUTS,
     Meter,
+    Swept,
     above,
     best_head,
     checked_run,
+    favoured,
     holm,
     ids_of,
+    latencies,
     paired_p,
     sweep_threshold,
 )
 from trainers.rivals.protocol import Cost, Family, NotRunError, Task
-from trainers.rivals.results import Results, Summary, advice
+from trainers.rivals.results import Results, Summary, advice, cost_cells, cost_columns
 from trainers.rivals.rows import Row
 
 # Metrics, cutoffs, significance
@@ -411,11 +416,15 @@ def summary(
     f1: float,
     p: float | None,
     model: bool = False,
-    by_score: float = 0.0,
+    **cuts: float,
 ) -> Summary:
-    figures = {"f1": f1, "threshold_f1": by_score}
+    figures = {"f1": f1} if family == "keyword" else {**dict.fromkeys(CUTS, 0.0), "f1": f1, **cuts}
     cost = {"model_at_serving": float(model)}
-    return Summary([Row(name, family, 0, "done")], figures, {}, cost, np.empty(0), p)
+    row = Row(name, family, 0, "done")
+    return Summary([row], figures, {}, cost, favoured(figures, "f1"), np.empty(0), p)
+
+
+TRAINED = "by the cut that favours it most, a number of items swept on training queries"
 
 
 @pytest.mark.parametrize(
@@ -423,13 +432,13 @@ def summary(
     [
         (
             [summary("a", "keyword", 0.3, None, True), summary("b", "sparse", 0.2, 0.02)],
-            "Use a: f1 0.300 on 9 test queries, 1.50 times the best rival, b with 0.200 (p = 0.020 "
-            "after Holm, told apart).",
+            "Use a: f1 0.300 on 9 test queries, 1.50 times the best rival, b with 0.200 "
+            f"{TRAINED} (p = 0.020 after Holm, told apart).",
         ),
         (
             [summary("a", "keyword", 0.3, 0.4, True), summary("b", "dense", 0.31, None, True)],
-            "Use b: f1 0.310 on 9 test queries; CoGR's best here is a with 0.300 (p = 0.400 after "
-            "Holm, not told apart).",
+            f"Use b: f1 0.310 on 9 test queries {TRAINED}; CoGR's best here is a with 0.300 "
+            "(p = 0.400 after Holm, not told apart).",
         ),
         (
             [
@@ -437,18 +446,27 @@ def summary(
                 summary("b", "sparse", 0.29, 0.7),
                 summary("c", "ceiling", 0.9, None),
             ],
-            "Use a: f1 0.300 on 9 test queries, 1.03 times the best rival, b with 0.290 (p = 0.700 "
-            "after Holm, not told apart). b is not told apart from it, and needs no model at "
-            "serving.",
+            "Use a: f1 0.300 on 9 test queries, 1.03 times the best rival, b with 0.290 "
+            f"{TRAINED} (p = 0.700 after Holm, not told apart). b is not told apart from it, and "
+            "needs no model at serving.",
         ),
         (
             [
                 summary("a", "keyword", 0.3, None),
                 summary("b", "sparse", 0.2, 0.02),
-                summary("c", "sparse", 0.1, 0.02, by_score=0.25),
+                summary("c", "sparse", 0.1, 0.03, threshold_f1=0.22, dev_cut_f1=0.25),
             ],
-            "Use a: f1 0.300 on 9 test queries, 1.50 times the best rival, b with 0.200 (p = 0.020 "
-            "after Holm, told apart). By a score threshold c reaches 0.250.",
+            "Use a: f1 0.300 on 9 test queries, 1.20 times the best rival, c with 0.250 by the cut "
+            "that favours it most, a number of items swept on dev (p = 0.030 after Holm, told "
+            "apart).",
+        ),
+        (
+            [
+                summary("a", "keyword", 0.3, 0.01),
+                summary("c", "sparse", 0.1, None, dev_threshold_f1=0.35),
+            ],
+            "Use c: f1 0.350 on 9 test queries by the cut that favours it most, a score swept on "
+            "dev; CoGR's best here is a with 0.300 (p = 0.010 after Holm, told apart).",
         ),
         ([summary("c", "ceiling", 0.9, None)], "Nothing was run that could be used."),
     ],
@@ -471,6 +489,113 @@ def check_latex(text: str) -> None:
     assert r"\textbf" not in ceiling
 
 
+# Cuts and what is timed
+
+
+def remembers(found: Found, query: Query) -> list[tuple[str, float]]:
+    """Knows the training queries by heart: relevant items alone, and four times as many others
+    behind them with scores as high as any; of other queries the first relevant item, at last.
+    """
+    dataset, score = found.task.dataset, 9.0
+    wanted = sorted(dataset.relevant[query.id])
+    others = [item.id for item in dataset.items if item.id not in wanted]
+    known = {one.id for one in dataset.queries["train"]}
+    ids = [*others[: 2 * len(wanted)], *wanted] if query.id not in known else [*wanted, *others]
+    return [(id_, score - at / 100) for at, id_ in enumerate(ids)]
+
+
+def test_a_method_that_remembers_training_queries_is_cut_by_dev_too(
+    compare: Compare, tmp_path: Path
+) -> None:
+    ended = compare("--methods", "bad,extractive", "--seeds", "1", bad=remembers)
+    assert ended.status == 0, ended.err
+    facts = json.loads((tmp_path / "out/compare.json").read_text())
+    rows = {row["method"]: row for row in facts["rows"]}
+    found, dataset = rows["bad"], load_dataset("jsonl", CATALOGUE)
+    test, dev = dataset.require("test"), dataset.require("dev")
+    ids = {
+        query.id: [id_ for id_, _ in remembers(Found(Task(dataset, *[None] * 5), 0, good), query)]  # type: ignore[arg-type]
+        for query in (*test, *dev)
+    }
+
+    def f1(queries: Sequence[Query], k: int) -> float:
+        sets = {query.id: frozenset(ids[query.id][:k]) for query in queries}
+        return full_set(sets, {q.id: dataset.relevant[q.id] for q in queries}).means["f1"]
+
+    best = max(range(1, 200), key=lambda k: f1(dev, k))
+    assert found["dev_cutoff"] == best > 2 * found["cutoff"]
+    assert found["dev_f1"] == pytest.approx(f1(dev, best), abs=1e-5)
+    assert found["figures"]["f1"] == pytest.approx(f1(test, found["cutoff"]), abs=1e-5)
+    assert found["figures"]["dev_cut_f1"] == pytest.approx(f1(test, best), abs=1e-5)
+    assert found["figures"]["dev_cut_f1"] > 2 * found["figures"]["f1"] + 0.05
+    cuts = {name: found["figures"][name] for name in CUTS}
+    assert found["compared_by"] == max(cuts, key=lambda name: cuts[name]) != "f1"
+    assert "dev_cut_f1" not in rows["extractive"]["figures"], "its sets are its own"
+    for name in ("compare.md", "compare.html"):
+        text = (tmp_path / "out" / name).read_text()
+        assert "F1, cut on dev" in text
+        assert f"{cuts['dev_cut_f1']:.4f}" in text
+        assert "The dev queries choose both the hyperparameters and the cuts by dev." in text
+    table = (tmp_path / "out" / "compare.md").read_text()
+    assert f"**{cuts[found['compared_by']]:.4f}**" in table
+
+
+def test_swept_cuts_are_the_best_of_all() -> None:
+    run, relevant = random_run(np.random.default_rng(4))
+    queries = [Query(id_, "") for id_ in relevant]
+    dataset = replace(load_dataset("jsonl", CATALOGUE), relevant=relevant)
+    found = Swept.of(run, dataset, queries)
+
+    def f1(sets: Mapping[str, Sequence[str]]) -> float:
+        return full_set({q: frozenset(ids) for q, ids in sets.items()}, relevant).means["f1"]
+
+    heads = [{q: ids[:k] for q, ids in ids_of(run).items()} for k in range(1, 11)]
+    assert f1(found.heads(run)) == pytest.approx(max(map(f1, heads))) == pytest.approx(found.f1)
+    assert found.score == sweep_threshold(run, relevant, dict.fromkeys(relevant, 1.0))
+
+
+class Slow(Found):
+    """Takes its time for a query's side, which can be prepared."""
+
+    def rank(self, queries: Sequence[Query], depth: int) -> Any:
+        return {query.id: self.prepared([query], depth)(query) for query in queries}
+
+    def prepared(self, queries: Sequence[Query], depth: int) -> Any:
+        time.sleep(0.02 * len(queries))
+        known = {query.id for query in queries}
+        return lambda query: [("a", 1.0)] if query.id in known else 1 / 0
+
+
+def test_known_queries_are_timed_without_what_was_prepared() -> None:
+    queries = [Query(f"q{n}", "") for n in range(3)]
+    found = latencies(Slow(None, 0, good), queries, 10)  # type: ignore[arg-type]
+    assert found["p50_ms"] > 20 > 10 * found["known_p50_ms"]
+    read = Slow(None, 0, good)  # type: ignore[arg-type]
+    read.known_only = True  # type: ignore[attr-defined]
+    assert latencies(read, queries, 10).keys() == {"known_p50_ms", "known_p99_ms"}
+    plain = latencies(Found(Task(None, *[None] * 5), 0, lambda *_: []), queries, 10)  # type: ignore[arg-type]
+    assert plain.keys() == {"p50_ms", "p99_ms"}
+
+
+def test_costs_say_what_is_asked_at_serving() -> None:
+    cost = {
+        "train_seconds": 1.0, "peak_bytes": 2e6, "index_bytes_per_item": 3.0, "p50_ms": 60.0,
+        "p99_ms": 70.0, "model_at_serving": 1.0, "million_items_price": 0.0,
+    }  # fmt: skip
+    one = replace(summary("a", "keyword", 0.3, None), cost=cost)
+    told = dict(zip(cost_columns(), cost_cells(one), strict=True))
+    assert (told["p50, ms"], told["p50, new query"]) == ("60.00", "60.00")
+    assert told["model at serving"] == "yes"
+    known = replace(one, cost={**cost, "known_p50_ms": 0.5, "known_p99_ms": 0.9})
+    told = dict(zip(cost_columns(), cost_cells(known), strict=True))
+    assert (told["p50, ms"], told["p99, ms"], told["p50, new query"]) == ("0.50", "0.90", "60.00")
+    assert told["model at serving"] == "new queries"
+    del cost["p50_ms"], cost["p99_ms"]
+    read = replace(one, cost={**cost, "known_p50_ms": 0.5, "known_p99_ms": 0.9})
+    told = dict(zip(cost_columns(), cost_cells(read), strict=True))
+    assert (told["p50, ms"], told["p50, new query"]) == ("0.50", "")
+
+
 # Figures that are published
 
 
@@ -489,6 +614,7 @@ def test_the_page_of_benchmarks_is_what_the_kept_results_say(reproduce: ModuleTy
     assert reproduce.PAGE.read_text("utf-8") == reproduce.page(), (
         "run python benchmarks/reproduce.py --page"
     )
+    assert reproduce.EXPECTED.read_text("utf-8") == reproduce.expected()
     assert set(reproduce.METHODS) <= set(METHODS)
     for file in reproduce.RESULTS.glob("*.json"):
         told = json.loads(file.read_text("utf-8"))

@@ -4,7 +4,7 @@ does what its paper says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from trainers.rivals.keyword import (
     CogrFrozen,
     EditedKeywords,
     ExtractiveKeywords,
+    KeywordRanks,
     StatisticalKeywords,
 )
 from trainers.rivals.measuring import checked_run, ids_of
@@ -212,6 +213,39 @@ def test_keywords_retrieve_what_the_product_retrieves(task: Task) -> None:
 
         expected = mirror.retrieved(query_keywords(query.text, words))
         assert {mirror.dense(id_) for id_ in sets[query.id]} == set(expected)
+
+
+def test_known_queries_are_searched_without_the_generator(task: Task) -> None:
+    found, queries = fitted(task, StatisticalKeywords()), task.dataset.queries["test"]
+    assert isinstance(found, KeywordRanks)
+    asked: list[Query] = []
+
+    def answers(new: Sequence[Query]) -> Sequence[Mapping[str, float]]:
+        asked.extend(new)
+        return found.answers(new)
+
+    counting = replace(found, answers=answers)
+    run = counting.rank(queries, 20)
+    assert counting.sets(queries).keys() == run.keys()
+    assert len(asked) == len(queries), "rankings and sets ask once"
+    search = counting.prepared(queries, 20)
+    asked.clear()
+    assert {query.id: search(query) for query in queries} == run
+    assert not asked
+
+
+@pytest.mark.server
+def test_known_queries_are_searched_on_the_server_as_in_memory(
+    task: Task, opensearch: OpenSearchSettings
+) -> None:
+    settings = task.settings.model_copy(update={"opensearch": opensearch})
+    found = fitted(replace(task, settings=settings), StatisticalKeywords())
+    queries = task.dataset.queries["test"]
+    assert isinstance(found, KeywordRanks)
+    search, run = found.prepared(queries, 400), found.rank(queries, 400)
+    for query in queries:
+        served = [(id_, float(np.float32(score))) for id_, score in search(query)]
+        assert served == run[query.id], "bit for bit"
 
 
 def test_rounds_are_not_run_without_a_training_run(task: Task, tmp_path: Path) -> None:

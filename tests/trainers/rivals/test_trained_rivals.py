@@ -20,7 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from cogr.errors import GeneratorError
 from cogr.records import Query
 from cogr.settings import OpenSearchSettings
-from tests.trainers.rivals.trained_shop import PARAMS, recall, small_shop, task_of
+from tests.trainers.rivals.trained_shop import PARAMS, check_prepared, recall, small_shop, task_of
 from trainers.rivals import METHODS
 from trainers.rivals.protocol import NotRunError, Task
 from trainers.rivals.trained import contrastive, dense, fits, generative, policies, splade
@@ -60,6 +60,7 @@ def test_a_trained_rival_beats_its_untrained_self(work: Path, method: str) -> No
     assert cost.index_bytes_per_item > 0
     assert cost.model_at_serving
     assert "random weights" in after.said
+    check_prepared(task, after)
 
 
 def test_dsi_learns_which_identifier_is_whose(work: Path) -> None:
@@ -98,6 +99,7 @@ def test_a_policy_of_random_weights_is_fine_tuned_first(work: Path) -> None:
     alone = METHODS["bm25"]().fit(task, {"k1": 1.5, "b": 0.75})
     assert recall(task, fitted) > recall(task, alone) + 0.1
     assert len(set(fitted.written(task.dataset.require("train")).values())) > 3
+    check_prepared(task, fitted)
 
 
 def test_generated_queries_of_an_item_are_its_keywords(work: Path) -> None:
@@ -417,5 +419,6 @@ def test_the_server_ranks_by_the_same_weights(
         # The server keeps nine bits of a weight.
         assert all(score == pytest.approx(ours[id_], rel=0.01) for id_, score in theirs)
     assert served.cost().index_bytes_per_item > 0
+    check_prepared(task, served)
     with pytest.raises(NotRunError, match=r"opensearch\.url"):
         METHODS["neural-sparse"]().fit(task_of(tmp_path, {}), params)

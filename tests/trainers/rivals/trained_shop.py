@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from cogr.datasets import load_dataset
 from cogr.records import Dataset, Item
 from cogr.settings import Settings
 from trainers.demo import CATALOGUE
-from trainers.rivals.protocol import Fitted, Task
+from trainers.rivals.protocol import Fitted, Prepares, Task
 
 STEPS = 40
 PARAMS: dict[str, Any] = {
@@ -63,3 +64,13 @@ def recall(task: Task, fitted: Fitted, k: int = 5) -> float:
         for query in asked
     ]
     return float(np.mean(found))
+
+
+def check_prepared(task: Task, fitted: Any) -> None:
+    """Queries that were prepared are ranked as others are."""
+    assert isinstance(fitted, Prepares)
+    asked = task.dataset.require("test")[:5]
+    search, run = fitted.prepared(asked, 10), fitted.rank(asked, 10)
+    for query in asked:
+        assert dict(search(query)) == pytest.approx(dict(run[query.id]), rel=1e-4)
+        assert run[query.id]

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from cogr.datasets.splits import by_hash
 from cogr.errors import CheckFailedError, TrainingError
 from cogr.snapshots import open_snapshot
-from indexers.generators.statistical.generator import by_hash
 from indexers.workspace import Workspace
 from tests.trainers.conftest import Command
 from tests.trainers.report_worlds import Told

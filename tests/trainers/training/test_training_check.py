@@ -136,6 +136,21 @@ def test_steps_and_tokens_are_those_of_a_run(shop: Path) -> None:
     assert report.hours > 0
 
 
+def test_a_round_of_expert_iteration_is_counted_as_fine_tuning(shop: Path) -> None:
+    settings = (
+        "training.invented_queries=0",
+        'training.start="statistical"',
+        'prompts.query_user="{query}\\n{search_results}"',
+        'prompts.search_from="edits"',
+        'training.query.by="expert"',
+    )
+    report = look_over(Workspace.open(shop, settings), 1, 1.0)
+    assert report.refused == ()
+    stages = {one.stage: one for one in report.stages}
+    assert stages["round, query side"].tokens == 0 < stages["round, item side"].tokens
+    assert stages["round, query side"].steps > 0
+
+
 @pytest.mark.parametrize(
     ("file", "sharing"), [("fsdp2", "sharded"), ("zero2", "zero2"), ("zero3", "sharded")]
 )

@@ -21,7 +21,7 @@ from cogr.errors import GeneratorError
 from cogr.records import Query
 from indexers.generators.model_folders import first_line
 from trainers.rivals.measuring import Scored
-from trainers.rivals.protocol import Cost, Family, Task
+from trainers.rivals.protocol import Cost, Family, Search, Task
 from trainers.rivals.trained.contrastive import (
     TRAIN_TOKENS,
     Labels,
@@ -104,6 +104,18 @@ class Dense:
         self._model = self._model or open_encoder(self.folder)
         points = encode(self._model, [query.text for query in queries], "query")
         return ranked(queries, self.ids, points @ self.points.T, depth)
+
+    def prepared(self, queries: Sequence[Query], depth: int) -> Search:
+        """A search by points that are at hand."""
+        self._model = self._model or open_encoder(self.folder)
+        points = encode(self._model, [query.text for query in queries], "query")
+        known = {query.id: point for query, point in zip(queries, points, strict=True)}
+
+        def search(query: Query) -> Sequence[tuple[str, float]]:
+            scores = known[query.id][None] @ self.points.T
+            return ranked([query], self.ids, scores, depth)[query.id]
+
+        return search
 
     def sets(self, queries: Sequence[Query]) -> None:
         """None: a cutoff makes the sets."""

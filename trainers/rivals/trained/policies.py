@@ -24,7 +24,7 @@ from cogr.settings.training import QueryGrpoSettings, TrainingSettings
 from indexers.text import Lexical
 from indexers.workspace import Workspace
 from trainers.rivals.measuring import Scored
-from trainers.rivals.protocol import Cost, Family, Task
+from trainers.rivals.protocol import Cost, Family, Search, Task
 from trainers.rivals.trained.fits import (
     TINY,
     Clock,
@@ -134,11 +134,16 @@ class Rewriter:
     def rank(self, queries: Sequence[Query], depth: int) -> Scored:
         """By BM25 over the rewritten queries."""
         written = self.written(queries)
-        found = {}
-        for query in queries:
-            text = joined("" if self.alone else query.text, written.get(query.id, ()))
-            found[query.id] = [(i.id, score) for i, score in self.lexical.rank(text, depth)]
-        return found
+        return {query.id: self._found(query, written.get(query.id, ()), depth) for query in queries}
+
+    def _found(self, query: Query, words: Sequence[str], depth: int) -> list[tuple[str, float]]:
+        text = joined("" if self.alone else query.text, words)
+        return [(item.id, score) for item, score in self.lexical.rank(text, depth)]
+
+    def prepared(self, queries: Sequence[Query], depth: int) -> Search:
+        """A search by rewrites that are at hand."""
+        written = self.written(queries)
+        return lambda query: self._found(query, written.get(query.id, ()), depth)
 
     def written(self, queries: Sequence[Query]) -> dict[str, tuple[str, ...]]:
         """Query id -> the keywords that the model writes, greedily."""

@@ -18,8 +18,8 @@ from cogr.errors import GeneratorError, ServiceError
 from cogr.records import Query
 from indexers.generators.model_folders import first_line, read_json
 from trainers.rivals.measuring import Scored
-from trainers.rivals.protocol import Cost, Family, NotRunError, Task
-from trainers.rivals.sparse import SERVER, Index
+from trainers.rivals.protocol import Cost, Family, NotRunError, Search, Task
+from trainers.rivals.server import SERVER, Index, search_body
 from trainers.rivals.trained.contrastive import (
     TRAIN_TOKENS,
     Labels,
@@ -114,9 +114,17 @@ class Sparse:
 
     def rank(self, queries: Sequence[Query], depth: int) -> Scored:
         """By the sum of products of weights; items without a common word are not found."""
-        scores = np.asarray((self.of(queries) @ self.weights.T).todense(), np.float32)
+        return self._found(queries, self.of(queries), depth)
+
+    def _found(self, queries: Sequence[Query], weights: Any, depth: int) -> Scored:
+        scores = np.asarray((weights @ self.weights.T).todense(), np.float32)
         found = ranked(queries, self.ids, scores, depth)
         return {query: [pair for pair in row if pair[1] > 0] for query, row in found.items()}
+
+    def prepared(self, queries: Sequence[Query], depth: int) -> Search:
+        """A search by weights that are at hand."""
+        known = {query.id: row for query, row in zip(queries, self.of(queries), strict=True)}
+        return lambda query: self._found([query], known[query.id], depth)[query.id]
 
     def sets(self, queries: Sequence[Query]) -> None:
         """None: a cutoff makes the sets."""
@@ -204,8 +212,9 @@ class Features(Index):
         """Rankings by the weights of queries, (queries, vocabulary)."""
         found: dict[str, Any] = {}
         for query, row in zip(queries, weights, strict=True):
-            features = named(row)
-            answer = self._call("POST", "/_search", "searching", _search(features, depth))
+            answer = self._call(
+                "POST", "/_search", "searching", search_body(clause_of(named(row)), depth)
+            )
             found[query.id] = [
                 (hit["fields"]["id"][0], float(hit["_score"])) for hit in answer["hits"]["hits"]
             ]
@@ -217,21 +226,14 @@ def named(row: Any) -> dict[str, float]:
     return {f"w{at}": float(weight) for at, weight in zip(row.indices, row.data, strict=True)}
 
 
-def _search(features: Mapping[str, float], depth: int) -> dict[str, Any]:
-    # The heaviest words, within what a server takes in one query.
+def clause_of(features: Mapping[str, float]) -> dict[str, Any]:
+    """The sum of products, of the heaviest words within what a server takes in one query."""
     chosen = sorted(features, key=lambda name: -features[name])[:_MOST_CLAUSES]
     clauses = [
         {"rank_feature": {"field": f"text.{name}", "boost": features[name], "linear": {}}}
         for name in chosen
     ]
-    return {
-        "size": depth,
-        "_source": False,
-        "track_scores": True,
-        "docvalue_fields": ["id"],
-        "sort": [{"_score": "desc"}, {"id": "asc"}],
-        "query": {"bool": {"should": clauses}} if clauses else {"match_none": {}},
-    }
+    return {"bool": {"should": clauses}} if clauses else {"match_none": {}}
 
 
 @dataclass(frozen=True)
@@ -249,6 +251,12 @@ class OnServer:
     def rank(self, queries: Sequence[Query], depth: int) -> Scored:
         """As the server ranks."""
         return self.index.of(self.sparse.of(queries), queries, depth)
+
+    def prepared(self, queries: Sequence[Query], depth: int) -> Search:
+        """A search on the server by weights that are at hand."""
+        weights = self.sparse.of(queries)
+        known = {query.id: row for query, row in zip(queries, weights, strict=True)}
+        return lambda query: self.index.of(known[query.id], [query], depth)[query.id]
 
     def sets(self, queries: Sequence[Query]) -> None:
         """None: a cutoff makes the sets."""

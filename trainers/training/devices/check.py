@@ -127,7 +127,8 @@ def look_over(
     needed = None
     if not invalid and shape is not None:
         tokens = {side: _prompt_tokens(workspace, side) for side in SIDES}
-        stages = tuple(_expected(workspace, shape, tokens, rate * 1e12))
+        together = rate * 1e12 * settings.processes
+        stages = tuple(_Work(workspace, shape, tokens, together).stages())
         needed = _needed(workspace, shape, max(longest for _, longest in tokens.values()))
         refused += _memory_refusals(settings, shape, needed, found, rounds)
     parameters = None if shape is None else shape.parameters
@@ -243,41 +244,72 @@ def _entities(workspace: Workspace, side: Side) -> Sequence[Any]:
     return dataset.items if side == "item" else dataset.require("train")
 
 
-def _expected(
-    workspace: Workspace, shape: Shape, prompts: dict[Side, tuple[int, int]], rate: float
-) -> Iterator[Expected]:
-    settings, sampling = workspace.settings.training, workspace.settings.generator.sampling
-    together = rate * settings.processes
-    for side in SIDES if settings.sft.on else ():
-        if side == "item" and settings.frozen_items:
-            continue
-        count, sft = len(_entities(workspace, side)), settings.sft
+@dataclass(frozen=True)
+class _Work:
+    """What stages cost.
+
+    Attributes:
+        prompts: tokens of a side's mean and longest prompt.
+        rate: operations a second of all processes together.
+    """
+
+    workspace: Workspace
+    shape: Shape
+    prompts: dict[Side, tuple[int, int]]
+    rate: float
+
+    def stages(self) -> Iterator[Expected]:
+        """SFT's, and those of one round."""
+        settings = self.workspace.settings.training
+        sides = [side for side in SIDES if not (side == "item" and settings.frozen_items)]
+        for side in sides if settings.sft.on else ():
+            epochs = settings.sft.item_epochs if side == "item" else settings.sft.query_epochs
+            yield self._fine_tuning(f"sft, {side} side", side, epochs)
+        for side in sides:
+            name = f"round, {side} side"
+            if side == "query" and settings.query.by == "expert":
+                yield self._fine_tuning(name, side, settings.query.epochs)
+            else:
+                yield self._reinforcement(name, side)
+            yield self._index(side)
+
+    def _fine_tuning(self, name: str, side: Side, epochs: float) -> Expected:
+        """SFT, or a round of expert iteration."""
+        settings = self.workspace.settings.training
         invented = settings.invented_queries if side == "query" else 0
-        epochs = sft.item_epochs if side == "item" else sft.query_epochs
-        batch = sft_batch(sft, count + invented, settings.processes)
+        count = len(_entities(self.workspace, side)) + invented
+        batch = sft_batch(settings.sft, count, settings.processes)
         size = batch.micro * batch.accumulate * settings.processes
-        steps = math.ceil(epochs * math.ceil((count + invented) / size))
-        mean, _ = prompts[side]
-        trained = round(epochs * (count + invented)) * (mean + 5 * sft.query_keywords)
-        work = memory.operations(shape, trained, 0)
-        yield Expected(f"sft, {side} side", steps, 0, work / together / 3600)
-    for side in SIDES:
-        if side == "item" and settings.frozen_items:
-            continue
+        steps = math.ceil(epochs * math.ceil(count / size))
+        answer = 5 * settings.sft.query_keywords
+        trained = round(epochs * count) * (self.prompts[side][0] + answer)
+        return self._expected(name, steps, trained, 0, 0)
+
+    def _reinforcement(self, name: str, side: Side) -> Expected:
+        settings = self.workspace.settings.training
         grpo = settings.query if side == "query" else settings.item
-        times = max(1, round(1 / INVENTED_WEIGHT)) if settings.invented_queries else 1
-        practice = side == "query" and settings.invented_queries
-        count = len(_entities(workspace, side))
-        entities = count * times + settings.invented_queries if practice else count
-        rollouts = settings.rollouts
+        rollouts, entities = settings.rollouts, len(_entities(self.workspace, side))
+        if side == "query" and settings.invented_queries:
+            entities = entities * max(1, round(1 / INVENTED_WEIGHT)) + settings.invented_queries
         batch = grpo_batch(grpo, entities, rollouts.generations, settings.processes)
         steps = grpo.max_steps or math.ceil(grpo.epochs * (entities // batch.prompts))
         completions = steps * batch.prompts * rollouts.generations
         generated = completions * rollouts.max_tokens
-        trained = completions * (prompts[side][0] + rollouts.max_tokens)
-        work = memory.operations(shape, trained, generated)
-        yield Expected(f"round, {side} side", steps, generated, work / together / 3600)
-        written = sum(map(len, workspace.dataset.queries.values())) if side == "query" else count
-        tokens = written * sampling.max_tokens
-        work = memory.operations(shape, 0, tokens + written * prompts[side][0])
-        yield Expected(f"index, {side} side", 0, tokens, work / together / 3600)
+        trained = completions * (self.prompts[side][0] + rollouts.max_tokens)
+        return self._expected(name, steps, trained, generated, generated)
+
+    def _index(self, side: Side) -> Expected:
+        """A side written anew, after its training."""
+        dataset = self.workspace.dataset
+        queries = sum(map(len, dataset.queries.values()))
+        entities = queries if side == "query" else len(dataset.items)
+        tokens = entities * self.workspace.settings.generator.sampling.max_tokens
+        read = entities * self.prompts[side][0]
+        return self._expected(f"index, {side} side", 0, 0, tokens + read, tokens)
+
+    def _expected(
+        self, name: str, steps: int, trained: int, through: int, generated: int
+    ) -> Expected:
+        """Of tokens that are trained on, that go through the model alone, and that it writes."""
+        work = memory.operations(self.shape, trained, through)
+        return Expected(name, steps, generated, work / self.rate / 3600)

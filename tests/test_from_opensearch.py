@@ -12,12 +12,11 @@ import pytest
 
 from cogr.settings import OpenSearchSettings
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.server
-@pytest.mark.drill
-@pytest.mark.timeout(1800)
+@pytest.mark.slow
 def test_labels_from_clicks_beat_bm25_and_true_labels_beat_them(
     opensearch: OpenSearchSettings, tmp_path: Path
 ) -> None:
