@@ -428,7 +428,7 @@ def main() -> None:
     parser.add_argument("--readability", action="store_true")
     parser.add_argument("--new-items", action="store_true")
     parser.add_argument("--encoder", metavar="FOLDER")
-    parser.add_argument("--split", choices=("dev", "test"), default="test")
+    parser.add_argument("--split", choices=("train", "dev", "test"), default="test")
     parser.add_argument("--sample", type=int)
     parser.add_argument("--curve", action="store_true")
     parser.add_argument("--picture", metavar="FILE")
