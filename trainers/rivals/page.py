@@ -8,6 +8,7 @@ and queries reach it through the template's escaping alone.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -85,17 +86,8 @@ def render(results: Results, dataset: Dataset, sets: Mapping[str, Sets]) -> str:
     Args:
         sets: method -> the retrieved sets of the test queries, of its first seed.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=PackageLoader("trainers.rivals", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["clean"], environment.filters["svg"] = clean, Markup
     look = Markup((files("trainers.report") / "page.css").read_text("utf-8"))
     done = [one for one in results.methods if one.done]
     ours, rival = results.best(ours=True), results.best(ours=False)
@@ -106,7 +98,7 @@ def render(results: Results, dataset: Dataset, sets: Mapping[str, Sets]) -> str:
         figures = [cost_figure(done), precision_recall_figure(done)]
         if ours is not None and rival is not None:
             figures.append(wins_figure(ours, rival))
-    return environment.get_template("page.html").render(
+    filled: str = _template().render(
         style=look,
         facts=results.facts,
         metric=column(results.metric),
@@ -121,6 +113,22 @@ def render(results: Results, dataset: Dataset, sets: Mapping[str, Sets]) -> str:
         duel=duel,
         version=__version__,
     )
+    return filled
+
+
+def _template() -> Any:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=PackageLoader("trainers.rivals", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["clean"], environment.filters["svg"] = clean, Markup
+    return environment.get_template("page.html")
 
 
 # Figures
@@ -223,17 +231,16 @@ def _duel(dataset: Dataset, ours: tuple[Summary, Sets], rival: Summary) -> dict[
             _titles(titles, [id_ for id_ in found if id_ not in wanted]),
         )
 
-    reasons: dict[str, int] = {}
-    for at in losses:
-        why = _why(ours[1].get(queries[at].id, ()), dataset.relevant[queries[at].id])
-        reasons[why] = reasons.get(why, 0) + 1
+    lost = [queries[at].id for at in losses]
+    reasons = Counter(_why(ours[1].get(id_, ()), dataset.relevant[id_]) for id_ in lost)
     return {
         "ours": ours[0].name,
         "rival": rival.name,
+        "cut": rival.cut,
         "wins": len(wins),
         "losses": len(losses),
         "equal": len(queries) - len(wins) - len(losses),
-        "reasons": sorted(reasons.items(), key=lambda pair: -pair[1]),
+        "reasons": reasons.most_common(),
         "won": [example(at) for at in wins[:_EXAMPLES]],
         "lost": [example(at) for at in losses[:_EXAMPLES]],
     }
