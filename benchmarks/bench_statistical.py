@@ -3,12 +3,16 @@ query.
 
 Reads nfcorpus, msrd, chorus, med and cacm from COGR_DATA_DIR; what is absent is left out. `shop` is
 the bundled sample shop. Run: python benchmarks/bench_statistical.py [--json] [--readability |
---new-items | --curve [--picture FILE]] [--seed N] [NAME ...]. CPU seconds stand beside wall
-seconds, because other work on the machine stretches only the latter.
+--new-items | --encoder FOLDER | --curve [--picture FILE]] [--seed N] [NAME ...]. CPU seconds stand
+beside wall seconds, because other work on the machine stretches only the latter.
 
 With --readability: F1 against the share of query keywords that people say, by price
 (`generator.statistical.readability`), on dev queries, or out of fold on at most 1,000 training
 queries, and on test queries.
+
+With --encoder: F1 and nDCG@10 with an encoder of sentence-transformers and without, means of three
+seeds, and p of the paired randomisation test over queries. Where queries are fewer than 200 in all,
+every fifth of them is tested too, learned from the others.
 
 With --curve: F1 by the number of training queries, drawn at random, without edits. Where queries
 are fewer than 200 in all, each draw is tested on another fifth of them, so that all are tested
@@ -38,17 +42,21 @@ import numpy as np
 from _timing import Row, report
 from _worlds import write_shop
 from bench_scale import Peak
+from numpy.typing import NDArray
 
 from cogr.datasets import load_dataset
 from cogr.keywords import self_keyword
 from cogr.metrics import full_set
 from cogr.records import Dataset, Split
 from indexers.generators.statistical.artefact import Artefact
+from indexers.generators.statistical.distillation import exact_cut as best_prefix
 from indexers.generators.statistical.fitting import fit
+from indexers.generators.statistical.ranking.encoder import Encoder
 from indexers.generators.statistical.storage import open_artefact, save
 from trainers.demo import CATALOGUE
 from trainers.evaluation import bm25, exact_cut
 from trainers.new_items import checked_new, figures, of_statistical, retrieved_by
+from trainers.rivals.measuring import paired_p
 
 TARGETS: Mapping[str, tuple[float, float | None]] = {
     "nfcorpus": (0.30, 30),
@@ -82,6 +90,9 @@ MOST_SECONDS, MOST_MB = 900, 4000
 
 QUERY_MS = 15
 TIMED_QUERIES = 200
+
+DISCOUNTS = 1 / np.log2(np.arange(2, 12))
+"""Of the first ten places, for nDCG@10."""
 
 T = TypeVar("T")
 
@@ -316,6 +327,72 @@ def _drawn(
     return means["f1"], cut, text, len(test)
 
 
+ENCODER_SEEDS = 3
+
+
+def encoder_gains(name: str, folder: str, seed: int, split: Split) -> Iterator[Row]:
+    """A row for each measure, of the split and, where queries are few, of all in five parts."""
+    dataset, encoder = load(name), Encoder(folder)
+    tested = {str(split): [dataset]}
+    if sum(map(len, dataset.queries.values())) < SMALL:
+        tested["5 folds"] = list(_fifths(dataset, seed))
+    for what, sets in tested.items():
+        asked: Split = split if what == split else "test"
+        without, with_it = (
+            np.stack([_of_queries(sets, asked, one, seed + more) for more in range(ENCODER_SEEDS)])
+            for one in (None, encoder)
+        )
+        for column, measure in enumerate(("F1", "F1 of the exact cut", "nDCG@10")):
+            before, after = (found[:, :, column] for found in (without, with_it))
+            change = (after - before).mean(axis=0)
+            notes = {
+                "without": round(float(before.mean()), 4),
+                "with": round(float(after.mean()), 4),
+                "gain": round(float(change.mean()), 4),
+                "standard error": round(float(change.std(ddof=1)) / change.size**0.5, 4),
+                "p": round(paired_p(after.mean(axis=0), before.mean(axis=0)), 4),
+                "deviation of seeds": round(float(after.mean(axis=1).std(ddof=1)), 4),
+                "queries": change.size,
+            }
+            yield Row(f"{name}, {what}: 1 - {measure}", 1 - float(after.mean()), "", notes=notes)
+
+
+def _fifths(dataset: Dataset, seed: int) -> Iterator[Dataset]:
+    """Each fifth of all queries as test queries, the others as training queries."""
+    pool = [query for queries in dataset.queries.values() for query in queries]
+    order = np.random.default_rng(seed).permutation(len(pool))
+    for part in range(PARTS):
+        held = np.arange(len(pool)) % PARTS == part
+        train, test = ([pool[i] for i in order[rows]] for rows in (~held, held))
+        yield replace(dataset, queries={"train": train, "dev": [], "test": test})
+
+
+def _of_queries(
+    sets: Iterable[Dataset], split: Split, encoder: Encoder | None, seed: int
+) -> NDArray[np.float64]:
+    """F1 of the keywords, F1 of the exact cut and nDCG@10 of the keywords, (queries, 3)."""
+    return np.concatenate(
+        [_of_artefact(fit(one, encoder=encoder, seed=seed), one, split) for one in sets]
+    )
+
+
+def _of_artefact(artefact: Artefact, dataset: Dataset, split: Split) -> NDArray[np.float64]:
+    queries, found = dataset.queries[split], []
+    for query, (items, p) in zip(queries, artefact.probabilities(queries), strict=True):
+        wanted = dataset.relevant[query.id]
+        relevant = np.array([artefact.numbers[i] for i in wanted if i in artefact.numbers])
+        cut, _ = best_prefix(p, artefact.expected_relevant(query, p))
+        spelled = artefact.spell(query, items, p)
+        f1 = [
+            2 * float(np.isin(one, relevant).sum()) / max(one.size + relevant.size, 1)
+            for one in (spelled.retrieved, items[cut])
+        ]
+        order = np.lexsort((spelled.retrieved, -artefact.scores(query, spelled)))[:10]
+        gains = np.isin(spelled.retrieved[order], relevant) @ DISCOUNTS[: order.size]
+        found.append([*f1, gains / DISCOUNTS[: min(10, max(relevant.size, 1))].sum()])
+    return np.array(found)
+
+
 def picture(found: Iterable[Row], path: str) -> None:
     """Draw learning curves: F1 by training queries, a line a data set."""
     from matplotlib import rc_context
@@ -350,7 +427,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--readability", action="store_true")
     parser.add_argument("--new-items", action="store_true")
-    parser.add_argument("--split", choices=("dev", "test"), default="test")
+    parser.add_argument("--encoder", metavar="FOLDER")
+    parser.add_argument("--split", choices=("train", "dev", "test"), default="test")
     parser.add_argument("--sample", type=int)
     parser.add_argument("--curve", action="store_true")
     parser.add_argument("--picture", metavar="FILE")
@@ -377,6 +455,9 @@ def main() -> None:
     elif arguments.new_items:
         sets = (sampled(load(name), arguments.sample) for name in names)
         every = (row for one in sets for row in new_items(one, arguments.split))
+    elif arguments.encoder:
+        asked = (arguments.encoder, arguments.seed, arguments.split)
+        every = (row for name in names for row in encoder_gains(name, *asked))
     elif arguments.curve:
         every = (row for name in names for row in learning(name, arguments.seed))
     else:

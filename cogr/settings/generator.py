@@ -114,7 +114,7 @@ class StatisticalSettings(Table):
         None,
         description=(
             "Encoder for sentence-transformers (extra `encoder`) that the ranker learns from: a "
-            "folder, or a name on the Hugging Face hub"
+            "folder, a name on the Hugging Face hub, or `minilm` (extra `weights`)"
         ),
     )
     readability: float = Field(

@@ -62,8 +62,8 @@ class StatisticalOptions(Options):
             text would find its labels.
         edits: the sets are edited by a booster (`edits`), where that pays out of fold.
         signals: numeric fields of items that the ranker learns from, such as popularity.
-        encoder: a folder or hub name of an encoder for sentence-transformers, whose points the
-            ranker learns from.
+        encoder: a folder or hub name of an encoder for sentence-transformers, or `minilm`, whose
+            points the ranker learns from.
         readability: expected F1 that a query's keyword must bring which is neither an anchor nor
             a phrase of a title or of a training query. 0: whatever is best for F1.
         unlabelled: of queries without labels, how many of the most frequent become anchors too, by

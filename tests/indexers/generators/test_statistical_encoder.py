@@ -56,6 +56,8 @@ def test_points_have_length_one_and_are_kept(
     found = Encoder(str(model), Store(tmp_path)).points(texts)
     assert np.linalg.norm(found, axis=1) == pytest.approx(np.ones(5), abs=0.02)
     assert (found[0] == found[3]).all()
+    alone = Encoder(str(model)).points(texts[:1], keep=False)
+    assert alone @ found[0] == pytest.approx(1, abs=0.002), "in float32, as a new query is"
 
     def encode(*_: object) -> None:
         raise AssertionError("encoded again")
@@ -93,3 +95,16 @@ def test_a_missing_encoder_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(module, "find_spec", lambda _: None)
     with pytest.raises(MissingExtraError, match="extra 'encoder'"):
         Encoder("./nowhere")
+
+
+def test_minilm_is_the_model_of_its_package(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MINILM_PACKAGE", "carries_a_model")
+    with pytest.raises(MissingExtraError, match="extra 'weights'"):
+        Encoder("minilm")
+    (tmp_path / "carries_a_model").mkdir()
+    (tmp_path / "carries_a_model" / "__init__.py").write_text("raise AssertionError('imported')")
+    (tmp_path / "carries_a_model" / "model").symlink_to(model)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert Encoder("minilm").digest == Encoder(str(model)).digest
