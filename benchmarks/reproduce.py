@@ -168,7 +168,7 @@ def page() -> str:
     """docs/benchmarks.md: its words as they are, its results from benchmarks/results."""
     words = PAGE.read_text("utf-8").partition(BEGIN)[0]
     parts = []
-    for file in sorted(RESULTS.glob("*.json")):
+    for file in sorted(RESULTS.glob("*.json"), key=lambda file: file.stem):
         told = {**json.loads(file.read_text("utf-8")), "dataset": file.stem}
         parts.append(markdown(from_dict(told), 2))
     return f"{words}{BEGIN}\n\n" + "\n".join(parts)

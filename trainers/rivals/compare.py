@@ -326,6 +326,7 @@ def facts_of(runner: Runner) -> dict[str, Any]:
         "seconds": budget.seconds,
         "depth": budget.depth,
         "hour_price": budget.hour_price,
+        "models": {name: _shown(model) for name, model in sorted(budget.models.items())},
         "graded": grades_of(dataset) is not None,
         "notes": notes,
         "command": _command(sys.argv),
@@ -337,7 +338,11 @@ def facts_of(runner: Runner) -> dict[str, Any]:
 
 def _command(arguments: Sequence[str]) -> str:
     """A command line without the folders of this machine, since tables are published."""
-    return shlex.join([Path(one).name if one.startswith("/") else one for one in arguments])
+    return shlex.join(map(_shown, arguments))
+
+
+def _shown(word: str) -> str:
+    return Path(word).name if word.startswith("/") else word
 
 
 def _commit() -> str:

@@ -447,6 +447,8 @@ def markdown(results: Results, level: int = 1) -> str:
 
 def _made(facts: Mapping[str, Any]) -> str:
     notes = " ".join(facts["notes"])
+    if models := facts.get("models"):
+        notes += f" Models: {', '.join(f'{name} from {of}' for name, of in models.items())}."
     return (
         f"{facts['train_queries']} training, {facts['dev_queries']} dev and "
         f"{facts['test_queries']} test queries, {facts['items']:,} items; seeds: {facts['seeds']}; "

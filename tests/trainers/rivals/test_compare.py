@@ -386,13 +386,16 @@ def weaker(found: Found, query: Query) -> list[tuple[str, float]]:
 
 def test_tables_page_and_advice_say_the_same(compare: Compare, tmp_path: Path) -> None:
     methods, out = "bad,good,extractive,perfect-cutoff", tmp_path / "out"
-    few = ("--set", "compare.trials=2")
+    few = ("--set", "compare.trials=2", "--set", 'compare.models={dpr="/folder/minilm"}')
     ended = compare("--methods", methods, "--seeds", "1", *few, bad=weaker)
     assert ended.status == 0, ended.err
     facts = json.loads((out / "compare.json").read_text())
     rows = {row["method"]: row for row in facts["rows"]}
     f1 = f"{rows['good']['figures']['f1']:.4f}"
     assert facts["reference"] == "good"
+    assert facts["models"] == {"dpr": "minilm"}, "without a folder of this machine"
+    for name in ("compare.md", "compare.html"):
+        assert "Models: dpr from minilm." in (out / name).read_text(), name
     assert rows["good"]["p"] is None
     assert rows["bad"]["p"] < 0.01
     assert rows["perfect-cutoff"]["p"] is None, "it knows the labels"
