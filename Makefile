@@ -1,6 +1,9 @@
 # make setup, demo, test, test-fast, check, bench, docs, pins: see CONTRIBUTING.md.
 BIN := .venv/bin
 BACKEND ?= memory
+# Python keeps what it compiled, also where containers say not to: else every process of a test or a stage of training
+# compiles all of PyTorch's and TRL's modules again, 12 s.
+export PYTHONDONTWRITEBYTECODE :=
 
 # make drill: long fault drills, a table at the end (DRILL_KILLS=1000, DRILL_CUT=60 seconds). make bench-learning: the sample's
 # training on three seeds. make bench-scale: 10,000 to 1,000,000 items.
