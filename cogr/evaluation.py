@@ -71,6 +71,13 @@ def search_all(
     return {id_: search(row.weighted) for id_, row in rows.items()}
 
 
+def retrieved_ids(mirror: Mirror, asked: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:
+    """Query id -> ids of the items that its keywords retrieve."""
+    return {
+        id_: frozenset(map(mirror.id_of, mirror.retrieved(words))) for id_, words in asked.items()
+    }
+
+
 def set_figures(
     dataset: Dataset,
     queries: Sequence[Query],

@@ -2,7 +2,8 @@
 
 Texts of items, of servers and of libraries are untrusted. `masked` is applied where the sentence of
 an error is made (`cogr.errors`); `masked` and `visible` where text leaves the process
-(`indexers.cli.console`, `indexers.telemetry.logs`). So callers print what they have.
+(`indexers.cli.console`, `indexers.telemetry.logs`, pages by `page_template`). So callers print what
+they have.
 """
 
 from __future__ import annotations
@@ -10,7 +11,12 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, unquote_plus
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 _ADDRESS = r"//(?:(?![,;]\s*[a-z][a-z0-9+.-]*://)\S)*@"
 _USER = re.compile(_ADDRESS, re.IGNORECASE)
@@ -80,6 +86,30 @@ def learn_words(words: list[str]) -> None:
             learn(value.strip() or word)
             learn(value.strip().partition("=")[0])
         follows = named and not value
+
+
+def page_template(package: str, clean: Callable[[str], str]) -> Template:
+    """The template page.html of a package, for Jinja: every text that is filled in is escaped, and
+    a name that is not there is an error.
+
+    Args:
+        clean: the filter for texts that somebody else wrote.
+
+    The filter `svg` lets our own files and matplotlib's drawings through as markup, and nothing
+    else may.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=PackageLoader(package, "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["clean"], environment.filters["svg"] = clean, Markup
+    return environment.get_template("page.html")
 
 
 def visible(text: str, *, keep: str = "\n\t") -> str:

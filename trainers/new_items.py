@@ -14,9 +14,10 @@ import numpy as np
 
 from cogr.datasets.changes import Changes
 from cogr.errors import DataError, TrainingError
-from cogr.evaluation import rows_of_queries
+from cogr.evaluation import retrieved_ids, rows_of_queries
 from cogr.keywords import self_keyword
 from cogr.matching.mirror import Mirror
+from cogr.metrics import full_set
 from cogr.records import Dataset, Query, Split
 from cogr.snapshots import open_snapshot
 from indexers.workspace import Workspace
@@ -76,12 +77,12 @@ def figures(
         relevant: query id -> its relevant items, new ones too.
         new: ids of the items that came afterwards.
     """
+    whole = full_set(retrieved, {query.id: relevant[query.id] for query in queries}).values
     kept: dict[str, list[float]] = {key: [] for key in MEASURES}
+    kept |= {key: whole[key].tolist() for key in ("p", "f1")}
     for query in queries:
         found, wanted = retrieved[query.id], relevant[query.id]
         hits = found & wanted
-        kept["f1"].append(2 * len(hits) / (len(found) + len(wanted)))
-        kept["p"].append(len(hits) / max(1, len(found)))
         for key, part, of in (
             ("r_new", hits & new, wanted & new),
             ("p_new", hits & new, found & new),
@@ -135,13 +136,7 @@ def retrieved_by(
     own = [self_keyword(item.title) for item in dataset.items]
     mirror = Mirror.from_sets([item.id for item in dataset.items], sets, own)
     words = zip(queries, asked.query_keywords(queries), strict=True)
-    return _retrieved(mirror, {q.id: [*found, self_keyword(q.text)] for q, found in words})
-
-
-def _retrieved(mirror: Mirror, asked: Mapping[str, Sequence[str]]) -> Retrieved:
-    return {
-        id_: frozenset(map(mirror.id_of, mirror.retrieved(words))) for id_, words in asked.items()
-    }
+    return retrieved_ids(mirror, {q.id: [*found, self_keyword(q.text)] for q, found in words})
 
 
 def checked_new(dataset: Dataset, share: float) -> frozenset[str]:
@@ -181,7 +176,7 @@ def of_run(workspace: Workspace, run: Run, share: float, split: Split) -> Figure
     items = with_new_items(workspace, build, new)
     rows = rows_of_queries(queries, open_snapshot(workspace.store, done.queries))
     asked = {id_: list(row.weighted) for id_, row in rows.items()}
-    found = _retrieved(Mirror.build(items), asked)
+    found = retrieved_ids(Mirror.build(items), asked)
     name = f"run {run.name}, new items by {'its model' if by_model else kind}"
     return figures(name, queries, dataset.relevant, new, found)
 

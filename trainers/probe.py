@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cogr.evaluation import rows_of_queries, set_figures
+from cogr.evaluation import retrieved_ids, rows_of_queries, set_figures
 from cogr.matching.mirror import Mirror
 from cogr.records import SPLITS, Entity, Side, Split
 from indexers.generators.protocol import Completion, Request
@@ -95,9 +95,7 @@ class Probe:
             items = Mirror.from_sets(ids, [written[id_] for id_ in ids], own)
             rows = rows_of_queries(asked, inputs.snapshot(inputs.round.queries))
             words = {id_: list(row.weighted) for id_, row in rows.items()}
-        found = {
-            id_: frozenset(map(items.id_of, items.retrieved(own))) for id_, own in words.items()
-        }
+        found = retrieved_ids(items, words)
         return {
             split: round(set_figures(dataset, dataset.queries[split], found).means["f1"], 6)
             for split in self._splits

@@ -124,20 +124,22 @@ def consensus(grades: Sequence[float]) -> float:
 
 
 def _read_trec(path: Path) -> Iterator[Judged]:
-    for number, line in lines(path):
-        fields = line.split()
-        if not fields:
-            continue
-        place = Place(path, number)
-        if len(fields) != 4:
-            raise DataError(
-                f"{place}: the line has {len(fields)} fields where qrels have 4; write query, 0, "
-                "item and grade."
-            )
-        query, _, item, grade = fields
+    wanted = "qrels have 4; write query, 0, item and grade"
+    for place, (query, _, item, grade) in _columns(path, 4, wanted):
         # Below 0 are pages that nobody should see: not relevant, as for trec_eval.
         value = max(0.0, parse_number(grade, "grade", place))
         yield Judged(place, "", check_id(query, "query", place), item, value)
+
+
+def _columns(path: Path, count: int, wanted: str) -> Iterator[tuple[Place, list[str]]]:
+    """Lines of columns that white space separates, but for empty ones. Raises DataError."""
+    for number, line in lines(path):
+        fields = line.split()
+        place = Place(path, number)
+        if fields and len(fields) != count:
+            raise DataError(f"{place}: the line has {len(fields)} fields where {wanted}.")
+        if fields:
+            yield place, fields
 
 
 def _write_trec(judged: Iterable[Judged]) -> str:
@@ -172,17 +174,8 @@ def read_run(path: Path) -> dict[str, list[str]]:
     if not path.is_file():
         raise DataError(f"The run {path} is not there; name one.")
     scores: dict[str, dict[str, float]] = {}
-    for number, line in lines(path):
-        fields = line.split()
-        if not fields:
-            continue
-        place = Place(path, number)
-        if len(fields) != 6:
-            raise DataError(
-                f"{place}: the line has {len(fields)} fields where a run has 6; write query, Q0, "
-                "item, rank, score and tag."
-            )
-        query, _, item, _, score, _ = fields
+    wanted = "a run has 6; write query, Q0, item, rank, score and tag"
+    for place, (query, _, item, _, score, _) in _columns(path, 6, wanted):
         found = scores.setdefault(query, {})
         if item in found:
             raise DataError(f"{place}: {item!r} is twice in the list of {query!r}; keep one.")

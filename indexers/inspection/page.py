@@ -12,7 +12,7 @@ from typing import Any
 
 from cogr import __version__
 from cogr.errors import MissingExtraError
-from cogr.redaction import visible
+from cogr.redaction import page_template, visible
 from cogr.store import Store
 from indexers.inspection import Findings
 
@@ -38,17 +38,7 @@ def write_page(findings: Findings, file: Path) -> None:
 
 def render(findings: Findings) -> str:
     check_extra()
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("indexers.inspection", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["clean"] = _clean
-    return environment.get_template("page.html").render(
+    return page_template("indexers.inspection", _clean).render(
         found=findings,
         counts=findings.counts,
         spreads=_spreads(findings.counts.as_dict()),

@@ -141,18 +141,19 @@ _NEW = {"r_new": "recall, new", "p_new": "precision, new", "r_old": "recall, old
 
 def _show(out: Console, payload: dict[str, Any]) -> None:
     """The pair's figures, baselines below them, and what each figure is of."""
+    from trainers.notebook import MEASURES
+
     baselines = payload.get("baselines", [])
-    names = ("p", "r", "f1", "mrr@10", "ndcg@10", "p@10", "r@100")
     table = Table(
         "",
-        *names,
+        *MEASURES,
         title=f"{payload['split']}: {payload['queries']} queries, {payload['backend']}",
         title_justify="left",
     )
     for row in ({"name": "keywords", **payload}, *baselines):
         table.add_row(
             row["name"],
-            *(f"{row[name]:.4f}" if row.get(name) is not None else "" for name in names),
+            *(f"{row[name]:.4f}" if row.get(name) is not None else "" for name in MEASURES),
         )
     out.print(table)
     sets = "".join(f"; {row['name']}: of {row['sets']}" for row in baselines)

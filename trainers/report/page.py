@@ -17,6 +17,7 @@ from typing import Any
 from cogr import __version__
 from cogr.errors import MissingExtraError
 from cogr.progress import Say
+from cogr.redaction import page_template
 from cogr.store import Store
 from indexers.workspace import Workspace
 from trainers.report.drawing import Figure, clean
@@ -71,21 +72,11 @@ def write_report(
 
 def render(facts: Facts, figures: Mapping[str, Sequence[Figure]]) -> str:
     """The page of some facts with their figures, by section (`figures.draw`)."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=PackageLoader("trainers.report", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["clean"] = clean
-    # Our own files and matplotlib's drawings are the only markup that is not escaped.
-    environment.filters["svg"] = Markup
     style = Markup((files("trainers.report") / "page.css").read_text("utf-8"))
-    return environment.get_template("page.html").render(style=style, **_content(facts, figures))
+    template = page_template("trainers.report", clean)
+    return template.render(style=style, **_content(facts, figures))
 
 
 def _content(facts: Facts, figures: Mapping[str, Any]) -> Mapping[str, Any]:

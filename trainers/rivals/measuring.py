@@ -5,6 +5,7 @@ The same code for every method. Nothing here knows how a method retrieves.
 
 from __future__ import annotations
 
+import gc
 import math
 import threading
 import time
@@ -267,7 +268,7 @@ class Spent:
 class Meter:
     """Measures a block: `with Meter() as meter: ...`, then `meter.spent`.
 
-    Memory is the process' resident memory, looked at twenty times a second.
+    Memory is what the process' resident memory grew by, looked at twenty times a second.
     """
 
     def __enter__(self) -> Self:
@@ -275,6 +276,8 @@ class Meter:
             import psutil
         except ImportError as error:
             raise MissingExtraError("cogr-train compare", "compare") from error
+        # What others left behind would be freed within the block, and hide what the block takes.
+        gc.collect()
         self._resident: Callable[[], int] = lambda: int(psutil.Process().memory_info().rss)
         self._before = self._most = self._resident()
         self._over = threading.Event()

@@ -19,6 +19,7 @@ import numpy as np
 from cogr import __version__
 from cogr.errors import MissingExtraError
 from cogr.records import Dataset, Query
+from cogr.redaction import page_template
 from trainers.report.drawing import COLOURS, Canvas, Figure, clean, spell, style
 from trainers.rivals.measuring import CUTS, favoured
 from trainers.rivals.protocol import Family
@@ -98,7 +99,7 @@ def render(results: Results, dataset: Dataset, sets: Mapping[str, Sets]) -> str:
         figures = [cost_figure(done), precision_recall_figure(done)]
         if ours is not None and rival is not None:
             figures.append(wins_figure(ours, rival))
-    filled: str = _template().render(
+    filled: str = page_template("trainers.rivals", clean).render(
         style=look,
         facts=results.facts,
         metric=column(results.metric),
@@ -114,21 +115,6 @@ def render(results: Results, dataset: Dataset, sets: Mapping[str, Sets]) -> str:
         version=__version__,
     )
     return filled
-
-
-def _template() -> Any:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(
-        loader=PackageLoader("trainers.rivals", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["clean"], environment.filters["svg"] = clean, Markup
-    return environment.get_template("page.html")
 
 
 # Figures

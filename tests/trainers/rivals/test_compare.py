@@ -8,6 +8,8 @@ import html
 import importlib.util
 import itertools
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +30,6 @@ from trainers.rivals import METHODS
 from trainers.rivals.compare import compared, named
 from trainers.rivals.measuring import (
     CUTS,
-    Meter,
     Swept,
     above,
     best_head,
@@ -140,10 +141,18 @@ def test_holm_multiplies_the_smallest_by_all_and_never_falls() -> None:
 
 
 def test_the_meter_sees_memory_and_time() -> None:
-    with Meter() as meter:
-        held = np.ones(25_000_000)
-    assert meter.spent.peak_bytes > 0.9 * held.nbytes
-    assert 0 < meter.spent.seconds < 60
+    """In a process of its own: in this one, libraries' threads give memory back when they like."""
+    script = (
+        "import numpy as np; from trainers.rivals.measuring import Meter\n"
+        "with Meter() as meter: held = np.ones(25_000_000)\n"
+        "print(meter.spent.peak_bytes / held.nbytes, meter.spent.seconds)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    share, seconds = map(float, done.stdout.split())
+    assert 0.9 < share < 1.5
+    assert 0 < seconds < 60
 
 
 # The data

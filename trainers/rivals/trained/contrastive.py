@@ -14,13 +14,14 @@ from functools import cache
 from typing import Any
 
 from cogr.records import Query
+from indexers.generators.model_folders import in_bfloat16
 from trainers.rivals.protocol import Task
 from trainers.rivals.trained.fits import (
+    ON_ITS_OWN,
     Clock,
     FitFolder,
     as_callback,
     decaying,
-    in_bfloat16,
     progress,
 )
 from trainers.training.trainer_config import silence
@@ -252,12 +253,7 @@ def train_pairs(
         prompts=prompts,
         use_cpu=model.device.type == "cpu",
         seed=task.seed,
-        report_to=[],
-        disable_tqdm=True,
-        logging_strategy="no",
-        save_strategy="steps",
-        save_steps=10**9,  # The callback says when.
-        save_total_limit=1,
+        **ON_ITS_OWN,
     )
     trainer = decaying(getattr(st, f"{kind}Trainer"), clock, until)(
         model=model,

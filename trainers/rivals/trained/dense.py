@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from cogr.errors import GeneratorError
 from cogr.records import Query
-from indexers.generators.model_folders import first_line
+from indexers.generators.model_folders import first_line, in_bfloat16
 from trainers.rivals.measuring import Scored
 from trainers.rivals.protocol import Cost, Family, Search, Task
 from trainers.rivals.trained.contrastive import (
@@ -36,7 +36,6 @@ from trainers.rivals.trained.fits import (
     Clock,
     FitFolder,
     clean,
-    in_bfloat16,
     in_order,
     items_take,
     measured,

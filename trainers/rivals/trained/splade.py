@@ -16,7 +16,7 @@ import numpy as np
 
 from cogr.errors import GeneratorError, ServiceError
 from cogr.records import Query
-from indexers.generators.model_folders import first_line, read_json
+from indexers.generators.model_folders import first_line, in_bfloat16, read_json
 from trainers.rivals.measuring import Scored
 from trainers.rivals.protocol import Cost, Family, NotRunError, Search, Task
 from trainers.rivals.server import SERVER, Index, search_body
@@ -35,7 +35,6 @@ from trainers.rivals.trained.fits import (
     FitFolder,
     Start,
     clean,
-    in_bfloat16,
     in_order,
     items_take,
     measured,

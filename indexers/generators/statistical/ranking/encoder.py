@@ -10,16 +10,22 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cogr.errors import GeneratorError, MissingExtraError
 from cogr.store import Store
-from indexers.generators.model_folders import digest, first_line, resolve_model
+from indexers.generators.model_folders import (
+    digest,
+    first_line,
+    in_bfloat16,
+    packaged,
+    resolve_model,
+)
 from indexers.generators.statistical.ranking.latent import unit
 from indexers.generators.statistical.ranking.matrices import Floats
 
@@ -98,13 +104,10 @@ class Encoder:
         return np.stack(rows) if rows else np.zeros((0, 0), dtype=np.float32)
 
     def _encode(self, texts: Sequence[str], many: bool) -> Floats:
-        import torch
-
         # tokenizers refuse lone surrogates.
         clean = [text.encode("utf-8", "replace").decode() for text in texts]
-        # Only where the processor has it: a third of the time, and cosines of 0.9999 with float32.
-        half = many and bool(torch.cpu.get_capabilities().get("avx512_bf16"))
-        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        # A third of the time, and cosines of 0.9999 with float32.
+        with in_bfloat16("cpu") if many else nullcontext():
             points = self._model.encode(clean, show_progress_bar=False)
         return unit(np.asarray(points, np.float32))
 
@@ -134,8 +137,7 @@ class Encoder:
 
 def packaged_minilm() -> str:
     """The folder of all-MiniLM-L6-v2 in its package. Raises MissingExtraError without it."""
-    # find_spec of a top-level name runs nothing of the package.
-    spec = find_spec(MINILM_PACKAGE)
-    if spec is None or not spec.submodule_search_locations:
+    folder = packaged(MINILM_PACKAGE)
+    if folder is None:
         raise MissingExtraError('generator.statistical.encoder = "minilm"', "weights")
-    return str(Path(spec.submodule_search_locations[0]) / "model")
+    return str(folder)
