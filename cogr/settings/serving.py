@@ -124,13 +124,6 @@ class OpenSearchSettings(Table):
         None, description="Sign requests by AWS SigV4 for this region (extra s3)"
     )
     timeout: float = Field(60.0, gt=0, le=LONGEST, description="Seconds a request may take")
-    search_template: bool = Field(
-        True,
-        description=(
-            "cogr-index publish also stores the search template <prefix>-search, for clients in "
-            "any language"
-        ),
-    )
     text_analyzer: str = Field(
         "english",
         pattern=r"^\S*$",
@@ -220,10 +213,6 @@ class ServingSettings(Table):
         description=(
             "Most requests of one client address, such as 50/second or 1000/minute; over it 429"
         ),
-    )
-
-    log_queries: bool = Field(
-        False, description="Log each query's text with its source (with -v); off, for privacy"
     )
 
     @property

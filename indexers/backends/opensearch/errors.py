@@ -106,6 +106,10 @@ class IndexGoneError(ServiceError):
     """An index that was there is not there any more."""
 
 
+class ForbiddenError(ServiceError):
+    """The user may not do this."""
+
+
 def service_error(refusal: Refusal, url: str, doing: str) -> CogrError:
     """One sentence: what failed, at which address, what to do.
 
@@ -115,10 +119,14 @@ def service_error(refusal: Refusal, url: str, doing: str) -> CogrError:
         doing: what was under way, as "writing to the index shop-items-...".
     """
     what, todo = _sentence(refusal)
-    kind = IndexGoneError if refusal.kind == "index_not_found_exception" else ServiceError
+    kind = _KINDS.get(refusal.kind) or (ForbiddenError if refusal.status == 403 else ServiceError)
     return kind(f"OpenSearch at {url} {what} ({doing}); {todo}.")
 
 
+_KINDS = {
+    "index_not_found_exception": IndexGoneError,
+    "cluster_block_exception": ServiceError,
+}
 _AGAIN = "the same command goes on from here"
 
 
