@@ -129,7 +129,6 @@ GONE: Mapping[str, str] = {
     "serving.index_timeout": (
         "a look takes half a second at most, or serving.deadline where that is longer"
     ),
-    "serving.log_queries": 'log.level = "debug" logs the texts of queries',
     "serving.max_batch": "a request has at most 64 queries",
     "serving.max_body_bytes": "a request body has at most 64 KiB",
     "serving.max_flights": "256 unknown queries may be in flight",

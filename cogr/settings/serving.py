@@ -214,6 +214,9 @@ class ServingSettings(Table):
             "Most requests of one client address, such as 50/second or 1000/minute; over it 429"
         ),
     )
+    log_queries: bool = Field(
+        False, description="Log each query's text with its source (with -v); off, for privacy"
+    )
 
     @property
     def cache_timeout(self) -> float:

@@ -256,7 +256,7 @@ def create_app(parts: Parts, *, playground: bool = False) -> FastAPI:
             expanded = await parts.expander.expand(queries, parts.follower.pair)
             seconds = time.perf_counter() - started
             parts.metrics.seconds.observe(seconds)
-            if log.isEnabledFor(logging.DEBUG):
+            if parts.settings.log_queries:
                 _log(queries, expanded, seconds)
             return Response(write(expanded, many=many), media_type=_JSON)
         except RejectedError as error:
@@ -324,4 +324,4 @@ def _problem(status: int, detail: str, headers: Mapping[str, str] | None = None)
 
 def _log(queries: list[str], expanded: Expanded, seconds: float) -> None:
     for query, expansion in zip(queries, expanded.expansions, strict=True):
-        log.debug("%r: %s %s in %.1f ms", query, expansion.source, expansion.reason, 1000 * seconds)
+        log.info("%r: %s %s in %.1f ms", query, expansion.source, expansion.reason, 1000 * seconds)

@@ -133,7 +133,9 @@ def test_a_publisher_without_the_right_to_store_templates_publishes(
     team.close()
     store, update = Store(tmp_path), {"username": "user_of_bare", "prefix": "bare"}
     items = frozen(store, "item", SHOP)
-    OpenSearchBackend(opensearch_secure.model_copy(update={"prefix": "bare"}), store).push(items)
+    whole = OpenSearchBackend(opensearch_secure.model_copy(update={"prefix": "bare"}), store)
+    whole.push(items)
+    whole.verify(items, [["sofa", "couch"], ["lamp"]])
     publisher = OpenSearchBackend(users["publisher"].model_copy(update=update), store)
     assert publisher.publish({"item": items.id}) == {"item": None}
     assert "It goes on without the template." in caplog.text
