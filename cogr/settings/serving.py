@@ -132,7 +132,6 @@ class OpenSearchSettings(Table):
             "standard, ...; empty leaves it out of new indexes"
         ),
     )
-    bulk_documents: int = Field(2000, ge=1, description="Documents a bulk request")
     bulk_threads: int = Field(2, ge=1, le=1000, description="Bulk requests under way at once")
 
     _is_path = field_validator("ca_file")(usable_path)

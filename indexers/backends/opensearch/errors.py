@@ -152,7 +152,7 @@ def _sentence(refusal: Refusal) -> tuple[str, str]:
                 "it was removed meanwhile; run the same command again",
             )
         case 413:
-            return "finds the request too large", "lower opensearch.bulk_documents"
+            return "finds the request too large", "raise the limit there, or of a proxy before it"
         case 429:
             return (
                 "is overloaded and kept refusing",
