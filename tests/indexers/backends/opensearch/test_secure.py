@@ -139,7 +139,7 @@ def test_a_publisher_without_the_right_to_store_templates_publishes(
     publisher = OpenSearchBackend(users["publisher"].model_copy(update=update), store)
     assert publisher.publish({"item": items.id}) == {"item": None}
     assert "It goes on without the template." in caplog.text
-    publisher.delete(items.id)
+    whole.cluster.call("DELETE", "/bare-*", doing="cleaning up")
 
 
 def test_a_role_is_of_one_catalogue(users: dict[str, OpenSearchSettings], tmp_path: Path) -> None:
