@@ -288,21 +288,26 @@ def generator_options(
                 f"configuration, by --set{also}."
             )
     drawing = {"sampling": settings.sampling.model_dump(), "vocabulary": vocabulary, "k_max": k_max}
-    own: dict[str, Mapping[str, Any]] = {
-        "scripted": settings.scripted.model_dump(),
-        "statistical": settings.statistical.model_dump(),
-        "openai": {"model": settings.model, "sampling": drawing["sampling"], **endpoint},
-        "vllm": _model(settings, _VLLM) | drawing,
-        "transformers": _model(settings, _TRANSFORMERS) | drawing,
-    }
-    return {"kind": settings.name, **own.get(settings.name, {})}
+    own: Mapping[str, Any] = {}
+    match settings.name:
+        case "scripted":
+            own = settings.scripted.model_dump()
+        case "statistical":
+            own = settings.statistical.model_dump()
+        case "openai":
+            own = {"model": settings.model, "sampling": drawing["sampling"], **endpoint}
+        case "vllm":
+            own = _model(settings, _VLLM) | drawing
+        case "transformers":
+            own = _model(settings, _TRANSFORMERS) | drawing
+    return {"kind": settings.name, **own}
 
 
 def _model(settings: GeneratorSettings, names: Iterable[str]) -> dict[str, Any]:
     """The settings of a model in this process, and the adapter that it is, with its base."""
     from indexers.generators.model_folders import with_base
 
-    base, adapter = (None, None) if settings.model is None else with_base(settings.model)
+    base, adapter = with_base(settings.model or "")
     return {"model": base, "adapter": adapter} | {name: getattr(settings, name) for name in names}
 
 
