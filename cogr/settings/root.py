@@ -149,9 +149,6 @@ GONE: Mapping[str, str] = {
     ),
     "training.plain_prompts": "a model without a chat template is trained on plain text prompts",
     "training.query.keyword_price": "a reward of your own may take one (training.query.reward)",
-    "training.rollouts.vllm_max_model_len": (
-        "vLLM makes room for the longest prompt and training.rollouts.max_tokens"
-    ),
     "training.tensorboard": 'training.report_to = ["tensorboard"] writes these events',
     "training.tiny.context": "tiny reads 512 tokens",
     "training.tiny.heads": "tiny has 4 heads",

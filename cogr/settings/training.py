@@ -161,6 +161,14 @@ class RolloutSettings(Table):
     vllm_gpu_share: float = Field(
         0.3, gt=0, le=1, description="Share of GPU memory for vllm-colocate"
     )
+    vllm_max_model_len: int | None = Field(
+        None,
+        ge=1,
+        description=(
+            "Tokens of prompt and completion that vllm-colocate makes room for; by default those "
+            "of the longest prompt and max_tokens, not the model's whole context"
+        ),
+    )
 
     _is_url = field_validator("vllm_url")(http_url)
 

@@ -50,6 +50,7 @@ _FREE = frozenset(
         "training.log_completions",
         "training.keep_models",
         "training.evaluate_steps",
+        "training.rollouts.vllm_max_model_len",
         "generator.statistical.evidence",
         "generator.statistical.evidence_share",
         "training.sft.micro_batch",

@@ -340,6 +340,25 @@ def _times(settings: TrainingSettings) -> float:
     return LORA_TIMES if settings.lora.rank else 1.0
 
 
+def vllm_length(rollouts: RolloutSettings, longest: int) -> int:
+    """Tokens of prompt and completion that vLLM makes room for.
+
+    Args:
+        longest: tokens of the longest prompt.
+
+    Raises:
+        TrainingError: the setting is less than they need.
+    """
+    needed = longest + rollouts.max_tokens
+    if rollouts.vllm_max_model_len is not None and rollouts.vllm_max_model_len < needed:
+        raise TrainingError(
+            f"training.rollouts.vllm_max_model_len is {rollouts.vllm_max_model_len:,}, but the "
+            f"longest prompt has {longest:,} tokens and a completion up to "
+            f"{rollouts.max_tokens:,}; set it to {needed:,} or more, or leave it out."
+        )
+    return rollouts.vllm_max_model_len or needed
+
+
 def _vllm(rollouts: RolloutSettings, max_model_len: int | None) -> dict[str, Any]:
     if rollouts.by == "transformers":
         return {"use_vllm": False}

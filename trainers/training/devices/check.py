@@ -215,11 +215,12 @@ def _needed(workspace: Workspace, shape: Shape, prompt: int) -> Memory:
     rollouts = settings.rollouts
     micro = max(settings.query.micro_batch, settings.item.micro_batch)
     load = Load(micro, prompt, rollouts.max_tokens, checkpoints_gradients(settings))
+    length = rollouts.vllm_max_model_len or prompt + rollouts.max_tokens
     colocated = rollouts.by == "vllm-colocate"
     return Memory(
         memory.states(shape, settings.processes, sharing_of(settings), settings.lora.rank),
         memory.activations(shape, load),
-        memory.engine(shape, prompt + rollouts.max_tokens, 1) if colocated else 0,
+        memory.engine(shape, length, 1) if colocated else 0,
     )
 
 
