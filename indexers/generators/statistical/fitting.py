@@ -6,6 +6,7 @@ Reads the training queries only; dev and test queries are never looked at.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from itertools import pairwise
 
@@ -13,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cogr.datasets.splits import place
 from cogr.errors import GeneratorError
 from cogr.keywords import NORMALISER, self_keyword
 from cogr.records import Dataset, Query
@@ -39,12 +41,16 @@ from indexers.generators.statistical.ranking.encoder import Encoder
 from indexers.generators.statistical.ranking.evidence import Evidence
 from indexers.generators.statistical.ranking.features import Pairs, candidates
 from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints
+from indexers.generators.statistical.ranking.pair_signals import PairSignals
 from indexers.generators.statistical.ranking.ranker import Ranker, fit_ranker
 from indexers.generators.statistical.ranking.text_index import ItemWords, TextIndex, item_text
 from indexers.text import Analyser
 
 MAX_TRAINED = 3000
 """Training queries that models are trained on, drawn at random; all of them vote."""
+
+HIDDEN_SHARE = 0.5
+"""Of the training queries, by the hash of their ids: the fit hides their signals of pairs."""
 
 _BATCH = 64
 
@@ -59,6 +65,7 @@ def fit(
     unlabelled: int = 0,
     edits: bool = True,
     signals: Sequence[str] = (),
+    pair_signals: Sequence[str] = (),
     encoder: Encoder | None = None,
 ) -> Artefact:
     """Fit ranker and item keywords on the training queries of a data set.
@@ -72,18 +79,24 @@ def fit(
         unlabelled: of queries without labels, how many of the most frequent become anchors too.
         edits: whether distilled sets are edited, where that pays out of fold.
         signals: numeric fields of the items that the ranker learns from.
+        pair_signals: columns of numbers of queries and items that the ranker learns from. The fit
+            hides those of half of the training queries, so that it learns both: queries with
+            clicks, and the new ones, which have none.
         encoder: whose points the ranker learns from.
 
     Raises:
-        GeneratorError: too few training queries with relevant items, or no items; or no item has
-            a number under a signal's name.
+        GeneratorError: too few training queries with relevant items, or no items; or no item, or
+            no pair, has a number under a signal's name.
     """
     relevance = _relevance(dataset)
     analyser = Analyser(language)
     words = ItemWords(analyser, map(item_text, dataset.items))
     queries = [Query(query.id, self_keyword(query.text)) for query in dataset.queries["train"]]
     texts = [query.text for query in queries]
+    told = PairSignals.read(dataset, pair_signals)
+    hidden = {query.text for query in queries if place(query.id, seed) < HIDDEN_SHARE}
     index = TextIndex.fit(analyser, words, dataset.items, texts, signals, encoder)
+    index = index.seeing(told.without(hidden))
     trained = np.sort(np.random.default_rng(seed).permutation(len(queries))[:MAX_TRAINED])
     evidence = Evidence.of(index, texts, relevance)
     pairs = candidates(evidence, evidence.voters.queries.rows(trained))
@@ -127,7 +140,9 @@ def fit(
         plain, artefact = artefact, replace(artefact, editor=editor)
         vars(artefact)["evidence"] = plain.evidence
     facts.update(assess(artefact, seed))
-    return artefact
+    fitted = copy(artefact)
+    vars(fitted)["index"] = index.seeing(told)
+    return fitted
 
 
 def _learned_edits(

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from indexers.generators.statistical import FEW_QUERIES
 from indexers.generators.statistical.ranking.evidence import Evidence, Voters
@@ -135,6 +137,9 @@ def _candidates(evidence: Evidence, batch: QueryBatch) -> Pairs:
         chosen[row_of(best), best.indices] = True
     for best in signals.encoded.candidates(evidence, depth) if signals.encoded else ():
         chosen[row_of(best), best.indices] = True
+    for values in batch.pair_signals:
+        best = top_rows(values, depth)
+        chosen[row_of(best), best.indices] = True
     row, item = np.nonzero(chosen)
     return Pairs(_columns(evidence, batch, signals, row, item), row, item)
 
@@ -148,7 +153,7 @@ def _columns(
     at = row * index.n_items + item
     own = values_at(voters.own_relevance(batch.own), at, scratch)
     near = _near_text(index, batch, row, item)
-    columns = [
+    columns: list[NDArray[Any]] = [
         near[name] if name in near else values_at(signals.pair[name], at, scratch)
         for name in PAIR_FEATURES
     ]
@@ -164,6 +169,9 @@ def _columns(
         columns += [most[row] for most in signals.encoded.most]
     for values in index.signals.T:
         columns += [values[item], rank_shares(row, values[item])]
+    for told in batch.pair_signals:
+        values = values_at(told, at, scratch)
+        columns += [values, rank_shares(row, values) * (values > 0), row_max(told)[row] > 0]
     return np.stack(columns, axis=1).astype(np.float32)
 
 
@@ -180,7 +188,7 @@ def rank_shares(row: Ints, values: Floats) -> Floats:
 
 def feature_names(width: int) -> list[str]:
     """Names of so many features: `FEATURES`, then `ENCODED_FEATURES` with an encoder, then two a
-    signal of the team's own.
+    signal of items and three a signal of pairs.
     """
     more = width - len(FEATURES)
     return [*FEATURES, *(f"more_{number}" for number in range(more))]
