@@ -50,7 +50,7 @@ MAX_TRAINED = 3000
 """Training queries that models are trained on, drawn at random; all of them vote."""
 
 HIDDEN_SHARE = 0.5
-"""Of the training queries, by the hash of their ids: the fit hides their signals of pairs."""
+"""Of the training queries: the fit hides their clicks, since new queries have none."""
 
 _BATCH = 64
 
@@ -79,9 +79,7 @@ def fit(
         unlabelled: of queries without labels, how many of the most frequent become anchors too.
         edits: whether distilled sets are edited, where that pays out of fold.
         signals: numeric fields of the items that the ranker learns from.
-        pair_signals: columns of numbers of queries and items that the ranker learns from. The fit
-            hides those of half of the training queries, so that it learns both: queries with
-            clicks, and the new ones, which have none.
+        pair_signals: columns of numbers of queries and items that the ranker learns from.
         encoder: whose points the ranker learns from.
 
     Raises:
@@ -94,9 +92,8 @@ def fit(
     queries = [Query(query.id, self_keyword(query.text)) for query in dataset.queries["train"]]
     texts = [query.text for query in queries]
     told = PairSignals.read(dataset, pair_signals)
-    hidden = {query.text for query in queries if place(query.id, seed) < HIDDEN_SHARE}
     index = TextIndex.fit(analyser, words, dataset.items, texts, signals, encoder)
-    index = index.seeing(told.without(hidden))
+    index = index.seeing(told.without(unclicked(queries, seed)))
     trained = np.sort(np.random.default_rng(seed).permutation(len(queries))[:MAX_TRAINED])
     evidence = Evidence.of(index, texts, relevance)
     pairs = candidates(evidence, evidence.voters.queries.rows(trained))
@@ -143,6 +140,11 @@ def fit(
     fitted = copy(artefact)
     vars(fitted)["index"] = index.seeing(told)
     return fitted
+
+
+def unclicked(queries: Sequence[Query], seed: int) -> frozenset[str]:
+    """Texts of the training queries whose clicks the fit hides, by the hash of their ids."""
+    return frozenset(query.text for query in queries if place(query.id, seed) < HIDDEN_SHARE)
 
 
 def _learned_edits(

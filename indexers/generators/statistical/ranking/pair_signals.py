@@ -51,7 +51,7 @@ class PairSignals:
         known = np.flatnonzero(rows >= 0)
         chosen = sp.csr_matrix(
             (np.ones(known.size, np.float32), (known, rows[known])),
-            shape=(rows.size, len(self.rows)),
+            shape=(rows.size, self.columns[0].shape[0]),
         )
         return [(chosen @ column).tocsr() for column in self.columns]
 
