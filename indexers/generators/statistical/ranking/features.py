@@ -140,7 +140,7 @@ def _candidates(evidence: Evidence, batch: QueryBatch) -> Pairs:
     for values in batch.pair_signals:
         best = top_rows(values, depth)
         chosen[row_of(best), best.indices] = True
-    row, item = np.nonzero(chosen)
+    row, item = np.divmod(np.flatnonzero(chosen), evidence.index.n_items)
     return Pairs(_columns(evidence, batch, signals, row, item), row, item)
 
 
@@ -298,8 +298,8 @@ def _near_text(index: TextIndex, batch: QueryBatch, row: Ints, item: Ints) -> di
     gram_share = (1 / np.maximum(batch.grams @ index.title_gram_idf, 1e-9))[row]
     titles = of(batch.terms, index.title_idf(items))
     grams = of(batch.grams, index.title_grams_by_gram(items))
-    title_covered = (1 / index.title_masses)[item]
-    gram_covered = (1 / index.title_gram_masses)[item]
+    title_covered = 1 / index.title_masses[item]
+    gram_covered = 1 / index.title_gram_masses[item]
     return {
         "coverage": of(batch.terms, index.matched_idf(items)) * share,
         "title": of(unit_terms(index, batch), index.titles_by_term(items)),

@@ -181,7 +181,9 @@ def values_at(matrix: Csr, places: Ints, scratch: Floats) -> Floats:
     """Values at places of the flattened matrix; `scratch` is as long as that, all zeros before and
     after.
     """
-    stored = row_of(matrix) * matrix.shape[1] + matrix.indices
+    stored = matrix.indices
+    if matrix.shape[0] > 1:
+        stored = row_of(matrix) * matrix.shape[1] + stored
     scratch[stored] = matrix.data
     found = scratch[places]
     scratch[stored] = 0
