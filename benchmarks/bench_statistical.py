@@ -78,9 +78,8 @@ MOST_QUERIES = 1000
 SIZES = (20, 40, 80, 160, 320)
 """Training queries of a learning curve; the last point has all."""
 
-DRAWS, DRAWS_OF_MANY = 5, 2
-MANY_QUERIES, SMALL = 2000, 200
-"""With more training queries draws are fewer; with fewer queries in all, draws are folds."""
+DRAWS, SMALL = 5, 200
+"""With fewer queries in all, draws are folds."""
 
 CURVE_QUERIES = 500
 PARTS = 5
@@ -289,9 +288,7 @@ def learning(name: str, seed: int) -> Iterator[Row]:
     folded = sum(map(len, dataset.queries.values())) < SMALL
     every = trained if not folded else sum(map(len, dataset.queries.values())) * 4 // PARTS
     for size in (*(size for size in SIZES if size < every), every):
-        draws = DRAWS_OF_MANY if trained > MANY_QUERIES else DRAWS
-        if size == every and not folded:
-            draws = 1
+        draws = 1 if size == every and not folded else DRAWS
         found = [_drawn(dataset, size, draw, folded, seed) for draw in range(draws)]
         f1, cut, text, queries = (np.array(column) for column in zip(*found, strict=True))
         mean = float(np.average(f1, weights=queries))

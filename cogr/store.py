@@ -19,7 +19,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, BinaryIO, Literal
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
@@ -344,6 +344,22 @@ def _remove_unless_written(file: Path) -> bool:
     except (BlockingIOError, FileNotFoundError, PermissionError):
         return False
     return True
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A new file, which takes the place of `path` as a whole when the block ends well.
+
+    After an error, or a kill, the old one is as it was. Raises StorageError.
+    """
+    draft = path.with_name(f".{path.name}.new")
+    try:
+        with storage_errors(str(path)):
+            with draft.open("wb") as file:
+                yield file
+            draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

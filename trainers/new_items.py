@@ -100,9 +100,11 @@ def figures(
 
 
 def _mean(values: Sequence[float]) -> tuple[float, float] | None:
+    """Mean and standard error, as `cogr.metrics.Figures` has them."""
     if not values:
         return None
-    return float(np.mean(values)), float(np.std(values) / len(values) ** 0.5)
+    error = np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    return float(np.mean(values)), float(error)
 
 
 def of_statistical(dataset: Dataset, share: float, split: Split, fit: Fit) -> Iterator[Figures]:

@@ -38,7 +38,7 @@ from cogr.snapshots import (
     rounded,
     write_snapshot,
 )
-from cogr.store import Store, storage_errors
+from cogr.store import Store, replacing
 from indexers.rebuild.assembly import typed_rows
 
 
@@ -248,10 +248,8 @@ def save_queries(path: Path, queries: Sequence[Query], columns: QueryColumns) ->
     add = _with_rows if path.suffix in _SHEETS else _with_lines
     content, added = add(path, queries, columns)
     if added:
-        with storage_errors(str(path)):
-            draft = path.with_name(f".{path.name}.new")
-            draft.write_bytes(content)
-            draft.replace(path)
+        with replacing(path) as file:
+            file.write(content)
     return added
 
 

@@ -27,7 +27,7 @@ from cogr.datasets.reading import Place, json_records, parse_json
 from cogr.errors import CogrError, DataError, ServiceError
 from cogr.progress import Say
 from cogr.records import Item
-from cogr.store import storage_errors
+from cogr.store import replacing, storage_errors
 from indexers.exchange.sources import GoneError, Page, Record, Source, pick
 
 SHOWN = 20
@@ -286,17 +286,15 @@ class _Draft:
             "counts": asdict(self.counts),
             "cursors": self.cursors,
         }
-        new = self._note.with_name(f"{self._note.name}.new")
-        new.write_text(json.dumps(note), "utf-8")
-        new.replace(self._note)
+        with replacing(self._note) as file:
+            file.write(json.dumps(note).encode())
         self._noted = time.monotonic()
 
     def finish(self, id_: str, *, merge: bool) -> tuple[int, int]:
         """The draft becomes the file; items in it, and how many were there before."""
         items, changed = self.counts.written, 0
         if merge and self._to.is_file():
-            merged = self._to.with_name(f".{self._to.name}.merged")
-            with merged.open("wb") as file:
+            with replacing(self._to) as file:
                 for kept, line in self._others(id_):
                     items, changed = items + kept, changed + (not kept)
                     if kept:
@@ -306,7 +304,6 @@ class _Draft:
                         file.write(block)
                 file.flush()
                 os.fsync(file.fileno())
-            merged.replace(self._to)
         else:
             self._path.replace(self._to)
         self._note.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ from cogr.datasets.judgements import Judged, read_judgements
 from cogr.datasets.reading import Place, json_records, lines
 from cogr.errors import DataError
 from cogr.keywords import self_keyword
-from cogr.store import storage_errors
+from cogr.store import replacing, storage_errors
 
 
 @dataclass
@@ -176,7 +176,7 @@ def _save_labels(
 
 
 def _replace(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    draft = path.with_name(f".{path.name}.new")
-    with draft.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-    draft.replace(path)
+    with replacing(path) as file:
+        file.writelines(
+            json.dumps(record, ensure_ascii=False).encode() + b"\n" for record in records
+        )

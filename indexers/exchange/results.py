@@ -20,7 +20,7 @@ from cogr.evaluation import measure, rows_of_queries, search_all
 from cogr.metrics import CUTOFFS
 from cogr.records import SPLITS, Dataset, Query
 from cogr.snapshots import Row, open_snapshot
-from cogr.store import storage_errors
+from cogr.store import replacing, storage_errors
 from indexers.backends.opensearch.search import query_body
 from indexers.backends.protocol import Hit
 from indexers.workspace import Workspace
@@ -184,11 +184,8 @@ def write_labels(
 def written(to: Path, pieces: Iterator[str]) -> int:
     """Write a file line by line; how many lines. Raises StorageError."""
     count = 0
-    with storage_errors(str(to)):
-        draft = to.with_name(f".{to.name}.new")
-        with draft.open("w", encoding="utf-8") as file:
-            for piece in pieces:
-                file.write(piece)
-                count += 1
-        draft.replace(to)
+    with replacing(to) as file:
+        for piece in pieces:
+            file.write(piece.encode())
+            count += 1
     return count

@@ -15,7 +15,7 @@ from typing import Any
 
 from cogr.datasets.reading import Place
 from cogr.errors import DataError, ServiceError
-from cogr.store import storage_errors
+from cogr.store import replacing
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.errors import service_error
 from indexers.exchange.sources import PAGE, GoneError, Page
@@ -165,22 +165,16 @@ def copy_records(
         StorageError: the disk is full or read-only.
     """
     written, bad, first = 0, 0, ""
-    draft = to.with_name(f".{to.name}.part")
-    try:
-        with storage_errors(str(to)), draft.open("w", encoding="utf-8") as file:
-            for place, record in _all(sources):
-                try:
-                    check(place, record)
-                except DataError as error:
-                    bad, first = bad + 1, first or str(error)
-                    continue
-                line = {name: value for name, value in record.items() if name != "_id"}
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
-                written += 1
-            file.flush()
-            draft.replace(to)
-    finally:
-        draft.unlink(missing_ok=True)
+    with replacing(to) as file:
+        for place, record in _all(sources):
+            try:
+                check(place, record)
+            except DataError as error:
+                bad, first = bad + 1, first or str(error)
+                continue
+            line = {name: value for name, value in record.items() if name != "_id"}
+            file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+            written += 1
     return written, bad, first
 
 

@@ -56,7 +56,7 @@ def test_figures_by_hand() -> None:
         "f1": round((4 / 6 + 2 / 3 + 0) / 3, 6),
     }
     assert found.with_new == 2
-    assert found.as_dict()["r_new_se"] == pytest.approx(0.25 / 2**0.5, abs=1e-6)
+    assert found.as_dict()["r_new_se"] == pytest.approx(0.25)
     nothing = figures("pair", queries[1:2], relevant, new, {"b": frozenset()}).as_dict()
     assert nothing["r_new"] is nothing["p_new"] is nothing["p_new_se"] is None
 
