@@ -253,11 +253,12 @@ def _signals(evidence: Evidence, batch: QueryBatch) -> _Signals:
     scores = batch.terms @ index.bm25
     best = row_max(scores)
     bm25 = scale_rows(scores, 1 / np.maximum(best, 1e-9))
-    feedback = _feedback(index, terms, bm25)
+    first = top_rows(bm25, 10)
+    feedback = _feedback(index, terms, first)
     profile, profile_least = evidence.profiles.match(batch)
     points = {
         "latent": index.points_of(batch),
-        "latent_feedback": unit(top_rows(bm25, 10) @ index.points),
+        "latent_feedback": unit(first @ index.points),
     }
     votes, nearest = _votes(
         evidence.voters, batch, (terms, grams, points["latent"]), (bm25, feedback)
@@ -352,10 +353,9 @@ def _votes(
     return votes, {"most_similar": row_max(similar), "most_overlap": row_max(overlap)}
 
 
-def _feedback(index: TextIndex, terms: Csr, bm25: Csr) -> Csr:
+def _feedback(index: TextIndex, terms: Csr, first: Csr) -> Csr:
     """Pseudo-relevance feedback (Rocchio): the query plus the mean of its ten best items, kept to
     60 terms; cosine.
     """
-    top = top_rows(bm25, 10)
-    top = scale_rows(top, 1 / np.maximum(row_sums(top), 1e-9))
+    top = scale_rows(first, 1 / np.maximum(row_sums(first), 1e-9))
     return unit_rows(top_rows((terms + top @ index.tfidf).tocsr(), 60)) @ index.tfidf_by_term
