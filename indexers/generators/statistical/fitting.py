@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -92,19 +91,19 @@ def fit(
     queries = [Query(query.id, self_keyword(query.text)) for query in dataset.queries["train"]]
     texts = [query.text for query in queries]
     told = PairSignals.read(dataset, pair_signals)
-    index = TextIndex.fit(analyser, words, dataset.items, texts, signals, encoder)
-    index = index.seeing(told.without(unclicked(queries, seed)))
+    index = TextIndex.fit(analyser, words, dataset.items, texts, signals, encoder).seeing(
+        told.without(unclicked(queries, seed))
+    )
     trained = np.sort(np.random.default_rng(seed).permutation(len(queries))[:MAX_TRAINED])
     evidence = Evidence.of(index, texts, relevance)
     pairs = candidates(evidence, evidence.voters.queries.rows(trained))
     unknown = unknown_items(relevance)
     ranker, p, f1 = fit_ranker(pairs, trained, relevance, seed)
     strength = _anchor_strength(pairs, p, trained, relevance)
-    more = frequent(dataset, unlabelled)
-    if more:
+    if more := frequent(dataset, unlabelled):
         strength = sp.vstack([strength, _predicted(more, evidence, ranker)]).tocsr()
-    asked = [*texts, *more]
-    anchored = _anchored(asked, strength, index, unknown) if anchors else [[]] * len(words)
+    texts += more
+    anchored = _anchored(texts, strength, index, unknown) if anchors else [[]] * len(words)
     keywords = assemble(
         anchored, item_phrases(words, analyser), [item.title for item in dataset.items]
     )
@@ -131,15 +130,17 @@ def fit(
         facts,
     )
     if edits and trained.size >= LEAST_EDITED:
-        bounds = pairwise(np.searchsorted(pairs.query, np.arange(trained.size + 1)))
-        scored = [(pairs.item[a:b], p[a:b]) for a, b in bounds]
-        editor, facts["edits"] = _learned_edits(artefact, trained, scored, seed)
-        plain, artefact = artefact, replace(artefact, editor=editor)
-        vars(artefact)["evidence"] = plain.evidence
+        editor, facts["edits"] = _learned_edits(artefact, trained, pairs, p, seed)
+        artefact = _changed(artefact, editor=editor)
     facts.update(assess(artefact, seed))
-    fitted = copy(artefact)
-    vars(fitted)["index"] = index.seeing(told)
-    return fitted
+    return _changed(artefact, index=index.seeing(told))
+
+
+def _changed(artefact: Artefact, **parts: object) -> Artefact:
+    """The same artefact, with all that it has computed, with other parts."""
+    twin = copy(artefact)
+    vars(twin).update(parts)
+    return twin
 
 
 def unclicked(queries: Sequence[Query], seed: int) -> frozenset[str]:
@@ -148,11 +149,13 @@ def unclicked(queries: Sequence[Query], seed: int) -> frozenset[str]:
 
 
 def _learned_edits(
-    fitted: Artefact, trained: Ints, scored: Sequence[tuple[Ints, Floats]], seed: int
+    fitted: Artefact, trained: Ints, pairs: Pairs, p: Floats, seed: int
 ) -> tuple[Editor | None, dict[str, float]]:
-    """An editor, where it pays, and its figures; from the `trained` queries (their candidates and p
-    are `scored`) and others.
+    """An editor, where it pays, and its figures; from the `trained` queries (whose candidates are
+    `pairs`) and others.
     """
+    bounds = pairwise(np.searchsorted(pairs.query, np.arange(trained.size + 1)))
+    scored = [(pairs.item[a:b], p[a:b]) for a, b in bounds]
     rng = np.random.default_rng(seed)
     known = dict(zip(trained.tolist(), scored, strict=True))
     others = np.setdiff1d(np.arange(len(fitted.queries)), trained)
