@@ -205,7 +205,6 @@ def coordinate(size: int) -> dict[str, Any]:
         shards.FIRST_ENTITIES = 2000
         quick = [
             "fleet.lost_seconds=0.5",
-            "rebuild.flush_answers=100000",
             "rebuild.workers=celery",
         ]
         workspace = Workspace.open(

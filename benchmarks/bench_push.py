@@ -28,6 +28,7 @@ from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.mapping import documents, index_settings, mapping, meta_of
 from indexers.backends.opensearch.push import push
+from indexers.backends.opensearch.writer import CHUNK_DOCUMENTS
 from ops.servers.opensearch import Wanted, connection, start, stop
 
 PREFIX = "cogr-bench"
@@ -79,7 +80,7 @@ def timed_bare(cluster: Cluster, snapshot: Snapshot, url: str) -> float:
         client,
         actions,
         thread_count=settings.bulk_threads,
-        chunk_size=settings.bulk_documents,
+        chunk_size=CHUNK_DOCUMENTS,
         raise_on_error=True,
     )
     written = sum(1 for _ in sent)

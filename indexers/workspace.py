@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -129,9 +129,10 @@ class Workspace:
         chosen = self.settings.generator.of(side)
         if (name or chosen.name) not in ("vllm", "transformers") or chosen.model is None:
             return cut_by_estimate
-        from indexers.generators.model_folders import resolve_model, shared_tokenizer
+        from indexers.generators.model_folders import resolve_model, shared_tokenizer, with_base
 
-        return cut_by_tokenizer(shared_tokenizer(resolve_model(chosen.model)))
+        base, _ = with_base(chosen.model)
+        return cut_by_tokenizer(shared_tokenizer(resolve_model(base)))
 
     def generator_settings(self, side: Side, name: str | None = None) -> GeneratorSettings:
         """The generator's settings of one side, with `auto` decided.
@@ -288,14 +289,27 @@ def generator_options(
                 f"configuration, by --set{also}."
             )
     drawing = {"sampling": settings.sampling.model_dump(), "vocabulary": vocabulary, "k_max": k_max}
-    own: dict[str, Mapping[str, Any]] = {
-        "scripted": settings.scripted.model_dump(),
-        "statistical": settings.statistical.model_dump(),
-        "openai": {"model": settings.model, "sampling": drawing["sampling"], **endpoint},
-        "vllm": {name: getattr(settings, name) for name in _VLLM} | drawing,
-        "transformers": {name: getattr(settings, name) for name in _TRANSFORMERS} | drawing,
-    }
-    return {"kind": settings.name, **own.get(settings.name, {})}
+    own: Mapping[str, Any] = {}
+    match settings.name:
+        case "scripted":
+            own = settings.scripted.model_dump()
+        case "statistical":
+            own = settings.statistical.model_dump()
+        case "openai":
+            own = {"model": settings.model, "sampling": drawing["sampling"], **endpoint}
+        case "vllm":
+            own = _model(settings, _VLLM) | drawing
+        case "transformers":
+            own = _model(settings, _TRANSFORMERS) | drawing
+    return {"kind": settings.name, **own}
+
+
+def _model(settings: GeneratorSettings, names: Iterable[str]) -> dict[str, Any]:
+    """The settings of a model in this process, and the adapter that it is, with its base."""
+    from indexers.generators.model_folders import with_base
+
+    base, adapter = with_base(settings.model or "")
+    return {"model": base, "adapter": adapter} | {name: getattr(settings, name) for name in names}
 
 
 def _endpoint(settings: GeneratorSettings) -> dict[str, Any]:
@@ -314,6 +328,6 @@ _NAMED = 6
 """Ids that an error names."""
 _NEEDS = {"vllm": ("model",), "transformers": ("model",), "openai": ("model", "openai.base_url")}
 _CAN_BE_CONSTRAINED = ("vllm", "transformers")
-_MODEL = ("model", "adapter", "dtype", "max_model_len")
+_MODEL = ("dtype", "max_model_len")
 _VLLM = (*_MODEL, "gpu_memory_utilization", "tensor_parallel_size")
 _TRANSFORMERS = (*_MODEL, "batch_size")

@@ -109,14 +109,14 @@ class Probe:
         k_max, own = workspace.settings.keywords.k_max, workspace.settings.generator.of(self.side)
         adapter = folder if (folder / "adapter_config.json").is_file() else None
         model = {"name": "transformers", "model": str(self.base if adapter else folder)}
-        chosen = own.model_copy(update={**model, "adapter": adapter})
+        chosen = own.model_copy(update=model)
         constrained = own.constrained and self.side == "query"
         vocabulary = inputs.before.items if constrained else None
         prompts = prompts_of(workspace, self.side, entities)
         requests = [Request(e.id, e, p) for e, p in zip(entities, prompts, strict=True)]
         texts = {entity.id: own_keyword(entity) for entity in entities}
         found: dict[str, Sequence[str]] = dict.fromkeys(texts, ())
-        options = generator_options(chosen, vocabulary, k_max)
+        options = generator_options(chosen, vocabulary, k_max) | {"adapter": adapter}
         with (
             torch.random.fork_rng(),
             make_generator(options, self.side, workspace.dataset, workspace.store) as writer,

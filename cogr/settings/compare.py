@@ -30,7 +30,6 @@ class CompareSettings(Table):
         le=LONGEST,
         description="Wall time for all trials of one method; no new trial begins after it",
     )
-    depth: int = Field(1000, ge=10, description="Longest ranking, for cutoffs and rank metrics")
     hour_price: float = Field(
         0.1, ge=0, description="Price of an hour of the machine, for the cost of a million items"
     )

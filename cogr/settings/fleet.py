@@ -25,9 +25,6 @@ class RebuildSettings(Table):
             "local: in this process; celery: on workers (cogr-ops worker) by way of redis.url"
         ),
     )
-    flush_answers: int = Field(
-        512, ge=1, description="Answers kept in memory before they are written to the cache"
-    )
     max_failure_share: float = Field(
         0.02, ge=0, le=1, description="Above this share of set-aside entities nothing is published"
     )

@@ -156,7 +156,6 @@ class SideGenerator(Table):
 
     name: GeneratorName | None = Field(None, description="Generator of this side")
     model: str | None = Field(None, description="Model of this side")
-    adapter: str | None = Field(None, description="LoRA adapter of this side")
 
 
 class GeneratorSettings(Table):
@@ -170,9 +169,12 @@ class GeneratorSettings(Table):
         ),
     )
     model: str | None = Field(
-        None, description="Model folder, Hugging Face name, or smollm2; the model's name for openai"
+        None,
+        description=(
+            "Folder of a model or of a LoRA adapter, Hugging Face name, or smollm2; the model's "
+            "name for openai"
+        ),
     )
-    adapter: str | None = Field(None, description="Folder of a LoRA adapter (vllm, transformers)")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="Number format of vllm and transformers"
     )

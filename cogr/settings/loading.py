@@ -120,7 +120,6 @@ def _relative_to(folder: Path, values: dict[str, Any]) -> None:
         "store",
         "dataset.path",
         "generator.model",
-        "generator.adapter",
         "generator.scripted.script",
         "opensearch.ca_file",
         "redis.ca_file",

@@ -70,7 +70,9 @@ class Settings(BaseSettings):
         return self.backend
 
 
+_ADAPTER = "generator.model may be an adapter's folder, which names its base itself"
 GONE: Mapping[str, str] = {
+    "compare.depth": "rankings have 1,000 items at most",
     "dataset.seed": "splits are drawn with seed 0",
     "dataset.test_share": (
         "a tenth of the queries is test where the data names no splits; name another split in "
@@ -86,6 +88,9 @@ GONE: Mapping[str, str] = {
     "fleet.visibility_seconds": (
         "a lost message is sent again after 6 hours; the coordinator finds lost shards before"
     ),
+    "generator.adapter": _ADAPTER,
+    "generator.item.adapter": _ADAPTER,
+    "generator.query.adapter": _ADAPTER,
     "generator.openai.give_up_after": "20 failures in a row mean that the endpoint is away",
     "generator.openai.least_concurrency": (
         "the fewest requests at once are one, generator.openai.concurrency the most"
@@ -101,6 +106,13 @@ GONE: Mapping[str, str] = {
     "generator.scripted.rule": (
         "the rule is words; generator.scripted.words = 0 gives empty sets, a script any text"
     ),
+    "metrics.ports": "the 20 ports from metrics.port on are tried",
+    "opensearch.bulk_documents": (
+        "a bulk request has at most 2,000 documents and 4 MiB, and fewer where that is refused"
+    ),
+    "opensearch.search_template": (
+        "the template is stored wherever the cluster and the user's rights allow it"
+    ),
     "prompts.search_scores": (
         "keywords that statistical proposes have their score behind them, titles by bm25 none"
     ),
@@ -109,6 +121,7 @@ GONE: Mapping[str, str] = {
     "publish.split": "F1 is measured on dev queries, else on test queries",
     "publish.unreached_growth": "publish.growth holds for every share that may grow",
     "publish.warm_up_queries": "50 searches warm a snapshot up",
+    "rebuild.flush_answers": "answers are written at least every 20 seconds, or 20,000 at once",
     "rebuild.flush_seconds": "answers are written at least every 20 seconds",
     "rebuild.verify_queries": "100 live queries are compared after a push",
     "serving.breaker_failures": "an upstream is left alone after 5 failures in a row",
@@ -127,11 +140,18 @@ GONE: Mapping[str, str] = {
     "serving.model_concurrency": "a model is asked 32 queries at once",
     "serving.read_timeout": "a head and a body have 5 seconds each to arrive",
     "training.gate.tolerance": "publish.tolerance holds for rounds too",
+    "training.index_by": "the index builds are written by vLLM where training.rollouts.by is",
     "training.invented_weight": "an invented query counts 0.3 of a training query",
     "training.item.keyword_price": "a reward of your own may take one (training.item.reward)",
     "training.lora.alpha": "the scale of an adapter is 32, divided by its rank",
+    "training.lora.learning_rate_times": (
+        "adapters take ten times the learning rates of training.sft, query and item; set those"
+    ),
     "training.plain_prompts": "a model without a chat template is trained on plain text prompts",
     "training.query.keyword_price": "a reward of your own may take one (training.query.reward)",
+    "training.rollouts.vllm_max_model_len": (
+        "vLLM makes room for the longest prompt and training.rollouts.max_tokens"
+    ),
     "training.tensorboard": 'training.report_to = ["tensorboard"] writes these events',
     "training.tiny.context": "tiny reads 512 tokens",
     "training.tiny.heads": "tiny has 4 heads",

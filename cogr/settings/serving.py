@@ -124,13 +124,6 @@ class OpenSearchSettings(Table):
         None, description="Sign requests by AWS SigV4 for this region (extra s3)"
     )
     timeout: float = Field(60.0, gt=0, le=LONGEST, description="Seconds a request may take")
-    search_template: bool = Field(
-        True,
-        description=(
-            "cogr-index publish also stores the search template <prefix>-search, for clients in "
-            "any language"
-        ),
-    )
     text_analyzer: str = Field(
         "english",
         pattern=r"^\S*$",
@@ -139,7 +132,6 @@ class OpenSearchSettings(Table):
             "standard, ...; empty leaves it out of new indexes"
         ),
     )
-    bulk_documents: int = Field(2000, ge=1, description="Documents a bulk request")
     bulk_threads: int = Field(2, ge=1, le=1000, description="Bulk requests under way at once")
 
     _is_path = field_validator("ca_file")(usable_path)
@@ -221,7 +213,6 @@ class ServingSettings(Table):
             "Most requests of one client address, such as 50/second or 1000/minute; over it 429"
         ),
     )
-
     log_queries: bool = Field(
         False, description="Log each query's text with its source (with -v); off, for privacy"
     )

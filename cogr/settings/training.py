@@ -129,17 +129,12 @@ class ItemGrpoSettings(GrpoSettings):
 
 
 class LoraSettings(Table):
-    """Low-rank adapters instead of all weights; merged into the weights when a stage ends."""
+    """Low-rank adapters instead of all weights; merged into the weights when a stage ends.
+
+    The learning rates of sft, query and item are for full weights; adapters take ten times them.
+    """
 
     rank: int = Field(0, ge=0, description="Rank; 0 trains all weights, as the paper does")
-    learning_rate_times: float = Field(
-        10.0,
-        gt=0,
-        description=(
-            "The learning rates of sft, query and item times this: those are for full weights, "
-            "adapters need about ten times as much"
-        ),
-    )
 
 
 class RolloutSettings(Table):
@@ -151,7 +146,8 @@ class RolloutSettings(Table):
     by: Rollouts = Field(
         "transformers",
         description=(
-            "transformers; vllm-colocate (same GPUs) or vllm-server (vllm serve on other GPUs)"
+            "transformers; vllm-colocate (same GPUs) or vllm-server (vllm serve on other GPUs). "
+            "vLLM then writes the index builds too"
         ),
     )
     generations: int = Field(8, ge=1, description="Completions a prompt (verl: rollout.n)")
@@ -164,15 +160,6 @@ class RolloutSettings(Table):
     vllm_url: str | None = Field(None, description="Address of the server, for vllm-server")
     vllm_gpu_share: float = Field(
         0.3, gt=0, le=1, description="Share of GPU memory for vllm-colocate"
-    )
-
-    vllm_max_model_len: int | None = Field(
-        None,
-        ge=1,
-        description=(
-            "Tokens of prompt and completion that vllm-colocate makes room for; by default those "
-            "of the longest prompt and max_tokens, not the model's whole context"
-        ),
     )
 
     _is_url = field_validator("vllm_url")(http_url)
@@ -312,9 +299,6 @@ class TrainingSettings(Table):
             "the index build's alone"
         ),
     )
-    index_by: Literal["transformers", "vllm"] = Field(
-        "transformers", description="Generator of the index builds"
-    )
     invented_queries: int = Field(
         0,
         ge=0,
@@ -333,3 +317,8 @@ class TrainingSettings(Table):
     gate: GateSettings = Field(default_factory=GateSettings)
 
     _is_path = field_validator("accelerate")(usable_path)
+
+    @property
+    def index_by(self) -> Literal["transformers", "vllm"]:
+        """The generator of the index builds: the engine that draws the rollouts."""
+        return "transformers" if self.rollouts.by == "transformers" else "vllm"

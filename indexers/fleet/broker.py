@@ -54,8 +54,8 @@ def queue_of(side: Side, settings: GeneratorSettings) -> str:
     Args:
         settings: the generator's, with `auto` decided.
     """
-    model = f"{settings.model or ''}\0{settings.adapter or ''}"
-    digest = hashlib.sha256(model.encode()).hexdigest()[:8]
+    # The NUL keeps the names of queues of former versions.
+    digest = hashlib.sha256(f"{settings.model or ''}\0".encode()).hexdigest()[:8]
     return f"v{FORMAT}.{side}.{settings.name}.{digest}"
 
 

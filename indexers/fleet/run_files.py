@@ -36,7 +36,7 @@ R = TypeVar("R", bound="Record")
 
 log = logging.getLogger(__name__)
 
-_PUBLIC = {"name", "model", "adapter", "dtype", "max_model_len"}
+_PUBLIC = {"name", "model", "dtype", "max_model_len"}
 _PUBLIC |= {"sampling", "scripted", "statistical"}
 
 

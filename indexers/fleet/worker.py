@@ -203,9 +203,9 @@ class Worker:
             attempt.end("declined", f"there are no requests in {where}")
             return
         attempt.begin()
-        cache, rebuild = self._cache_of(run), self._workspace.settings.rebuild
+        cache = self._cache_of(run)
         missing = [keyed[i] for i in cache.missing(Keys.of(key for key, _ in keyed))]
-        writer = CacheWriter(cache, run.side, rebuild.flush_answers)
+        writer = CacheWriter(cache, run.side)
         last = prometheus.LAST_ANSWER.labels(run.side)
 
         def each(answer: Answer) -> None:

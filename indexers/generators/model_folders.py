@@ -55,7 +55,8 @@ class LocalModelOptions(Options):
     Attributes:
         model: a folder with config.json, tokenizer and safetensors; a name on the Hugging Face hub;
             or `smollm2`.
-        adapter: the folder of a LoRA adapter (adapter_config.json, adapter_model.safetensors).
+        adapter: the folder of a LoRA adapter (adapter_config.json, adapter_model.safetensors) of
+            this model, see `with_base`.
         dtype: number format; `auto` is bfloat16 where the device computes in it, else float32
             (float16 on old GPUs).
         max_model_len: tokens of prompt and completion together; the model's own limit by default.
@@ -71,6 +72,27 @@ class LocalModelOptions(Options):
     sampling: Sampling = Sampling()
     vocabulary: str | None = None
     k_max: int = Field(default=30, ge=1)
+
+
+def with_base(model: str) -> tuple[str, Path | None]:
+    """A model and no adapter; for the folder of an adapter, its base and that folder.
+
+    Raises GeneratorError for an adapter that names no base.
+    """
+    folder = Path(model).expanduser()
+    if not _is_adapter(folder):
+        return model, None
+    base = read_json(folder / "adapter_config.json", "").get("base_model_name_or_path")
+    if not isinstance(base, str) or not base:
+        raise GeneratorError(
+            f"The adapter {folder} does not say what its base is; write it into its "
+            "adapter_config.json, as base_model_name_or_path."
+        )
+    return base, folder
+
+
+def _is_adapter(folder: Path) -> bool:
+    return (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file()
 
 
 def resolve_model(model: str) -> Path:
@@ -124,7 +146,7 @@ def check_folder(folder: Path) -> None:
     """Raise GeneratorError, with the file's name, when a folder is no model that can be loaded
     safely.
     """
-    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+    if _is_adapter(folder):
         base = read_json(folder / "adapter_config.json", "").get("base_model_name_or_path")
         raise GeneratorError(
             f"{folder} is an adapter{f' of {base}' if base else ''}, not a model; name its base "
@@ -157,14 +179,10 @@ def check_adapter(folder: Path, model: Path) -> None:
             f"The adapter folder {folder} has no adapter_model.safetensors; save the adapter again."
         )
     check_safetensors(weights)
-    if model == folder:
-        raise GeneratorError(
-            f"The setting adapter names the model folder {model} itself; give the adapter's folder."
-        )
-    _check_base(weights, model, str(config.get("base_model_name_or_path") or "another model"))
+    _check_base(weights, model)
 
 
-def _check_base(adapter: Path, model: Path, named: str) -> None:
+def _check_base(adapter: Path, model: Path) -> None:
     """Compare the shapes of an adapter (A: rank x in, B: out x rank) with the weights that they
     change.
     """
@@ -177,9 +195,9 @@ def _check_base(adapter: Path, model: Path, named: str) -> None:
         axis = _LORA_AXES[part]
         if shape[axis] != whole[axis]:
             raise GeneratorError(
-                f"The adapter {adapter.parent} was trained on {named}, not on {model}: its "
-                f"{target} has size "
-                f"{shape[axis]}, the model's {whole[axis]}; name the model that it was trained on."
+                f"The adapter {adapter.parent} was not trained on {model}: its {target} has size "
+                f"{shape[axis]}, the model's {whole[axis]}; name its base in its "
+                "adapter_config.json, as base_model_name_or_path."
             )
 
 

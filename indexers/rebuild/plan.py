@@ -48,6 +48,8 @@ class Generated:
 
 FLUSH_SECONDS = 20.0
 """Longest time between two writes to the cache: what a kill can cost."""
+FLUSH_ANSWERS = 20_000
+"""Most answers between two writes: some megabytes of memory, and 100 million make 5,000 files."""
 
 
 @dataclass
@@ -55,12 +57,13 @@ class CacheWriter:
     """Answers on their way into the cache.
 
     Args:
-        flush_answers: a file is written after so many answers, or after `FLUSH_SECONDS`.
+        flush_answers: a file is written after so many answers, or after `FLUSH_SECONDS`;
+            `FLUSH_ANSWERS` by default.
     """
 
     cache: GenerationCache
     side: Side
-    flush_answers: int
+    flush_answers: int | None = None
     transient: dict[str, Failure] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -75,7 +78,8 @@ class CacheWriter:
         if isinstance(answer, Failure) and not answer.permanent:
             self.transient[answer.id] = answer
         age = time.monotonic() - self._flushed
-        if len(self._waiting) >= self.flush_answers or age >= FLUSH_SECONDS:
+        many = len(self._waiting) >= (self.flush_answers or FLUSH_ANSWERS)
+        if many or age >= FLUSH_SECONDS:
             self.flush()
 
     def flush(self) -> None:
@@ -207,7 +211,7 @@ class Job:
     round: int = 0
     parent: str | None = None
     search_results: SearchResults | None = None
-    flush_answers: int = 512
+    flush_answers: int | None = None
     carried: Carried | None = None
     why: str = ""
     fields: Sequence[str] = ()

@@ -143,7 +143,6 @@ def job_by(
         round=round_,
         parent=parent,
         search_results=workspace.search_results(side, entities),
-        flush_answers=settings.rebuild.flush_answers,
         fields=settings.publish.fields,
         field_types=settings.publish.field_types,
     )

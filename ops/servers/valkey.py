@@ -62,18 +62,17 @@ class Wanted(instances.Wanted):
 
     def launch(self, place: Place, _: Say) -> ServerState:
         program, version = find_program(place.servers, place.account)
-        credentials = place.folder / "credentials.env" if self.password else None
-        if credentials is not None and not credentials.exists():
-            instances.write_credentials(credentials, {"COGR_REDIS__PASSWORD": token_urlsafe(24)})
+        if self.password and not place.credentials_file.exists():
+            place.write_credentials("redis", password=token_urlsafe(24))
         return place.begin(
-            [str(program), str(self._configure(place, credentials))],
+            [str(program), str(self._configure(place))],
             {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"},
             place.folder / "valkey.log",
             version=version,
-            credentials_file=credentials,
+            credentials_file=place.credentials_file if self.password else None,
         )
 
-    def _configure(self, place: Place, credentials: Path | None) -> Path:
+    def _configure(self, place: Place) -> Path:
         """The server's configuration; a password is in it, so that it is in no process list."""
         lines = {
             "bind": "127.0.0.1",
@@ -86,16 +85,16 @@ class Wanted(instances.Wanted):
             "maxmemory": self.memory,
             "maxmemory-policy": "noeviction",
         }
-        if credentials is not None:
-            lines["requirepass"] = credentials.read_text("utf-8").strip().split("=", 1)[1]
+        if self.password:
+            written = place.credentials_file.read_text("utf-8")
+            lines["requirepass"] = written.strip().split("=", 1)[1]
         path = place.folder / "valkey.conf"
         # Always a new file: root must not write through a link that the account could have put
         # there.
         path.unlink(missing_ok=True)
         path.touch(mode=0o600)
         path.write_text("".join(f"{key} {value}\n" for key, value in lines.items()), "utf-8")
-        if place.account.drops:
-            os.chown(path, place.account.uid, place.account.gid)
+        place.account.own(path)
         return path
 
     def finish(self, state: ServerState, _: Say) -> ServerState:
@@ -108,8 +107,7 @@ class Wanted(instances.Wanted):
 
 def connection(state: ServerState) -> RedisSettings:
     """Settings that reach a server, its password included."""
-    password = state.credentials().get("COGR_REDIS__PASSWORD")
-    return RedisSettings.model_validate({"url": state.url, "password": password})
+    return RedisSettings.model_validate(state.connection())
 
 
 def ask(redis: RedisSettings) -> str:

@@ -267,7 +267,7 @@ def test_ports_and_probes_are_the_services_own(render: Render, tmp_path: Path) -
     "generator",
     [
         {"name": "openai", "model": "shop"},
-        {"name": "vllm", "item": {"model": "/a", "adapter": "/b"}, "query": {"model": "/c"}},
+        {"name": "vllm", "item": {"model": "/a"}, "query": {"model": "/c"}},
         {"name": "statistical"},
     ],
 )

@@ -49,8 +49,7 @@ class Catalogue:
         labels = [{"query": f"q{n % WORDS}", "item": f"i{n}", "grade": 1} for n in range(items)]
         self._items = {f"i{n}": self._item(f"i{n}", n) for n in range(items)}
         configuration = (
-            '[generator]\nname = "scripted"\n[rebuild]\nflush_answers = 32\n'
-            "[publish]\ntolerance = 0.5\nmin_vocabulary = 0\n"
+            '[generator]\nname = "scripted"\n[publish]\ntolerance = 0.5\nmin_vocabulary = 0\n'
         )
         write_shop(folder, self._items.values(), queries, labels, configuration)
 

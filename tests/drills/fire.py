@@ -37,7 +37,9 @@ QUICK = {
     "backend": "opensearch",
 }
 # Workers die of the drill and not of entities: none of these may be set aside for it.
-ALTERED = json.dumps({"indexers.fleet.shards.LAST_DEATHS": 50})
+ALTERED = json.dumps(
+    {"indexers.fleet.shards.LAST_DEATHS": 50, "indexers.rebuild.plan.FLUSH_ANSWERS": 32}
+)
 RETRY = 0.3
 """Seconds after which a command that found a service away is tried again."""
 

@@ -1,6 +1,5 @@
 """What a report says of a run, read from the run's files: finished rounds, step logs, snapshots,
-and
-what a side's keywords gained and lost between two of them.
+and what a side's keywords gained and lost between two of them.
 
 Only the pairs in the middle of a round (new queries, old items) are measured when the report is
 written, and only while the data are still those of the run.
@@ -11,24 +10,34 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache, partial
 from typing import Any, cast
 
 import numpy as np
 
 from cogr.differences import differences
 from cogr.errors import TrainingError
-from cogr.evaluation import rows_of_queries, set_figures
+from cogr.evaluation import retrieved_ids, rows_of_queries, set_figures
 from cogr.matching.mirror import Mirror
 from cogr.metrics import reliability
 from cogr.progress import Say
 from cogr.records import SIDES, SPLITS, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot
+from cogr.store import Store
 from indexers.backends.memory import MemoryBackend
 from indexers.workspace import Workspace
 from trainers.evaluation import evaluate
-from trainers.report.keywords import Lengths, Moved, Vocabulary, lengths, moved, vocabularies
+from trainers.report.keywords import (
+    Lengths,
+    Moved,
+    Snapshots,
+    Vocabulary,
+    lengths,
+    moved,
+    vocabularies,
+)
 from trainers.training.contest import (
     Choice,
     Contender,
@@ -153,33 +162,32 @@ def gather(
     if not state.finished or state.base is None:
         raise TrainingError(f"The run {run.name} has nothing to report yet: run cogr-train sft.")
     workspace = with_dev(workspace)
-    frozen, opened = run.frozen(), _Opened(workspace)
+    frozen, opened = run.frozen(), _pairs(workspace.store)
     same = workspace.dataset.dataset_hash == frozen["dataset_hash"]
     beside = rivals(workspace, run, say) if same else known_rivals(run)
     whole = [Pair(round_name(r.number), r.number, _figures(r), r.verdict) for r in state.finished]
-    movements = list(_movements(opened, state))
     first, last = state.finished[0], state.base
-    overall = _overall(opened, first, last)
+    overall = _both(opened(first), opened(last)) if last.number else None
     return Facts(
         run=run.name,
         frozen=frozen,
         rounds=state.finished,
         under_way=_under_way(state),
         pairs=sorted(
-            [*_middles(workspace, opened, frozen, state), *whole],
+            [*(_middles(workspace, opened, state) if same else ()), *whole],
             key=lambda p: (p.round, p.verdict is not None),
         ),
         logs=list(_logs(run, state)),
         vocabularies=[
-            one
-            for round_ in state.finished
-            for one in vocabularies(round_.number, opened.pair(round_))
+            one for round_ in state.finished for one in vocabularies(round_.number, opened(round_))
         ],
-        lengths=[lengths(round_.number, opened.pair(round_)) for round_ in state.finished],
-        movements=movements,
-        moved=moved(opened.pair(first), opened.pair(last), workspace.dataset)
-        if same and overall
-        else None,
+        lengths=[lengths(round_.number, opened(round_)) for round_ in state.finished],
+        movements=[
+            Movement(round_.number, side, found)
+            for round_ in state.finished[1:]
+            for side, found in _both(opened(built_on(state, round_)), opened(round_)).items()
+        ],
+        moved=moved(opened(first), opened(last), workspace.dataset) if same and overall else None,
         base=last,
         overall=overall,
         examples=examples(overall["item"], overall["query"]) if overall else [],
@@ -195,8 +203,7 @@ def _reliability(
 ) -> Mapping[Split, Sequence[Sequence[float]]]:
     if pair is None:
         return {}
-    snapshots = (open_snapshot(workspace.store, id_) for id_ in (pair.items, pair.queries))
-    items, queries = snapshots
+    items, queries = (open_snapshot(workspace.store, id_) for id_ in (pair.items, pair.queries))
     mirror = Mirror.build(items)
     found: dict[Split, Sequence[Sequence[float]]] = {}
     for split in cast("list[Split]", list(pair.figures)):
@@ -204,31 +211,16 @@ def _reliability(
         rows = rows_of_queries(asked, queries)
         sure = [row.confidence for row in rows.values() if row.confidence is not None]
         if len(sure) == len(rows):
-            sets = {
-                id_: set(map(mirror.id_of, mirror.retrieved(row.weighted)))
-                for id_, row in rows.items()
-            }
+            sets = retrieved_ids(mirror, {id_: list(row.weighted) for id_, row in rows.items()})
             f1 = set_figures(workspace.dataset, asked, sets).values["f1"]
             found[split] = reliability(np.array(sure), f1)
     return found
 
 
-class _Opened:
-    """Snapshots by id, each verified and opened once."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        self._store = workspace.store
-        self._known: dict[str, Snapshot] = {}
-
-    def __call__(self, round_: Round, side: Side) -> Snapshot:
-        id_ = round_.items if side == "item" else round_.queries
-        if id_ not in self._known:
-            self._known[id_] = open_snapshot(self._store, id_)
-        return self._known[id_]
-
-    def pair(self, round_: Round) -> Mapping[Side, Snapshot]:
-        """Both snapshots of a round."""
-        return {side: self(round_, side) for side in SIDES}
+def _pairs(store: Store) -> Callable[[Round], Snapshots]:
+    """Gives both snapshots of a round, each verified and opened once."""
+    opened = cache(partial(open_snapshot, store))
+    return lambda round_: {"item": opened(round_.items), "query": opened(round_.queries)}
 
 
 def round_name(number: int) -> str:
@@ -255,40 +247,31 @@ def built_on(state: State, round_: Round) -> Round:
 
 
 def _middles(
-    workspace: Workspace, opened: _Opened, frozen: Mapping[str, Any], state: State
+    workspace: Workspace, opened: Callable[[Round], Snapshots], state: State
 ) -> Iterator[Pair]:
     """The new queries of each round on the items of the round before: what the query side alone
     brought.
     """
-    if workspace.dataset.dataset_hash != frozen["dataset_hash"]:
-        return
-    backend = MemoryBackend(workspace.store)
+    backend, weights = MemoryBackend(workspace.store), workspace.settings.keywords.weights
     for round_ in state.finished[1:]:
-        items, queries = opened(built_on(state, round_), "item"), opened(round_, "query")
+        items, queries = opened(built_on(state, round_))["item"], opened(round_)["query"]
         backend.push(items)
-        found: dict[str, Figures] = {}
-        for split in SPLITS:
-            if split in _figures(round_):
-                found[split] = evaluate(
-                    backend,
-                    workspace.dataset,
-                    items,
-                    queries,
-                    split,
-                    weights=workspace.settings.keywords.weights,
-                ).as_dict()
+        asked = (backend, workspace.dataset, items, queries)
+        found: dict[str, Figures] = {
+            split: evaluate(*asked, split, weights=weights).as_dict()
+            for split in SPLITS
+            if split in _figures(round_)
+        }
         yield Pair(f"{round_.number} queries", round_.number, found)
 
 
 def _logs(run: Run, state: State) -> Iterator[StageLog]:
+    sides = {f"train-{side}": side for side in SIDES}
     for round_ in state.rounds:
         for stage in round_.stages:
-            for side in SIDES:
-                if stage.name == f"train-{side}":
-                    log, measured = (
-                        _lines(run, round_, stage, f"{side}{ending}") for ending in ("", ".f1")
-                    )
-                    yield StageLog(round_.number, side, log, measured)
+            if (side := sides.get(stage.name)) is not None:
+                found = (_lines(run, round_, stage, f"{side}{end}") for end in ("", ".f1"))
+                yield StageLog(round_.number, side, *found)
 
 
 def _lines(run: Run, round_: Round, stage: StageRecord, name: str) -> list[Mapping[str, Any]]:
@@ -299,27 +282,16 @@ def _lines(run: Run, round_: Round, stage: StageRecord, name: str) -> list[Mappi
     path = f"{owner}/logs/r{round_.number:03d}-{name}.jsonl"
     if not run.store.exists(path):
         return []
-    steps: list[Mapping[str, Any]] = []
+    steps: list[Any] = []
     for line in run.store.read(path).decode(errors="replace").splitlines():
-        with contextlib.suppress(
-            ValueError
-        ):  # The last line of a stage that was killed may be torn.
-            step = json.loads(line)
-            steps += [step] if isinstance(step, dict) else []
-    return steps
+        # The last line of a stage that was killed may be torn.
+        with contextlib.suppress(ValueError):
+            steps.append(json.loads(line))
+    return [step for step in steps if isinstance(step, dict)]
 
 
-def _movements(opened: _Opened, state: State) -> Iterator[Movement]:
-    for round_ in state.finished[1:]:
-        before = built_on(state, round_)
-        for side in SIDES:
-            yield Movement(round_.number, side, changes(opened(before, side), opened(round_, side)))
-
-
-def _overall(opened: _Opened, first: Round, last: Round) -> Mapping[Side, Changes] | None:
-    if first.number == last.number:
-        return None
-    return {side: changes(opened(first, side), opened(last, side)) for side in SIDES}
+def _both(before: Snapshots, after: Snapshots) -> dict[Side, Changes]:
+    return {side: changes(before[side], after[side]) for side in SIDES}
 
 
 @dataclass(frozen=True)
@@ -342,7 +314,7 @@ BESIDE = 4
 """How many entities of each side are shown beside one another."""
 
 
-def _beside(opened: _Opened, run: Run, last: Round, other: Run) -> Beside:
+def _beside(opened: Callable[[Round], Snapshots], run: Run, last: Round, other: Run) -> Beside:
     """Raises TrainingError where the other run has no pair, or is of other data."""
     theirs = other.state().base
     if theirs is None:
@@ -353,13 +325,10 @@ def _beside(opened: _Opened, run: Run, last: Round, other: Run) -> Beside:
             f"The runs {run.name} and {other.name} are of two data sets, {mine['dataset']} and "
             f"{yours['dataset']}; name a run of the same."
         )
-    found: list[Changed] = []
-    for side in SIDES:
-        changed = changes(opened(last, side), opened(theirs, side)).changed
-        found += evenly(changed, BESIDE)
-    return Beside(
-        (run.name, other.name), setting_changes(mine["settings"], yours["settings"]), found
-    )
+    both = _both(opened(last), opened(theirs)).values()
+    found = [one for changed in both for one in evenly(changed.changed, BESIDE)]
+    settings = setting_changes(mine["settings"], yours["settings"])
+    return Beside((run.name, other.name), settings, found)
 
 
 EXAMPLES: Mapping[Side, int] = {"item": 3, "query": 2}
@@ -428,8 +397,8 @@ def examples(items: Changes, queries: Changes) -> list[Changed]:
     """Five entities to look at, three items and two queries, evenly from those that changed: not
     chosen by their result.
     """
-    both: tuple[tuple[Side, Changes], ...] = (("item", items), ("query", queries))
-    return [one for side, found in both for one in evenly(found.changed, EXAMPLES[side])]
+    both = ((items, EXAMPLES["item"]), (queries, EXAMPLES["query"]))
+    return [one for found, count in both for one in evenly(found.changed, count)]
 
 
 def evenly(found: Sequence[Changed], count: int) -> list[Changed]:

@@ -13,8 +13,8 @@ import numpy as np
 
 from cogr.records import SIDES, Side
 from trainers.report.drawing import COLOURS, LINES, Canvas, Figure, Row, clean, fifth_above, style
-from trainers.report.facts import Facts, StageLog, round_name
-from trainers.report.keywords import Vocabulary
+from trainers.report.facts import Beside, Facts, StageLog, round_name
+from trainers.report.keywords import Moved, Vocabulary
 
 SIDE_NAMES: Mapping[Side, str] = {"query": "queries", "item": "items"}
 _BUBBLES = 120
@@ -220,14 +220,11 @@ def words_figure(facts: Facts) -> Figure:
     return canvas.done("words", "Length of keywords", note)
 
 
-def moved_figure(facts: Facts) -> Figure:
+def moved_figure(facts: Facts, moved: Moved) -> Figure:
     """Keywords added and dropped since SFT, each by how well it matches alone (paper, section
     5.4).
     """
-    canvas = Canvas("recall", "precision")
-    if facts.moved is None:
-        return canvas.done("moved", "Keywords added and dropped")
-    shown = facts.moved.bubbles[:_BUBBLES]
+    canvas, shown = Canvas("recall", "precision"), moved.bubbles[:_BUBBLES]
     canvas.bubbles(
         [
             ("added" if one.added else "dropped", one.r, one.p, one.entities, clean(one.keyword))
@@ -235,8 +232,8 @@ def moved_figure(facts: Facts) -> Figure:
         ]
     )
     note = (
-        f"From SFT to {round_name(facts.base.number)} {facts.moved.added:,} keywords were added "
-        f"(blue) and {facts.moved.dropped:,} dropped (red). Shown are the {len(shown):,} that most "
+        f"From SFT to {round_name(facts.base.number)} {moved.added:,} keywords were added "
+        f"(blue) and {moved.dropped:,} dropped (red). Shown are the {len(shown):,} that most "
         "queries and items have (the area), of those that both sides have: only these match. "
         "Precision and recall are of the pairs of a query and an item that the keyword alone "
         "brings together."
@@ -303,18 +300,16 @@ def movement_figure(facts: Facts, side: Side) -> Figure:
     )
 
 
-def beside_figure(facts: Facts) -> Figure:
+def beside_figure(beside: Beside) -> Figure:
     """The keywords of two runs beside one another, as a table for a paper; the page has it as
     text.
     """
-    found = facts.beside
-    names = ("", "") if found is None else found.names
     rows = [
-        (clean(one.text), *(", ".join(map(clean, (*one.kept, *more))) for more in two))
-        for one in (() if found is None else found.rows)
+        (clean(one.text), *(", ".join(map(clean, (*one.kept, *own))) for own in two))
+        for one in beside.rows
         for two in [(one.lost, one.gained)]
     ]
-    return Canvas.of_table(("", *names), rows).done("beside", "Keywords of two runs")
+    return Canvas.of_table(("", *beside.names), rows).done("beside", "Keywords of two runs")
 
 
 # Acceptance and time
@@ -377,8 +372,10 @@ def draw(facts: Facts) -> Mapping[str, Sequence[Figure]]:
             "training": [*sides(reward_figure), *sides(shares_figure),
                          list_figure(facts), loss_figure(facts)],
             "keywords": [vocabulary_figure(facts), size_figure(facts),
-                         words_figure(facts), moved_figure(facts), *sides(movement_figure)],
+                         words_figure(facts),
+                         *([moved_figure(facts, facts.moved)] if facts.moved else []),
+                         *sides(movement_figure)],
             "time": [acceptance_figure(facts), time_figure(facts)],
-            "tables": [beside_figure(facts)],
+            "tables": [beside_figure(facts.beside)] if facts.beside else [],
         }  # fmt: skip
     return {name: [one for one in made if one.tips] for name, made in sections.items()}

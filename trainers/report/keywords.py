@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from cogr.records import SIDES, Dataset, Side
 from cogr.snapshots import Snapshot
 
-Pair = Mapping[Side, Snapshot]
+Snapshots = Mapping[Side, Snapshot]
 """The snapshots of one round."""
 
 
@@ -76,7 +76,7 @@ class Moved:
     bubbles: Sequence[Bubble]
 
 
-def vocabularies(round_: int, pair: Pair) -> Iterator[Vocabulary]:
+def vocabularies(round_: int, pair: Snapshots) -> Iterator[Vocabulary]:
     """Of both sides."""
     counts = {side: _owners_counted(pair[side]) for side in SIDES}
     shared = len(counts["item"].keys() & counts["query"].keys())
@@ -85,7 +85,7 @@ def vocabularies(round_: int, pair: Pair) -> Iterator[Vocabulary]:
         yield Vocabulary(round_, side, entities, found.total(), len(found), shared)
 
 
-def lengths(round_: int, pair: Pair) -> Lengths:
+def lengths(round_: int, pair: Snapshots) -> Lengths:
     """Of the distinct keywords of both sides."""
     distinct = {word for side in SIDES for word in _owners_counted(pair[side])}
     return Lengths(round_, Counter(len(word.split()) for word in distinct))
@@ -95,7 +95,7 @@ def _owners_counted(snapshot: Snapshot) -> Counter[str]:
     return Counter(word for row in snapshot.rows() for word in row.keywords)
 
 
-def moved(before: Pair, after: Pair, dataset: Dataset) -> Moved:
+def moved(before: Snapshots, after: Snapshots, dataset: Dataset) -> Moved:
     """What one pair has and the other has not, and how well each keyword matches by itself.
 
     Memory: the owners of every keyword of both pairs.
@@ -112,7 +112,7 @@ def moved(before: Pair, after: Pair, dataset: Dataset) -> Moved:
     return Moved(new, gone, bubbles)
 
 
-def _owners(pair: Pair) -> dict[str, dict[Side, set[str]]]:
+def _owners(pair: Snapshots) -> dict[str, dict[Side, set[str]]]:
     found: dict[str, dict[Side, set[str]]] = {}
     for side in SIDES:
         for row in pair[side].rows():

@@ -22,7 +22,7 @@ from trainers.rivals.keyword import (
     mirror_of,
     weighted,
 )
-from trainers.rivals.measuring import Meter, Spent, best_head, ids_of
+from trainers.rivals.measuring import DEPTH, Meter, Spent, best_head, ids_of
 from trainers.rivals.protocol import Cost, Family, Fitted, NotRunError, Task
 from trainers.rivals.sparse import BM25, LexicalRanks
 
@@ -232,4 +232,4 @@ class PerfectCutoff:
         return BM25().trials(task)
 
     def fit(self, task: Task, params: Mapping[str, Any]) -> BestHeads:
-        return BestHeads(BM25().fit(task, params), task.dataset, task.settings.compare.depth)
+        return BestHeads(BM25().fit(task, params), task.dataset, DEPTH)

@@ -29,6 +29,7 @@ from cogr.store import Store
 from indexers.workspace import Workspace
 from trainers.rivals import METHODS
 from trainers.rivals.measuring import (
+    DEPTH,
     Scored,
     Swept,
     above,
@@ -234,8 +235,7 @@ class Runner:
         return swept.f1, swept
 
     def _ranked(self, method: Method, fitted: Fitted, queries: Sequence[Query]) -> Scored:
-        depth = self._budget.depth
-        return checked_run(method.name, fitted.rank(queries, depth), queries, depth)
+        return checked_run(method.name, fitted.rank(queries, DEPTH), queries, DEPTH)
 
     def _measured(self, method: Method, fitted: Fitted, seed: int) -> Row:
         test = self.dataset.require("test")
@@ -324,7 +324,7 @@ def facts_of(runner: Runner) -> dict[str, Any]:
         "seeds": runner.asked.seeds,
         "trials": budget.trials,
         "seconds": budget.seconds,
-        "depth": budget.depth,
+        "depth": DEPTH,
         "hour_price": budget.hour_price,
         "models": {name: _shown(model) for name, model in sorted(budget.models.items())},
         "graded": grades_of(dataset) is not None,

@@ -26,6 +26,9 @@ from trainers.rivals.protocol import Fitted, Prepares
 Scored = Mapping[str, Sequence[tuple[str, float]]]
 """Query id -> (item id, score), best first."""
 
+DEPTH = 1000
+"""Longest ranking: that of the deepest cutoffs and rank metrics in the tables."""
+
 RESAMPLES = 10_000
 """Random changes of sign in the paired randomisation test."""
 

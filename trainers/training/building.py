@@ -89,7 +89,7 @@ class Build:
         side: whose keywords.
         round: number of the round that the snapshot belongs to.
         model: a model folder in the store, or a model's name; None for generators without one.
-        generator: its kind; "self" is `training.index_by` on the untrained model.
+        generator: its kind; "self" is the untrained model, by the engine of the rollouts.
         parent: the snapshot that it follows.
         entities: others than the whole side.
         vocabulary: the item snapshot whose keywords alone may be written, where
@@ -262,9 +262,7 @@ def _settings(
         return own.model_copy(update={"name": generator})
     folder = workspace.store.local(model)
     kind = workspace.settings.training.index_by if generator == "self" else generator
-    return own.model_copy(
-        update={"name": kind, "model": str(folder) if folder.is_dir() else model, "adapter": None}
-    )
+    return own.model_copy(update={"name": kind, "model": str(folder) if folder.is_dir() else model})
 
 
 def draw_sets(

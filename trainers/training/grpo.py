@@ -46,7 +46,6 @@ from trainers.training.trainer_config import (
     grpo_config,
     set_up,
     silence,
-    vllm_length,
 )
 
 
@@ -206,7 +205,8 @@ def _room(job: GrpoJob, tokenizer: Any) -> int | None:
     rollouts = job.settings.rollouts
     if rollouts.by != "vllm-colocate":
         return None
-    return vllm_length(rollouts, max(len(encode(prompt, tokenizer)) for prompt in job.prompts))
+    longest = max(len(encode(prompt, tokenizer)) for prompt in job.prompts)
+    return longest + rollouts.max_tokens
 
 
 def _scorer(job: GrpoJob, tokenizer: Any, model: Any) -> Scorer:

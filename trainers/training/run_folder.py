@@ -27,6 +27,7 @@ from cogr.settings.root import without_gone
 from cogr.store import Store
 from indexers.workspace import Workspace
 from trainers.training.rounds import FORMAT, Round, StageRecord, State, with_dev
+from trainers.training.trainer_config import LORA_TIMES
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +50,8 @@ _FREE = frozenset(
         "training.log_completions",
         "training.keep_models",
         "training.evaluate_steps",
-        "training.rollouts.vllm_max_model_len",
         "generator.statistical.evidence",
         "generator.statistical.evidence_share",
-        "training.index_by",
         "training.sft.micro_batch",
         "training.query.micro_batch",
         "training.item.micro_batch",
@@ -62,10 +61,13 @@ _FREE = frozenset(
     }
 )
 
+_LORA_TIMES = "training.lora.learning_rate_times"
+"""A setting of former versions that is still compared: runs were begun with other values."""
+
 # What settings were before they were settings, for runs that were begun then.
 _ONCE = {
     "training.gate.dev_share": 0.0,
-    "training.lora.learning_rate_times": 1.0,
+    _LORA_TIMES: 1.0,
     "training.frozen_items": False,
     "training.new_items": 0.0,
     "training.query.by": "grpo",
@@ -77,8 +79,7 @@ _ONCE = {
 
 def _once(now: Mapping[str, Any]) -> dict[str, Any]:
     """What a run of before had; without adapters, their learning rate may be any."""
-    times = "training.lora.learning_rate_times"
-    return _ONCE if now["training.lora.rank"] else {**_ONCE, times: now[times]}
+    return _ONCE if now["training.lora.rank"] else {**_ONCE, _LORA_TIMES: LORA_TIMES}
 
 
 def frozen_settings(settings: Settings) -> dict[str, Any]:
@@ -93,7 +94,8 @@ def frozen_settings(settings: Settings) -> dict[str, Any]:
             for name in ("dtype", "max_model_len", "constrained", "sampling", "statistical")
         }
     }
-    return {key: value for key, value in _flat({**values, **own}) if key not in _FREE}
+    frozen = {key: value for key, value in _flat({**values, **own}) if key not in _FREE}
+    return {**frozen, _LORA_TIMES: LORA_TIMES}
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -203,7 +205,10 @@ class Run:
                 "with cogr-train init --run NAME."
             )
         settings_now = frozen_settings(workspace.settings)
-        settings_then = {**_once(settings_now), **without_gone(frozen["settings"])}
+        then = frozen["settings"]
+        settings_then = {**_once(settings_now), **without_gone(then)}
+        if _LORA_TIMES in then and settings_now["training.lora.rank"]:
+            settings_then[_LORA_TIMES] = then[_LORA_TIMES]
         if changed := changes(settings_then, settings_now):
             raise TrainingError(
                 f"The run {self.name} was begun with other settings: {'; '.join(changed[:5])}; "

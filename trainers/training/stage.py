@@ -168,8 +168,7 @@ def _hearing_interrupts() -> Iterator[None]:
 
 def one_start_a_round(settings: TrainingSettings) -> bool:
     """Whether processes may do all stages of a round: no GPU, no vLLM."""
-    engines = {settings.rollouts.by, settings.index_by}
-    return engines == {"transformers"} and not has_gpu()
+    return settings.rollouts.by == "transformers" and not has_gpu()
 
 
 def has_gpu() -> bool:

@@ -68,7 +68,6 @@ def check_settings(workspace: Workspace) -> None:
     _check_variant(training)
     _check_proposals(workspace.settings)
     _check_start(workspace)
-    _check_adapters(workspace.settings)
     queries = len(with_dev(workspace).dataset.require("train")) + training.invented_queries
     sizes = {"query": queries, "item": len(workspace.dataset.items)}
     for side, settings in (("query", training.query), ("item", training.item)):
@@ -129,15 +128,6 @@ def _check_proposals(settings: Settings) -> None:
             'prompts.query_variant to "search" (or put {search_results} into prompts.query_user) '
             'and prompts.search_from to "statistical".'
         )
-
-
-def _check_adapters(settings: Settings) -> None:
-    for side in SIDES:
-        if (adapter := settings.generator.of(side).adapter) is not None:
-            raise TrainingError(
-                f"The adapter {adapter} (generator.adapter) is not trained on: merge it into its "
-                "base, set training.model to the merged folder, and take generator.adapter out."
-            )
 
 
 def items_from(settings: TrainingSettings) -> ItemsFrom:
@@ -292,6 +282,9 @@ def sft_config(
     )
 
 
+LORA_TIMES = 10.0
+"""Adapters take so many times the learning rate of full weights, which the settings name."""
+
 REWARD_WEIGHT = 100.0
 """Rewards are multiplied by it before advantages are computed. TRL divides by std + 1e-4, verl by
 std + 1e-6; a weight of 100 makes them the same. Item rewards have a spread of 1e-4 to 1e-3.
@@ -344,26 +337,7 @@ def grpo_config(
 
 
 def _times(settings: TrainingSettings) -> float:
-    return settings.lora.learning_rate_times if settings.lora.rank else 1.0
-
-
-def vllm_length(rollouts: RolloutSettings, longest: int) -> int:
-    """Tokens of prompt and completion that vLLM makes room for.
-
-    Args:
-        longest: tokens of the longest prompt.
-
-    Raises:
-        TrainingError: the setting is less than they need.
-    """
-    needed = longest + rollouts.max_tokens
-    if rollouts.vllm_max_model_len is not None and rollouts.vllm_max_model_len < needed:
-        raise TrainingError(
-            f"training.rollouts.vllm_max_model_len is {rollouts.vllm_max_model_len:,}, but the "
-            f"longest prompt has {longest:,} tokens and a completion up to "
-            f"{rollouts.max_tokens:,}; set it to {needed:,} or more, or leave it out."
-        )
-    return rollouts.vllm_max_model_len or needed
+    return LORA_TIMES if settings.lora.rank else 1.0
 
 
 def _vllm(rollouts: RolloutSettings, max_model_len: int | None) -> dict[str, Any]:

@@ -267,13 +267,13 @@ checksum/config: {{ include "cogr.config" .root | sha256sum }}
 {{- define "cogr.generatorOf" -}}
 {{- $generator := .root.Values.settings.generator | default dict -}}
 {{- $own := get $generator .side | default dict -}}
-{{- dict "name" ($own.name | default $generator.name | default "auto") "model" ($own.model | default $generator.model | default "") "adapter" ($own.adapter | default $generator.adapter | default "") | toJson }}
+{{- dict "name" ($own.name | default $generator.name | default "auto") "model" ($own.model | default $generator.model | default "") | toJson }}
 {{- end }}
 
 {{/* The broker's list of a side's shards: what indexers.fleet.broker names it, behind redis.prefix */}}
 {{- define "cogr.queueOf" -}}
 {{- $generator := include "cogr.generatorOf" . | fromJson -}}
-{{- $digest := printf "%s\x00%s" $generator.model $generator.adapter | sha256sum | trunc 8 -}}
+{{- $digest := printf "%s\x00" $generator.model | sha256sum | trunc 8 -}}
 {{- $redis := .root.Values.settings.redis -}}
 {{ $redis.prefix | default "cogr" }}:v2.{{ .side }}.{{ $generator.name }}.{{ $digest }}
 {{- end }}

@@ -96,8 +96,7 @@ class OpenSearchBackend:
 
     def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
         """See `publish.publish`. Before the switch, the stored search template is put in place."""
-        if self.cluster.settings.search_template:
-            template.install(self.cluster, self.prefix)
+        template.install(self.cluster, self.prefix)
         return publish.publish(self.cluster, self.prefix, snapshots)
 
     def serving(self) -> Mapping[Side, str | None]:

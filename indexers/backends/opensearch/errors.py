@@ -106,6 +106,10 @@ class IndexGoneError(ServiceError):
     """An index that was there is not there any more."""
 
 
+class ForbiddenError(ServiceError):
+    """The user may not do this."""
+
+
 def service_error(refusal: Refusal, url: str, doing: str) -> CogrError:
     """One sentence: what failed, at which address, what to do.
 
@@ -115,10 +119,14 @@ def service_error(refusal: Refusal, url: str, doing: str) -> CogrError:
         doing: what was under way, as "writing to the index shop-items-...".
     """
     what, todo = _sentence(refusal)
-    kind = IndexGoneError if refusal.kind == "index_not_found_exception" else ServiceError
+    kind = _KINDS.get(refusal.kind) or (ForbiddenError if refusal.status == 403 else ServiceError)
     return kind(f"OpenSearch at {url} {what} ({doing}); {todo}.")
 
 
+_KINDS = {
+    "index_not_found_exception": IndexGoneError,
+    "cluster_block_exception": ServiceError,
+}
 _AGAIN = "the same command goes on from here"
 
 
@@ -144,7 +152,7 @@ def _sentence(refusal: Refusal) -> tuple[str, str]:
                 "it was removed meanwhile; run the same command again",
             )
         case 413:
-            return "finds the request too large", "lower opensearch.bulk_documents"
+            return "finds the request too large", "raise the limit there, or of a proxy before it"
         case 429:
             return (
                 "is overloaded and kept refusing",

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.errors import service_error
+from indexers.backends.opensearch.errors import ForbiddenError, service_error
 from indexers.backends.opensearch.mapping import WORDS
 from indexers.backends.opensearch.search import KEYWORDS, clause, text_clause
 
@@ -180,12 +180,20 @@ def _structure(name: str, default: str = "") -> str:
 def install(cluster: Cluster, prefix: str) -> bool:
     """Store the template unless it is there as it is; whether the cluster has it now.
 
-    A cluster without the module lang-mustache has no templates at all: that is no error.
+    A cluster without the module lang-mustache has no templates at all, and a user may lack the
+    right to store them: each is a warning.
 
     Raises:
         ServiceError: the cluster can't be reached or refuses.
     """
-    name = template_name(prefix)
+    try:
+        return _stored(cluster, template_name(prefix))
+    except ForbiddenError as error:
+        log.warning("%s It goes on without the template.", error)
+        return False
+
+
+def _stored(cluster: Cluster, name: str) -> bool:
     doing = f"storing the search template {name}"
     path = f"/_scripts/{name}"
     there = cluster.call("GET", path, doing=doing, missing_ok=True)

@@ -25,6 +25,8 @@ CHUNK_BYTES = 4 << 20
 """Largest bulk body, well under the 10 MiB that the smallest managed nodes take; a longer document
 goes alone.
 """
+CHUNK_DOCUMENTS = 2000
+"""Most documents of a bulk request: short ones, of some 50 keywords, fill half of its bytes."""
 LONGEST_ID = 512
 """Longest `_id` in bytes (OpenSearch's own limit)."""
 
@@ -116,7 +118,7 @@ def _send_all(cluster: Cluster, index: str, entries: Iterable[bytes]) -> int:
     pending: deque[Future[int]] = deque()
     with ThreadPoolExecutor(settings.bulk_threads, thread_name_prefix="bulk") as pool:
         try:
-            for chunk in chunks(entries, settings.bulk_documents):
+            for chunk in chunks(entries, CHUNK_DOCUMENTS):
                 if len(pending) > settings.bulk_threads:
                     done += pending.popleft().result()
                 pending.append(pool.submit(sender.send, chunk))
@@ -162,10 +164,16 @@ class _Sender:
         self._cluster = cluster
         self._index = index
         self._draw = random.Random()
+        self._most = CHUNK_DOCUMENTS
         self.stop = threading.Event()
 
     def send(self, chunk: list[bytes]) -> int:
-        """Write the chunk's documents; the number that took effect."""
+        """Write the chunk's documents; the number that took effect. What is too large for whoever
+        takes it (status 413) goes in halves, and so does all that follows.
+        """
+        if len(chunk) > self._most:
+            half = len(chunk) // 2
+            return self.send(chunk[:half]) + self.send(chunk[half:])
         written = 0
         params = {"filter_path": "errors,items.*.status,items.*.error.type,items.*.error.reason"}
         for attempt in range(RETRIES + 1):
@@ -177,6 +185,9 @@ class _Sender:
                 written += new
             if refusal is None:
                 return written
+            if refusal.status == 413 and len(chunk) > 1:
+                self._most = min(self._most, len(chunk) // 2)
+                return written + self.send(chunk)
             if attempt == RETRIES or not refusal.is_transient:
                 raise service_error(
                     refusal, self._cluster.url, f"writing to the index {self._index}"

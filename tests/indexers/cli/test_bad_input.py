@@ -39,7 +39,7 @@ def bad(ended: object, says: str, status: int = 2) -> None:
         ),
         ('[dataset]\nloader = "jsonl"\npath = "nowhere"\n', "nowhere"),
         ('[dataset]\nloader = "jsnl"\npath = "data"\n', "jsonl"),
-        (CONFIGURATION + "[rebuild]\nflush_answers = 0\n", "rebuild.flush_answers"),
+        (CONFIGURATION + "[rebuild]\nmax_failure_share = 2\n", "rebuild.max_failure_share"),
     ],
 )
 def test_configurations(shop: Path, cogr_index: Command, text: str | None, says: str) -> None:

@@ -29,12 +29,14 @@ from tests.shops import write_thing_shop
 QUICK = {
     "fleet.lost_seconds": "3",
     "fleet.first_items": "16",
+    "rebuild.flush_answers": "8",
     "fleet.shard_seconds": "0.6",
 }
 
 FIXED = {
     "fleet.first_items": "indexers.fleet.shards.FIRST_ENTITIES",
     "fleet.attempts": "indexers.fleet.shards.LAST_DEATHS",
+    "rebuild.flush_answers": "indexers.rebuild.plan.FLUSH_ANSWERS",
     "fleet.visibility_seconds": "indexers.fleet.broker.VISIBILITY_SECONDS",
 }
 """What is no setting, and may be named like one here."""
@@ -46,7 +48,7 @@ def write_shop(folder: Path, items: int = 240) -> None:
     write_thing_shop(
         folder,
         items,
-        '[generator]\nname = "scripted"\n[rebuild]\nflush_answers = 8\nmax_failure_share = 0.05\n',
+        '[generator]\nname = "scripted"\n[rebuild]\nmax_failure_share = 0.05\n',
     )
 
 

@@ -149,8 +149,7 @@ def test_an_adapter_of_another_base_is_refused(folder: Path, tmp_path: Path) -> 
     )
     adapter = tmp_path / "adapter"
     adapter.mkdir()
-    named = {"peft_type": "LORA", "r": 2, "base_model_name_or_path": "somebody/base"}
-    (adapter / "adapter_config.json").write_text(json.dumps(named))
+    (adapter / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 2}')
     weights = adapter / "adapter_model.safetensors"
     a, b = "base_model.model.model.q.lora_A.weight", "base_model.model.model.q.lora_B.weight"
     weights.write_bytes(safetensors({a: [2, 8], b: [4, 2]}))
@@ -161,7 +160,7 @@ def test_an_adapter_of_another_base_is_refused(folder: Path, tmp_path: Path) -> 
     ):
         weights.write_bytes(safetensors(shapes))
         with pytest.raises(
-            GeneratorError, match=f"trained on somebody/base, not on .* model.q has size {size}"
+            GeneratorError, match=f"was not trained on .*: its model.q has size {size}"
         ):
             models.check_adapter(adapter, folder)
 
@@ -174,6 +173,17 @@ def test_an_adapter_is_no_model(tmp_path: Path) -> None:
         GeneratorError, match="is an adapter of somebody/base, not a model; name its base"
     ):
         models.resolve_model(str(tmp_path))
+
+
+def test_an_adapter_names_its_base(folder: Path, tmp_path: Path) -> None:
+    assert models.with_base(str(folder)) == (str(folder), None)
+    assert models.with_base("somebody/base") == ("somebody/base", None)
+    config = tmp_path / "adapter_config.json"
+    config.write_text('{"peft_type": "LORA", "base_model_name_or_path": "somebody/base"}')
+    assert models.with_base(str(tmp_path)) == ("somebody/base", tmp_path)
+    config.write_text('{"peft_type": "LORA"}')
+    with pytest.raises(GeneratorError, match=r"does not say what its base is; write it into"):
+        models.with_base(str(tmp_path))
 
 
 def test_digest_goes_by_content(folder: Path, tmp_path: Path) -> None:

@@ -119,10 +119,7 @@ def shop(tmp_path: Path) -> Path:
     """A folder with a jsonl data set of 300 items and a configuration with the scripted
     generator.
     """
-    configuration = (
-        '[generator]\nname = "scripted"\n[generator.scripted]\ndelay = 0.002\n'
-        "[rebuild]\nflush_answers = 16\n"
-    )
+    configuration = '[generator]\nname = "scripted"\n[generator.scripted]\ndelay = 0.002\n'
     return write_thing_shop(tmp_path, 300, configuration).parent
 
 
@@ -131,10 +128,12 @@ def listening() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def command(shop: Path, *more: str) -> list[str]:
+def command(shop: Path, *more: str, flush_answers: int = 16) -> list[str]:
     return [
         sys.executable,
         "-m",
+        "tests.altered",
+        json.dumps({"indexers.rebuild.plan.FLUSH_ANSWERS": flush_answers}),
         "indexers.cli",
         "rebuild",
         "--side",
@@ -195,12 +194,9 @@ def test_ctrl_c_keeps_what_was_answered(shop: Path) -> None:
     # Nothing is written before the end but what Ctrl-C leaves; the first answer tells when to press
     # it.
     port = free_port()
-    settings = (
-        "generator.scripted.delay=0.03",
-        "rebuild.flush_answers=1000",
-        f"metrics.port={port}",
-    )
-    slow = [*command(shop), *(part for one in settings for part in ("--set", one))]
+    settings = ("generator.scripted.delay=0.03", f"metrics.port={port}")
+    sets = (part for one in settings for part in ("--set", one))
+    slow = command(shop, *sets, flush_answers=1000)
     process = subprocess.Popen(
         slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=listening
     )

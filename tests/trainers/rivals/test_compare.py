@@ -346,7 +346,7 @@ def test_ctrl_c_keeps_finished_rows_and_resume_goes_on(compare: Compare, tmp_pat
     assert compare.fits == [(0, 3), (0, 0), (0, 1), (1, 0)], "of bad"  # type: ignore[attr-defined]
     compare("--methods", "bad,good", "--seeds", "3", "--resume")
     assert compare.fits == [(2, 0), (2, 0)], "the third seed alone"  # type: ignore[attr-defined]
-    compare("--methods", "good", "--seeds", "1", "--resume", "--set", "compare.depth=50")
+    compare("--methods", "good", "--seeds", "1", "--resume", "--set", "compare.seconds=599")
     assert compare.fits[0] == (0, 3), "other settings, other rows"  # type: ignore[attr-defined]
 
 

@@ -151,6 +151,22 @@ def test_a_run_that_was_begun_with_settings_that_are_gone_goes_on(tmp_path: Path
     run.check(workspace)
 
 
+@pytest.mark.parametrize(("rank", "goes_on"), [(0, True), (4, False)])
+def test_adapters_that_were_begun_with_other_learning_rates_do_not_go_on(
+    tmp_path: Path, rank: int, goes_on: bool
+) -> None:
+    workspace = Workspace.open(without_dev(tmp_path), (*GATED, f"training.lora.rank={rank}"))
+    run = create(workspace)
+    frozen = dict(run.frozen())
+    frozen["settings"] |= {"training.lora.learning_rate_times": 3.0}
+    run.store.write_json(f"{run.path}/run.json", frozen)
+    if goes_on:
+        run.check(workspace)
+    else:
+        with pytest.raises(TrainingError, match=r"learning_rate_times was 3\.0 and is 10\.0"):
+            run.check(workspace)
+
+
 class Run:
     """A finished run of a shop without dev queries of its own, made without training."""
 

@@ -521,7 +521,7 @@ def test_memory_errors_are_told_from_other_errors() -> None:
     [
         ({}, True),
         ({"processes": 2}, True),
-        ({"index_by": "vllm"}, False),
+        ({"rollouts": {"by": "vllm-colocate"}}, False),
         ({"rollouts": {"by": "vllm-server"}}, False),
     ],
 )

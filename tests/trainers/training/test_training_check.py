@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cogr.errors import TrainingError
 from cogr.settings.training import RolloutSettings, TrainingSettings
 from indexers.workspace import Workspace
 from tests.commands import Command
@@ -23,7 +22,6 @@ from trainers.training.trainer_config import (
     _vllm,
     grpo_config,
     sft_config,
-    vllm_length,
 )
 
 ROOT = Path(__file__).parents[3]
@@ -104,8 +102,6 @@ def test_the_examples_for_machines_fit_them(
     assert missing == []
     assert report.needed is not None
     assert 0.5 < report.needed.peak / min(machine.gpus) <= 1
-    engine = vllm_length(workspace.settings.training.rollouts, 400)
-    assert engine == 912
 
 
 def test_the_papers_own_configuration_does_not_fit_smaller_gpus(shop: Path) -> None:
@@ -188,13 +184,6 @@ def test_advantages_of_small_rewards_are_verls(spread: float) -> None:
     assert ours == pytest.approx(verl, rel=1e-9)
     lost = 1 - np.abs(plain).max() / np.abs(verl).max()
     assert 0.03 < lost < 0.61
-
-
-def test_what_vllm_makes_room_for_is_prompt_and_completion_and_can_be_set() -> None:
-    assert vllm_length(RolloutSettings(max_tokens=512), 400) == 912
-    assert vllm_length(RolloutSettings(max_tokens=512, vllm_max_model_len=2048), 400) == 2048
-    with pytest.raises(TrainingError, match="set it to 912 or more"):
-        vllm_length(RolloutSettings(max_tokens=512, vllm_max_model_len=900), 400)
 
 
 @pytest.mark.slow

@@ -98,7 +98,6 @@ def test_a_paper_configuration_runs_two_steps_with_a_stand_in(tmp_path: Path) ->
         f'dataset.path="{shop / "data"}"',
         f'store="{tmp_path / "store"}"',
         f'training.model="{tmp_path / "model"}"',
-        'training.index_by="transformers"',
         'training.rollouts.by="transformers"',
         "training.processes=1",
         "training.sft.item_epochs=0.1",

@@ -146,10 +146,8 @@ def _invalid(workspace: Workspace) -> Iterator[str]:
 
 
 def _refusals(settings: TrainingSettings, machine: Machine) -> Iterator[str]:
-    uses = {"training.rollouts.by": settings.rollouts.by, "training.index_by": settings.index_by}
-    for key, engine in uses.items():
-        if engine.startswith("vllm") and importlib.util.find_spec("vllm") is None:
-            yield f'{key} is "{engine}", but vLLM is not installed.'
+    if settings.index_by == "vllm" and importlib.util.find_spec("vllm") is None:
+        yield f'training.rollouts.by is "{settings.rollouts.by}", but vLLM is not installed.'
     if settings.rollouts.by != "transformers" and not machine.gpus:
         yield (
             f'training.rollouts.by is "{settings.rollouts.by}", which needs a GPU; without one '
@@ -217,12 +215,11 @@ def _needed(workspace: Workspace, shape: Shape, prompt: int) -> Memory:
     rollouts = settings.rollouts
     micro = max(settings.query.micro_batch, settings.item.micro_batch)
     load = Load(micro, prompt, rollouts.max_tokens, checkpoints_gradients(settings))
-    length = rollouts.vllm_max_model_len or prompt + rollouts.max_tokens
     colocated = rollouts.by == "vllm-colocate"
     return Memory(
         memory.states(shape, settings.processes, sharing_of(settings), settings.lora.rank),
         memory.activations(shape, load),
-        memory.engine(shape, length, 1) if colocated else 0,
+        memory.engine(shape, prompt + rollouts.max_tokens, 1) if colocated else 0,
     )
 
 

@@ -194,7 +194,7 @@ def test_settings_that_can_not_work_are_refused_before_anything_is_sent(
             "choose another opensearch.prefix",
         ),
         (Refusal(404, "", "alias [x] missing"), "run the same command again"),
-        (Refusal(413), "lower opensearch.bulk_documents"),
+        (Refusal(413), "raise the limit there, or of a proxy before it"),
         (Refusal(503), "is not available"),
         (
             Refusal(400, "mapper_parsing_exception", "failed to parse"),

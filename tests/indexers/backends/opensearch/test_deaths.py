@@ -18,7 +18,7 @@ import pytest
 from cogr.errors import CogrError, ServiceError
 from cogr.settings import OpenSearchSettings
 from cogr.store import Store
-from indexers.backends.opensearch import OpenSearchBackend, client
+from indexers.backends.opensearch import OpenSearchBackend, client, writer
 from indexers.backends.opensearch.indexes import read_index
 from indexers.backends.opensearch.mapping import IndexState, index_name
 from ops.servers.opensearch import Wanted, connection, start, stop
@@ -64,7 +64,8 @@ def test_a_node_killed_in_mid_push(
     store = Store(tmp_path)
     rows = random_world(3000)
     old, new = frozen(store, "item", SHOP), frozen(store, "item", rows, round_=1)
-    direct = OpenSearchBackend(connection(mortal.state, bulk_documents=100), store)
+    monkeypatch.setattr(writer, "CHUNK_DOCUMENTS", 100)
+    direct = OpenSearchBackend(connection(mortal.state), store)
     direct.push(old)
     direct.verify(old, [])
     direct.publish({"item": old.id})
@@ -102,7 +103,8 @@ import sys
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import open_snapshot
 from cogr.store import Store
-from indexers.backends.opensearch import OpenSearchBackend
+from indexers.backends.opensearch import OpenSearchBackend, writer
+writer.CHUNK_DOCUMENTS = 10
 store = Store(sys.argv[2])
 settings = OpenSearchSettings.model_validate_json(sys.argv[1])
 OpenSearchBackend(settings, store).push(open_snapshot(store, sys.argv[3]))
@@ -135,9 +137,7 @@ def test_a_push_killed_at_any_step(
     rows = random_world(50)
     snapshot = frozen(store, "item", rows)
     prefix = f"test-{uuid.uuid4().hex[:8]}"
-    settings = opensearch.model_copy(
-        update={"prefix": prefix, "bulk_documents": 10, "bulk_threads": 1}
-    )
+    settings = opensearch.model_copy(update={"prefix": prefix, "bulk_threads": 1})
     with proxy_to(settings.url or "") as proxy:
         through = settings.model_copy(update={"url": proxy.url}).model_dump_json()
         process = subprocess.Popen(

@@ -25,6 +25,7 @@ from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import field as filling
 from indexers.backends.opensearch import moving as cleaning
+from indexers.backends.opensearch import writer
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.field import field_of, open_target, snapshot_of
 from indexers.backends.opensearch.indexes import merge
@@ -260,10 +261,8 @@ def test_a_fill_that_died_goes_on(products: Products, monkeypatch: pytest.Monkey
                 raise ServiceError("The cluster went away.")
             yield hit
 
-    settings = products.workspace.settings
-    small = settings.opensearch.model_copy(update={"bulk_documents": 10})
-    workspace = Workspace(settings.model_copy(update={"opensearch": small}))
-    place = Place(workspace, products.alias, "cogr_keywords")
+    place = Place(products.workspace, products.alias, "cogr_keywords")
+    monkeypatch.setattr(writer, "CHUNK_DOCUMENTS", 10)
     monkeypatch.setattr(filling, "scroll", dies)
     with pytest.raises(ServiceError):
         place.publish(snapshot.id, lambda _: None)

@@ -118,6 +118,30 @@ def test_each_role_does_its_job_and_is_refused_the_others(
     publisher.delete(update.id)
 
 
+def test_a_publisher_without_the_right_to_store_templates_publishes(
+    opensearch_secure: OpenSearchSettings,
+    users: dict[str, OpenSearchSettings],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    team, api = Cluster(opensearch_secure), "/_plugins/_security/api"
+    own = role("publisher", "bare")
+    own["cluster_permissions"] = [one for one in own["cluster_permissions"] if "script" not in one]
+    team.call("PUT", f"{api}/roles/bare", body=own, doing="making a role")
+    user = {"password": PASSWORD, "opendistro_security_roles": ["bare"]}
+    team.call("PUT", f"{api}/internalusers/user_of_bare", body=user, doing="making a user")
+    team.close()
+    store, update = Store(tmp_path), {"username": "user_of_bare", "prefix": "bare"}
+    items = frozen(store, "item", SHOP)
+    whole = OpenSearchBackend(opensearch_secure.model_copy(update={"prefix": "bare"}), store)
+    whole.push(items)
+    whole.verify(items, [["sofa", "couch"], ["lamp"]])
+    publisher = OpenSearchBackend(users["publisher"].model_copy(update=update), store)
+    assert publisher.publish({"item": items.id}) == {"item": None}
+    assert "It goes on without the template." in caplog.text
+    whole.cluster.call("DELETE", "/bare-*", doing="cleaning up")
+
+
 def test_a_role_is_of_one_catalogue(users: dict[str, OpenSearchSettings], tmp_path: Path) -> None:
     store = Store(tmp_path)
     older = frozen(store, "item", SHOP[:3])

@@ -52,7 +52,7 @@ def test_chunks_keep_every_document_in_order_and_their_limits(
         assert len(chunk) == 1 or sum(map(len, chunk)) <= limit
 
 
-def test_a_slow_cluster_slows_the_reader_down() -> None:
+def test_a_slow_cluster_slows_the_reader_down(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing piles up: at any moment at most a few chunks have been read that were not written."""
     read = written = most_ahead = 0
     lock = threading.Lock()
@@ -73,21 +73,42 @@ def test_a_slow_cluster_slows_the_reader_down() -> None:
         return 200, b'{"errors": false}'
 
     with serve(slow) as url:
-        settings = OpenSearchSettings(url=url, bulk_documents=10, bulk_threads=2)
+        monkeypatch.setattr(writer, "CHUNK_DOCUMENTS", 10)
+        settings = OpenSearchSettings(url=url, bulk_threads=2)
         assert writer.write_documents(Cluster(settings), "x", documents()) == 400
     assert written == 400
     # Two chunks on their way, one waiting for a thread, one being filled, one handed over.
     assert most_ahead <= 10 * (2 + 3)
 
 
-def test_one_refused_document_ends_the_write() -> None:
+def test_requests_that_are_too_large_go_in_halves() -> None:
+    sizes: list[int] = []
+
+    def small(request: Request) -> Answer:
+        sizes.append(request.body.count(b'"create"'))
+        return (413, b"<html>too large") if sizes[-1] > 30 else (200, b'{"errors": false}')
+
+    documents = [(str(number), {"text": "x"}) for number in range(3000)]
+    with serve(small) as url:
+        cluster = Cluster(OpenSearchSettings(url=url, bulk_threads=1))
+        assert writer.write_documents(cluster, "x", documents) == 3000
+    assert sum(size for size in sizes if size <= 30) == 3000
+    assert sum(size > 30 for size in sizes) < 10, "a limit is learned"
+    with serve(lambda _: (413, b"<html>too large")) as url:
+        cluster = Cluster(OpenSearchSettings(url=url))
+        with pytest.raises(ServiceError, match="too large .*; raise the limit there"):
+            writer.write_documents(cluster, "x", documents)
+
+
+def test_one_refused_document_ends_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
     error = {"type": "strict_dynamic_mapping_exception", "reason": "mapping set to strict"}
     items = {
         "errors": True,
         "items": [{"create": {"status": 201}}, {"create": {"status": 400, "error": error}}],
     }
     with serve(lambda _: (200, json.dumps(items).encode())) as url:
-        cluster = Cluster(OpenSearchSettings(url=url, bulk_documents=2))
+        monkeypatch.setattr(writer, "CHUNK_DOCUMENTS", 2)
+        cluster = Cluster(OpenSearchSettings(url=url))
         documents = ((str(number), {"text": "x"}) for number in range(100))
         with pytest.raises(
             ServiceError, match="strict_dynamic_mapping_exception mapping set to strict"
