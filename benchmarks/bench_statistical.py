@@ -3,8 +3,8 @@ query.
 
 Reads nfcorpus, msrd, chorus, med and cacm from COGR_DATA_DIR; what is absent is left out. `shop` is
 the bundled sample shop. Run: python benchmarks/bench_statistical.py [--json] [--readability |
---new-items | --encoder FOLDER | --curve [--picture FILE]] [--seed N] [NAME ...]. CPU seconds stand
-beside wall seconds, because other work on the machine stretches only the latter.
+--new-items | --encoder FOLDER | --clicks | --curve [--picture FILE]] [--seed N] [NAME ...]. CPU
+seconds stand beside wall seconds, because other work on the machine stretches only the latter.
 
 With --readability: F1 against the share of query keywords that people say, by price
 (`generator.statistical.readability`), on dev queries, or out of fold on at most 1,000 training
@@ -13,6 +13,9 @@ queries, and on test queries.
 With --encoder: F1 and nDCG@10 with an encoder of sentence-transformers and without, means of three
 seeds, and p of the paired randomisation test over queries. Where queries are fewer than 200 in all,
 every fifth of them is tested too, learned from the others.
+
+With --clicks: F1 and nDCG@10 with simulated clicks (`clicked`) as a signal of pairs and without, on
+test queries that have clicks, and on the same without their clicks; means of three seeds.
 
 With --curve: F1 by the number of training queries, drawn at random, without edits. Where queries
 are fewer than 200 in all, each draw is tested on another fifth of them, so that all are tested
@@ -324,7 +327,7 @@ def _drawn(
     return means["f1"], cut, text, len(test)
 
 
-ENCODER_SEEDS = 3
+SEEDS = 3
 
 
 def encoder_gains(name: str, folder: str, seed: int, split: Split) -> Iterator[Row]:
@@ -336,22 +339,72 @@ def encoder_gains(name: str, folder: str, seed: int, split: Split) -> Iterator[R
     for what, sets in tested.items():
         asked: Split = split if what == split else "test"
         without, with_it = (
-            np.stack([_of_queries(sets, asked, one, seed + more) for more in range(ENCODER_SEEDS)])
+            np.stack([_of_queries(sets, asked, one, seed + more) for more in range(SEEDS)])
             for one in (None, encoder)
         )
-        for column, measure in enumerate(("F1", "F1 of the exact cut", "nDCG@10")):
-            before, after = (found[:, :, column] for found in (without, with_it))
-            change = (after - before).mean(axis=0)
-            notes = {
-                "without": round(float(before.mean()), 4),
-                "with": round(float(after.mean()), 4),
-                "gain": round(float(change.mean()), 4),
-                "standard error": round(float(change.std(ddof=1)) / change.size**0.5, 4),
-                "p": round(paired_p(after.mean(axis=0), before.mean(axis=0)), 4),
-                "deviation of seeds": round(float(after.mean(axis=1).std(ddof=1)), 4),
-                "queries": change.size,
-            }
-            yield Row(f"{name}, {what}: 1 - {measure}", 1 - float(after.mean()), "", notes=notes)
+        yield from compared(f"{name}, {what}", without, with_it)
+
+
+def compared(
+    what: str, without: NDArray[np.float64], with_it: NDArray[np.float64]
+) -> Iterator[Row]:
+    """A row for each measure of `_of_artefact`, from (seeds, queries, measures) of two ways."""
+    for column, measure in enumerate(("F1", "F1 of the exact cut", "nDCG@10")):
+        before, after = (found[:, :, column] for found in (without, with_it))
+        change = (after - before).mean(axis=0)
+        notes = {
+            "without": round(float(before.mean()), 4),
+            "with": round(float(after.mean()), 4),
+            "gain": round(float(change.mean()), 4),
+            "standard error": round(float(change.std(ddof=1)) / change.size**0.5, 4),
+            "p": round(paired_p(after.mean(axis=0), before.mean(axis=0)), 4),
+            "deviation of seeds": round(float(after.mean(axis=1).std(ddof=1)), 4),
+            "queries": change.size,
+        }
+        yield Row(f"{what}: 1 - {measure}", 1 - float(after.mean()), "", notes=notes)
+
+
+def click_gains(name: str, seed: int, split: Split) -> Iterator[Row]:
+    """Rows for queries with clicks, and for the same queries without."""
+    dataset = load(name)
+    texts = {self_keyword(query.text) for query in dataset.queries[split]}
+    found: dict[str, list[NDArray[np.float64]]] = {"": [], "with clicks": [], "without clicks": []}
+    for more in range(seed, seed + SEEDS):
+        blind = fit(dataset, seed=more)
+        found[""].append(_of_artefact(blind, dataset, split))
+        shown = replace(dataset, pair_signals={"clicks": clicked(dataset, blind, more)})
+        seeing = fit(shown, seed=more, pair_signals=["clicks"])
+        found["with clicks"].append(_of_artefact(seeing, dataset, split))
+        hidden = seeing.index.pair_signals.without(texts)
+        unseen = replace(seeing, index=seeing.index.seeing(hidden))
+        found["without clicks"].append(_of_artefact(unseen, dataset, split))
+    for what in ("with clicks", "without clicks"):
+        yield from compared(f"{name}, {what}", np.stack(found[""]), np.stack(found[what]))
+
+
+def clicked(dataset: Dataset, artefact: Artefact, seed: int) -> dict[str, dict[str, float]]:
+    """Clicks of simulated shoppers for every query: query id -> item id -> clicks.
+
+    A query has 20 to 500 visits (log-uniform). Each is shown the first 20 items of BM25, and then,
+    since shoppers also browse, a random half of the relevant items among 20 random ones. An item is
+    looked at with probability 1 / sqrt(place), and clicked then with 0.3 where it is relevant, else
+    0.03.
+    """
+    rng, index, found = np.random.default_rng(seed), artefact.index, {}
+    queries = dataset.all_queries()
+    for query in queries:
+        scores = (index.batch([self_keyword(query.text)]).terms @ index.bm25).tocsr()
+        first = scores.indices[np.argsort(-scores.data, kind="stable")[:20]]
+        relevant = np.array(sorted(artefact.numbers[id_] for id_ in dataset.relevant[query.id]))
+        some = rng.permutation(relevant)[: (relevant.size + 1) // 2]
+        more = np.setdiff1d(np.union1d(some, rng.integers(0, index.n_items, 20)), first)
+        shown = np.concatenate([first, rng.permutation(more)])
+        seen = 1 / np.sqrt(np.arange(1, shown.size + 1))
+        visits = int(np.exp(rng.uniform(np.log(20), np.log(500))))
+        clicks = rng.binomial(visits, seen * np.where(np.isin(shown, relevant), 0.3, 0.03))
+        pairs = zip(shown, clicks, strict=True)
+        found[query.id] = {artefact.item_ids[item]: float(n) for item, n in pairs if n}
+    return found
 
 
 def _fifths(dataset: Dataset, seed: int) -> Iterator[Dataset]:
@@ -425,6 +478,7 @@ def main() -> None:
     parser.add_argument("--readability", action="store_true")
     parser.add_argument("--new-items", action="store_true")
     parser.add_argument("--encoder", metavar="FOLDER")
+    parser.add_argument("--clicks", action="store_true")
     parser.add_argument("--split", choices=("train", "dev", "test"), default="test")
     parser.add_argument("--sample", type=int)
     parser.add_argument("--curve", action="store_true")
@@ -455,6 +509,9 @@ def main() -> None:
     elif arguments.encoder:
         asked = (arguments.encoder, arguments.seed, arguments.split)
         every = (row for name in names for row in encoder_gains(name, *asked))
+    elif arguments.clicks:
+        how = (arguments.seed, arguments.split)
+        every = (row for name in names for row in click_gains(name, *how))
     elif arguments.curve:
         every = (row for name in names for row in learning(name, arguments.seed))
     else:

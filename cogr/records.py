@@ -92,6 +92,8 @@ class Dataset:
             part of the hash.
         lineage: where the labels come from: source, files, filters, judge, date; what the file
             lineage.json beside the data says. Goes into manifests. Not part of the hash.
+        pair_signals: column -> query id -> item id -> a number above 0, such as clicks; of known
+            queries, labelled or not, and known items. Not part of the hash.
     """
 
     name: str
@@ -105,6 +107,7 @@ class Dataset:
     updated: Mapping[Side, Mapping[str, datetime]] = field(default_factory=dict)
     unread: Mapping[str, int] = field(default_factory=dict)
     lineage: Mapping[str, Any] = field(default_factory=dict)
+    pair_signals: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
 
     def all_queries(self) -> list[Query]:
         """The labelled queries: those of every split, train first."""

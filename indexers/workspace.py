@@ -74,6 +74,7 @@ class Workspace:
             dev_share=asked.dev_share,
             max_unknown_share=asked.max_unknown_share,
             fields=self.settings.publish.fields,
+            pair_signals=self.settings.generator.statistical.pair_signals,
             columns=self.reading.columns,
             strip_html=asked.strip_html,
             split_by=asked.split_by,

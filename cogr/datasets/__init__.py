@@ -83,6 +83,7 @@ def load_dataset(
     seed: int = 0,
     max_unknown_share: float = 0.05,
     fields: Sequence[str] = (),
+    pair_signals: Sequence[str] = (),
     columns: Columns | None = None,
     strip_html: bool = True,
     split_by: SplitBy = "shuffle",
@@ -103,6 +104,8 @@ def load_dataset(
             that are not there.
         fields: names of extra fields that items carry (`cogr.records.Item.fields`), as `columns`
             spells them.
+        pair_signals: names of numbers that pairs of query and item carry
+            (`cogr.records.Dataset.pair_signals`); of jsonl, csv and parquet.
         columns: what the records' fields are called; for jsonl, csv and parquet.
         strip_html: take HTML out of titles and texts; of jsonl, csv and parquet.
         split_by: how queries are put into splits where the data names none, see `SplitBy`.
@@ -122,6 +125,7 @@ def load_dataset(
         seed=seed,
         max_unknown_share=max_unknown_share,
         fields=fields,
+        pair_signals=pair_signals,
         columns=_columns(loader, chosen, columns),
         strip_html=strip_html and chosen is not None and chosen.own,
         split_by=split_by,

@@ -15,7 +15,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from cogr.datasets.fields import Columns, check_id, check_text, fields_as_json, nearest
+from cogr.datasets.fields import (
+    Columns,
+    check_id,
+    check_text,
+    fields_as_json,
+    nearest,
+    number_field,
+)
 from cogr.datasets.items import ItemTable, in_id_order
 from cogr.datasets.markup import plain_text
 from cogr.datasets.reading import Place
@@ -28,6 +35,7 @@ DEFAULT_TEST_SHARE = 0.1
 # The notes of a data set, by the words they are counted under.
 UNKNOWN_ITEMS = "judgements of unknown items"
 UNKNOWN_QUERIES = "judgements of unknown queries"
+UNKNOWN_PAIRS = "signals of unknown queries or items"
 REPEATED = "repeated judgements"
 CONFLICTING = "repeated judgements with another grade, of which the highest counts"
 UNLABELLED = "queries without a relevant item"
@@ -49,11 +57,19 @@ class Options:
     max_unknown_share: float = 0.05
     fields: Sequence[str] = ()
     """Names of the extra fields that items carry."""
+    pair_signals: Sequence[str] = ()
+    """Names of the numbers that pairs of query and item carry."""
     columns: Columns = field(default_factory=Columns)
     strip_html: bool = False
     split_by: SplitBy = "shuffle"
 
     def __post_init__(self) -> None:
+        labels = self.columns.labels
+        for name in {labels.query, labels.item, labels.grade} & {*self.pair_signals}:
+            raise SettingsError(
+                f"generator.statistical.pair_signals names {name!r}, which is the label itself or "
+                "an id; name columns of numbers such as clicks."
+            )
         if not math.isfinite(self.threshold):
             raise SettingsError(f"dataset.threshold is {self.threshold}; set it to a finite grade.")
         for name, share in (("test_share", self.test_share), ("dataset.dev_share", self.dev_share)):
@@ -137,6 +153,9 @@ class Builder:
         self._query_places: dict[str, Place] = {}
         self._splits: dict[str, tuple[Split, Place]] = {}
         self._judged: dict[str, dict[str, float]] = {}
+        self._signals: dict[str, dict[str, dict[str, float]]] = {
+            name: {} for name in options.pair_signals
+        }
         self._updated: dict[str, datetime] = {}
         # Most items have the fields of the item before: so many of one shape in a row.
         self._shape: tuple[str, ...] = ()
@@ -267,6 +286,24 @@ class Builder:
             grade = max(grade, grades[item_id])
         grades[item_id] = float(grade)
 
+    def pair_signals(
+        self, place: Place, query_id: str, item_id: str, record: Mapping[str, Any]
+    ) -> None:
+        """Add what a record of a pair has of the numbers that are asked for; of several the highest
+        stays, and 0 says as much as none. Those of unknown ids are counted.
+
+        Raises DataError for what is no number, or below 0.
+        """
+        found = {name: number_field(record, name, place, 0.0) for name in self._signals}
+        known = query_id in self._queries and item_id in self._items
+        self.notes[UNKNOWN_PAIRS] += not known and any(found.values())
+        for name, value in found.items():
+            if value < 0:
+                raise DataError(f"{place}: {name!r} is {value:g}, below 0; write 0 or more.")
+            if value and known:
+                pairs = self._signals[name].setdefault(query_id, {})
+                pairs[item_id] = max(value, pairs.get(item_id, 0.0))
+
     def build(self, test_share: float | None = None) -> Dataset:
         """The data set.
 
@@ -300,6 +337,7 @@ class Builder:
             dataset_hash=content_hash(dataset),
             updated=self._times(),
             unread=self._unread(),
+            pair_signals=self._signals,
         )
 
     def _sources(self) -> Sequence[tuple[str, str]]:

@@ -37,6 +37,9 @@ def read_jsonl(folder: Path, builder: Builder) -> None:
         if queries is None:
             need(folder, "queries.jsonl", _QUERIES_ADVICE)
         _add_label(builder, place, record)
+    pairs = find(folder, "pairs.jsonl") if builder.options.pair_signals else None
+    for place, record in json_records(pairs) if pairs else ():
+        _add_pair(builder, place, record)
 
 
 def _add_item(
@@ -69,6 +72,15 @@ def _add_label(builder: Builder, place: Place, record: Mapping[str, Any]) -> Non
     builder.judgement(
         place, id_field(record, columns.query, place), id_field(record, columns.item, place), grade
     )
+    if builder.options.pair_signals:
+        _add_pair(builder, place, record)
+
+
+def _add_pair(builder: Builder, place: Place, record: Mapping[str, Any]) -> None:
+    """Add the numbers of a record with a query's id and an item's id, which is no label."""
+    columns = builder.options.columns.labels
+    query, item = (id_field(record, name, place) for name in (columns.query, columns.item))
+    builder.pair_signals(place, query, item, record)
 
 
 def read_csv(folder: Path, builder: Builder) -> None:
@@ -81,16 +93,22 @@ def read_csv(folder: Path, builder: Builder) -> None:
     columns = builder.options.columns
     asked, judged = columns.queries, columns.labels
     queries, labels = find_sheet(folder, "queries"), find_sheet(folder, "labels")
+    numbers = builder.options.pair_signals
     if queries:
         sheet = _open(queries, builder, {"queries.id": asked.id, "queries.text": asked.text})
         for place, record in _cells(sheet, asdict(asked).values(), {asked.weight}, asked.updated):
             _add_query(builder, place, record)
     if labels:
         sheet = _open(labels, builder, {"labels.query": judged.query, "labels.item": judged.item})
-        for place, record in _cells(sheet, asdict(judged).values(), {judged.grade}):
+        wanted = {*asdict(judged).values(), *numbers}
+        for place, record in _cells(sheet, wanted, {judged.grade, *numbers}):
             if not queries:
                 raise DataError(f"{folder} has no queries.csv: {_QUERIES_ADVICE}.")
             _add_label(builder, place, record)
+    if numbers and (pairs := find_sheet(folder, "pairs")):
+        sheet = _open(pairs, builder, {"labels.query": judged.query, "labels.item": judged.item})
+        for place, record in _cells(sheet, {judged.query, judged.item, *numbers}, numbers):
+            _add_pair(builder, place, record)
 
 
 def _read_sheet_of_items(folder: Path, builder: Builder) -> None:
@@ -153,10 +171,15 @@ def read_parquet(folder: Path, builder: Builder) -> None:
     queries, labels = (_parquet(folder, f"{name}.parquet") for name in ("queries", "labels"))
     for place, record in _parquet_rows(queries, asdict(columns.queries).values()):
         _add_query(builder, place, record)
-    for place, record in _parquet_rows(labels, asdict(columns.labels).values()):
+    numbers = builder.options.pair_signals
+    names = (*asdict(columns.labels).values(), *numbers)
+    for place, record in _parquet_rows(labels, names):
         if not queries:
             _need_parquet(folder, "queries.parquet", _QUERIES_ADVICE)
         _add_label(builder, place, record)
+    pairs = _parquet(folder, "pairs.parquet") if numbers else []
+    for place, record in _parquet_rows(pairs, names):
+        _add_pair(builder, place, record)
 
 
 def _need_parquet(folder: Path, name: str, advice: str) -> Sequence[Path]:

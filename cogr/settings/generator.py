@@ -110,6 +110,13 @@ class StatisticalSettings(Table):
             "margin; each also in publish.fields"
         ),
     )
+    pair_signals: tuple[str, ...] = Field(
+        (),
+        description=(
+            "Columns of numbers of query and item that the ranker learns from, such as clicks, "
+            "purchases or seconds; of labels.* or pairs.* (jsonl, csv, parquet)"
+        ),
+    )
     encoder: str | None = Field(
         None,
         description=(

@@ -147,7 +147,11 @@ def exact_cut(p: Any, expected_relevant: float | None = None) -> tuple[Ints, flo
     """
     p = _relevance(p)
     expected = float(p.sum()) if expected_relevant is None else expected_relevant
-    positive = np.flatnonzero(p > 0)
+    return _cut(p, np.flatnonzero(p > 0), expected)
+
+
+def _cut(p: Floats, positive: Ints, expected: float) -> tuple[Ints, float]:
+    """`exact_cut` where it is known which p are positive."""
     if not positive.size:
         return positive, 0.0
     order = positive[np.argsort(-p[positive], kind="stable")]
@@ -195,11 +199,14 @@ def distil(
     forced_items = np.unique(np.asarray(list(forced), dtype=np.int64))
     hits = float(p[forced_items].sum())
     best = Distilled((), expected_f1(hits, forced_items.size, expected), forced_items.size, hits)
-    cut, bound = exact_cut(p, expected)
+    # Items may be a million, and few have p: they are looked for once.
+    positive = np.flatnonzero(p > 0)
+    cut, bound = _cut(p, positive, expected)
     if limit < 1 or bound <= 0:
         return best
     lowest = LAMBDA_GRID[-1] * bound
-    part = _Subgraph(p, ownership, forced_items, banned, lowest / 2, costs)
+    likely = positive[p[positive] > lowest / 2]
+    part = _Subgraph(p, likely, ownership, forced_items, banned, costs)
     size = cut.size + expected
     for share in LAMBDA_GRID:
         found = part.pruned(part.greedy(share * bound, limit, size), expected)
@@ -208,7 +215,8 @@ def distil(
         return best
     # The keywords reach less than the grid supposes: go on from below, where every improvement
     # raises lambda.
-    part = _Subgraph(p, ownership, forced_items, banned, best.value / 2, costs)
+    likely = positive[p[positive] > best.value / 2]
+    part = _Subgraph(p, likely, ownership, forced_items, banned, costs)
     while (found := part.pruned(part.greedy(best.value, limit, size), expected)).net > best.net:
         best = found
     return best
@@ -218,27 +226,28 @@ class _Subgraph:
     """The part of the graph that one call can use, with ids of its own: arrays of some thousands,
     whatever the universe.
 
-    A keyword whose every owner has p <= `least_p` is worth nothing at any lambda of the grid, and
-    is left out.
+    A keyword that no `likely` item owns is worth nothing at any lambda of the grid, and is left
+    out.
     """
 
     def __init__(
         self,
         p: Floats,
+        likely: Ints,
         ownership: Ownership,
         forced: Ints,
         banned: Iterable[int],
-        least_p: float,
         costs: Any,
     ) -> None:
         usable = np.zeros(ownership.n_keywords, dtype=bool)
-        usable[slices(ownership.by_item, ownership.item_starts, np.flatnonzero(p > least_p))] = True
+        usable[slices(ownership.by_item, ownership.item_starts, likely)] = True
         usable[np.asarray(list(banned), dtype=np.int64)] = False
         self.keywords = np.flatnonzero(usable)
         self.costs = (
             np.zeros(self.keywords.size) if costs is None else np.asarray(costs)[self.keywords]
         )
-        sizes = np.diff(ownership.keyword_starts)[self.keywords]
+        starts = ownership.keyword_starts
+        sizes = starts[self.keywords + 1] - starts[self.keywords]
         owners = slices(ownership.by_keyword, ownership.keyword_starts, self.keywords)
         present = np.zeros(p.size, dtype=bool)
         present[owners] = True

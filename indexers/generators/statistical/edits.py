@@ -272,7 +272,7 @@ def _at_hand(ownership: Ownership, query: Asked, dense: Floats, free: Any, costs
     hits = float(dense[query.forced].sum() + dense[covered[free[covered]]].sum())
     open_[covered] = False
     new = np.bincount(of, open_[owners], minlength=pool.size)
-    new_hits = np.bincount(of, (open_ * dense)[owners], minlength=pool.size)
+    new_hits = np.bincount(of, open_[owners] * dense[owners], minlength=pool.size)
     price = 0 if costs is None else costs[pool]
     picked: dict[int, None] = dict.fromkeys(query.chosen)
     for share in EXPECTATIONS:
@@ -285,7 +285,7 @@ def _at_hand(ownership: Ownership, query: Asked, dense: Floats, free: Any, costs
 
 def _owners(ownership: Ownership, keywords: Ints) -> tuple[Ints, Ints]:
     """Owners of all keywords one after the other, and the row of the keyword that each is of."""
-    sizes = np.diff(ownership.keyword_starts)[keywords]
+    sizes = ownership.keyword_starts[keywords + 1] - ownership.keyword_starts[keywords]
     owners = slices(ownership.by_keyword, ownership.keyword_starts, keywords)
     return owners, np.repeat(np.arange(keywords.size), sizes)
 

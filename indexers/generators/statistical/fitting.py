@@ -6,13 +6,14 @@ Reads the training queries only; dev and test queries are never looked at.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from copy import copy
 from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cogr.datasets.splits import place
 from cogr.errors import GeneratorError
 from cogr.keywords import NORMALISER, self_keyword
 from cogr.records import Dataset, Query
@@ -39,12 +40,16 @@ from indexers.generators.statistical.ranking.encoder import Encoder
 from indexers.generators.statistical.ranking.evidence import Evidence
 from indexers.generators.statistical.ranking.features import Pairs, candidates
 from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints
+from indexers.generators.statistical.ranking.pair_signals import PairSignals
 from indexers.generators.statistical.ranking.ranker import Ranker, fit_ranker
 from indexers.generators.statistical.ranking.text_index import ItemWords, TextIndex, item_text
 from indexers.text import Analyser
 
 MAX_TRAINED = 3000
 """Training queries that models are trained on, drawn at random; all of them vote."""
+
+HIDDEN_SHARE = 0.5
+"""Of the training queries: the fit hides their clicks, since new queries have none."""
 
 _BATCH = 64
 
@@ -59,6 +64,7 @@ def fit(
     unlabelled: int = 0,
     edits: bool = True,
     signals: Sequence[str] = (),
+    pair_signals: Sequence[str] = (),
     encoder: Encoder | None = None,
 ) -> Artefact:
     """Fit ranker and item keywords on the training queries of a data set.
@@ -72,29 +78,32 @@ def fit(
         unlabelled: of queries without labels, how many of the most frequent become anchors too.
         edits: whether distilled sets are edited, where that pays out of fold.
         signals: numeric fields of the items that the ranker learns from.
+        pair_signals: columns of numbers of queries and items that the ranker learns from.
         encoder: whose points the ranker learns from.
 
     Raises:
-        GeneratorError: too few training queries with relevant items, or no items; or no item has
-            a number under a signal's name.
+        GeneratorError: too few training queries with relevant items, or no items; or no item, or
+            no pair, has a number under a signal's name.
     """
     relevance = _relevance(dataset)
     analyser = Analyser(language)
     words = ItemWords(analyser, map(item_text, dataset.items))
     queries = [Query(query.id, self_keyword(query.text)) for query in dataset.queries["train"]]
     texts = [query.text for query in queries]
-    index = TextIndex.fit(analyser, words, dataset.items, texts, signals, encoder)
+    told = PairSignals.read(dataset, pair_signals)
+    index = TextIndex.fit(analyser, words, dataset.items, texts, signals, encoder).seeing(
+        told.without(unclicked(queries, seed))
+    )
     trained = np.sort(np.random.default_rng(seed).permutation(len(queries))[:MAX_TRAINED])
     evidence = Evidence.of(index, texts, relevance)
     pairs = candidates(evidence, evidence.voters.queries.rows(trained))
     unknown = unknown_items(relevance)
     ranker, p, f1 = fit_ranker(pairs, trained, relevance, seed)
     strength = _anchor_strength(pairs, p, trained, relevance)
-    more = frequent(dataset, unlabelled)
-    if more:
+    if more := frequent(dataset, unlabelled):
         strength = sp.vstack([strength, _predicted(more, evidence, ranker)]).tocsr()
-    asked = [*texts, *more]
-    anchored = _anchored(asked, strength, index, unknown) if anchors else [[]] * len(words)
+    texts += more
+    anchored = _anchored(texts, strength, index, unknown) if anchors else [[]] * len(words)
     keywords = assemble(
         anchored, item_phrases(words, analyser), [item.title for item in dataset.items]
     )
@@ -121,21 +130,32 @@ def fit(
         facts,
     )
     if edits and trained.size >= LEAST_EDITED:
-        bounds = pairwise(np.searchsorted(pairs.query, np.arange(trained.size + 1)))
-        scored = [(pairs.item[a:b], p[a:b]) for a, b in bounds]
-        editor, facts["edits"] = _learned_edits(artefact, trained, scored, seed)
-        plain, artefact = artefact, replace(artefact, editor=editor)
-        vars(artefact)["evidence"] = plain.evidence
+        editor, facts["edits"] = _learned_edits(artefact, trained, pairs, p, seed)
+        artefact = _changed(artefact, editor=editor)
     facts.update(assess(artefact, seed))
-    return artefact
+    return _changed(artefact, index=index.seeing(told))
+
+
+def _changed(artefact: Artefact, **parts: object) -> Artefact:
+    """The same artefact, with all that it has computed, with other parts."""
+    twin = copy(artefact)
+    vars(twin).update(parts)
+    return twin
+
+
+def unclicked(queries: Sequence[Query], seed: int) -> frozenset[str]:
+    """Texts of the training queries whose clicks the fit hides, by the hash of their ids."""
+    return frozenset(query.text for query in queries if place(query.id, seed) < HIDDEN_SHARE)
 
 
 def _learned_edits(
-    fitted: Artefact, trained: Ints, scored: Sequence[tuple[Ints, Floats]], seed: int
+    fitted: Artefact, trained: Ints, pairs: Pairs, p: Floats, seed: int
 ) -> tuple[Editor | None, dict[str, float]]:
-    """An editor, where it pays, and its figures; from the `trained` queries (their candidates and p
-    are `scored`) and others.
+    """An editor, where it pays, and its figures; from the `trained` queries (whose candidates are
+    `pairs`) and others.
     """
+    bounds = pairwise(np.searchsorted(pairs.query, np.arange(trained.size + 1)))
+    scored = [(pairs.item[a:b], p[a:b]) for a, b in bounds]
     rng = np.random.default_rng(seed)
     known = dict(zip(trained.tolist(), scored, strict=True))
     others = np.setdiff1d(np.arange(len(fitted.queries)), trained)

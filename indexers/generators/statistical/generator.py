@@ -62,6 +62,8 @@ class StatisticalOptions(Options):
             text would find its labels.
         edits: the sets are edited by a booster (`edits`), where that pays out of fold.
         signals: numeric fields of items that the ranker learns from, such as popularity.
+        pair_signals: columns of numbers of queries and items that the ranker learns from, such as
+            clicks.
         encoder: a folder or hub name of an encoder for sentence-transformers, or `minilm`, whose
             points the ranker learns from.
         readability: expected F1 that a query's keyword must bring which is neither an anchor nor
@@ -80,6 +82,7 @@ class StatisticalOptions(Options):
     anchors: bool = True
     edits: bool = True
     signals: tuple[str, ...] = ()
+    pair_signals: tuple[str, ...] = ()
     encoder: str | None = None
     readability: float = Field(READABILITY, ge=0, le=1)
     unlabelled: int = Field(0, ge=0)
@@ -132,8 +135,9 @@ class Statistical(GeneratorBase):
             "version": VERSION,
             "normaliser": NORMALISER,
             "dataset_hash": self._data,
-            **self.options.model_dump(exclude={"evidence", "evidence_share"}),
+            **self.options.model_dump(exclude={"evidence", "evidence_share", "pair_signals"}),
             **self._signals,
+            **self._pair_signals,
             **({"encoder": self._encoder.digest} if self._encoder else {}),
         }
 
@@ -165,6 +169,19 @@ class Statistical(GeneratorBase):
 
         values = item_signals(self._dataset.items, self.options.signals)
         return {"signals_digest": hashlib.sha256(values.tobytes()).hexdigest()[:16]}
+
+    @cached_property
+    def _pair_signals(self) -> Mapping[str, object]:
+        """Their names and the digest of their values; nothing where there are none, as before there
+        were any.
+        """
+        names = self.options.pair_signals
+        if not names:
+            return {}
+        from indexers.generators.statistical.ranking.pair_signals import PairSignals
+
+        digest = PairSignals.read(self._dataset, names).digest
+        return {"pair_signals": names, "pair_signals_digest": digest}
 
     @property
     def artefact(self) -> Artefact:

@@ -34,6 +34,7 @@ from indexers.generators.statistical.edits import Editor
 from indexers.generators.statistical.item_keywords import ItemKeywords
 from indexers.generators.statistical.ranking.encoder import Encoder
 from indexers.generators.statistical.ranking.matrices import Csr, filled
+from indexers.generators.statistical.ranking.pair_signals import PairSignals
 from indexers.generators.statistical.ranking.ranker import Ranker
 from indexers.generators.statistical.ranking.text_index import GRAM_BITS, TextIndex
 from indexers.rebuild.cache import read_table
@@ -102,6 +103,7 @@ def open_artefact(folder: str | Path | Store, encoder: Encoder | None = None) ->
         _array(files["signals.npy"]),
         _array(files["encoded.npy"]).astype(np.float32),
         encoder,
+        _pair_signals(files, n),
     )
     parts = [_array(files[f"owned.{part}.npy"]) for part in ("items", "keywords", "kinds")]
     owned = ItemKeywords(keywords, parts[0], parts[1], parts[2], n)
@@ -160,6 +162,7 @@ def _files(artefact: Artefact) -> dict[str, bytes | NDArray[Any]]:
         "term_points.npy": index.term_points.astype(np.float16),
         "signals.npy": index.signals,
         "encoded.npy": index.encoded.astype(np.float16),
+        **_told(index.pair_signals),
         **_places("relevance", artefact.relevance),
         "owned.items.npy": owned.items,
         "owned.keywords.npy": owned.owned,
@@ -169,6 +172,30 @@ def _files(artefact: Artefact) -> dict[str, bytes | NDArray[Any]]:
         **_boosters("model", artefact.ranker.models),
         **_edits(artefact.editor),
     }
+
+
+def _told(signals: PairSignals) -> dict[str, bytes | NDArray[Any]]:
+    """Nothing where there are none."""
+    if not signals.columns:
+        return {}
+    files: dict[str, bytes | NDArray[Any]] = {"pairs.parquet": _parquet(text=list(signals.rows))}
+    for number, column in enumerate(signals.columns):
+        files |= {f"pairs.{number:02}.values.npy": column.data}
+        files |= _places(f"pairs.{number:02}", column)
+    return files
+
+
+def _pair_signals(files: Mapping[str, Data], n: int) -> PairSignals:
+    if "pairs.parquet" not in files:
+        return PairSignals()
+    rows = {text: row for row, text in enumerate(_table(files["pairs.parquet"], "text")["text"])}
+    names = (f"pairs.{number:02}" for number in range(len(files)))
+    columns = [
+        _matrix(files, name, (len(rows), n), _array(files[f"{name}.values.npy"]))
+        for name in names
+        if f"{name}.values.npy" in files
+    ]
+    return PairSignals(rows, columns)
 
 
 def _edits(editor: Editor | None) -> dict[str, bytes | NDArray[Any]]:

@@ -4,6 +4,7 @@ docs/datasets.md.
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import random
@@ -99,6 +100,35 @@ def test_every_format_gives_the_same_data_set(tmp_path: Path) -> None:
             jsonl.judged,
         )
         assert other.dataset_hash == jsonl.dataset_hash
+
+
+def test_pairs_carry_the_numbers_that_are_asked_for_in_every_format(tmp_path: Path) -> None:
+    """Of the labels, and of pairs without a grade; an empty cell says nothing."""
+    labels = [{**LABELS[0], "clicks": 2, "carts": 1.5}, {**LABELS[1], "clicks": None}, *LABELS[2:]]
+    pairs = [{"query": "q0", "item": "i9", "clicks": 7}, {"query": "q1", "item": "i1", "carts": 0}]
+    folder = write_jsonl(tmp_path)
+    plain = load_dataset("jsonl", folder)
+    for name, part in (
+        ("items", ITEMS),
+        ("queries", QUERIES),
+        ("labels", labels),
+        ("pairs", pairs),
+    ):
+        columns = list({key: None for record in part for key in record})
+        full = [{key: record.get(key) for key in columns} for record in part]
+        pq.write_table(pa.Table.from_pylist(full), folder / f"{name}.parquet")
+        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in part))
+        with (folder / f"{name}.csv").open("w", newline="") as file:
+            csv.DictWriter(file, columns).writerows(
+                [dict(zip(columns, columns, strict=True)), *full]
+            )
+    first, asked = str(LABELS[0]["item"]), ("clicks", "carts")
+    expected = {"clicks": {"q0": {first: 2.0, "i9": 7.0}}, "carts": {"q0": {first: 1.5}}}
+    for loader in ("jsonl", "csv", "parquet"):
+        found = load_dataset(loader, folder, pair_signals=asked)
+        assert found.pair_signals == expected
+        assert (found.judged, found.dataset_hash) == (plain.judged, plain.dataset_hash)
+        assert load_dataset(loader, folder).pair_signals == {}
 
 
 def test_items_carry_the_fields_that_are_asked_for_in_every_format(tmp_path: Path) -> None:

@@ -509,3 +509,45 @@ def test_bad_settings(settings: dict[str, float], message: str, tmp_path: Path) 
 def test_unknown_loader(loader: str, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         load_dataset(loader, ".")
+
+
+def pairs(folder: Path, lines: str, names: tuple[str, ...] = ("clicks",)) -> Dataset:
+    (folder / "pairs.jsonl").write_text(lines)
+    return load(folder, pair_signals=names)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('"clicks": "7"', "line 2: 'clicks' is the string '7'; write it as a number"),
+        ('"clicks": -1', "line 2: 'clicks' is -1, below 0; write 0 or more"),
+        ('"clicks": NaN', "line 2: 'clicks' is nan; write it as a number"),
+        ('"clicks": true', "line 2: 'clicks' is true or false; write it as a number"),
+    ],
+)
+def test_bad_numbers_of_pairs(line: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"pairs.jsonl, {message}"):
+        pairs(tmp_path, f'{{"query": "q1", "item": "a"}}\n{{"query": "q1", "item": "b", {line}}}\n')
+
+
+def test_a_pair_without_ids(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"pairs.jsonl, line 1: the record has no 'item'"):
+        pairs(tmp_path, '{"query": "q1", "clicks": 3}\n')
+
+
+def test_numbers_of_unknown_ids_are_counted_and_the_highest_of_a_pair_stays(tmp_path: Path) -> None:
+    lines = (
+        '{"query": "q1", "item": "b", "clicks": 3}\n{"query": "q1", "item": "b", "clicks": 9}\n'
+        '{"query": "q1", "item": "b", "clicks": 0}\n{"query": "new", "item": "b", "clicks": 1}\n'
+        '{"query": "q2", "item": "gone", "clicks": 1}\n{"query": "q2", "item": "a", "other": 1}\n'
+    )
+    found = pairs(tmp_path, lines)
+    assert found.pair_signals == {"clicks": {"q1": {"b": 9}}}
+    assert found.notes == {"signals of unknown queries or items": 2}
+    assert found.dataset_hash == load(tmp_path).dataset_hash
+
+
+@pytest.mark.parametrize("name", ["grade", "query", "item"])
+def test_a_label_is_no_signal(name: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=f"pair_signals names '{name}', which is the label"):
+        pairs(tmp_path, "", (name,))

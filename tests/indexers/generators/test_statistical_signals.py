@@ -1,9 +1,9 @@
-"""Numeric fields of the items as evidence: popularity, price, and what else a team knows."""
+"""Numbers of items and of pairs as evidence: popularity, price, clicks, what else a team knows."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 
 from cogr.errors import GeneratorError
-from cogr.records import Dataset, Item
-from indexers.generators.statistical.artefact import exact_cut_run
-from indexers.generators.statistical.fitting import fit
+from cogr.records import Dataset, Item, Query
+from indexers.generators.statistical.artefact import Artefact, exact_cut_run
+from indexers.generators.statistical.fitting import fit, unclicked
 from indexers.generators.statistical.generator import Statistical, StatisticalOptions
 from indexers.generators.statistical.ranking.features import rank_shares
+from indexers.generators.statistical.ranking.pair_signals import PairSignals
 from indexers.generators.statistical.ranking.text_index import item_signals
 from indexers.generators.statistical.storage import open_artefact, save
-from tests.indexers.generators.statistical_worlds import f1, small
+from indexers.workspace import Workspace
+from tests.indexers.generators.statistical_worlds import f1, retrieved, shop, small
 
 COLOURS = [f"colour{n}" for n in range(40)]
 
@@ -82,3 +84,121 @@ def test_another_price_is_another_generator(dataset: Dataset) -> None:
     before, after = (Statistical(data, options).fingerprint for data in (dataset, changed))
     assert before != after
     assert Statistical(dataset).fingerprint == Statistical(changed).fingerprint
+
+
+def clicks(dataset: Dataset, queries: Iterable[Query], seed: int) -> dict[str, dict[str, float]]:
+    """Of shoppers who click a third of what is relevant often, and a few other items less often."""
+    rng, ids = np.random.default_rng(seed), [item.id for item in dataset.items]
+    found = {}
+    for query in queries:
+        relevant = sorted(dataset.relevant[query.id])
+        few = rng.choice(relevant, (len(relevant) + 2) // 3, replace=False).tolist()
+        pairs = {item: float(rng.integers(1, 4)) for item in rng.choice(ids, 5).tolist()}
+        found[query.id] = pairs | {item: float(rng.integers(3, 30)) for item in few}
+    return found
+
+
+@pytest.fixture(scope="module")
+def sample() -> Dataset:
+    """The sample shop, with clicks of all training queries and of half of the test queries."""
+    made = shop()
+    asked = [*made.queries["train"], *made.queries["dev"], *made.queries["test"][::2]]
+    return replace(made, pair_signals={"clicks": clicks(made, asked, 0)})
+
+
+@pytest.fixture(scope="module")
+def blind(sample: Dataset) -> Artefact:
+    return fit(sample)
+
+
+@pytest.fixture(scope="module")
+def clicked(sample: Dataset) -> Artefact:
+    return fit(sample, pair_signals=["clicks"])
+
+
+def test_clicks_help_the_queries_that_have_them_and_harm_no_others(
+    sample: Dataset, blind: Artefact, clicked: Artefact
+) -> None:
+    with_clicks, without = sample.queries["test"][::2], sample.queries["test"][1::2]
+    for queries, least in ((with_clicks, 0.05), (without, -0.03)):
+        before, after = (
+            f1(sample, retrieved(artefact, sample.items, queries)) for artefact in (blind, clicked)
+        )
+        assert after - before > least
+
+
+def test_queries_find_their_clicks_by_their_text(sample: Dataset, clicked: Artefact) -> None:
+    query = sample.queries["test"][0]
+    other = Query("another id", f"  {query.text.upper()} ")
+    assert clicked.query_keywords([other]) == clicked.query_keywords([query])
+    (items, _), item = clicked.probabilities([query])[0], clicked.numbers
+    assert {item[id_] for id_ in sample.pair_signals["clicks"][query.id]} <= set(items.tolist())
+
+
+def test_without_the_setting_nothing_changes(
+    sample: Dataset, blind: Artefact, tmp_path: Path
+) -> None:
+    never = replace(sample, pair_signals={})
+    assert save(blind, tmp_path / "a") == save(fit(never), tmp_path / "b")
+    assert not list((tmp_path / "a").glob("pairs*"))
+    assert Statistical(sample).fingerprint == Statistical(never).fingerprint
+    assert "pair_signals" not in Statistical(sample).fingerprint
+
+
+def test_clicks_are_saved(sample: Dataset, clicked: Artefact, tmp_path: Path) -> None:
+    queries = sample.all_queries()
+    save(clicked, tmp_path)
+    opened = open_artefact(tmp_path)
+    assert opened.query_keywords(queries) == clicked.query_keywords(queries)
+    assert opened.index.pair_signals.digest == clicked.index.pair_signals.digest
+
+
+def test_another_click_is_another_generator(sample: Dataset) -> None:
+    options = StatisticalOptions(pair_signals=("clicks",))
+    told = sample.pair_signals["clicks"]
+    query = sample.queries["test"][0].id
+    more = replace(sample, pair_signals={"clicks": {**told, query: {sample.items[0].id: 99.0}}})
+    fingerprints = [Statistical(data, options).fingerprint for data in (sample, more)]
+    assert fingerprints[0] != fingerprints[1]
+    assert fingerprints[0]["pair_signals"] == ("clicks",)
+
+
+def test_half_of_the_training_queries_are_fitted_without_their_clicks() -> None:
+    queries = shop().queries["train"]
+    hidden = [len(unclicked(queries, seed)) / len(queries) for seed in (0, 1)]
+    assert all(0.35 < share < 0.65 for share in hidden)
+    assert unclicked(queries, 0) == unclicked(queries, 0) != unclicked(queries, 1)
+
+
+def test_a_column_that_no_pair_has_is_refused(sample: Dataset) -> None:
+    with pytest.raises(GeneratorError, match=r"pair_signals names 'carts'.*pairs\.\*"):
+        fit(sample, pair_signals=["carts"])
+
+
+def test_queries_of_one_text_share_the_highest_number() -> None:
+    items = [Item("a", "A"), Item("b", "B")]
+    told = {"1": {"a": 3.0}, "2": {"a": 8.0, "b": 1.0}, "3": {"b": 5.0}}
+    asked = [Query("1", "Red"), Query("2", "red ")]
+    data = Dataset("small", items, {"train": asked, "dev": [], "test": []}, {}, {}, "5" * 64)
+    data = replace(data, unlabelled=[Query("3", "blue")], pair_signals={"clicks": told})
+    found = PairSignals.read(data, ["clicks"])
+    (column,) = found.of(["blue", "green", "red"])
+    assert np.expm1(column.toarray()) == pytest.approx(np.array([[0, 5], [0, 0], [8, 1]]))
+    (column,) = found.without(["blue"]).of(["blue", "red"])
+    assert np.expm1(column.toarray()) == pytest.approx(np.array([[0, 0], [8, 1]]))
+
+
+def test_the_configuration_names_the_columns(tmp_path: Path) -> None:
+    for name, text in (
+        ("items", '{"id": "a", "title": "Red chair"}'),
+        ("queries", '{"id": "q", "text": "chair"}'),
+        ("pairs", '{"query": "q", "item": "a", "carts": 4}'),
+    ):
+        (tmp_path / f"{name}.jsonl").write_text(f"{text}\n")
+    config = tmp_path / "cogr.toml"
+    config.write_text(
+        f'[dataset]\nloader = "jsonl"\npath = "{tmp_path}"\n'
+        '[generator.statistical]\npair_signals = ["carts"]\n'
+    )
+    workspace = Workspace.open(config, None)
+    assert workspace.dataset.pair_signals == {"carts": {"q": {"a": 4.0}}}

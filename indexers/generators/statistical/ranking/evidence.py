@@ -48,10 +48,13 @@ class Voters:
 
     def __init__(self, index: TextIndex, queries: QueryBatch, relevance: Csr) -> None:
         self.queries, self.relevance = queries, relevance
+        self._labelled, narrow = np.unique(relevance.indices, return_inverse=True)
+        shape = (relevance.shape[0], self._labelled.size)
+        self._narrow = sp.csr_matrix((relevance.data, narrow, relevance.indptr), shape=shape)
         self.by_term = unit_rows(scale_columns(queries.terms, index.idf)).T.tocsr()
         self.by_gram = unit_rows(scale_columns(queries.grams, index.gram_idf)).T.tocsr()
         self.popularity = np.asarray(relevance.sum(axis=0), dtype=np.float32).ravel()
-        self.term_relevance = (queries.terms.T @ relevance).tocsr()
+        self.term_relevance = (queries.terms.T @ self._narrow).tocsr()
         self.term_queries = np.asarray(queries.terms.sum(axis=0), dtype=np.float32).ravel()
         self.points = index.points_of(queries)
         self.found_points = unit(relevance @ index.points)
@@ -101,20 +104,33 @@ class Voters:
         """
         weights = top_rows(similarity, k)
         weights = with_data(weights, weights.data**power)
-        return scale_rows(weights @ self.relevance, 1 / (row_sums(weights) + SHRINKAGE))
+        votes = scale_rows(weights @ self._narrow, 1 / (row_sums(weights) + SHRINKAGE))
+        return self._of_items(votes)
+
+    def _of_items(self, votes: Csr) -> Csr:
+        """A matrix over all items from one over the labelled ones. scipy's products take room and
+        time for every column, and most items have no label.
+        """
+        shape = (votes.shape[0], self.relevance.shape[1])
+        return sp.csr_matrix((votes.data, self._labelled[votes.indices], votes.indptr), shape=shape)
 
     def own_relevance(self, own: Ints) -> Csr:
         """Rows of `relevance` for the batch's training queries; empty rows for others."""
-        return scale_rows(self.relevance[np.maximum(own, 0)], (own >= 0).astype(np.float32))
+        return _rows_of(self.relevance, own)
 
     def term_vote(self, batch: QueryBatch) -> Csr:
         """Of the training queries that share a term with the query (once a term), the share that
         finds an item relevant.
         """
         terms = row_sums(batch.terms)
-        hits = batch.terms @ self.term_relevance - scale_rows(self.own_relevance(batch.own), terms)
+        own = _rows_of(self._narrow, batch.own)
+        hits = batch.terms @ self.term_relevance - scale_rows(own, terms)
         seen: Floats = batch.terms @ self.term_queries - terms * (batch.own >= 0)
-        return scale_rows(hits, 1 / (seen + 2))
+        return self._of_items(scale_rows(hits, 1 / (seen + 2)))
+
+
+def _rows_of(relevance: Csr, own: Ints) -> Csr:
+    return scale_rows(relevance[np.maximum(own, 0)], (own >= 0).astype(np.float32))
 
 
 def _without_own(similarity: Csr, own: Ints) -> Csr:

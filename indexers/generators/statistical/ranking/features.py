@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from indexers.generators.statistical import FEW_QUERIES
 from indexers.generators.statistical.ranking.evidence import Evidence, Voters
@@ -135,7 +137,10 @@ def _candidates(evidence: Evidence, batch: QueryBatch) -> Pairs:
         chosen[row_of(best), best.indices] = True
     for best in signals.encoded.candidates(evidence, depth) if signals.encoded else ():
         chosen[row_of(best), best.indices] = True
-    row, item = np.nonzero(chosen)
+    for values in batch.pair_signals:
+        best = top_rows(values, depth)
+        chosen[row_of(best), best.indices] = True
+    row, item = np.divmod(np.flatnonzero(chosen), evidence.index.n_items)
     return Pairs(_columns(evidence, batch, signals, row, item), row, item)
 
 
@@ -148,7 +153,7 @@ def _columns(
     at = row * index.n_items + item
     own = values_at(voters.own_relevance(batch.own), at, scratch)
     near = _near_text(index, batch, row, item)
-    columns = [
+    columns: list[NDArray[Any]] = [
         near[name] if name in near else values_at(signals.pair[name], at, scratch)
         for name in PAIR_FEATURES
     ]
@@ -164,6 +169,9 @@ def _columns(
         columns += [most[row] for most in signals.encoded.most]
     for values in index.signals.T:
         columns += [values[item], rank_shares(row, values[item])]
+    for told in batch.pair_signals:
+        values = values_at(told, at, scratch)
+        columns += [values, rank_shares(row, values) * (values > 0), row_max(told)[row] > 0]
     return np.stack(columns, axis=1).astype(np.float32)
 
 
@@ -180,7 +188,7 @@ def rank_shares(row: Ints, values: Floats) -> Floats:
 
 def feature_names(width: int) -> list[str]:
     """Names of so many features: `FEATURES`, then `ENCODED_FEATURES` with an encoder, then two a
-    signal of the team's own.
+    signal of items and three a signal of pairs.
     """
     more = width - len(FEATURES)
     return [*FEATURES, *(f"more_{number}" for number in range(more))]
@@ -245,11 +253,12 @@ def _signals(evidence: Evidence, batch: QueryBatch) -> _Signals:
     scores = batch.terms @ index.bm25
     best = row_max(scores)
     bm25 = scale_rows(scores, 1 / np.maximum(best, 1e-9))
-    feedback = _feedback(index, terms, bm25)
+    first = top_rows(bm25, 10)
+    feedback = _feedback(index, terms, first)
     profile, profile_least = evidence.profiles.match(batch)
     points = {
         "latent": index.points_of(batch),
-        "latent_feedback": unit(top_rows(bm25, 10) @ index.points),
+        "latent_feedback": unit(first @ index.points),
     }
     votes, nearest = _votes(
         evidence.voters, batch, (terms, grams, points["latent"]), (bm25, feedback)
@@ -290,8 +299,8 @@ def _near_text(index: TextIndex, batch: QueryBatch, row: Ints, item: Ints) -> di
     gram_share = (1 / np.maximum(batch.grams @ index.title_gram_idf, 1e-9))[row]
     titles = of(batch.terms, index.title_idf(items))
     grams = of(batch.grams, index.title_grams_by_gram(items))
-    title_covered = (1 / index.title_masses)[item]
-    gram_covered = (1 / index.title_gram_masses)[item]
+    title_covered = 1 / index.title_masses[item]
+    gram_covered = 1 / index.title_gram_masses[item]
     return {
         "coverage": of(batch.terms, index.matched_idf(items)) * share,
         "title": of(unit_terms(index, batch), index.titles_by_term(items)),
@@ -344,10 +353,9 @@ def _votes(
     return votes, {"most_similar": row_max(similar), "most_overlap": row_max(overlap)}
 
 
-def _feedback(index: TextIndex, terms: Csr, bm25: Csr) -> Csr:
+def _feedback(index: TextIndex, terms: Csr, first: Csr) -> Csr:
     """Pseudo-relevance feedback (Rocchio): the query plus the mean of its ten best items, kept to
     60 terms; cosine.
     """
-    top = top_rows(bm25, 10)
-    top = scale_rows(top, 1 / np.maximum(row_sums(top), 1e-9))
+    top = scale_rows(first, 1 / np.maximum(row_sums(first), 1e-9))
     return unit_rows(top_rows((terms + top @ index.tfidf).tocsr(), 60)) @ index.tfidf_by_term

@@ -100,6 +100,18 @@ def with_data(matrix: Csr, data: Any) -> Csr:
     return twin
 
 
+def _picked(matrix: Csr, places: Ints, starts: Ints) -> Csr:
+    """A matrix of some of the stored values: those at these places, where rows start so. Columns
+    ascend.
+    """
+    twin = copy(matrix)
+    twin.data, twin.indices = matrix.data[places], matrix.indices[places]
+    twin.indptr = starts.astype(matrix.indptr.dtype)
+    twin.has_sorted_indices = False
+    twin.sort_indices()
+    return twin
+
+
 def binary(matrix: Csr) -> Csr:
     """The same places, all ones."""
     return with_data(matrix, np.ones(matrix.nnz))
@@ -143,20 +155,17 @@ def top_rows(scores: Csr, k: int) -> Csr:
     for row in range(scores.shape[0]):
         first, end = starts[row], starts[row + 1]
         if end - first > k:
-            kept.append(
-                first + np.argpartition(scores.data[first:end], end - first - k)[end - first - k :]
-            )
+            best = np.argpartition(scores.data[first:end], end - first - k)[end - first - k :]
+            kept.append(first + best)
         else:
             kept.append(np.arange(first, end))
     places = np.concatenate(kept) if kept else np.zeros(0, dtype=np.int64)
-    sizes = np.minimum(np.diff(starts), k)
-    matrix = sp.csr_matrix(
-        (scores.data[places], scores.indices[places], np.concatenate([[0], np.cumsum(sizes)])),
-        shape=scores.shape,
-    )
-    matrix.eliminate_zeros()
-    matrix.sort_indices()
-    return matrix
+    ends = np.cumsum(np.minimum(np.diff(starts), k))
+    stored = scores.data[places] != 0
+    if not stored.all():
+        counts = np.concatenate([[0], np.cumsum(stored)])
+        places, ends = places[stored], counts[ends]
+    return _picked(scores, places, np.concatenate([[0], ends]))
 
 
 def row_max(matrix: Csr) -> Floats:
@@ -181,7 +190,9 @@ def values_at(matrix: Csr, places: Ints, scratch: Floats) -> Floats:
     """Values at places of the flattened matrix; `scratch` is as long as that, all zeros before and
     after.
     """
-    stored = row_of(matrix) * matrix.shape[1] + matrix.indices
+    stored = matrix.indices
+    if matrix.shape[0] > 1:
+        stored = row_of(matrix) * matrix.shape[1] + stored
     scratch[stored] = matrix.data
     found = scratch[places]
     scratch[stored] = 0

@@ -8,7 +8,8 @@ the counts and the vocabulary are all that an artefact saves of this.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import overload
 
@@ -36,6 +37,7 @@ from indexers.generators.statistical.ranking.matrices import (
     unit_rows,
     with_data,
 )
+from indexers.generators.statistical.ranking.pair_signals import PairSignals
 from indexers.text import Analyser
 
 K1, B = 1.5, 0.75
@@ -90,19 +92,27 @@ class QueryBatch:
         own: row of the query among the training queries, -1 for others: what a query must not learn
             from itself, (b,).
         encoded: points by the encoder, (b, its dimensions); no columns without one.
+        pair_signals: log1p of the numbers of pairs, (b, items) for each column of them.
     """
 
     terms: Csr
     grams: Csr
     own: Ints
     encoded: Floats
+    pair_signals: Sequence[Csr] = ()
 
     @property
     def size(self) -> int:
         return int(self.own.size)
 
     def rows(self, rows: Ints) -> QueryBatch:
-        return QueryBatch(self.terms[rows], self.grams[rows], self.own[rows], self.encoded[rows])
+        return QueryBatch(
+            self.terms[rows],
+            self.grams[rows],
+            self.own[rows],
+            self.encoded[rows],
+            [column[rows] for column in self.pair_signals],
+        )
 
 
 @dataclass(frozen=True)
@@ -120,6 +130,7 @@ class TextIndex:
         signals: `item_signals`, (n, signals).
         encoded: points by the encoder, (n, its dimensions); no columns without one.
         encoder: encodes queries, where there is one.
+        pair_signals: numbers of queries and items.
     """
 
     analyser: Analyser
@@ -132,6 +143,13 @@ class TextIndex:
     signals: Floats
     encoded: Floats
     encoder: Encoder | None = None
+    pair_signals: PairSignals = field(default_factory=PairSignals)
+
+    def seeing(self, pair_signals: PairSignals) -> TextIndex:
+        """The same index, with all that it has computed, with these numbers of pairs."""
+        twin = copy(self)
+        vars(twin)["pair_signals"] = pair_signals
+        return twin
 
     @classmethod
     def fit(
@@ -192,7 +210,8 @@ class TextIndex:
             else np.zeros((len(texts), self.encoded.shape[1]), dtype=np.float32)
         )
         terms = binary(counts_of(rows, self.counts.shape[1]))
-        return QueryBatch(terms, char_grams(texts), ids, encoded)
+        told = self.pair_signals.of(texts)
+        return QueryBatch(terms, char_grams(texts), ids, encoded, told)
 
     @property
     def n_items(self) -> int:
