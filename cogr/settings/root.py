@@ -106,7 +106,6 @@ GONE: Mapping[str, str] = {
     "generator.scripted.rule": (
         "the rule is words; generator.scripted.words = 0 gives empty sets, a script any text"
     ),
-    "metrics.ports": "the 20 ports from metrics.port on are tried",
     "opensearch.bulk_documents": (
         "a bulk request has at most 2,000 documents and 4 MiB, and fewer where that is refused"
     ),

@@ -34,8 +34,15 @@ class MetricsSettings(Table):
         ge=0,
         le=65535,
         description=(
-            "Answer scrapes on this port, or, where other processes of this host have it, on one "
-            "of the next 19; 0 takes any free one; the process says which; off unless set"
+            "Answer scrapes on this port; 0 takes a free one and says which; off unless set"
+        ),
+    )
+    ports: int = Field(
+        1,
+        ge=1,
+        le=1000,
+        description=(
+            "How many ports from metrics.port on may be tried, for several processes on a host"
         ),
     )
     host: str = Field(

@@ -194,8 +194,6 @@ class AnswerCounts:
         self._flushes.inc()
 
 
-PORTS = 20
-"""Ports from metrics.port on that are tried: more processes than a host has GPUs."""
 _lock = threading.Lock()
 _server: WSGIServer | None = None
 
@@ -221,7 +219,7 @@ def serve(settings: MetricsSettings) -> int | None:
 
 def _listen(settings: MetricsSettings) -> WSGIServer:
     first = settings.port or 0
-    last = min(first + PORTS - 1, 65535) if first else 0
+    last = min(first + settings.ports - 1, 65535) if first else 0
     for port in range(first, last + 1):
         try:
             return start_http_server(port, settings.host, REGISTRY)[0]
@@ -231,9 +229,11 @@ def _listen(settings: MetricsSettings) -> WSGIServer:
                     f"Metrics can't be served on {settings.host}:{port} "
                     f"({error.strerror or error}); correct metrics.host or metrics.port."
                 ) from error
+    wanted = f"port {first} is" if first == last else f"all ports from {first} to {last} are"
     raise SettingsError(
-        f"Metrics can't be served on {settings.host}: all ports from {first} to {last} are taken, "
-        "maybe by other processes of cogr; set another metrics.port, or 0 for a free one."
+        f"Metrics can't be served on {settings.host}: {wanted} taken, maybe by another process "
+        "of cogr; set metrics.ports to the "
+        "number of processes on a host, or metrics.port=0 for a free one."
     )
 
 
