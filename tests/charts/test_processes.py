@@ -49,7 +49,7 @@ def values_in(folder: Path, **settings: Any) -> dict[str, Any]:
         "dataset": {"loader": "jsonl", "path": str(folder / "data")},
         "store": str(folder / "store"),
         "serving": {"port": free_port(), "live": "none"},
-        "metrics": {"port": free_port()},
+        "metrics": {"port": free_port(), "ports": 20},
         **settings,
     }
     return {"settings": own, "data": {"existingClaim": "data", "mountPath": str(folder / "data")}}
