@@ -175,6 +175,17 @@ def test_a_column_that_no_pair_has_is_refused(sample: Dataset) -> None:
         fit(sample, pair_signals=["carts"])
 
 
+def test_a_column_whose_items_are_all_held_out_is_refused() -> None:
+    items = [Item("a", "A"), Item("b", "B")]
+    dataset = Dataset(
+        "made", items, {"train": [Query("1", "q")], "dev": [], "test": []}, {}, {}, ""
+    )
+    clicked = replace(dataset, pair_signals={"clicks": {"1": {"b": 3.0}}})
+    assert PairSignals.read(clicked, ["clicks"]).columns[0].shape == (1, 2)
+    with pytest.raises(GeneratorError, match="no pair of a known query and item"):
+        PairSignals.read(replace(clicked, items=items[:1]), ["clicks"])
+
+
 def test_queries_of_one_text_share_the_highest_number() -> None:
     items = [Item("a", "A"), Item("b", "B")]
     told = {"1": {"a": 3.0}, "2": {"a": 8.0, "b": 1.0}, "3": {"b": 5.0}}

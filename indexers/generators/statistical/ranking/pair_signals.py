@@ -38,10 +38,10 @@ class PairSignals:
             return cls()
         texts = {query.id: self_keyword(query.text) for query in dataset.entities("query")}
         numbers = {item.id: number for number, item in enumerate(dataset.items)}
-        found = [_by_text(dataset, name, texts) for name in names]
+        found = [_by_text(dataset, name, texts, numbers) for name in names]
         asked = dict.fromkeys(text for pairs in found for text in pairs)
         rows = {text: row for row, text in enumerate(asked)}
-        return cls(rows, [_matrix(pairs, rows, numbers) for pairs in found])
+        return cls(rows, [_matrix(pairs, rows, len(numbers)) for pairs in found])
 
     def of(self, texts: Sequence[str]) -> list[Csr]:
         """The rows of these texts, (texts, items) for each column; empty rows for unknown texts."""
@@ -69,14 +69,16 @@ class PairSignals:
         return sha.hexdigest()[:16]
 
 
-def _by_text(dataset: Dataset, name: str, texts: Mapping[str, str]) -> dict[str, dict[str, float]]:
-    """Text -> item id -> number."""
-    found: dict[str, dict[str, float]] = {}
+def _by_text(
+    dataset: Dataset, name: str, texts: Mapping[str, str], numbers: Mapping[str, int]
+) -> dict[str, dict[int, float]]:
+    """Text -> item -> number. Items may be held out of a data set, and their numbers with them."""
+    found: dict[str, dict[int, float]] = {}
     for query, pairs in dataset.pair_signals.get(name, {}).items():
-        if query in texts:
-            known = found.setdefault(texts[query], {})
-            for item, value in pairs.items():
-                known[item] = max(value, known.get(item, 0.0))
+        for item, value in pairs.items():
+            if query in texts and item in numbers:
+                known, at = found.setdefault(texts[query], {}), numbers[item]
+                known[at] = max(value, known.get(at, 0.0))
     if not found:
         raise GeneratorError(
             f"generator.statistical.pair_signals names {name!r}, but no pair of a known query and "
@@ -86,17 +88,10 @@ def _by_text(dataset: Dataset, name: str, texts: Mapping[str, str]) -> dict[str,
     return found
 
 
-def _matrix(
-    pairs: Mapping[str, Mapping[str, float]], rows: Mapping[str, int], numbers: Mapping[str, int]
-) -> Csr:
-    places = [
-        (rows[text], numbers[item], value)
-        for text, values in pairs.items()
-        for item, value in values.items()
-        if item in numbers
-    ]
+def _matrix(pairs: Mapping[str, Mapping[int, float]], rows: Mapping[str, int], n_items: int) -> Csr:
+    places = [(rows[text], *pair) for text, values in pairs.items() for pair in values.items()]
     row, item, value = (np.array(part) for part in zip(*places, strict=True))
-    shape = (len(rows), len(numbers))
+    shape = (len(rows), n_items)
     matrix = sp.csr_matrix((np.log1p(value).astype(np.float32), (row, item)), shape=shape)
     matrix.sort_indices()
     return matrix
