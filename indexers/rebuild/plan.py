@@ -54,16 +54,10 @@ FLUSH_ANSWERS = 20_000
 
 @dataclass
 class CacheWriter:
-    """Answers on their way into the cache.
-
-    Args:
-        flush_answers: a file is written after so many answers, or after `FLUSH_SECONDS`;
-            `FLUSH_ANSWERS` by default.
-    """
+    """Answers on their way into the cache, a file after `FLUSH_ANSWERS` or `FLUSH_SECONDS`."""
 
     cache: GenerationCache
     side: Side
-    flush_answers: int | None = None
     transient: dict[str, Failure] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -78,8 +72,7 @@ class CacheWriter:
         if isinstance(answer, Failure) and not answer.permanent:
             self.transient[answer.id] = answer
         age = time.monotonic() - self._flushed
-        many = len(self._waiting) >= (self.flush_answers or FLUSH_ANSWERS)
-        if many or age >= FLUSH_SECONDS:
+        if len(self._waiting) >= FLUSH_ANSWERS or age >= FLUSH_SECONDS:
             self.flush()
 
     def flush(self) -> None:
@@ -211,7 +204,6 @@ class Job:
     round: int = 0
     parent: str | None = None
     search_results: SearchResults | None = None
-    flush_answers: int | None = None
     carried: Carried | None = None
     why: str = ""
     fields: Sequence[str] = ()
@@ -306,7 +298,7 @@ def generate_missing(job: Job, plan: Plan, advance: Advance) -> dict[str, Failur
         advance(1)
 
     with stage("generate", job.side) as step:
-        writer = CacheWriter(_cache(job), job.side, job.flush_answers)
+        writer = CacheWriter(_cache(job), job.side)
         keyed = ((plan.keys[i], job.request(plan.entities[i])) for i in plan.missing)
         generated = generate_into(writer, job.generator, keyed, len(plan.missing), each)
         step.add(generated=len(plan.missing), transient_failures=len(generated.transient))

@@ -60,10 +60,13 @@ def test_only_what_changed_is_generated(store: Store) -> None:
     assert generator.answered == 2
 
 
-def test_a_service_that_goes_away_loses_nothing(store: Store) -> None:
+def test_a_service_that_goes_away_loses_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("indexers.rebuild.plan.FLUSH_ANSWERS", 10)
     leaving = Faulty(away_after=37)
     with pytest.raises(ServiceError):
-        rebuild(make_job(store, leaving, flush_answers=10))
+        rebuild(make_job(store, leaving))
     staying = Scripted()
     rebuilt = rebuild(make_job(store, staying))
     assert staying.answered == 63
