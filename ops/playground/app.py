@@ -22,8 +22,8 @@ from cogr.snapshots.writing import HEAVIEST
 from indexers.backends.opensearch.mapping import alias_name, index_name
 from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.workspace import Workspace
-from ops.expander.entries import weigh
 from ops.expander.admission import AdmissionControl, RejectedError
+from ops.expander.entries import weigh
 from ops.expander.expander import Parts
 from ops.expander.follower import Pair
 from ops.playground import views
