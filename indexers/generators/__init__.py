@@ -1,12 +1,12 @@
 """The protocol that every generator follows, and the registry that makes one by its kind.
 
 A generator takes requests and streams completions or failures. It knows nothing of snapshots,
-caches or shards. It answers every request exactly once, in any order, by id. How long texts are cut
-and how prompts are spelled is `cogr.prompts`; what a completion means is `cogr.keywords`.
+caches or shards. It answers every request exactly once, in any order, by id. `cogr.prompts` cuts
+texts and writes prompts; `cogr.keywords` parses completions.
 
-The registry imports a kind's module only when it is asked for. Such a module has two names for it:
-a subclass of `Options` and `make(options, side, dataset, store)`. None of these modules imports
-torch, transformers or vllm before it generates.
+The registry imports a kind's module only when it is asked for. Such a module defines a subclass of
+`Options` and a function `make(options, side, dataset, store)`. None of these modules imports torch,
+transformers or vllm before it generates.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Completion:
     Attributes:
         tokens: generated tokens; 0 where there are none to count.
         truncated: the length limit ended it.
-        weights: of a query, normalised keyword -> how much it counts in the order of what is found,
-            above 0 and at most 1,000; the query's own text under its own normalised form. A keyword
-            that is not named weighs 1.
+        weights: of a query, normalised keyword -> its boost in the scores of a search, above 0 and
+            at most 1,000; the query's own text counts as a keyword too. A keyword that is not named
+            weighs 1.
         confidence: of a query, the expected F1 of what its keywords retrieve, 0 to 1; None where
             the generator can't tell.
     """
@@ -107,8 +107,8 @@ class Generator(Protocol):
     `fingerprint` names everything that decides the output (kind, model, adapter, sampling, seed,
     data hash where the collection is read). It goes into the manifest, and with the prompt into the
     key of the generation cache. `blend` goes into the manifest of a query snapshot. `reads` says
-    what of a request decides the answer: the prompt alone, or the entity, which then is part of
-    that key; such a generator may also find that an entity needs no keywords at all.
+    which part of a request decides the answer: "prompt", or "entity", whose id then is part of the
+    cache key. A generator that reads entities may answer that an entity needs no keywords.
     """
 
     @property
@@ -123,7 +123,7 @@ class Generator(Protocol):
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """Answer every request exactly once, in any order.
 
-        Raises ServiceError when the whole service is away.
+        Raises ServiceError when the service can't be reached at all.
         """
         ...
 
@@ -151,7 +151,9 @@ class GeneratorBase(ABC):
 
     @property
     def blend(self) -> Blend | None:
-        """When a query's keywords answer alone; None where the generator knows of no confidence."""
+        """The thresholds that decide when a query's keywords are searched without its text; None
+        for a generator that gives no confidence.
+        """
         return None
 
     @property
@@ -177,7 +179,7 @@ class GeneratorBase(ABC):
 
 
 def batched(things: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of at most `size`, in order; reads no further than the list it gives."""
+    """Lists of at most `size`, in order. Reads only the things of the list that it yields."""
     iterator = iter(things)
     while batch := list(islice(iterator, size)):
         yield batch
@@ -188,7 +190,7 @@ Maker = Callable[[Options, Side, Dataset | None, Store | None], Generator]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Where a kind's options and maker are, and one line on what it is."""
+    """A kind of generator: its module, and one line that describes it."""
 
     module: str
     options: str

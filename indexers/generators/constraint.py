@@ -2,13 +2,13 @@
 keywords may follow.
 
 A completion is `keyword, keyword, ..., end`: each keyword known, none twice, no more than the
-budget. What may follow is read off a sorted table of token sequences, so a step costs microseconds,
-and a vocabulary of n keywords no more than n rows. Only numpy here; `constrained_logits` is the one
-door to torch. Who asks for it: `transformers_lm`, `vllm_constraint`.
+budget. The tokens that may follow are looked up in a sorted table of token sequences with one row
+for each keyword, in microseconds a step. Only `constrained_logits` needs torch; the rest is numpy.
+Used by `transformers_lm` and `vllm_constraint`.
 
-What is drawn is the model's distribution with everything else cut away and scaled up token by
-token. That is not the model's own distribution, so it is for index builds, not for rollouts: GRPO's
-importance ratio would be of another policy.
+At each step forbidden tokens get probability 0 and the others are scaled up to a sum of 1. The
+completions no longer follow the model's own distribution, so this is for index builds, not for
+rollouts: GRPO's importance ratio would belong to another policy.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def known_keywords(items: Snapshot) -> list[str]:
 
 @dataclass(frozen=True)
 class _Node:
-    """A beginning that the rows `low` to `high` of a table share, `depth` tokens long."""
+    """A prefix of `depth` tokens that the rows `low` to `high` of a table share."""
 
     later: bool
     low: int
@@ -67,7 +67,7 @@ class _Table:
 
     def __init__(self, sequences: Sequence[Sequence[int]]) -> None:
         longest = max(map(len, sequences))
-        # One more column, so that every sequence is followed by -1.
+        # One more column, so that every sequence ends with -1.
         rows = np.full((len(sequences), longest + 1), -1, dtype=np.int32)
         for row, sequence in zip(rows, sequences, strict=True):
             row[: len(sequence)] = sequence
@@ -95,8 +95,8 @@ class Vocabulary:
     """What may follow, for one tokenizer.
 
     Args:
-        keywords: normalised keywords. Those that the tokenizer or the list's syntax can't give back
-            are left out.
+        keywords: normalised keywords. A keyword that the tokenizer or the list's syntax would
+            change is left out.
         tokenizer: of the model, from Hugging Face.
         ends: token ids that end a completion.
         limit: most keywords of a completion, K_max.
@@ -183,7 +183,9 @@ class Vocabulary:
         return None if keyword in used else keyword
 
     def _unused(self, node: _Node, used: Sequence[int | None]) -> Tokens:
-        """The node's next tokens, without those behind which every keyword has been written."""
+        """The node's next tokens, without those that lead only to keywords that have
+        been written.
+        """
         table = self._table(node)
         tokens = self._known.get(node)
         if tokens is None:
@@ -204,8 +206,8 @@ class Vocabulary:
 def _spellings(
     keywords: list[str], tokenizer: Any
 ) -> tuple[list[str], list[list[int]], list[list[int]]]:
-    """The keywords that survive being written and read, and their token ids as the first of a list
-    and as a later one.
+    """The keywords that tokenizing and parsing leave unchanged, with their token ids at the head of
+    a list and further on in it.
     """
 
     if not keywords:
@@ -215,8 +217,8 @@ def _spellings(
         found: list[list[int]] = tokenizer(texts, add_special_tokens=False)["input_ids"]
         return found
 
-    # What stands before a keyword decides how it is cut into tokens: "a, sofa" without its "a" is
-    # ", sofa".
+    # The text before a keyword changes its tokens, so they are taken from "a, sofa" without its
+    # "a".
     before = ids(["a"])[0]
     first, listed = ids(keywords), ids([f"a, {keyword}" for keyword in keywords])
     read_first = tokenizer.batch_decode(first, skip_special_tokens=True)
@@ -266,7 +268,7 @@ def constrained_logits(vocabulary: Vocabulary, prompt_length: int) -> Any:
             tokens = torch.from_numpy(np.concatenate(allowed).astype(np.int64))
             masked = torch.full_like(scores, -torch.inf)
             masked[rows, tokens] = scores[rows, tokens]
-            # What has ended is filled up by `generate` itself.
+            # `generate` itself pads the completions that have ended.
             ended = torch.tensor(
                 [writing.ended for writing in self._writings], device=scores.device
             )

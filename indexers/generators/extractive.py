@@ -39,11 +39,10 @@ class ExtractiveOptions(Options):
     """Options of the kind `extractive`.
 
     Attributes:
-        keywords: keywords of an item at most, the best first (the paper's M is 10).
-        query_keywords: keywords of a query at most.
-        min_df: items that a keyword must occur in at least; one that only one item has connects
-            nothing.
-        max_df_share: share of the items that it may occur in at most (but at least 5 items).
+        keywords: most keywords of an item, the best first (the paper's M is 10).
+        query_keywords: most keywords of a query.
+        min_df: fewest items that a keyword occurs in: a keyword of a single item connects nothing.
+        max_df_share: largest share of the items that it may occur in (5 items are always allowed).
         cut: a query's keywords aim at the items that score at least this share of the best item's
             BM25.
         language: of stems and stop words, by its Snowball name.
@@ -79,8 +78,8 @@ class _Rows:
 
 
 class Collection:
-    """What is counted once over all items: phrases, their document frequencies, who owns what, how
-    words are spelled.
+    """What is counted once over all items: phrases, their document frequencies, the items that own
+    them, and the spelling of words.
 
     A phrase is one stem or two adjacent ones, coded as one number. Deterministic in the items and
     their order.
@@ -160,8 +159,8 @@ class Collection:
         )
 
     def of_item(self, item: Item) -> Ints:
-        """The keywords of an item, best first; an item that was not counted is judged by the counts
-        of the others.
+        """The keywords of an item, best first. For an item outside the collection the document
+        frequencies are those of the collection.
         """
         row = self._row_of.get(item.id)
         if row is not None and self._items[row] == item:
@@ -222,8 +221,8 @@ class Collection:
     def _cover(self, target: Ints, stems: Ints) -> list[int]:
         """The set of keywords with the best F1 of its owners against the target items.
 
-        Parametric (Dinkelbach) greedy: for a price of retrieving an item, take what gains most;
-        keep the best price.
+        Dinkelbach's method with a greedy step: for each price of retrieving an item, take the
+        keywords that gain most; keep the price with the best F1.
         """
         wanted = np.zeros(self.size, dtype=bool)
         wanted[target] = True
@@ -244,8 +243,8 @@ class Collection:
     def _greedy(
         self, wanted: Mask, candidates: _Candidates, price: float
     ) -> tuple[list[int], float]:
-        """Take keywords by 2 tp - price * retrieved over the items not covered yet, while one
-        gains; with the set's F1.
+        """Take the keyword with the largest 2 tp - price * retrieved over the items not covered
+        yet, while that is above 0. Returns the set and its F1.
         """
         worth = 2.0 * wanted - price
         covered = np.zeros(self.size, dtype=bool)
@@ -265,7 +264,7 @@ class Collection:
 
 @dataclass(frozen=True)
 class _Candidates:
-    """Keywords to choose from (sorted), who owns them, and how much each is preferred."""
+    """Keywords to choose from (sorted), the items that own them, and how much each is preferred."""
 
     phrases: Ints
     owners: Sequence[Ints]
@@ -281,7 +280,7 @@ class _Candidates:
 
 
 class Extractive(GeneratorBase):
-    """Keywords from the words of a collection. Counts it at the first request, in seconds.
+    """Keywords from the words of a collection, which is counted at the first request (seconds).
 
     Args:
         items: the whole collection.

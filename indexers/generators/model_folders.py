@@ -59,7 +59,7 @@ class LocalModelOptions(Options):
             (float16 on old GPUs).
         max_model_len: tokens of prompt and completion together; the model's own limit by default.
         sampling: see `Sampling`.
-        vocabulary: id of an item snapshot; nothing but its keywords is written, see `constraint`.
+        vocabulary: id of an item snapshot; only its keywords are generated, see `constraint`.
         k_max: most keywords of a completion, where there is a vocabulary.
     """
 
@@ -336,8 +336,8 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def shared_tokenizer(folder: Path) -> Any:
-    """`load_tokenizer`, once in a process while the folder's files stay as they are; not to be
-    changed by who gets it.
+    """`load_tokenizer`, once in a process while the folder's files stay as they are; callers must
+    not change it.
     """
     files = (file for file in _deciding_files(folder) if file.suffix != ".safetensors")
     return _known_tokenizer(

@@ -2,10 +2,10 @@
 gateway, OpenAI).
 
 Requests are in flight in parallel, as many as the endpoint can answer, up to a bound.
-The client library retries what may pass (429, 5xx, time-outs, lost connections) with growing,
-jittered pauses, and honours Retry-After. What stays wrong for one prompt is a failure of that
-prompt; what is wrong for all ends the command at once, in the endpoint's words. Parameters that it
-does not take are left out, see `request_forms`.
+The client library retries transient failures (429, 5xx, time-outs, lost connections) with growing,
+jittered pauses, and honours Retry-After. An error that concerns one prompt is a failure of that
+prompt; an error that concerns every prompt ends the command at once, with the endpoint's message.
+Parameters that the endpoint refuses are left out, see `openai_client.Form`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 _TRANSIENT = (408, 409, 425, 429)
 _REFUSED_AT_ONCE = 3
-"""So many prompts refused, and none answered yet: it is not the prompts."""
+"""After so many refused prompts and no answer, the cause is the settings, not the prompts."""
 
 
 class OpenAIOptions(Options):
@@ -52,13 +52,13 @@ class OpenAIOptions(Options):
         sampling: see `Sampling`; its seed is not sent, because a seed per request crashes vLLM on
             the CPU.
         concurrency: most requests under way at once.
-        least_concurrency: fewest, however overloaded the endpoint is; equal to `concurrency`,
-            nothing adapts.
+        least_concurrency: fewest requests under way, however overloaded the endpoint is; equal to
+            `concurrency`, the number is fixed.
         target_seconds: where answers take longer on average, fewer are asked for at once; half of
             `timeout` unless set.
-        timeout: seconds that one try may take.
-        retries: tries more after 429, 5xx, time-outs, lost connections and answers that are none.
-        give_up_after: so many failures of the endpoint in a row mean that it is away.
+        timeout: seconds that one attempt may take.
+        retries: further attempts after 429, 5xx, time-outs, lost connections and malformed answers.
+        give_up_after: failures in a row after which the endpoint counts as unreachable.
     """
 
     base_url: str
@@ -80,7 +80,7 @@ class OpenAIOptions(Options):
 
     @property
     def limit(self) -> Limit:
-        """How many requests may be under way, before anything is known."""
+        """The limit of requests under way, at its first value."""
         least = min(self.least_concurrency, self.concurrency)
         return Limit(least, self.concurrency, self.target_seconds or self.timeout / 2)
 
@@ -96,7 +96,7 @@ class OpenAIGenerator(GeneratorBase):
         if importlib.util.find_spec("openai") is None:
             raise MissingExtraError("The generator openai", "openai")
         self.options = options
-        # Kept from one shard to the next: an endpoint is got to know once.
+        # Kept from shard to shard, so that what was learned about the endpoint is not lost.
         self._limit = options.limit
         self._forms = FORMS
         self._answered = False
@@ -108,7 +108,7 @@ class OpenAIGenerator(GeneratorBase):
             "kind": "openai",
             "endpoint": without_credentials(self.options.base_url),
             "model": self.options.model,
-            "server": "vllm",  # A setting of former versions, in the keys of what they generated.
+            "server": "vllm",  # A setting of former versions, part of their answers' cache keys.
             "sampling": self.options.sampling.model_dump(exclude={"seed"}),
         }
 
@@ -126,7 +126,7 @@ class OpenAIGenerator(GeneratorBase):
     def _pump(
         self, loop: asyncio.AbstractEventLoop, requests: Iterator[Request]
     ) -> Iterator[Answer]:
-        """Keep `concurrency` requests under way; yield whatever is done.
+        """Keep `concurrency` requests under way; yield answers as they arrive.
 
         The loop runs only while we wait.
         """
@@ -144,7 +144,7 @@ class OpenAIGenerator(GeneratorBase):
                     return
                 waiting = asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 done, running = loop.run_until_complete(waiting)
-                # What was answered is given out before what went wrong is raised.
+                # Answers that arrived are yielded before an error is raised.
                 errors = [error for task in done if (error := task.exception()) is not None]
                 for answer in [task.result() for task in done if task.exception() is None]:
                     passing = isinstance(answer, Failure) and not answer.permanent
@@ -200,8 +200,8 @@ class OpenAIGenerator(GeneratorBase):
         return answer
 
     async def _ask_in_a_form_it_takes(self, client: Any, request: Request) -> Answer:
-        """Ask, leaving out what the endpoint says that it does not take; what it takes is
-        remembered, and said once.
+        """Ask without the parameters that the endpoint refuses. The form that it accepts is
+        remembered, and logged once.
         """
         import openai
 
@@ -218,7 +218,7 @@ class OpenAIGenerator(GeneratorBase):
             return answer
 
     def _keep(self, forms: Sequence[Form], said: str) -> None:
-        """Begin with these forms from now on, and say so once."""
+        """Begin with these forms from now on, and log it once."""
         given_up = len(self._forms) - len(forms)
         if given_up > 0:
             without = " and ".join(form.without for form in self._forms[1 : given_up + 1])
@@ -231,8 +231,8 @@ class OpenAIGenerator(GeneratorBase):
             )
 
     async def _ask_until_sound(self, client: Any, request: Request, form: Form) -> Answer:
-        """Ask again for answers that are no completions; the library asks again for everything else
-        that may pass.
+        """Ask again when the answer is no completion; the library itself retries all other
+        transient failures.
         """
         reason, body = (
             "",
@@ -246,13 +246,13 @@ class OpenAIGenerator(GeneratorBase):
         return Failure(request.id, reason, permanent=False)
 
     def _said(self, error: Exception) -> str:
-        """The endpoint's words, without the key."""
+        """The endpoint's message, without the key."""
         key = self.options.api_key.get_secret_value() if self.options.api_key else ""
         return said_by(error).replace(key, "***") if key else said_by(error)
 
     def _refused_by(self, request: Request, error: Any) -> Answer:
-        """What a refusal means: a permanent or transient failure of this prompt, or an error of
-        all.
+        """What a refusal means: a permanent or transient failure of this prompt, or an error that
+        concerns every prompt.
         """
         status, said = error.status_code, self._said(error)
         if status in (401, 403):
@@ -267,7 +267,7 @@ class OpenAIGenerator(GeneratorBase):
             ) from error
         if status == 413 or (status in (400, 422) and is_too_long(error)):
             return Failure(request.id, f"the prompt is too long for the endpoint ({said})")
-        # The client library has tried again where it may pass.
+        # The client library has retried already where that could help.
         if status < 500 and status not in _TRANSIENT:
             self._refused += 1
             if not self._answered and (
@@ -288,8 +288,7 @@ def _completion(id_: str, response: Any) -> Completion:
         raise ValueError("no choices")
     choice = response.choices[0]
     tokens = response.usage.completion_tokens if response.usage else 0
-    # A refusal or an answer of nothing has no content; the rebuild sets empty answers aside by
-    # itself.
+    # A refusal and an empty answer have no content; the rebuild sets empty answers aside.
     return Completion(
         id_, str(choice.message.content or ""), int(tokens), choice.finish_reason == "length"
     )

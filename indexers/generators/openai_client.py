@@ -1,5 +1,5 @@
-"""How an OpenAI-compatible endpoint is asked: a client that sends every try, retries included,
-through a gate, and the forms of a request.
+"""How requests reach an OpenAI-compatible endpoint: an HTTP client that limits how many are in
+flight, retries included, and the forms of a request.
 
 Endpoints disagree: OpenAI refuses top_k, its newer models `max_tokens` too, others know no
 `max_completion_tokens`. The forms are tried from the one with the most parameters on; a form that
@@ -28,8 +28,8 @@ from indexers.telemetry import prometheus
 
 
 def paced_http_client(gate: Gate) -> Any:
-    """The HTTP client for `openai.AsyncOpenAI`: its own one, proxies of the environment included,
-    behind the gate.
+    """The HTTP client for `openai.AsyncOpenAI`: the library's own (proxies from the environment
+    included), with every attempt going through the gate.
     """
     from openai import DefaultAsyncHttpxClient
 
@@ -61,7 +61,7 @@ def _library_of(client: type) -> Any:
 
 
 def outcome_of(status: int) -> Outcome:
-    """What a status says of the endpoint."""
+    """What an HTTP status says about the endpoint."""
     if status < 400:
         return "answered"
     if status == 429:
@@ -79,7 +79,7 @@ _TOO_LONG = (
     "max_model_len",
 )
 _EXTRA = ("top_k", "chat_template_kwargs", "enable_thinking")
-# Of servers that refuse what they don't know without naming it.
+# Messages of servers that refuse an unknown parameter without naming it.
 _UNNAMED = (
     "unrecognized",
     "unknown",
@@ -97,7 +97,8 @@ class Form:
 
     Attributes:
         limit: the parameter that bounds the answer's length.
-        extra: whether top_k and thinking off are sent, which are not of OpenAI's API.
+        extra: whether `top_k` and the switch that turns thinking off are sent; OpenAI's own API has
+            neither.
         without: what this form leaves out or spells otherwise, compared with the one before it.
     """
 
@@ -120,7 +121,7 @@ class Form:
         return body | {"extra_body": beyond} if self.extra else body
 
     def is_blamed(self, error: Exception) -> bool:
-        """Whether a refusal is of what this form holds and the next one does not."""
+        """Whether a refusal is about a parameter that this form has and the next one does not."""
         text = str(error).lower()
         if is_too_long(error) and self.limit not in text:
             return False
@@ -133,7 +134,9 @@ _FULL = Form("max_tokens", extra=True, without="")
 _PLAIN = Form("max_tokens", extra=False, without="top_k and chat_template_kwargs")
 _NEWEST = Form("max_completion_tokens", extra=False, without="max_tokens")
 FORMS: Sequence[Form] = (_FULL, _PLAIN, _NEWEST)
-"""The forms to try, in this order: an endpoint that knows OpenAI's API alone refuses the first."""
+"""The forms in the order in which they are tried. An endpoint with OpenAI's API alone refuses the
+first.
+"""
 
 
 def is_too_long(error: Exception) -> bool:
@@ -169,7 +172,7 @@ LIMIT = prometheus.gauge(
 )
 
 START = 8
-"""Requests at once before anything is known of the endpoint."""
+"""Requests at once at the beginning."""
 _CUT, _EASE = 0.5, 0.9
 _OVERLOADED: frozenset[Outcome] = frozenset({"limited", "unavailable", "timeout"})
 _REMEMBERED = 0.8
@@ -177,7 +180,8 @@ _REMEMBERED = 0.8
 
 @dataclass
 class Limit:
-    """The present limit, and what moves it. Times are seconds of one clock.
+    """How many requests may be in flight now, and the rule that adapts it. Times are seconds of one
+    clock.
 
     Attributes:
         least, most: bounds.
@@ -197,14 +201,14 @@ class Limit:
         self.limit = float(max(self.least, min(START, self.most)))
 
     def learn(self, outcome: Outcome, started: float, now: float, *, crowded: bool) -> None:
-        """Move the limit by what became of a request.
+        """Adapt the limit to the outcome of a request.
 
         Args:
             started, now: when the request began and ended.
-            crowded: as many as allowed were under way: only then a higher limit would have been
-                used.
+            crowded: whether the limit was reached; otherwise a good answer says nothing about a
+                higher limit.
         """
-        # What began before the last cut tells of the time before it.
+        # A request that began before the last cut says nothing about the new limit.
         news = started >= self._cut_at
         if outcome in _OVERLOADED:
             if news:
@@ -234,7 +238,7 @@ class Limit:
 
 
 class Gate:
-    """Lets requests through as the limit allows. Belongs to one event loop."""
+    """Lets requests pass while the limit allows. Belongs to one event loop."""
 
     def __init__(self, limit: Limit) -> None:
         self.limit = limit
@@ -243,7 +247,7 @@ class Gate:
 
     @asynccontextmanager
     async def passing(self) -> AsyncIterator[Passage]:
-        """Wait for a place; the block is one request and says what became of it."""
+        """Wait until a request may start. The block is one request and sets its outcome."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._running < int(self.limit.limit))
             self._running += 1
@@ -267,7 +271,7 @@ class Gate:
 
 @dataclass
 class Passage:
-    """One request under way; without an outcome it was given up by us and says nothing of the
+    """One request under way. Without an outcome it was cancelled here and says nothing about the
     endpoint.
     """
 

@@ -1,8 +1,8 @@
 """The generator `scripted`: answers from a file, a function or a rule. Deterministic; for tests and
 rehearsals.
 
-It can fail and be slow on demand, so that everything around a generator can be tried without a
-language model. It is no way to index a catalogue.
+It can fail and be slow on demand, so that tests of the code around a generator need no language
+model. Never index a catalogue with it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Scripted(GeneratorBase):
 
     @property
     def reads(self) -> Reads:
-        """The answer goes by the entity's id and text."""
+        """The entity's id and text decide the answer."""
         return "entity"
 
     @property

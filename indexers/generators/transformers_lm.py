@@ -61,8 +61,8 @@ class TransformersGenerator(LocalModelGenerator[TransformersOptions]):
         for window in batched(requests, self.options.batch_size * _WINDOW_BATCHES):
             fitting, failed = self.encoded(window)
             yield from failed
-            # Longest first: a batch that is too large for the memory shows itself at once. Ties in
-            # order of arrival.
+            # Longest first: a batch that is too large for the memory fails at once. Ties in order
+            # of arrival.
             fitting.sort(key=lambda pair: -len(pair[1]))
             for batch in batched(fitting, self.options.batch_size):
                 yield from self._answer(batch)

@@ -1,9 +1,9 @@
 """Constrained decoding inside vLLM's engine, by its interface for custom logits processors. The
 rule itself is `constraint`.
 
-The engine may run in processes of its own, so it gets the name of a class and a file instead of an
-object. This module imports vllm, so it is imported by the engine alone, and where the engine is
-used. A request without the argument is left alone.
+The engine may run in processes of its own, so it gets a class name and a file instead of an object.
+This module imports vllm; only the engine and `vllm_lm` import it. Requests that name no vocabulary
+are not constrained.
 """
 
 from __future__ import annotations

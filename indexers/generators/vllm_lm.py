@@ -1,8 +1,8 @@
 """The generator `vllm`: a language model by vLLM in this process, on a GPU or on the CPU.
 
-One engine per process: vLLM gives its memory back only when the process ends. A prompt goes in for
-each answer that comes out, so the batch stays full; those that don't fit the context are set aside
-before the engine sees them, which would stop.
+One engine per process: vLLM gives its memory back only when the process ends. Each finished answer
+makes room for the next prompt, so the batch stays full. Prompts that don't fit the context never
+reach the engine, because they would stop it.
 """
 
 from __future__ import annotations
@@ -38,12 +38,11 @@ class VllmOptions(LocalModelOptions):
     """Options of the kind `vllm`; see `LocalModelOptions` for the rest.
 
     Attributes:
-        gpu_memory_utilization: share of the GPU's memory that vLLM takes for weights and cache; on
-            a CPU it has no say.
+        gpu_memory_utilization: share of the GPU's memory that vLLM takes for weights and cache;
+            without effect on a CPU.
         tensor_parallel_size: GPUs that share one engine.
-        in_flight: prompts that the engine has at once. How many of them it works on, its memory
-            decides (at most 1,024 by vLLM's own defaults); the rest waits, so that none of its
-            places is ever empty.
+        in_flight: prompts handed to the engine at once. Its memory decides how many it works on (at
+            most 1,024 by vLLM's defaults); the others wait, so that it is never idle.
     """
 
     gpu_memory_utilization: float = Field(default=0.9, gt=0.0, le=1.0)
@@ -54,8 +53,8 @@ class VllmOptions(LocalModelOptions):
 class VllmGenerator(LocalModelGenerator[VllmOptions]):
     """vLLM's offline engine. Loads at the first request (about 30 s on a CPU).
 
-    The engine is seeded, not the request. Even so, what is drawn depends on what else is in the
-    batch: nothing promises the same text twice.
+    The engine is seeded, not the request. Sampling also depends on the other prompts in the batch,
+    so the same prompt may get another text the next time.
     """
 
     kind, packages, extra = "vllm", ("vllm",), "vllm"
@@ -85,7 +84,7 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
             "tensor_parallel_size": options.tensor_parallel_size,
             "trust_remote_code": False,
             "load_format": "safetensors",
-            # The model's own sampling defaults (penalties and the like) have no say.
+            # The model's own sampling defaults (penalties and the like) are ignored.
             "generation_config": "vllm",
             # Compiling would need a C++ compiler on the machine and a minute more to load.
             "enforce_eager": on_cpu(),
@@ -126,7 +125,7 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
         )
 
     def _constraint(self) -> dict[str, str] | None:
-        """What a request tells the engine's logits processor."""
+        """The argument of a request for the engine's logits processor."""
         if self._items is None:
             return None
         from indexers.generators.vllm_constraint import ARGUMENT, write_vocabulary
@@ -165,7 +164,7 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
                 self._engine.llm_engine.abort_request(list(under_way))
 
     def _begin(self, new: Iterable[Request], under_way: dict[str, Encoded]) -> list[Failure]:
-        """Hand prompts to the engine; those that it can't take are returned."""
+        """Hand prompts to the engine. Returns failures for those that it can't take."""
         fitting, failed = self.encoded(new)
         for encoded in fitting:
             self._add(id_ := str(next(self._numbers)), encoded[1])
@@ -191,7 +190,7 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
 
     @cached_property
     def _numbers(self) -> Iterator[int]:
-        """Names of requests; the engine wants each to be used once."""
+        """Request ids; the engine accepts each only once."""
         return count()
 
     def _completion(self, request: Request, written: Any) -> Completion:

@@ -1,3 +1,3 @@
-"""From entities to a frozen snapshot: plan, generate what the cache lacks, assemble; one at a time
-a side.
+"""From entities to a frozen snapshot: plan, generate the answers that the cache lacks, assemble.
+Each side has one rebuild at a time.
 """

@@ -1,7 +1,7 @@
-"""Answers become a snapshot: all are parsed into keyword sets, counted on the way, and frozen.
+"""Turns answers into a snapshot: they are parsed into keyword sets, counted and frozen.
 
-What a keyword is, is `cogr.keywords`; what an extra field is, `cogr.item_fields`. Rows stream in id
-order: in memory are one batch of them and the reasons of those without keywords.
+`cogr.keywords` parses keywords, `cogr.item_fields` extra fields. Rows stream in id order. Memory:
+one batch of rows, and a reason for each entity without keywords.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class ParseStats:
 
     Attributes:
         completions: completions seen.
-        on_one_line: of these, those that are one line of keywords: no second line, no think tag, no
-            code fence.
-        empty: of these, those without any keyword.
-        truncated: of these, those that the length limit ended.
+        on_one_line: completions of one line of keywords: no second line, no think tag, no code
+            fence.
+        empty: completions without any keyword.
+        truncated: completions that the length limit ended.
         keywords: distinct keywords, summed over completions.
-        repeated: pieces that said an earlier keyword of their completion again.
+        repeated: repetitions of an earlier keyword of the same completion.
         overlong: pieces dropped as run-ons.
         broken: pieces dropped for their replacement characters.
-        looping: pieces dropped because they say the same words three times in a row.
+        looping: pieces dropped because they repeat the same words three times in a row.
         tokens: generated tokens.
     """
 
@@ -132,7 +132,8 @@ class Rebuilt:
 def freeze(job: Job, plan: Plan, transient: Mapping[str, Failure], started: float) -> Rebuilt:
     """All answers, now that none is missing, as a snapshot.
 
-    Equal answers give an equal snapshot: with nothing changed it is the one that is there.
+    Equal answers give an equal snapshot: with nothing changed, the snapshot that exists is
+    returned.
 
     Args:
         plan: as it was before anything was generated.
@@ -170,14 +171,14 @@ def freeze(job: Job, plan: Plan, transient: Mapping[str, Failure], started: floa
 
 
 def _carried(job: Job, carried: Carried) -> Iterator[Row]:
-    """The rows that are taken over, without weights where none are wanted."""
+    """The rows that are carried over, without weights where the job keeps none."""
     return (row if job.weights else replace(row, weights=()) for row in carried.rows())
 
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Rows are many and in no cycles: looking for some takes a seventh of the time, and
-    finds none.
+    """There are many rows and no reference cycles: garbage collection takes a seventh of the time
+    and frees nothing.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -189,7 +190,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def typed_rows(rows: Iterable[Row], types: Mapping[str, FieldType]) -> Iterator[Row]:
-    """The rows with their fields in the form that they are kept in.
+    """The rows, with their extra fields in the form in which snapshots keep them.
 
     Raises DataError, while they pass, for a value that does not fit its type.
     """
@@ -253,8 +254,8 @@ class _Assembly:
         own, keywords = self_keyword(text), parsed.keywords
         if own in keywords:
             keywords = tuple(keyword for keyword in keywords if keyword != own)
-        # A generator that reads the collection may find that nothing is worth saying; a language
-        # model that says nothing failed.
+        # A generator that reads the collection may answer that an entity needs no keywords. An
+        # empty answer of a language model is a failure.
         if not parsed.keywords and self.job.generator.reads == "prompt":
             self.set_aside[entity.id] = "no keywords in the output"
         kept = cut_to_budget(keywords, self.job.k_max)
@@ -286,7 +287,7 @@ class _Assembly:
 
     @property
     def _blend(self) -> Blend | None:
-        """The generator's; that of carried rows where it has none."""
+        """The generator's blend; where it has none, that of the snapshot whose rows are carried."""
         if self.job.side == "item":
             return None
         carried = self.job.carried
@@ -309,8 +310,8 @@ def _write_set_aside(store: Store, snapshot_id: str, set_aside: Mapping[str, str
 
 
 def read_set_aside(store: Store, snapshot_id: str) -> dict[str, str]:
-    """id -> reason of a snapshot's entities that were set aside; empty where nothing is known of
-    it.
+    """id -> reason of a snapshot's entities that were set aside; empty where the snapshot has no
+    such file.
 
     Raises SnapshotError when the file is damaged.
     """

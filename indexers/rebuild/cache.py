@@ -1,8 +1,8 @@
 """The generation cache: what a generator once wrote, keyed by everything that decided it.
 
-It is a folder of write-once Parquet segments per generator fingerprint. A segment appears whole or
-not at all, so the cache is also what makes a rebuild resumable: the work that is left is a set
-difference over keys. Keys are 16 bytes each, in one array. It knows nothing of snapshots.
+Each generator fingerprint has a folder of write-once Parquet segments. A segment appears whole or
+not at all. The cache also makes a rebuild resumable: the work left is the keys without an answer.
+Keys are 16 bytes each, in one array. The cache knows nothing of snapshots.
 """
 
 from __future__ import annotations
@@ -48,19 +48,18 @@ _LATER = frozenset({"weights", "confidence"})
 
 
 def fingerprint_hash(fingerprint: Mapping[str, object]) -> str:
-    """16 hex digits that name a generator with all that decides its output."""
+    """16 hex digits that identify a generator and everything that decides its output."""
     text = json.dumps(fingerprint, sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class Cached:
-    """Answers by position of the keys that were asked for, in temporary files: in memory are 17
-    bytes a key.
+    """Answers by position of their keys, in temporary files. Memory: 17 bytes a key.
 
     Args:
         keys: what was asked for.
-        segments: tables of the cache, without lone surrogates; of several answers to one key the
-            first one counts.
+        segments: tables of the cache, without lone surrogates; the first of several answers to a
+            key counts.
     """
 
     def __init__(self, keys: Keys, segments: Iterator[pa.Table]) -> None:
@@ -235,7 +234,7 @@ class GenerationCache:
         return Keys(b"") if table is None else _keys(table)
 
     def _read(self, name: str, columns: Sequence[str]) -> pa.Table | None:
-        """Columns of a segment, read whole; None when it is damaged: it is removed, and its
+        """Columns of a segment; None when it is damaged. A damaged segment is removed, and its
         entities are generated again.
         """
         path = f"{self._folder}/{name}"
@@ -263,11 +262,10 @@ class GenerationCache:
 
 
 class ReadCache(GenerationCache):
-    """A `GenerationCache` for a caller that asks again and again what is missing, as a worker does
-    for every shard.
+    """A `GenerationCache` for repeated calls of `missing`, as a worker makes for every shard.
 
-    The keys of every segment are read once in this object's life, and kept: 16 bytes an answer. A
-    segment's name stands for its keys, so what is remembered never grows stale.
+    It reads the keys of every segment once and keeps them: 16 bytes an answer. A segment's name
+    stands for its keys, so they never go stale.
     """
 
     def __init__(self, store: Store, fingerprint: Mapping[str, object]) -> None:
@@ -294,7 +292,7 @@ def request_key(id_: str, prompt: Prompt, reads: Reads) -> bytes:
     """The cache key of one entity's request: the prompt, and the entity's id too where the
     generator reads the entity.
 
-    The generator's fingerprint itself names the cache's folder, so it is not hashed again.
+    The generator's fingerprint is not hashed here, because it names the cache's folder.
     """
     own = id_ if reads == "entity" else ""
     data = f"{own}\0{prompt.text}".encode("utf-8", "surrogatepass")
@@ -363,8 +361,8 @@ def read_table(
 ) -> pa.Table:
     """The columns that a schema names, of its types; those of `optional` that are missing are null.
 
-    In the calling thread: those of `pq.read_table` may still let go of the file when the process
-    ends, which aborts it.
+    It reads in the calling thread: threads of `pq.read_table` may still be closing the file when
+    the process ends, which would abort the process.
 
     Raises:
         ArrowInvalid: no Parquet file, a column is missing or has values of another kind.

@@ -1,8 +1,10 @@
-"""Who rebuilds a side, who switches a catalogue: one at a time, by write-once files, on any store.
+"""Leases: one process at a time rebuilds a side or switches a catalogue. They are write-once files
+and work on any store.
 
-Nothing here depends on clocks that agree. Each holder has a term. To take over, the next term's
-file is created, which only one can do; a holder that finds a later term than its own has lost and
-stops. A holder counts up `beat`; a process that wants its place watches that count.
+The clocks of the hosts need not agree. Each holder has a term. A process takes over by creating the
+file of the next term, which only one process can do. A holder that finds a later term has lost the
+lease and stops. A holder increments `beat` regularly; a process that wants to take over watches
+that count.
 """
 
 from __future__ import annotations
@@ -29,24 +31,24 @@ from cogr.store import Store
 log = logging.getLogger(__name__)
 
 CATALOGUE_SECONDS = 5.0
-"""How long who switches a catalogue may be silent: what is held so takes seconds, and nobody should
-wait for the dead.
+"""Seconds for which the holder of a catalogue's lease may be silent. Short, because a switch takes
+seconds and others wait for it.
 """
 PATIENCE = 300.0
-"""Seconds to wait for one who switches a catalogue and is alive."""
+"""Seconds to wait for a live process that switches the catalogue."""
 _LOOK_EVERY = 0.05
 
 
 @dataclass(frozen=True)
 class Right:
-    """What one at a time may do on a store.
+    """A right that only one process at a time has on a store.
 
     Attributes:
         folder: where its lease files lie.
         lock: name of its lock on a local store.
-        spoken: what the holder does, for messages, such as "the rebuild of items".
-        advice: what somebody who is refused can do.
-        limit: what decides how long the holder may be silent.
+        spoken: the right, for messages, such as "the rebuild of items".
+        advice: what a refused caller can do, for messages.
+        limit: name of the setting that limits the holder's silence, for messages.
     """
 
     folder: str
@@ -99,13 +101,14 @@ class Holding(BaseModel):
 
 
 def read_lease(store: Store, side: Side) -> Holding | None:
-    """The lease of a side's rebuild, of the latest term; None when nobody ever held one."""
+    """The latest lease of a side's rebuild; None when there never was one."""
     return _latest(store, right_to_rebuild(side))
 
 
 def _latest(store: Store, right: Right) -> Holding | None:
-    """The lease of the latest term, which its name says: what is in a damaged file counts for
-    nothing.
+    """The lease of the latest term.
+
+    The term is in the file's name, so a damaged file counts too.
     """
     while names := _names(store, right):
         term = int(names[-1].removesuffix(".json"))
@@ -116,7 +119,7 @@ def _latest(store: Store, right: Right) -> Holding | None:
         except FileNotFoundError:
             continue  # A later holder has removed it meanwhile.
         except ValidationError:
-            # Created by a holder that died before its first byte came through: nobody holds it.
+            # The process that created the file died before it wrote to it: nobody holds the lease.
             return Holding(
                 term=term, holder="", host="", since=0, renewed=0, seconds=0, released=True
             )
@@ -127,7 +130,7 @@ class Lease:
     """Held from `acquire` to `release`; a thread renews it.
 
     Attributes:
-        term: grows with every holder.
+        term: number of the holder, counted up.
     """
 
     def __init__(self, store: Store, right: Right, holding: Holding) -> None:
@@ -158,7 +161,7 @@ class Lease:
             )
 
     def release(self) -> None:
-        """Let the next one in at once."""
+        """Give the lease up, so that another process may have it at once."""
         self._ending.set()
         self._thread.join()
         if not self._lost.is_set():
@@ -197,13 +200,13 @@ class Lease:
 
 @contextmanager
 def hold(store: Store, right: Right, doing: str, seconds: float) -> Iterator[Lease]:
-    """Be the only one, on any host, who has this right on this store for the time of the block.
+    """Hold a right on a store for the time of the block: no other process on any host has it.
 
-    On a local store a lock comes first, so that a holder of this host that died is replaced at
+    On a local store a file lock is taken first, so that a dead holder on this host is replaced at
     once.
 
     Raises:
-        LockedError: somebody else is at it; the message says who.
+        LockedError: another process holds it; the message says which.
     """
     local = store.is_local
     with (
@@ -221,18 +224,18 @@ def alone(
     say: Say = log.info,
     patience: float | None = None,
 ) -> Iterator[Lease]:
-    """Be the only one who switches this catalogue, prunes it or writes its history, for the time of
-    the block.
+    """Hold the right to switch this catalogue, prune it or write its history, for the time of the
+    block.
 
     Args:
-        doing: what the holder does, for those who wait.
-        say: says once who is waited for.
-        patience: seconds to wait for a holder that lives; PATIENCE by default. One of this host
-            that died is not waited for, one of another host for some seconds (CATALOGUE_SECONDS,
-            twice at most).
+        doing: what this process does, for the messages of those that wait.
+        say: gets one message that names the holder waited for.
+        patience: seconds to wait for a live holder; PATIENCE by default. A dead holder on this host
+            is replaced at once, a dead one on another host after CATALOGUE_SECONDS, twice that at
+            most.
 
     Raises:
-        LockedError: it did not end meanwhile; the message says who.
+        LockedError: the holder did not end meanwhile; the message names it.
     """
     right, deadline = (
         right_to_switch(catalogue),
@@ -259,13 +262,12 @@ def acquire(
     """Become the holder of a right.
 
     Args:
-        doing: what the holder does, for messages.
+        doing: what this process does, for messages.
         seconds: how long the holder may be silent before it can be replaced.
-        alone_here: no other process of this host can be the holder (a lock says so): one of this
-            host is dead.
+        alone_here: this process has the file lock, so a holder on this host must be dead.
 
     Raises:
-        LockedError: somebody else holds it and is alive.
+        LockedError: another process holds it and is alive.
     """
     latest = _latest(store, right)
     if (
@@ -274,8 +276,8 @@ def acquire(
         and not (alone_here and latest.host == socket.gethostname())
     ):
         _wait_for_silence(store, right, latest, doing)
-    # The term after the one that was looked at: of two who looked at once, one finds that its file
-    # is there.
+    # The term after the one that was read. Of two processes that read at once, one finds that the
+    # file exists already.
     term = latest.term + 1 if latest else 1
     now = time.time()
     holder = f"process {os.getpid()} on {socket.gethostname()} ({doing})"
@@ -299,13 +301,13 @@ def acquire(
 
 
 def _wait_for_silence(store: Store, right: Right, seen: Holding, doing: str) -> None:
-    """Return when the holder has been silent for its time, by this process's own clock; raise
-    LockedError when it lives.
+    """Return when the holder has been silent for its seconds, by this process's own clock. Raise
+    LockedError when it is alive.
     """
     age = time.time() - seen.renewed
     if 0 <= age < seen.seconds:
         _refuse(seen, right, doing, store)
-    # Its clock or ours may be wrong: what counts is whether it still writes.
+    # Either clock may be wrong; only a change of the file counts.
     deadline = time.monotonic() + seen.seconds
     while time.monotonic() < deadline:
         time.sleep(seen.seconds / 10)
@@ -326,5 +328,5 @@ def _refuse(held: Holding, right: Right, doing: str, store: Store) -> None:
 
 
 def _names(store: Store, right: Right) -> list[str]:
-    """Of the lease's files, oldest term first."""
+    """Names of the lease's files, oldest term first."""
     return [name for name in store.list(right.folder) if re.fullmatch(r"\d{6}\.json", name)]

@@ -1,10 +1,9 @@
-"""What a rebuild has to do: every entity's prompt and cache key, and which of them have no answer
-yet;
-and the loop that has these answered, flushed to the generation cache every few seconds.
+"""The plan of a rebuild (each entity's prompt and cache key, and which have no answer yet), and the
+loop that generates the missing answers and writes them to the generation cache every few seconds.
 
-A rebuild in this process and a worker's shard generate by the same loop. Killed at any moment, the
-next call generates only what is missing. In memory are a few numbers an entity, never a whole side
-of texts or answers. The answers become a snapshot in `indexers.rebuild.assembly`.
+A rebuild in this process and a worker's shard use the same loop. It may be killed at any moment:
+the next call generates only what is missing. Memory: a few numbers an entity, never the texts or
+answers of a whole side. `indexers.rebuild.assembly` turns the answers into a snapshot.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ Keyed = tuple[bytes, Request]
 
 @dataclass(frozen=True)
 class Generated:
-    """What a stream of requests came to.
+    """The outcome of a stream of requests.
 
     Attributes:
         transient: failures that the cache does not remember, by entity id.
-        left: requests without an answer; 0 unless it was stopped.
+        left: requests without an answer; 0 unless the stream was stopped.
     """
 
     transient: dict[str, Failure]
@@ -46,9 +45,10 @@ class Generated:
 
 
 FLUSH_SECONDS = 20.0
-"""Longest time between two writes to the cache: what a kill can cost."""
+"""Longest time between two writes to the cache, and so the most work that a kill can cost."""
 FLUSH_ANSWERS = 20_000
-"""Most answers between two writes: some megabytes of memory, and 100 million make 5,000 files."""
+"""Most answers between two writes: some megabytes of memory. 100 million answers make 5,000 files.
+"""
 
 
 @dataclass
@@ -65,7 +65,7 @@ class CacheWriter:
         self._flushed = time.monotonic()
 
     def add(self, key: bytes, answer: Answer) -> None:
-        """Take one answer. Raises StorageError when the cache can't be written."""
+        """Add one answer. Raises StorageError when the cache can't be written."""
         self._waiting.append((key, answer))
         self._counts.add(answer)
         if isinstance(answer, Failure) and not answer.permanent:
@@ -75,7 +75,7 @@ class CacheWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the answers that are not written yet."""
         if self._waiting and self.cache.add(self._waiting) is not None:
             self._counts.flushed()
         self._waiting, self._flushed = [], time.monotonic()
@@ -89,17 +89,17 @@ def generate_into(
     each: Callable[[Answer], None],
     stopping: Callable[[], bool] = lambda: False,
 ) -> Generated:
-    """Answer requests. However it ends, what was answered is in the cache.
+    """Generate answers. However the call ends, the answers so far are in the cache.
 
     Args:
-        keyed: the requests with their keys; taken as the generator asks for them.
+        keyed: the requests with their keys; read as fast as the generator takes them.
         count: how many they are.
         each: called with every answer.
         stopping: asked after every answer; True ends the stream.
 
     Raises:
         RuntimeError: the generator left requests unanswered.
-        ServiceError: the generator's service is away.
+        ServiceError: the generator's service can't be reached.
         StorageError: the cache can't be written.
     """
     asked: dict[str, bytes] = {}
@@ -135,11 +135,11 @@ class Carried:
 
     Attributes:
         snapshot: whose rows.
-        without: ids of rows that are not taken: changed and gone ones.
+        without: ids of rows that are not taken over: changed and removed ones.
         set_aside: id -> reason, of the rows that are taken.
         cut_to_budget: how many of them were cut to the budget.
-        fields_of: items whose extra fields take the place of the rows' own, in any order; None
-            leaves these.
+        fields_of: items whose extra fields replace those of the rows, in any order; None keeps the
+            rows' own.
     """
 
     snapshot: Snapshot
@@ -157,7 +157,7 @@ class Carried:
 
 
 def rows_with_fields(rows: Iterable[Row], entities: Sequence[Entity]) -> Iterator[Row]:
-    """The rows, each with the fields of the item of its id; one without such an item
+    """The rows, each with the extra fields of the item with its id; a row without such an item
     keeps its own.
     """
     items = (item for item in in_id_order(entities) if isinstance(item, Item))
@@ -179,12 +179,12 @@ class Job:
         generator: what writes the keywords.
         prompter: fills the side's template.
         store: where cache and snapshot go.
-        k_max: budget; a longer keyword set is cut to it and counted.
+        k_max: budget; longer keyword sets are cut to it and counted.
         round: number of the round that the snapshot belongs to; 0 outside of training.
-        parent: the snapshot that it follows.
+        parent: the snapshot that the new one replaces.
         search_results: what goes into {search_results} of the prompt variant `search`.
         carried: rows of another snapshot that go into this one as they are.
-        why: why this generator, for the report.
+        why: why this generator was chosen, for the report.
         fields: names of the extra fields that items carry.
         field_types: types of some of these.
         weights: keep the weights that the generator gives a query's keywords; else all are 1.
@@ -212,7 +212,7 @@ class Job:
     lineage: Mapping[str, Any] = field(default_factory=dict)
 
     def extra_fields(self) -> Iterator[tuple[str, str]]:
-        """(id, extra fields as the data has them) of every item that the snapshot will hold."""
+        """(id, extra fields as in the data) of every item that the snapshot will hold."""
         yield from (
             (entity.id, entity.fields_json) for entity in self.entities if isinstance(entity, Item)
         )
@@ -230,7 +230,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a rebuild would do: entities in id order, their cache keys, and the positions of those
+    """The work of a rebuild: entities in id order, their cache keys, and the positions of those
     without an answer.
 
     Attributes:
@@ -245,7 +245,7 @@ class Plan:
 
 
 def make_plan(job: Job) -> Plan:
-    """Prompts, keys and cached answers of every entity. Costs no generation.
+    """Prompts, keys and cached answers of every entity. Generates nothing.
 
     Raises:
         DataError: extra fields that are of several types, or not of the type that is set.
@@ -282,9 +282,9 @@ def _cache(job: Job) -> GenerationCache:
 
 
 def generate_missing(job: Job, plan: Plan, advance: Advance) -> dict[str, Failure]:
-    """Ask for every missing answer; flush to the cache as they come.
+    """Generate every missing answer, and write answers to the cache as they come.
 
-    Returns the transient failures, which are not remembered, by entity id.
+    Returns the transient failures, which are not cached, by entity id.
 
     Raises: as of `rebuild`.
     """

@@ -1,14 +1,14 @@
-"""What our own retrievers add to a language model's work: before it the proposals that a prompt
-shows, after it the weights of a query's keywords.
+"""What BM25 and the ranker of `statistical` add to a language model: proposals that its prompts
+show, and weights for the keywords that it writes for queries.
 
-The prompt variants `search` and `edit` show what a retriever proposes (paper, section 5.5): titles
+The prompt variants `search` and `edit` show proposals of a retriever (paper, section 5.5): titles
 of the best items by BM25, keywords by the ranker of `statistical`, or the set that `statistical`
-writes with what may be edited of it. How they are put into a prompt is `cogr.prompts`; which source
-is the settings' choice.
+writes with candidate edits. `prompts.search_from` chooses the source; `cogr.prompts` puts the
+proposals into a prompt.
 
-A language model gives its keywords no weights. They come from the ranker of `statistical`, where
-the store has it fitted for this data set. Nothing is fitted here and no keyword is added: the
-retrieved sets stay what they are.
+A language model gives its keywords no weights. The ranker of `statistical` gives them, where the
+store has it fitted for this data set. Nothing is fitted here, and no keyword is added, so the
+retrieved sets stay the same.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from indexers.workspace import Workspace
 
 Proposal = tuple[str, float]
-"""A title or keyword, and how sure its source is of it, 0 to 1."""
+"""A title or keyword, and its source's confidence in it, 0 to 1."""
 
 SEPARATORS = {"bm25": "; ", "statistical": ", ", "edits": "\nCandidates: "}
-"""Titles are long, and stand apart; keywords look in the prompt as they do in an answer. An editor
-sees two lists, the set as it is and candidates.
+"""Separators in a prompt. Titles are long and get a line each; keywords look as they do in an
+answer; a prompt to edit has two lists, the set and the candidates.
 """
 
 _VERSION = 1
@@ -51,13 +51,14 @@ _SEGMENT = 2048
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A keyword that may go or come.
+    """A keyword that may be dropped or added.
 
     Attributes:
         word: the keyword.
         finds: items that have it.
         alone: items that no other keyword of the set finds.
-        points: change of expected F1, times 100, where it goes (one of the set) or comes.
+        points: change of expected F1, times 100, when it is dropped (a keyword of the set) or
+            added.
     """
 
     word: str
@@ -71,8 +72,8 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """A query's keywords by `statistical`, without those that only order, and candidates besides,
-    the most promising first.
+    """A query's keywords by `statistical`, without ordering keywords, and candidate additions, the
+    most promising first.
     """
 
     keywords: Sequence[Move]
@@ -80,12 +81,12 @@ class Choices:
 
     @property
     def words(self) -> list[str]:
-        """All of them, as a prompt shows them."""
+        """All keywords, as a prompt shows them."""
         return [move.word for move in (*self.keywords, *self.candidates)]
 
 
 class Sources(Protocol):
-    """Of a workspace, what proposals are made from."""
+    """The settings, data and store that proposals are made from."""
 
     settings: Settings
 
@@ -101,7 +102,8 @@ class Sources(Protocol):
 def search_results(
     sources: Sources, entities: Sequence[Entity]
 ) -> Callable[[Entity], Sequence[str]]:
-    """Entity -> the texts that its prompt shows, for these entities, found beforehand.
+    """A function from an entity to the texts that its prompt shows. It knows these entities only;
+    their texts are computed before it returns.
 
     Raises MissingExtraError without the extra `statistical`, GeneratorError where nothing can be
     learned from the labels.
@@ -109,7 +111,7 @@ def search_results(
     if sources.settings.prompts.search_from == "edits":
         shown = {id_: _two_lists(found) for id_, found in choices(sources, entities).items()}
         return lambda entity: shown[entity.id]
-    # BM25's scores say how good a title is beside the best one, not how likely it is to be right.
+    # BM25's scores compare a title with the best one; they are no probabilities.
     scored = sources.settings.prompts.search_from == "statistical"
     spelled = {
         id_: [_spell(*proposal, scored=scored) for proposal in own]
@@ -119,7 +121,7 @@ def search_results(
 
 
 def proposals(sources: Sources, entities: Sequence[Entity]) -> Mapping[str, list[Proposal]]:
-    """Entity id -> what the settings' source proposes for it, best first.
+    """Entity id -> its proposals by the source that the settings name, best first.
 
     Raises as `search_results` does.
     """
@@ -133,8 +135,8 @@ def proposals(sources: Sources, entities: Sequence[Entity]) -> Mapping[str, list
 
 
 def choices(sources: Sources, queries: Sequence[Entity]) -> Mapping[str, Choices]:
-    """Query id -> what a prompt to edit its keywords shows: the whole set, and candidates up to
-    `prompts.search_results` keywords in all. Raises as `search_results` does.
+    """Query id -> the contents of a prompt to edit its keywords: the whole set, and candidates, up
+    to `prompts.search_results` keywords in all. Raises as `search_results` does.
     """
     with sources.generator("query", "statistical") as generator:
         return by_edits(
@@ -156,10 +158,10 @@ def _spell(text: str, sure: float, *, scored: bool) -> str:
 def by_bm25(
     items: Sequence[Item], entities: Sequence[Entity], size: int
 ) -> Mapping[str, list[Proposal]]:
-    """Titles of the best items for a query's text or an item's title, never its own; sure is
-    relative to the best score.
+    """Titles of the best items for a query's text or an item's title, never its own; the confidence
+    is the score relative to the best one.
 
-    Titles are spelled as the keywords that they are, so that what a model copies finds their items.
+    Titles are normalised as keywords are, so that a title that a model copies retrieves its item.
     """
     from indexers.text import Lexical
 
@@ -178,11 +180,11 @@ def by_bm25(
 def by_statistical(
     generator: Statistical, entities: Sequence[Entity], size: int, store: Store
 ) -> Mapping[str, list[Proposal]]:
-    """Keywords by `statistical`, those that it would choose itself first; sure is the mean
-    probability of their owners.
+    """Keywords by `statistical`, its own choice first; the confidence is the mean probability of
+    their owners.
 
-    A training query's are out of fold. An item's are its keywords. What was found is kept in the
-    store, as generated keywords are, because a query takes some milliseconds.
+    For training queries they are out of fold; for items they are the items' keywords. They are
+    cached in the store, as generated keywords are, because a query takes some milliseconds.
     """
     found = _kept(
         generator, entities, store, "proposals", size, lambda some: _propose(generator, some, size)
@@ -193,8 +195,8 @@ def by_statistical(
 def by_edits(
     generator: Statistical, queries: Sequence[Entity], size: int, store: Store
 ) -> Mapping[str, Choices]:
-    """The set of each query, and candidates up to `size` keywords in all. A training query's are
-    out of fold. What was found is kept in the store.
+    """The set of each query, and candidates up to `size` keywords in all. Those of training queries
+    are out of fold. They are cached in the store.
 
     Raises SettingsError for items, whose keywords are not edited.
     """
@@ -220,7 +222,7 @@ def _kept(
     size: int,
     make: Callable[[Sequence[Entity]], Sequence[Any]],
 ) -> dict[str, Any]:
-    """What is made of each entity, from the store where it was made before: id -> JSON value."""
+    """id -> JSON value of each entity, read from the store where it is cached, else made now."""
     from indexers.rebuild.cache import GenerationCache, Keys, request_key
 
     cache = GenerationCache(
@@ -270,7 +272,7 @@ def _choose(generator: Statistical, queries: Sequence[Entity], size: int) -> lis
 
 
 def _moves(board: Board, known: Sequence[str], size: int) -> tuple[list[Move], list[Move]]:
-    """What may go, and what may come, of a board."""
+    """The keywords of a board that may be dropped, and those that may be added."""
     covered = board.chosen @ board.owns
     found, wanted = covered > 0, board.chosen[:, None]
     moved = board.owns * np.where(wanted, covered == 1, covered == 0)
@@ -294,11 +296,12 @@ Weigh = Callable[[Iterable[Row]], Iterator[Row]]
 
 
 def weigher(workspace: Workspace, side: Side, writer: str, *, serving: bool = True) -> Weigh | None:
-    """What gives rows their weights; None where `writer` gives them itself, or nothing can.
+    """A function that adds weights to rows; None where `writer` gives them itself, or where no
+    ranker is fitted.
 
     Args:
         writer: name of the generator that writes the rows.
-        serving: weigh for the items that serve, and else for the store's newest ones.
+        serving: weigh for the items that serve, or else for the newest ones of the store.
     """
     wanted = side == "query" and workspace.settings.keywords.weights and writer != "statistical"
     if not wanted or not is_installed():
@@ -312,7 +315,7 @@ def weigher(workspace: Workspace, side: Side, writer: str, *, serving: bool = Tr
 
 
 def _items(workspace: Workspace, *, serving: bool) -> Snapshot | None:
-    """The item snapshot that is weighed for; None where there is none of today's rules."""
+    """The item snapshot that weights are fitted to; None where none has the present normaliser."""
     asked = workspace.backend.serving().get("item") if serving else None
     try:
         found = workspace.snapshot(asked, "item")

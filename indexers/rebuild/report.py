@@ -1,8 +1,9 @@
-"""What a rebuild or an update reports: entities without keywords, and `report.json`, which says for
-programs what the run was asked, did and came to. It is written when the run ends, well or not.
+"""The report of a rebuild or an update: entities without keywords, and `report.json`, which gives
+programs the run's request, work and outcome. It is written when the run ends, also by an error.
 
 The report lies in the run's folder in the store: fleet/<side>/runs/<run>/ for a rebuild on workers,
-rebuilds/<side>/<run>/ for a local one. It also counts the run in the metrics and is its span.
+rebuilds/<side>/<run>/ for a local one. This module also counts the run in the metrics and traces it
+as a span.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _REASONS = 20
 
 
 class Place(Protocol):
-    """Where a run's files lie and what its fleet did; see `indexers.rebuild.run.Executor`."""
+    """A run's folder and the summary of its fleet; see `indexers.rebuild.run.Executor`."""
 
     @property
     def folder(self) -> str | None: ...
@@ -82,7 +83,7 @@ class RunReport:
         return f"{self._store.url.rstrip('/')}/{self.folder}/report.json"
 
     def fail(self, error: BaseException) -> None:
-        """How the run ended, if not well."""
+        """Record the error that ended the run."""
         self.outcome = outcome_of(error)
         self.reason = str(error) if isinstance(error, CogrError) else type(error).__name__
 
@@ -107,9 +108,9 @@ class RunReport:
         }
 
     def write(self) -> None:
-        """Write it, and forget old ones.
+        """Write the report, and remove old ones.
 
-        A store that takes no report is a warning: the run itself is over.
+        A report that can't be written is a warning, because the run itself is over.
         """
         try:
             self._store.write_json(f"{self.folder}/report.json", self.as_dict())
@@ -121,7 +122,7 @@ class RunReport:
 
 @contextmanager
 def reported(store: Store, command: str, side: Side, place: Place) -> Iterator[RunReport]:
-    """Report on the block, whatever becomes of it."""
+    """Write a report on the block, also when it raises."""
     report = RunReport(store, command, side, place)
     with (
         logs.bound(side=side),
@@ -143,7 +144,7 @@ def reported(store: Store, command: str, side: Side, place: Place) -> Iterator[R
 
 
 def outcome_of(error: BaseException) -> str:
-    """One of few words for how a run ended, for metrics and reports."""
+    """How a run ended, as one of a few fixed words, for metrics and reports."""
     kinds: tuple[tuple[type[BaseException], str], ...] = (
         (CheckFailedError, "refused"),
         (ServiceError, "service_away"),
@@ -159,7 +160,7 @@ def _spelled(seconds: float) -> str:
 
 
 NAMED = 10
-"""Those that a report names."""
+"""Most entities without keywords that a report names."""
 
 
 def empty_sets(snapshot: Snapshot, most: int | None = NAMED) -> list[dict[str, str]]:

@@ -30,7 +30,7 @@ Workers = Literal["local", "celery"]
 
 @dataclass(frozen=True)
 class RebuildRequest:
-    """What the command line asked for.
+    """The options of the command.
 
     Attributes:
         limit: only the first entities of the source; such a snapshot is kept, and not pushed.
@@ -49,12 +49,12 @@ class RebuildRequest:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a rebuild came to.
+    """The outcome of a rebuild.
 
     Attributes:
-        report: where its report lies.
-        why: why this generator wrote.
-        prompted: whether it was given prompts; others read the entities themselves.
+        report: address of its report.
+        why: why this generator was chosen.
+        prompted: whether the generator read prompts; others read the entities themselves.
         empty: entities without keywords, the first ones or all, see `empty_sets`.
     """
 
@@ -120,13 +120,13 @@ def job_by(
     round_: int = 0,
     name: str | None = None,
 ) -> Job:
-    """The job of writing these entities' keywords by an open generator, with the settings' prompt,
-    budget and fields.
+    """The job of writing these entities' keywords with an open generator, and with the prompt,
+    budget and fields of the settings.
 
     Args:
         parent: the snapshot that the new one follows.
         round_: number of the round that it belongs to; 0 outside of training.
-        name: the generator's, where it is not the settings' one: the prompt is cut for it.
+        name: the generator's, where it is not that of the settings: the prompt is cut for it.
     """
     settings = workspace.settings
     return Job(
@@ -171,7 +171,9 @@ def plan_rebuild(workspace: Workspace, request: RebuildRequest) -> Mapping[str, 
 
 
 def pushes(request: RebuildRequest) -> bool:
-    """A part of a side is never pushed: it would take the place of the whole one."""
+    """Whether to push. A part of a side (`limit`) is never pushed: it would replace the
+    whole side.
+    """
     return request.push and request.limit is None
 
 
@@ -182,9 +184,9 @@ def run_rebuild(
 
     Raises:
         LockedError: another rebuild of this side is under way in this store.
-        CheckFailedError: too many entities were set aside, or what was pushed differs; nothing was
-            switched.
-        ServiceError: a service went away; the same command goes on.
+        CheckFailedError: too many entities were set aside, or the pushed index differs from the
+            snapshot; nothing was switched.
+        ServiceError: a service can't be reached; the same command goes on.
     """
     prometheus.serve(workspace.settings.metrics)
     asked = executor_of(workspace, request, "rebuild", say)
@@ -216,7 +218,7 @@ def written_by(job: Job) -> str:
 
 
 def planned(job: Job) -> Plan:
-    """The plan of a job, as a stage of its own."""
+    """The plan of a job, timed as a stage of its own."""
     with stage("plan", job.side) as step:
         plan = make_plan(job)
         step.add(
@@ -226,7 +228,7 @@ def planned(job: Job) -> Plan:
 
 
 def described(outcome: Outcome, job: Job) -> Outcome:
-    """The outcome with what its job says of the generator, and with the first entities without
+    """The outcome with the job's facts on the generator, and with the first entities without
     keywords.
     """
     prompted = job.generator.reads == "prompt"
@@ -236,24 +238,24 @@ def described(outcome: Outcome, job: Job) -> Outcome:
 
 
 def finished(report: RunReport, outcome: Outcome) -> Outcome:
-    """The outcome with the place of its report, which gets the outcome."""
+    """The outcome with the address of its report; the report gets the outcome."""
     outcome = replace(outcome, report=report.path)
     report.result, report.set_aside = outcome.as_dict(), outcome.rebuilt.set_aside
     return outcome
 
 
 class Executor(Protocol):
-    """Where the generating is done."""
+    """Where keywords are generated: in this process, or by workers."""
 
     def rebuild(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt: ...
 
     def check(self) -> None:
-        """Raise LockedError when this process may not go on."""
+        """Raise LockedError when this process has lost its lease."""
         ...
 
     @property
     def folder(self) -> str | None:
-        """The run's folder in the store, where it has one of its own by now."""
+        """The run's folder in the store; "" where it has none yet."""
         ...
 
     def summary(self) -> Mapping[str, Any]:
@@ -278,11 +280,10 @@ def rebuild(job: Job, plan: Plan | None = None, advance: Advance | None = None) 
 
 
 class InProcess:
-    """In this process.
+    """Generates in this process.
 
     Args:
-        lease: of a rebuild or an update that no other one may meet; None where somebody else sees
-            to that.
+        lease: the lease of the rebuild or update; None where the caller holds it.
     """
 
     def __init__(self, lease: Lease | None = None) -> None:
@@ -312,11 +313,11 @@ IN_PROCESS = InProcess()
 def executor_of(
     workspace: Workspace, request: RebuildRequest, command: str, say: Say
 ) -> Iterator[Executor]:
-    """Where the generating is to be done, while nobody else rebuilds or updates this side of the
-    store.
+    """The executor that the settings ask for. While the block lasts, no other process rebuilds or
+    updates this side of the store.
 
     Raises:
-        LockedError: somebody does.
+        LockedError: another process does.
     """
     if (request.workers or workspace.settings.rebuild.workers) == "celery":
         from indexers.fleet.coordinator import coordinate
@@ -338,11 +339,11 @@ def hand_over(
     publish: bool,
     executor: Executor = IN_PROCESS,
 ) -> Outcome:
-    """What comes after the keywords: push, verify, switch, as far as asked.
+    """The steps after the keywords, as far as asked: push, verify, switch.
 
     Raises:
-        CheckFailedError: too many entities were set aside, what was pushed differs, or the gate
-            says no; nothing was switched.
+        CheckFailedError: too many entities were set aside, the pushed index differs from the
+            snapshot, or the gate says no; nothing was switched.
     """
     with logs.bound(snapshot=rebuilt.snapshot.id):
         return _hand_over(workspace, rebuilt, say, push=push, publish=publish, executor=executor)

@@ -1,9 +1,9 @@
-"""`cogr-index update`: a new snapshot of one side that differs from its parent in what changed, as
-a full rebuild would have it.
+"""`cogr-index update`: a new snapshot of one side from its parent and a list of changes. It equals
+the snapshot of a full rebuild.
 
-What a generator wrote for an entity that did not change is carried over. A generator that reads the
-whole collection (`extractive`, `statistical`) may see every entity otherwise once one has changed,
-so then nothing is carried.
+The keywords of unchanged entities are carried over. With a generator that reads the whole
+collection (`extractive`, `statistical`) one change may alter the keywords of every entity, so then
+nothing is carried.
 """
 
 from __future__ import annotations
@@ -56,19 +56,18 @@ from indexers.workspace import Workspace
 
 @dataclass(frozen=True)
 class UpdateRequest:
-    """What the command line asked for. One of `changed`, `ids`, `since` and `log` says what
-    changed.
+    """The options of the command. One of `changed`, `ids`, `since` and `log` names the changes.
 
     Attributes:
         side: which side.
         changed: a file of changes (`cogr.datasets.changes.read_changes`).
-        ids: a file of ids; the data set says what has become of them.
-        since: entities that the data set says were updated since then; what it no longer has is
-            gone.
+        ids: a file of ids; the data set has their present content.
+        since: entities with a later time of update in the data set have changed; entities that it
+            lacks are removed.
         log: the files of a search log; queries in it that became frequent get keywords.
-        log_options: how the log is written.
-        min_count: how often a query of the log must have been asked.
-        save: a file for the log's queries that the data set lacks, as records of it; written last.
+        log_options: the format of the log.
+        min_count: fewest searches of a query in the log for it to be taken.
+        save: a file for the log's queries that the data set lacks, as its records; written last.
         parent: the snapshot to start from; what serves by default.
         push: write the snapshot to the backend.
         publish: switch what serves to it.
@@ -91,9 +90,9 @@ class UpdateRequest:
 
 @dataclass(frozen=True)
 class Updated:
-    """What an update came to.
+    """The outcome of an update.
 
-    `carried` counts the rows that are the parent's, `log` what a search log held.
+    `carried` counts the rows taken from the parent; `log` are the figures of the search log.
     """
 
     outcome: Outcome
@@ -116,13 +115,13 @@ class Updated:
 
 
 def run_update(workspace: Workspace, request: UpdateRequest, bar: ProgressBar, say: Say) -> Updated:
-    """Make, and where asked push, verify and publish, the snapshot that follows from the changes.
+    """Make the snapshot that follows from the changes; push, verify and publish it where asked.
 
     Raises:
-        SettingsError: not exactly one of the three ways to say what changed.
-        DataError: a bad record of changes, or an id that nobody knows.
+        SettingsError: not exactly one of the four ways to name the changes.
+        DataError: a bad record of changes, or an id that neither the data set nor the parent has.
         SnapshotError: there is no parent, or another generator, prompt or budget wrote it, so that
-            it takes a rebuild.
+            a rebuild is needed.
         LockedError, CheckFailedError, ServiceError: as of a rebuild.
     """
     _check_request(request)
@@ -191,7 +190,7 @@ def _parent(workspace: Workspace, request: UpdateRequest) -> Snapshot:
 
 
 def find_changes(workspace: Workspace, request: UpdateRequest, parent: Snapshot) -> Changes:
-    """What changed, by the one way that was given, which is no log."""
+    """The changes, from `changed`, `ids` or `since`."""
     if request.changed is not None:
         return read_changes(request.changed, request.side, workspace.reading)
     if request.ids is not None:
@@ -203,7 +202,7 @@ def find_changes(workspace: Workspace, request: UpdateRequest, parent: Snapshot)
 def _read_log(
     workspace: Workspace, request: UpdateRequest, parent: Snapshot, say: Say
 ) -> LogChanges | None:
-    """What the log came to, which is said; None without one."""
+    """The figures of the log, which are also printed; None without a log."""
     if request.log is None:
         return None
     log = read_log(request.log, request.log_options)
@@ -220,16 +219,16 @@ def _read_log(
 
 
 def narrowed(whole: Job, parent: Snapshot, changes: Changes, *, all_fields: bool = False) -> Job:
-    """The job of a whole side, cut down to what changed where the rest can be carried over from the
+    """The job of a whole side, narrowed to the changes where the rest can be carried over from the
     parent.
 
     Args:
-        all_fields: the data set says what the extra fields of all items are, also of those whose
-            keywords are carried over; otherwise these keep the parent's.
+        all_fields: items whose keywords are carried over get the extra fields of the data set;
+            otherwise they keep the parent's.
 
     Raises:
-        SnapshotError: the parent was written otherwise, or holds entities that a generator of whole
-            collections needs and the data set has not.
+        SnapshotError: the parent was written with other settings, or has entities that the data set
+            lacks and a generator that reads the whole collection needs.
     """
     _check_written_alike(whole, parent)
     keeps = bool(parent.manifest.fields) and not all_fields
@@ -244,7 +243,7 @@ def narrowed(whole: Job, parent: Snapshot, changes: Changes, *, all_fields: bool
             else child
         )
     aside = read_set_aside(parent.store, parent.id)
-    # Transient failures are asked for again, as a rebuild would; permanent ones are in the cache.
+    # Transient failures are generated again, as in a rebuild; permanent ones are in the cache.
     again = (
         [e for e in whole.entities if e.id in aside and e.id not in changes.upserts]
         if aside
@@ -289,7 +288,9 @@ def _named(fields: Iterable[str]) -> str:
 
 
 def _without_data(fingerprint: Mapping[str, object]) -> str:
-    """Also without what evidence counts, which is fitted on the data."""
+    """The fingerprint without data hashes, and without the coefficients of evidence, which are
+    fitted on the data.
+    """
     of_data = ("dataset_hash", STACKING)
     return fingerprint_hash(
         {key: value for key, value in fingerprint.items() if key not in of_data}
@@ -297,8 +298,8 @@ def _without_data(fingerprint: Mapping[str, object]) -> str:
 
 
 def _carries(job: Job, parent: Snapshot) -> bool:
-    """True when the keywords of what did not change are still the same: they depend on no other
-    entity, or on none that changed.
+    """True when the keywords of unchanged entities are still valid: they depend on no other entity,
+    or on none that changed.
     """
     read, now = (
         parent.manifest.generator.get("dataset_hash"),
@@ -322,7 +323,7 @@ def _check_same_entities(job: Job, expected: set[str], parent: Snapshot) -> None
 
 
 def _still_cut(parent: Snapshot, without: frozenset[str]) -> int:
-    """How many carried sets were cut to the budget: all of the parent's but the full ones among
+    """How many carried sets were cut to the budget: the parent's count less the full sets among
     those left out.
     """
     manifest = parent.manifest
@@ -335,9 +336,7 @@ def _still_cut(parent: Snapshot, without: frozenset[str]) -> int:
 def items_with_fields(
     entities: Sequence[Entity], parent: Snapshot, changed: Collection[str]
 ) -> Items:
-    """The items with the fields that a snapshot has, but for the changed ones, which keep their
-    own.
-    """
+    """The items with the extra fields of the parent snapshot; changed items keep their own."""
     spool, rows = ItemsSpool(), parent.rows()
     row = next(rows, None)
     for item in (item for item in in_id_order(entities) if isinstance(item, Item)):

@@ -1,9 +1,8 @@
-"""What goes live: gate, warm up, switch, remember, in this order, and one at a time a catalogue.
+"""Going live: gate, warm-up, switch, history, in this order, with one switch at a time a catalogue.
 
-Gate and warm-up take their time, so nobody is kept waiting for them; only the switch and its entry
-in the history are made under the catalogue's lease. If somebody else switched meanwhile, the gate
-looks again at what serves then. A field of another team's index (`external`) goes live in the same
-order.
+Gate and warm-up take long and hold no lease; only the switch and its entry in the history are made
+under the catalogue's lease. If another process switched meanwhile, the gate compares again with
+what serves then. A field of another team's index (`external`) goes live in the same order.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ WARM_UP_QUERIES = 50
 
 @dataclass(frozen=True)
 class Released:
-    """What serves now, what served before on the sides that were switched, and what the gate found,
-    where it was asked.
+    """The snapshots that serve now, those that served before on the switched sides, and the gate's
+    verdict, where it was asked.
     """
 
     serving: Mapping[Side, str | None]
@@ -56,21 +55,23 @@ class Destination(Protocol):
 
     @property
     def catalogue(self) -> str:
-        """What its history and its lease are called."""
+        """The name of its history and its lease."""
 
     def serving(self) -> Serving:
-        """What serves now, of the sides that it has."""
+        """The snapshots that serve now, by side."""
 
     def prepare(self, ids: Sequence[str], seen: Serving, say: Say) -> None:
-        """All that takes its time before a switch, while `seen` serves. Raises CheckFailedError,
+        """The slow steps before a switch, while `seen` serves. Raises CheckFailedError,
         ServiceError.
         """
 
     def is_prepared(self, say: Say) -> bool:
-        """False where the place is another one since it was prepared."""
+        """False where the name stands for another index than when it was prepared."""
 
     def switch(self, ids: Sequence[str]) -> Serving:
-        """One atomic call; what served before on these sides. Raises ServiceError."""
+        """Switch by one atomic call. Returns what served before on these sides. Raises
+        ServiceError.
+        """
 
 
 @dataclass(frozen=True)
@@ -108,20 +109,21 @@ def release(
     still: Callable[[], None] = lambda: None,
     into: Destination | None = None,
 ) -> Released:
-    """Let pushed and verified snapshots serve, at most one a side, by one atomic switch, and
-    remember it.
+    """Let pushed and verified snapshots serve, at most one a side, by one atomic switch, and enter
+    it in the history.
 
     Args:
         gate: compare with what serves first.
-        stand_in: for pairs that know the labels which the gate measures by.
-        still: called just before the switch; raises when this process may not go on.
-        into: where to; the backend's aliases by default.
+        stand_in: the figure to use for pairs that have learned the labels that the gate measures
+            by.
+        still: called just before the switch; raises when this process has lost its lease.
+        into: where to publish; the backend's aliases by default.
 
     Raises:
         SnapshotError: unknown, not pushed, two of one side, or of another normaliser than the other
             side.
         CheckFailedError: the gate says no, or a snapshot is not verified; what serves stays.
-        LockedError: somebody else switches this catalogue and does not come to an end.
+        LockedError: another process switches this catalogue and does not finish in time.
         ServiceError: the cluster refuses; what serves stays.
     """
     place = into or _Aliases(workspace.backend, workspace.store)
@@ -146,14 +148,14 @@ def roll_back(
     say: Say = lambda _: None,
     into: Destination | None = None,
 ) -> Released:
-    """Let what served before serve again: one step further back in the history, or the snapshots
-    that are named.
+    """Let what served before serve again: one step further back in the history, or the named
+    snapshots.
 
-    A rollback that died after its switch is finished by the next one, which goes no further.
+    If a rollback died after its switch, the next call only finishes it and goes no further back.
 
     Raises:
-        SnapshotError: nothing was published before, or it is not there any more.
-        UserError: somebody else switched meanwhile; nothing was rolled back.
+        SnapshotError: nothing was published before, or its snapshots are gone.
+        UserError: another process switched meanwhile; nothing was rolled back.
         LockedError, CheckFailedError, ServiceError: as of `release`.
     """
     store, place = workspace.store, into or _Aliases(workspace.backend, workspace.store)
@@ -187,8 +189,8 @@ def roll_back(
 def _turn(
     workspace: Workspace, place: Destination, doing: str, say: Say
 ) -> Iterator[tuple[Lease, Serving, Entry | None]]:
-    """The lease of the place, what serves, and what a process that died had switched to and not
-    noted.
+    """The destination's lease, what serves, and a switch that a dead process made without an entry
+    in the history.
     """
     with alone(workspace.store, place.catalogue, doing, say) as lease:
         now = place.serving()
@@ -197,7 +199,7 @@ def _turn(
 
 @contextmanager
 def _whole(ids: Sequence[str]) -> Iterator[None]:
-    """Name a snapshot whose files somebody removes meanwhile."""
+    """Turn a file removed meanwhile into an error that names the snapshots."""
     try:
         yield
     except FileNotFoundError as error:
@@ -218,8 +220,8 @@ def _switch(
     verdict: Verdict | None = None,
     back_to: int | None = None,
 ) -> Released:
-    """The switch, between two notes in the history: the next process finds a death in
-    between.
+    """The switch, between two entries in the history, so that the next process sees when this one
+    died in between.
     """
     store = workspace.store
     after = {**now, **sides_of(store, ids)}

@@ -1,8 +1,7 @@
 """Keywords as a field of an index that another team owns: `publish`, `rollback` and `prune` with
 `--into INDEX --field NAME`.
 
-Such a place goes live in the order of `indexers.release`; the steps themselves are
-`backends.opensearch.field` and `moving`.
+The order is that of `indexers.release`; the steps are in `backends.opensearch.field` and `moving`.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from indexers.workspace import Workspace
 
 @dataclass(frozen=True)
 class Merged:
-    """What a publish into another index came to."""
+    """The outcome of a publish into another index."""
 
     snapshot: str
     before: str | None
@@ -61,7 +60,7 @@ class Place:
     Args:
         workspace: its backend must be OpenSearch.
         name: the index, or an alias of it.
-        field: what the names of the fields begin with.
+        field: prefix of the fields' names.
 
     Raises:
         UserError: another backend, no such index, or one that can't be used.
@@ -89,20 +88,20 @@ class Place:
         return {"item": switched_to(self._cluster, self.template, self.target)}
 
     def publish(self, snapshot_id: str, say: Say, *, gate: bool = False) -> Merged:
-        """Fill the snapshot's field, look at it, and let searches use it.
+        """Fill the snapshot's field, verify it, and let searches use it.
 
         Raises:
-            CheckFailedError: documents keep losing the field, or hold other values; searches go on
-                as before.
-            LockedError: somebody else switches or prunes this place and does not come to an end.
-            ServiceError: the cluster went away; the same call goes on.
+            CheckFailedError: documents keep losing the field, or hold other values; searches use
+                the old field.
+            LockedError: another process switches or prunes this index and does not finish in time.
+            ServiceError: the cluster can't be reached; the same call goes on.
         """
         return self._merged(
             release(self._workspace, [snapshot_id], gate=gate, say=say, into=self), say
         )
 
     def roll_back(self, to: Sequence[str], say: Say) -> Merged:
-        """Let the snapshot that served before be searched again; each rollback goes one further
+        """Let searches use the snapshot that served before; each rollback goes one step further
         back. Raises as `publish`.
 
         Args:
@@ -110,14 +109,15 @@ class Place:
 
         Raises:
             SnapshotError: nothing was published before.
-            UserError: somebody else switched meanwhile.
+            UserError: another process switched meanwhile.
         """
         return self._merged(roll_back(self._workspace, to, say, into=self), say)
 
     def _merged(self, released: Released, say: Say) -> Merged:
         snapshot_id = str(released.serving["item"])
         if self._filled is None:
-            # A rollback that died after its switch was finished, and nothing had to be prepared.
+            # This call only finished a rollback that had died after its switch; there was nothing
+            # to prepare.
             self.prepare([snapshot_id], released.serving, say)
         assert self._filled is not None
         field = field_of(self.target.field, snapshot_id)
@@ -125,7 +125,10 @@ class Place:
         return Merged(snapshot_id, before, self.target.index, field, self.template, self._filled)
 
     def prepare(self, ids: Sequence[str], seen: Serving, say: Say) -> None:  # noqa: ARG002
-        """Give the documents the snapshot's field; looked at, and not searched yet."""
+        """Write the snapshot's field into the documents and verify it.
+
+        Searches don't use it yet.
+        """
         for snapshot in (open_snapshot(self._store, id_) for id_ in ids):
             mirror = mirror_of(self._store, snapshot)
             name = add_field(self._cluster, self.target, snapshot.id)
@@ -139,8 +142,8 @@ class Place:
             self._filled = filled
 
     def is_prepared(self, say: Say) -> bool:
-        """False when the name stands for another index by now, since somebody has pruned fields:
-        that is the target then.
+        """False when the name stands for another index by now, because a prune moved it; that index
+        is the target from then on.
         """
         before = self.target.index
         self.target = open_target(self._cluster, self.target.name, self.target.field)
@@ -149,7 +152,7 @@ class Place:
         return before == self.target.index
 
     def switch(self, ids: Sequence[str]) -> Serving:
-        """Let searches use the field of the one snapshot."""
+        """Let searches use the snapshot's field."""
         before = self.serving()
         (snapshot_id,) = ids
         name = field_of(self.target.field, snapshot_id)
@@ -158,15 +161,15 @@ class Place:
         return before
 
     def prune(self, keep: int, to: str | None, say: Say, *, dry_run: bool) -> list[str]:
-        """Move the index to a new one without the fields that nothing needs; their names.
+        """Copy the index to a new one without unneeded fields. Returns the names of these fields.
 
-        Needed are the one that serves and those of the last `keep` published snapshots.
+        Needed are the field that serves and those of the last `keep` published snapshots.
 
         Args:
             to: the new index.
 
         Raises:
-            UserError: a field is to go, and no new index is named or it can't be used.
+            UserError: a field is to be removed, and no usable new index is named.
             CheckFailedError, LockedError, ServiceError: as of `move_without` and `publish`.
         """
         if dry_run:

@@ -1,7 +1,7 @@
-"""The gate before publishing: how an item and a query snapshot do as a pair, compared with the pair
+"""The gate before publishing: it compares the figures of a pair of snapshots with those of the pair
 that serves.
 
-It looks at snapshots, mirrors and labels alone; it switches nothing. Figures are kept in the store
+It reads snapshots, mirrors and labels, and switches nothing. Figures are kept in the store
 (`figures/`), so that a pair is measured once.
 """
 
@@ -36,12 +36,12 @@ _ROWS = 4096
 
 
 class PairFigures(BaseModel):
-    """What the gate knows of a pair, and the form of its file.
+    """The gate's figures of a pair, as their file holds them.
 
     Attributes:
-        split: the queries that `f1` is measured on; None where the data set has no labels.
+        split: the split that `f1` is measured on; None where the data set has no labels.
         f1: macro F1 of whole retrieved sets (paper, eq. 1).
-        ndcg: nDCG@10 of the rankings; None where nobody asked for it.
+        ndcg: nDCG@10 of the rankings; None where it was not measured.
         weights: keywords counted by their weights in `ndcg`.
         unreached: share of items that no keyword and no text of any query of the query snapshot
             reaches.
@@ -63,7 +63,7 @@ class PairFigures(BaseModel):
 
     @property
     def sum(self) -> str:
-        """What `checksum` must be. Without an nDCG, that of files of older versions."""
+        """The right value of `checksum`. Without an nDCG it is that of older versions."""
         left_out = {"checksum"} if self.ndcg is not None else {"checksum", "ndcg", "weights"}
         fields = json.dumps(self.model_dump(exclude=left_out), sort_keys=True)
         return hashlib.sha256(fields.encode()).hexdigest()
@@ -75,7 +75,7 @@ class PairFigures(BaseModel):
 
     @property
     def is_measured(self) -> bool:
-        """False where a figure is no number, which older versions kept."""
+        """False where a figure is NaN, which older versions kept."""
         figures = (self.unreached, self.f1, self.ndcg)
         return all(figure is None or math.isfinite(figure) for figure in figures)
 
@@ -103,7 +103,7 @@ def measure(
         weights: keywords count by their weights in nDCG@10.
 
     Raises:
-        CheckFailedError: a figure is no number, which no comparison would refuse.
+        CheckFailedError: a figure is NaN, with which every comparison would pass.
     """
     known = known_figures(store, item.id, query.id)
     if (
@@ -173,11 +173,11 @@ def _unreached(mirror: Mirror, query: Snapshot) -> float:
 
 @dataclass(frozen=True)
 class StandIn:
-    """What counts as F1 of a pair that has learned from the very labels it would be measured by.
+    """The F1 to use for a pair that has learned the labels it would be measured by.
 
     Attributes:
-        knows: whether a pair, items and queries, has.
-        f1: what its generator reached without these labels; None where that is not known.
+        knows: whether a pair (items, queries) has learned them.
+        f1: F1 of its generator without these labels; None where unknown.
     """
 
     knows: Callable[[Snapshot, Snapshot], bool]
@@ -186,7 +186,7 @@ class StandIn:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the gate found: why not, if anything; and the figures behind it, None where a pair is
+    """The gate's reasons for a refusal, if any, and the figures behind them; None where a pair is
     not complete.
     """
 
@@ -213,11 +213,12 @@ def judge(
     serving_now: Mapping[Side, str | None] | None = None,
     stand_in: StandIn | None = None,
 ) -> Verdict:
-    """Compare what would serve with what serves. A side that nothing serves yet is not compared.
+    """Compare the snapshots that would serve with those that serve. A side on which nothing serves
+    yet is not compared.
 
     Args:
-        serving_now: what serves, where it is not what the backend's aliases name.
-        stand_in: for pairs that know the labels of the split.
+        serving_now: what serves, where it is not by the backend's aliases.
+        stand_in: the figure to use for pairs that have learned the labels of the split.
     """
     store, settings = workspace.store, workspace.settings.publish
     named = workspace.backend.serving() if serving_now is None else serving_now
@@ -245,7 +246,7 @@ def check(
     serving_now: Mapping[Side, str | None] | None = None,
     stand_in: StandIn | None = None,
 ) -> Verdict:
-    """As `judge`. Raises CheckFailedError with every reason when the gate says no."""
+    """As `judge`, but raises CheckFailedError with every reason when the gate says no."""
     side = read_manifest(workspace.store, ids[0]).side if len(ids) == 1 else "pair"
     with stage("gate", side) as step:
         verdict = judge(workspace, ids, serving_now, stand_in)
@@ -325,7 +326,7 @@ def _pair_reasons(
 def _side_reasons(settings: PublishSettings, store: Store, before: str, now: str) -> Iterator[str]:
     old, new = read_manifest(store, before), read_manifest(store, now)
     if not old.entities:
-        return  # the side had nothing to lose, as that of queries before the first log
+        return  # the side had no keywords yet, such as the query side before the first log
     shares = (("empty keyword sets", "empty"), ("sets over the budget", "cut_to_budget"))
     for what, count in shares:
         was, is_ = (getattr(one, count) / max(1, one.entities) for one in (old, new))

@@ -1,9 +1,9 @@
-"""What was published when, so that a rollback knows where to go. The backend says what serves; this
-remembers what did.
+"""The history of publishes, by which a rollback finds its destination. The backend says what
+serves; the history says what served before.
 
 A history is a stack. A publish adds an entry; a rollback goes to an earlier one and marks those
-above it as rolled back, so that the next rollback goes one further. What is about to be switched is
-noted first (`begin_switch`). If the process dies, the next one sees by what serves whether the
+above it as rolled back, so that the next rollback goes one step further. A switch is noted before
+it is made (`begin_switch`). If the process dies, the next one sees from what serves whether the
 switch was made, and finishes the entry (`finish_switch`). Every writer holds the catalogue's lease.
 """
 
@@ -34,8 +34,8 @@ class Entry(TypedDict):
     Attributes:
         serving: what served on each side after it.
         rolled_back: when a rollback went to an entry before this one.
-        begun: only while the switch is under way: what it is.
-        before: the same: what served before it.
+        begun: only while a switch is under way: its kind.
+        before: only while a switch is under way: what served before it.
         to: of a rollback under way, the number of the entry that it goes to.
     """
 
@@ -49,14 +49,16 @@ class Entry(TypedDict):
 
 @dataclass(frozen=True)
 class Step:
-    """Where a rollback goes: the number of an entry, and what changes by it."""
+    """The destination of a rollback: the number of its entry, and the snapshots that
+    would serve.
+    """
 
     to: int
     changed: dict[Side, str]
 
 
 class _Line(BaseModel):
-    """An entry as it is read. What a later version added stays."""
+    """An entry as it is read. Keys of later versions are kept."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -93,9 +95,7 @@ def _read(store: Store, catalogue: str) -> tuple[list[Entry], Entry | None]:
 
 
 def _known(store: Store, catalogue: str) -> tuple[list[Entry], Entry | None]:
-    """As `_read`, for a switch: a damaged file is put beside, since it must not keep anybody from
-    publishing.
-    """
+    """As `_read`, for a switch. A damaged file is renamed, since it must not prevent a publish."""
     try:
         return _read(store, catalogue)
     except StorageError:
@@ -117,7 +117,7 @@ def read_history(store: Store, catalogue: str) -> list[Entry]:
 
 
 def kept_histories(store: Store) -> list[str]:
-    """What histories are remembered of: backends, and fields of other indexes."""
+    """The catalogues that have a history: backends, and fields of other indexes."""
     names = (
         name for name in store.list("") if name.startswith("history-") and name.endswith(".json")
     )
@@ -125,8 +125,8 @@ def kept_histories(store: Store) -> list[str]:
 
 
 def named_last(store: Store, catalogue: str) -> set[str]:
-    """The snapshots that serve by a catalogue as far as its history knows, and those that are being
-    switched to.
+    """The snapshots that serve by a catalogue according to its history, and those of a switch under
+    way.
     """
     _, begun = _read(store, catalogue)
     entries = (*standing(store, catalogue)[-1:], *filter(None, [begun]))
@@ -141,7 +141,7 @@ def standing(store: Store, catalogue: str) -> list[Entry]:
 def begin_switch(
     store: Store, catalogue: str, before: Serving, after: Serving, to: int | None = None
 ) -> None:
-    """Note what is about to be switched.
+    """Note a switch that is about to be made.
 
     Args:
         to: the entry that a rollback goes to; None for a publish.
@@ -159,9 +159,9 @@ def begin_switch(
 
 
 def finish_switch(store: Store, catalogue: str, serving: Serving) -> Entry | None:
-    """Finish what was begun: an entry if it has come to serve, nothing if not.
+    """Finish a switch that was begun: add an entry if its snapshots serve, else forget it.
 
-    What was begun and came to serve, or None.
+    Returns the finished switch, or None.
     """
     entries, begun = _known(store, catalogue)
     if begun is None:
@@ -185,8 +185,8 @@ def _after(entries: list[Entry], begun: Entry) -> list[Entry]:
 
 
 def unfinished_switch(store: Store, catalogue: str, serving: Serving) -> Entry | None:
-    """A switch that was begun and made, by a process that died before it could say so (or has not
-    come to it yet).
+    """A switch that was made but not entered: its process died in between, or has not come to it
+    yet.
     """
     _, begun = _read(store, catalogue)
     return begun if begun is not None and begun["serving"] == _named(serving) else None

@@ -1,8 +1,9 @@
-"""What is there, and what of it goes: `cogr-index list` and `cogr-index prune`.
+"""The snapshots of store and backend (`cogr-index list`), and the removal of old ones (`cogr-index
+prune`).
 
-Pruning takes old snapshots out of the backend and, where asked, out of the store; never what is in
-use. In use is what an alias of this backend names, what a rollback would go back to, what this
-store remembers to serve elsewhere, and what a training run names.
+Pruning removes old snapshots from the backend and, where asked, from the store, but never one in
+use. In use are the snapshots that an alias of this backend names, that a rollback would go back to,
+that serve elsewhere according to this store's histories, and that a training run names.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ def listing(workspace: Workspace) -> list[dict[str, Any]]:
     for manifest in (one for one in list_snapshots(workspace.store) if one.id not in damaged):
         f1 = _f1(workspace, manifest, serving)
         rows.append(_row(manifest, pushed.pop(manifest.id, None)) | {"f1": f1})
-    # What another store pushed to the same cluster: it is there, so it is shown.
+    # Snapshots that another store pushed to the same cluster.
     return [*rows, *(_foreign(entry) for entry in pushed.values())]
 
 
 def _damaged(id_: str, why: str, entry: Listed | None) -> dict[str, Any]:
-    """A snapshot whose files can't be trusted: what the backend knows of it, and what is wrong."""
+    """The row of a damaged snapshot: its state in the backend, and the damage."""
     known = entry or Listed(id_, side_of(id_), 0, None, False, False)
     entities = entry.documents if entry else None
     return {
@@ -121,15 +122,15 @@ def _f1(
 
 @dataclass(frozen=True)
 class Pruned:
-    """What was removed, or would be.
+    """What a prune removed, or would remove.
 
     Attributes:
-        damaged: snapshots that can't be opened, with what is wrong; they count as older than all
+        damaged: snapshots that can't be opened, with the reason; they count as older than all
             others.
-        from_backend: snapshots whose index, or saved mirror, goes.
-        from_store: snapshots whose files go.
-        in_use: older ones that stay because something names them, with what.
-        drafts: indexes that pushes that died have left half made.
+        from_backend: snapshots whose index, or saved mirror, is removed.
+        from_store: snapshots whose files are removed.
+        in_use: old snapshots that stay because they are in use, with what names them.
+        drafts: unfinished indexes of pushes that died.
     """
 
     from_backend: list[str]
@@ -161,7 +162,9 @@ def named_by(store: Store, backend: Backend) -> dict[str, str]:
     for name in kept_histories(store):
         used |= dict.fromkeys(named_last(store, name), f"what serves by {name}")
     serving = backend.serving()
-    with contextlib.suppress(SnapshotError):  # Nothing served before.
+    with contextlib.suppress(
+        SnapshotError
+    ):  # Nothing served before, so there is nothing to keep for a rollback.
         used |= dict.fromkeys(
             previous(store, backend.catalogue, serving).changed.values(), "a rollback"
         )
@@ -177,32 +180,34 @@ def prune(
     dry_run: bool,
     say: Say = lambda _: None,
 ) -> Pruned:
-    """Remove all but the newest `keep` snapshots of each side, and but what is in use.
+    """Remove all snapshots but the newest `keep` of each side and those in use.
 
-    Nobody switches meanwhile: what is found to be idle stays so until it is gone. What another
-    store pushed to the same cluster is left alone.
+    It holds the leases, so no switch can bring a snapshot into use meanwhile. Snapshots that
+    another store pushed to the same cluster are left alone.
 
-    A damaged snapshot counts as older than every whole one: it goes too, unless it is in use.
+    A damaged snapshot counts as older than every whole one and is removed too, unless it is in use.
 
     Args:
-        files: out of the store too: keyword sets, manifests and saved mirrors.
-        dry_run: only say what would go.
-        say: says who is waited for.
+        files: also remove files of the store: keyword sets, manifests and saved mirrors.
+        dry_run: only report what would be removed.
+        say: gets one message that names the holder waited for.
 
     Raises:
         StorageError: a history is damaged; nothing was removed.
-        LockedError: somebody else switches and does not come to an end.
-        ServiceError: the backend is away; the same command goes on.
+        LockedError: another process switches and does not finish in time.
+        ServiceError: the backend can't be reached; the same command goes on.
     """
     if dry_run:
         return _found(store, backend, keep, files=files, dry_run=True)
-    # Files are of all catalogues of the store, indexes of this one. Everybody takes several leases
-    # in this order.
+    # Files belong to all catalogues of the store, indexes to this one. Every process takes several
+    # leases in this order, which avoids deadlocks.
     catalogues = sorted({backend.catalogue, *(kept_histories(store) if files else ())})
     with ExitStack() as stack:
         leases = [stack.enter_context(alone(store, name, "prune", say)) for name in catalogues]
         for name in catalogues:
-            read_history(store, name)  # A damaged one is no reason to remove what it named.
+            read_history(
+                store, name
+            )  # The snapshots that a damaged history names can't be known, so nothing is removed.
         finish_switch(store, backend.catalogue, backend.serving())
         pruned = _found(store, backend, keep, files=files, dry_run=False)
         _remove_all(store, backend, pruned, leases)
@@ -210,7 +215,7 @@ def prune(
 
 
 def _found(store: Store, backend: Backend, keep: int, *, files: bool, dry_run: bool) -> Pruned:
-    """What goes and what stays; left-behind drafts, which nobody needs, go at once unless
+    """What is to be removed and what stays. Drafts left behind are removed at once, unless
     `dry_run`.
     """
     used = named_by(store, backend)
@@ -249,7 +254,8 @@ def _beyond(oldest_first: list[str], keep: int) -> Iterable[str]:
 
 
 def _remove(store: Store, id_: str) -> None:
-    # Without its manifest a folder is no snapshot: a death in between leaves none that is broken.
+    # A folder without a manifest is no snapshot, so the manifest goes first: a death in between
+    # leaves no broken snapshot.
     store.remove(f"snapshots/{id_}/manifest.json")
     store.remove(f"snapshots/{id_}")
     store.remove(mirror_folder(id_))

@@ -1,10 +1,9 @@
-"""From a snapshot to what serves: push, verify, switch. The steps are the backend's; their order
-and their gates are here.
+"""Push, verify, warm up and switch. The backend does each step; this module has their order and
+checks.
 
-The quick verification (`Backend.verify`: counts, a sample, live results) is what lets a snapshot
-serve. `compare_all` holds every document that a backend has against its snapshot: streaming, and
-counted to the end. How far it came lies in the store (`verifications/`), so that an interrupted one
-goes on.
+A snapshot may serve after the quick verification (`Backend.verify`: counts, a sample, live
+results). `compare_all` compares every document of a backend with its snapshot. It notes its
+progress in the store (`verifications/`), so that an interrupted comparison goes on.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Published:
-    """What serves now and what served before, by side."""
+    """The snapshots that serve now and those that served before, by side."""
 
     serving: Mapping[Side, str]
     before: Mapping[Side, str | None]
@@ -83,7 +82,7 @@ def _drawn(store: Store, snapshot_id: str, count: int, draw: random.Random) -> l
 
 
 VERIFY_QUERIES = 100
-"""Live queries compared with the mirror after a push: a wrong score would show in any of them."""
+"""Live queries compared with the mirror after a push: a wrong scoring would show in any of them."""
 
 
 def push_and_verify(
@@ -96,8 +95,8 @@ def push_and_verify(
     """Write the snapshot beside what serves and compare it there. Serves nothing yet.
 
     Raises:
-        CheckFailedError: what was pushed differs from the snapshot.
-        ServiceError: the service went away; the same call goes on.
+        CheckFailedError: the pushed index differs from the snapshot.
+        ServiceError: the service can't be reached; the same call goes on.
     """
     pushed = _push(backend, snapshot)
     say(
@@ -141,12 +140,12 @@ def _verify(backend: Backend, store: Store, snapshot: Snapshot, queries: int) ->
 
 
 def warm_up(backend: Backend, store: Store, ids: Sequence[str], count: int) -> None:
-    """Ask the snapshots what their readers will ask, so that the first of them don't wait for cold
-    files.
+    """Send typical searches to the snapshots before they serve, so that the first users don't wait
+    for cold files.
 
-    Items are searched for keyword sets of queries, those of a query snapshot among `ids` first of
-    all; on the query side texts are looked up. It asks the indexes by name, before any alias names
-    them.
+    The item index is searched with keyword sets of queries, those of a query snapshot among `ids`
+    first; in the query index texts are looked up. The indexes are addressed by name, since no alias
+    names them yet.
 
     Raises:
         ServiceError: a search failed; nothing is switched yet.
@@ -165,7 +164,8 @@ def warm_up(backend: Backend, store: Store, ids: Sequence[str], count: int) -> N
 def publish(backend: Backend, store: Store, ids: Sequence[str]) -> Published:
     """Switch to the given snapshots, at most one a side, by one atomic call.
 
-    Commands go live by `indexers.release`, which lets one switch at a time and remembers it.
+    Commands use `indexers.release` instead, which allows one switch at a time and keeps the
+    history.
 
     Raises:
         SnapshotError: unknown, two of one side, or of another normaliser than what serves on the
@@ -176,7 +176,7 @@ def publish(backend: Backend, store: Store, ids: Sequence[str]) -> Published:
     pair = dict(manifests)
     for side, serving in backend.serving().items():
         if side not in pair and serving:
-            # The backend itself checks a pair of which this store has one side alone.
+            # The backend itself checks a pair of which this store has only one side.
             with suppress(SnapshotError):
                 pair[side] = read_manifest(store, serving)
     if len(pair) == len(SIDES):
@@ -204,7 +204,7 @@ def _manifests(store: Store, ids: Sequence[str]) -> dict[Side, Manifest]:
 
 
 def _switch(backend: Backend, manifests: Mapping[Side, Manifest]) -> Mapping[Side, str | None]:
-    """The one atomic call, counted."""
+    """The atomic call, counted in the metrics."""
     outcome = "failed"
     try:
         with stage(
@@ -221,23 +221,23 @@ def _switch(backend: Backend, manifests: Mapping[Side, Manifest]) -> Mapping[Sid
 ROWS = 1_000
 """Most rows of one comparison."""
 CHARACTERS = 2_000_000
-"""A comparison ends early after so many characters of text."""
+"""Most characters of text of one comparison."""
 KEPT = 100
-"""Differences that are kept, and can be shown; all of them are counted."""
+"""Most differences that are kept and can be shown; all are counted."""
 SAVE_SECONDS = 5.0
-"""Longest time between two notes of how far it came."""
+"""Longest time between two notes of the progress, in seconds."""
 _FOLDER = "verifications"
 
 
 @dataclass(frozen=True)
 class Compared:
-    """How far a comparison came, and what it found.
+    """The progress of a comparison, and its findings.
 
     Attributes:
         identity: what was compared (`Backend.identity`).
         after: the last id that was compared.
         entities: rows that were compared.
-        resumed: rows of them that an earlier, interrupted call had compared.
+        resumed: how many of them an earlier, interrupted call had compared.
         first: the first KEPT differences.
     """
 
@@ -253,7 +253,7 @@ class Compared:
 
     @property
     def differences(self) -> int:
-        """All of them."""
+        """How many differences there are."""
         return self.missing + self.extra + self.different
 
     def with_piece(self, rows: list[Row], found: list[Mismatch]) -> Compared:
@@ -295,8 +295,8 @@ def compare_all(
         advance: called with the number of rows compared since the last call.
 
     Raises:
-        SnapshotError: it is not pushed, or half-written.
-        ServiceError: the backend went away; the same call goes on.
+        SnapshotError: it is not pushed, or only half.
+        ServiceError: the backend can't be reached; the same call goes on.
     """
     path = f"{_FOLDER}/{backend.catalogue}-{snapshot.id}.json"
     found = _resumed(store, path, Compared(snapshot.id, backend.identity(snapshot.id)))
@@ -319,7 +319,7 @@ def compare_all(
 
 
 def _resumed(store: Store, path: str, new: Compared) -> Compared:
-    """What an interrupted comparison of the same push noted; else the beginning."""
+    """The progress of an interrupted comparison of the same push; else the start."""
     try:
         noted = _COMPARED.validate_json(store.read(path))
     except (OSError, ValidationError):
@@ -329,8 +329,8 @@ def _resumed(store: Store, path: str, new: Compared) -> Compared:
 
 
 def _pieces(snapshot: Snapshot, after: str) -> Iterator[tuple[list[Row], bool]]:
-    """Rows behind an id in pieces of bounded size, and whether a piece is the last; an empty last
-    one where none are left.
+    """Rows after an id in pieces of bounded size, and whether a piece is the last; a single empty
+    piece where no row is left.
     """
     piece: list[Row] = []
     characters = 0

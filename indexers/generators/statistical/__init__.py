@@ -1,10 +1,10 @@
 """The generator `statistical`: keywords without a language model, learned from relevance labels.
 
 A ranker gives every item a probability of being relevant to a query (`ranking`). Items get keywords
-(`item_keywords`). A query gets the keywords that retrieve its probable items (`distillation`), a
-booster edits them (`edits`), and weights and ordering keywords order what they find, with how sure
-that is (`ordering`). `fitting` makes the `artefact`, `storage` keeps it, and `generator` answers
-from it.
+(`item_keywords`). A query gets the keywords that retrieve its probable items (`distillation`).
+Boosted trees edit that set (`edits`). Keyword weights and ordering keywords rank the retrieved
+items, and a calibrated confidence says how good the set is (`ordering`). `fitting` makes the
+`artefact`, `storage` keeps it, and `generator` answers from it.
 
 Importing this package imports neither LightGBM nor scipy; its submodules do.
 """
@@ -13,10 +13,12 @@ FOLDS = 5
 """Parts of the training queries; each is predicted by a ranker that has not seen it."""
 
 LEAST_QUERIES = 2 * FOLDS
-"""Training queries with relevant items that a fit needs."""
+"""Fewest training queries with relevant items that a fit needs."""
 
 READABILITY = 0.01
-"""Expected F1 that a query's keyword must bring which nobody says, unless set otherwise."""
+"""Default of the option `readability`: the expected F1 that an unreadable keyword must add, see
+`item_keywords.ItemKeywords.costs`.
+"""
 
 FEW_QUERIES = 300
-"""With fewer training queries the ranker is simpler, and candidates are more."""
+"""With fewer training queries the ranker is simpler and looks at more candidates."""

@@ -38,13 +38,12 @@ from indexers.text import phrases
 K_MAX = 30
 
 EXPECTATIONS = (1.0, 3.0, 10.0, 0.3)
-"""Shares of the expected number of relevant items by which proposals are distilled, after S_q
-itself.
+"""`proposals` distils S_q once for each of these factors on the expected number of relevant items.
 """
 
 
 def item_digest(item: Item) -> str:
-    """Names an item's text, so that a changed item is not answered with what it was."""
+    """A digest of an item's text, by which a changed item is recognised."""
     return blake2b(
         f"{item.title}\0{item.text}".encode("utf-8", "surrogatepass"), digest_size=8
     ).hexdigest()
@@ -87,7 +86,7 @@ class Spelled:
 
 @dataclass(frozen=True)
 class Artefact:
-    """A fitted ranker and an item index, and how to spell the one by the other.
+    """A fitted ranker, an item index, and the rules that turn the ranker's results into keywords.
 
     Attributes:
         index: text of the items.
@@ -98,7 +97,7 @@ class Artefact:
         item_ids: ids, in the order of the rows of `index`.
         digests: `item_digest` of each item.
         facts: data hash, settings and figures, for the manifest.
-        editor: edits of distilled sets; None where they don't pay.
+        editor: edits of distilled sets; None where they gain nothing.
     """
 
     index: TextIndex
@@ -125,8 +124,8 @@ class Artefact:
         return {query.text: row for row, query in reversed(list(enumerate(self.queries)))}
 
     def _row(self, query: Query) -> int:
-        """The query's row among the training queries; -1 when it is none, even if it has the text
-        of one.
+        """The query's row among the training queries; -1 for any other query, even one with the
+        text of a training query.
         """
         row = self._rows.get(query.id, -1)
         return row if row >= 0 and self.queries[row].text == self_keyword(query.text) else -1
@@ -138,13 +137,13 @@ class Artefact:
 
     @cached_property
     def _costs(self) -> NDArray[np.float64] | None:
-        """What keywords cost by the option `readability`; None where it is 0."""
+        """The cost of each keyword by the option `readability`; None where that is 0."""
         price, texts = self._price, (query.text for query in self.queries)
         return self.keywords.costs(self.index.analyser, texts, price) if price else None
 
     @property
     def _price(self) -> float:
-        """Of a keyword that nobody says."""
+        """Cost of an unreadable keyword."""
         return float(str(self.facts.get("readability", 0)))
 
     @cached_property
@@ -160,7 +159,9 @@ class Artefact:
 
     @cached_property
     def calibration(self) -> Calibration:
-        """Confidence from expected F1; artefacts without one take it as it is."""
+        """The map from expected F1 to confidence; the identity for artefacts without a
+        calibration.
+        """
         return Calibration(*cast("list[float]", self.facts.get("calibration", ())))
 
     @cached_property
@@ -171,16 +172,16 @@ class Artefact:
         return ScoredIndex(self.keywords.all, self.keywords.writable, unsaid)
 
     def prepare(self) -> None:
-        """Compute what is otherwise computed at the first answer."""
+        """Compute now what would otherwise be computed at the first answer."""
         self.query_keywords([Query("", ""), *self.queries[:1]])
         self.keywords.owners(self.keywords.keywords[0] if self.keywords.keywords else "")
 
     def probabilities(self, queries: Sequence[Query]) -> list[tuple[Ints, Floats]]:
         """Candidates and their probabilities for each query.
 
-        Training queries are answered out of fold. Another query with the text of one is answered
-        likewise, and then by the mean of that and the labels: votes for itself would be unlike
-        anything that the ranker has learned from.
+        Training queries are answered out of fold. Another query with the text of a training query
+        gets the mean of that query's out-of-fold probability and its labels: the ranker has never
+        seen a query that votes for itself.
         """
         if not queries:
             return []
@@ -212,8 +213,8 @@ class Artefact:
         return [answer.keywords for answer in self.answers(queries)]
 
     def targets(self, queries: Sequence[Query]) -> list[list[str]]:
-        """S_q for each query without its ordering keywords: what a model learns to write. Those
-        retrieve nothing, and are chosen by what is known of the retrieved items alone.
+        """S_q for each query without its ordering keywords: the targets that a language model
+        learns to write. Ordering keywords retrieve nothing and depend on the retrieved items alone.
         """
         scored = self.probabilities(queries)
         found = [self._chosen(query, *pair) for query, pair in zip(queries, scored, strict=True)]
@@ -234,7 +235,7 @@ class Artefact:
         )
 
     def calibration_of(self, query: Query) -> Calibration:  # noqa: ARG002 - evidence may say more.
-        """What makes confidence of a query's expected F1."""
+        """The calibration of a query: the map from its expected F1 to confidence."""
         return self.calibration
 
     def expected_relevant(self, query: Query, p: Floats) -> float:  # noqa: ARG002
@@ -250,7 +251,7 @@ class Artefact:
         retrieved = self.keywords.writable.covered(distilled.keywords, owners)
         dense = np.zeros(self.index.n_items)
         dense[items] = p
-        # A text that finds nothing, or nothing that may be looked at, keeps weight 1.
+        # A text keeps weight 1 when it finds nothing, or only the training query's own anchors.
         words = [*([number] if owners.size else []), *distilled.keywords]
         order = self.scored.order(
             retrieved,
@@ -301,7 +302,8 @@ class Artefact:
     def proposals(self, queries: Sequence[Query], size: int) -> list[list[tuple[str, float]]]:
         """S_q and runners-up of each query, `size` at most, each with the mean p of its owners.
 
-        Runners-up are what it would choose if it expected more relevant items, or fewer.
+        Runners-up are the keywords that would be chosen for a larger or smaller expected number of
+        relevant items.
         """
         found = []
         for query, (items, p) in zip(queries, self.probabilities(queries), strict=True):
@@ -321,8 +323,8 @@ class Artefact:
         return found
 
     def _chosen(self, query: Query, items: Ints, p: Floats) -> Distilled:
-        """S_q, edited where that pays. A new query with the text of a training query is not: its p
-        is half labels, which edits have not learned from.
+        """S_q, edited where that gains. A new query with the text of a training query is not
+        edited: half of its p is labels, and the edits were not learned on such p.
         """
         found = self._distil(query, items, p)
         row = self._row(query)
@@ -370,8 +372,8 @@ class Artefact:
         yield from boards(self.evidence, self.keywords.writable, batch, asked, self._costs)
 
     def _distil(self, query: Query, items: Ints, p: Floats, share: float = 1.0) -> Distilled:
-        # A training query's own anchor is owned by what is relevant to it: it must neither be
-        # chosen nor be counted on.
+        # A training query's own anchor belongs to exactly its relevant items, so it must be neither
+        # chosen nor counted.
         literal = self_keyword(query.text)
         number = self.keywords.ids.get(literal)
         dense = np.zeros(self.index.n_items)
@@ -421,8 +423,8 @@ class Artefact:
 
 
 def exact_cut_run(artefact: Artefact, queries: Sequence[Query]) -> dict[str, list[str]]:
-    """Query id -> ids of the items that the ranker retrieves by its own cut, best first: what the
-    keywords distil.
+    """Query id -> ids of the items that the ranker retrieves by its own cut, best first. The
+    keywords approximate these sets.
     """
     return {id_: ranking[:cut] for id_, ranking, cut in rankings(artefact, queries)}
 

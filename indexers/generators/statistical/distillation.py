@@ -2,11 +2,9 @@
 the right items.
 
 Given p(item) and who owns which keyword, `distil` looks for at most K keywords whose owners, taken
-together, have the highest expected F1. With a ranker's p it spells a query's ranking as keywords;
-with the true relevance as p it gives oracle ceilings and greedy targets for supervised fine-tuning.
-
-Not here: where p comes from, what a keyword is spelled like, or the mirror. Only numpy arrays come
-in and go out.
+together, have the highest expected F1. With a ranker's p it turns a query's ranking into keywords.
+With the true relevance as p it gives oracle ceilings and greedy targets for supervised fine-tuning.
+Only numpy arrays come in and go out: this module knows neither texts nor the ranker nor the mirror.
 """
 
 from __future__ import annotations
@@ -51,7 +49,8 @@ class Ownership:
         pairs = keyword_ids * max(n_items, 1) + item_ids
         pairs.sort()
         pairs = pairs[np.diff(pairs, prepend=-1) > 0]
-        # Kept as int32, and one after the other: a million items have 16 million pairs.
+        # int32, and sorted one after the other, to save memory: a million items have 16 million
+        # pairs.
         found: NDArray[Any] = (pairs // max(n_items, 1)).astype(np.int32)
         self.keyword_starts = _starts(found, n_keywords)
         self.by_keyword: NDArray[Any] = (pairs % max(n_items, 1)).astype(np.int32)
@@ -104,7 +103,7 @@ class Distilled:
         value: `expected_f1` of the retrieved set (owners of the keywords, and the forced items).
         retrieved: size of the retrieved set.
         hits: sum of p over the retrieved set.
-        cost: what the keywords cost, in the unit of `value`.
+        cost: summed cost of the keywords, in the unit of `value`.
     """
 
     keywords: tuple[int, ...]
@@ -135,8 +134,8 @@ def exact_cut(p: Any, expected_relevant: float | None = None) -> tuple[Ints, flo
     retrieved.
 
     k* = argmax_k 2 sum_{j<=k} p_(j) / (k + E), p sorted descending (ties: lower item first). No
-    keyword set can have a higher value, so this is the rival that keywords distil, and the upper
-    bound of `distil` without forced items.
+    keyword set can have a higher value, so this is the upper bound of `distil` without forced
+    items.
 
     Args:
         p: relevance per item, shape (n,), not negative.
@@ -151,7 +150,7 @@ def exact_cut(p: Any, expected_relevant: float | None = None) -> tuple[Ints, flo
 
 
 def _cut(p: Floats, positive: Ints, expected: float) -> tuple[Ints, float]:
-    """`exact_cut` where it is known which p are positive."""
+    """`exact_cut`, given the positions of the positive p."""
     if not positive.size:
         return positive, 0.0
     order = positive[np.argsort(-p[positive], kind="stable")]
@@ -199,7 +198,7 @@ def distil(
     forced_items = np.unique(np.asarray(list(forced), dtype=np.int64))
     hits = float(p[forced_items].sum())
     best = Distilled((), expected_f1(hits, forced_items.size, expected), forced_items.size, hits)
-    # Items may be a million, and few have p: they are looked for once.
+    # Of perhaps a million items few have p above 0; their positions are found once.
     positive = np.flatnonzero(p > 0)
     cut, bound = _cut(p, positive, expected)
     if limit < 1 or bound <= 0:
@@ -213,8 +212,8 @@ def distil(
         best = max(best, found, key=lambda one: one.net)
     if best.value >= lowest:
         return best
-    # The keywords reach less than the grid supposes: go on from below, where every improvement
-    # raises lambda.
+    # The keywords reach less than the lowest lambda of the grid: go on from a lower one, which
+    # every improvement raises.
     likely = positive[p[positive] > best.value / 2]
     part = _Subgraph(p, likely, ownership, forced_items, banned, costs)
     while (found := part.pruned(part.greedy(best.value, limit, size), expected)).net > best.net:
@@ -223,8 +222,8 @@ def distil(
 
 
 class _Subgraph:
-    """The part of the graph that one call can use, with ids of its own: arrays of some thousands,
-    whatever the universe.
+    """The part of the graph that one call can use, with ids of its own. Its arrays have some
+    thousand entries, however large the item universe is.
 
     A keyword that no `likely` item owns is worth nothing at any lambda of the grid, and is left
     out.
@@ -268,8 +267,8 @@ class _Subgraph:
         return self.by_keyword[self.keyword_starts[keyword] : self.keyword_starts[keyword + 1]]
 
     def greedy(self, price: float, limit: int, size: float) -> list[int]:
-        """Keywords by largest gain, sum of 2 p_i - price over items not yet covered, while there is
-        one to be had.
+        """Keywords by largest gain (the sum of 2 p_i - price over items not yet covered), while a
+        gain is above 0.
 
         The gain is expected F1 times ret + E. `size` stands for that sum, which is not known before
         the end, and turns costs into the gain's unit.

@@ -1,11 +1,11 @@
-"""Boosted edits: a booster that predicts what one edit of a query's keywords changes in true F1.
+"""Boosted edits: gradient-boosted trees predict how one edit of a query's keywords changes true F1.
 
-`distillation` goes by expected F1, as if items were relevant independently of one another. They are
-not: what is relevant to one query comes in families, and neighbouring training queries show which.
-An edit (drop a keyword, add one, swap two) is judged by what it changes in expected F1 and in the
-F1 for each neighbour's labels. The booster learns the rest from training queries whose p and model
-have not seen their labels. Edits are made while the predicted gain exceeds a margin; both the
-margin and whether to edit at all are decided out of fold.
+`distillation` maximises expected F1, as if items were relevant independently of one another. They
+are not: relevant items come in groups, and similar training queries show which. The features of an
+edit (drop a keyword, add one, swap two) are its change of expected F1 and its change of F1 for the
+labels of each similar query. The trees learn from training queries, with p that is out of fold.
+Edits are made while the predicted gain exceeds a margin. Both the margin and whether to edit at all
+are decided out of fold.
 """
 
 from __future__ import annotations
@@ -33,39 +33,38 @@ from indexers.generators.statistical.ranking.matrices import (
 from indexers.generators.statistical.ranking.text_index import QueryBatch
 
 LEAST_QUERIES = 300
-"""Training queries that edits are learned from at least."""
+"""Fewest training queries that edits are learned from."""
 
 MOST_QUERIES = 6000
-"""Training queries that edits are learned from at most."""
+"""Most training queries that edits are learned from."""
 
 MOST_KEYWORDS = 8_000
-"""Keywords of these queries at most: the longer the sets, the more edits, and the less each does.
-"""
+"""Most keywords of these queries in all: longer sets have more edits, and each changes less."""
 
 STEPS = 2
-"""Edits of a query at most: the booster has learned from unedited sets only."""
+"""Most edits of a query: the trees have learned from unedited sets only."""
 
 ADDITIONS = 10
-"""Keywords that are looked at as additions, for each of `EXPECTATIONS`."""
+"""Keywords that are tried as additions, for each of `EXPECTATIONS`."""
 
 EXPECTATIONS = (1.0, 3.0, 1 / 3)
-"""Shares of the expected number of relevant items by which additions are looked for."""
+"""Factors on the expected number of relevant items for which additions are looked for."""
 
 SWAPS = 8
-"""Most promising drops and additions that are tried together."""
+"""Most promising drops and additions, which are combined into swaps."""
 
 LEAST_P = 0.05
-"""Items with less bring no keyword to the table."""
+"""Keywords are taken from items with at least this p."""
 
 NEIGHBOURS = 20
 SHRINKAGE = 0.5
 """Added to the sum of the neighbours' weights."""
 
 MARGINS = (0.0, 0.005, 0.01, 0.02)
-"""Gains in F1 that a prediction must exceed; the best out of fold is taken."""
+"""Margins (gain in F1) that are tried; the best out of fold is taken."""
 
 LEAST_ERRORS = 2.0
-"""Standard errors that the out-of-fold gain must be above 0."""
+"""The out-of-fold gain must exceed 0 by so many standard errors."""
 
 FIRST_FOLDS = 2
 """Folds after which a fit gives up where there is no gain at all."""
@@ -122,7 +121,7 @@ class Board:
         owners: items that own each keyword, and their mean p, (2, k).
         costs: F1 that each keyword must bring, (k,).
         neighbours: by words, and by what is relevant.
-        query: what is known of the whole query, constant over edits.
+        query: features of the query itself, equal for all edits.
     """
 
     keywords: Ints
@@ -145,8 +144,8 @@ class Edits:
 
     Attributes:
         x: features, the change of expected F1 first, (edits, features).
-        out: row on the board of the keyword that goes, -1 for none, (edits,).
-        into: row of the keyword that comes, -1 for none, (edits,).
+        out: row on the board of the keyword that is dropped, -1 for none, (edits,).
+        into: row of the keyword that is added, -1 for none, (edits,).
         lost: 0/1 items that the edit loses, (edits, items).
         gained: 0/1 items that it finds besides, (edits, items).
     """
@@ -160,7 +159,7 @@ class Edits:
 
 @dataclass(frozen=True)
 class Asked:
-    """A query as it comes to the table.
+    """A query whose keywords may be edited.
 
     Attributes:
         items: candidates, (c,).
@@ -168,7 +167,7 @@ class Asked:
         expected: expected number of relevant items.
         chosen: keywords before any edit.
         forced: items that are retrieved anyway.
-        banned: the keyword that may not come in, -1 for none.
+        banned: the keyword that may not be added, -1 for none.
     """
 
     items: Ints
@@ -260,7 +259,7 @@ def _board(
 
 
 def _at_hand(ownership: Ownership, query: Asked, dense: Floats, free: Any, costs: Any) -> Ints:
-    """The chosen keywords, and those whose addition promises most, by several expectations."""
+    """The chosen keywords, and the most promising additions for each factor of `EXPECTATIONS`."""
     chosen = np.array(query.chosen, dtype=np.int64)
     likely = query.items[query.p > LEAST_P]
     pool = np.unique(slices(ownership.by_item, ownership.item_starts, likely))
@@ -362,7 +361,7 @@ def edits(board: Board, on: Any, limit: int) -> Edits:
 def _moves(
     board: Board, on: Any, limit: int, new: Floats, only: Floats, hits: float, retrieved: float
 ) -> tuple[Ints, Ints]:
-    """What goes and what comes in each edit; -1 stands for nothing."""
+    """The keywords dropped and added by each edit; -1 stands for none."""
     drops, additions = np.flatnonzero(on), np.flatnonzero(~on & new.any(axis=1))
     expected = max(board.expected, 1e-9)
     after = 2 * (hits + new @ board.p) / (retrieved + new.sum(axis=1) + expected) - board.costs
@@ -394,7 +393,7 @@ def _for_neighbours(
     gained: Floats,
     retrieved_after: Floats,
 ) -> list[Floats]:
-    """What edits change in the F1 for the labels of neighbours, F1 before, and the best
+    """Change of F1 for the labels of similar queries by each edit, F1 before, and the best
     similarity.
     """
     hits = near.forced + near.labels @ found
@@ -410,11 +409,11 @@ def _for_neighbours(
 
 @dataclass(frozen=True)
 class Editor:
-    """Fold models, who is in which fold, and the gain from which an edit is made.
+    """Fold models, the fold of each training query, and the gain above which an edit is made.
 
     Attributes:
-        models: one LightGBM booster a fold; each predicts what the change of F1 exceeds the
-            expected one by.
+        models: one LightGBM booster a fold; each predicts the true change of F1 less the expected
+            change.
         folds: fold of each training query, -1 for those that no model was trained on.
         margin: F1.
     """
@@ -436,8 +435,8 @@ class Editor:
 def _improved(
     models: Sequence[Any], margin: float, board: Board, limit: int, first: Edits | None = None
 ) -> Any:
-    """The set after all edits, (k,) bool; `first` are the edits of the set as it is, where they
-    are known. No edit takes back what one before it did.
+    """The set after all edits, (k,) bool. No edit undoes an earlier one. `first`: the edits of the
+    set as it is, where they are computed already.
     """
     on = board.chosen
     for _ in range(STEPS):
@@ -450,21 +449,21 @@ def _improved(
 
 
 def _predicted(models: Sequence[Any], x: Floats) -> Floats:
-    """Change of F1 by each edit: the expected one, and what the models add."""
+    """Change of F1 by each edit: the expected change plus the models' prediction."""
     if not x.size:
         return np.zeros(0, dtype=np.float32)
     learned = sum(model.predict(x, num_threads=1) for model in models) / len(models)
     return np.asarray(x[:, 0] + learned, dtype=np.float32)
 
 
-def _best(board: Board, possible: Edits, gains: Floats, margin: float, settled: Any) -> int | None:
-    """The edit of the highest predicted gain less costs, if that exceeds the margin; none of
-    `settled` keywords, (k,) bool.
+def _best(board: Board, possible: Edits, gains: Floats, margin: float, edited: Any) -> int | None:
+    """The edit with the highest predicted gain less costs, if that exceeds the margin. Keywords
+    that are `edited` already, (k,) bool, are left alone.
     """
     if not gains.size:
         return None
     costs = np.append(board.costs, 0)
-    kept = np.append(settled, False)
+    kept = np.append(edited, False)
     net = gains + costs[possible.out] - costs[possible.into]
     net[kept[possible.out] | kept[possible.into]] = -np.inf
     best = int(net.argmax())
@@ -485,8 +484,8 @@ _NONE = np.zeros((0, 0), dtype=np.float32)
 
 @dataclass(frozen=True, slots=True)
 class _Lesson:
-    """A training query's board, its first edits (without the items that they move) and what each
-    truly changes.
+    """A training query's board, its possible first edits (without their items) and the true change
+    of F1 by each.
     """
 
     board: Board
@@ -498,7 +497,7 @@ class _Lesson:
 def fit_editor(
     laid: Iterable[Board], rows: Ints, relevance: Csr, limit: int, seed: int
 ) -> tuple[Editor | None, dict[str, float]]:
-    """Cross-fit an editor. Returns it, or None where it does not pay out of fold, and its figures.
+    """Cross-fit an editor. Returns it, or None where it gains nothing out of fold, and its figures.
 
     Args:
         laid: boards of training queries, by p that has not seen their labels.
@@ -538,7 +537,7 @@ def fit_editor(
 def _train_folds(
     lessons: Sequence[_Lesson], folds: Ints, which: Iterable[int], seed: int
 ) -> list[Any]:
-    """A model for each fold, of the lessons of all others."""
+    """A model for each fold, trained on the lessons of all others."""
 
     def train(fold: int) -> Any:
         others = [lesson for lesson, its in zip(lessons, folds, strict=True) if its != fold]

@@ -50,10 +50,10 @@ from indexers.generators.statistical.ranking.text_index import (
 from indexers.text import Analyser
 
 MAX_TRAINED = 3000
-"""Training queries that models are trained on, drawn at random; all of them vote."""
+"""Most training queries that models are trained on, drawn at random; all training queries vote."""
 
 HIDDEN_SHARE = 0.5
-"""Of the training queries: the fit hides their clicks, since new queries have none."""
+"""Share of the training queries whose clicks the fit hides, since new queries have none."""
 
 _BATCH = 64
 
@@ -78,12 +78,12 @@ def fit(
         language: Snowball algorithm for stems and stop words, see `indexers.text.Analyser`.
         seed: of sampling, folds and boosting; the same data and seed give the same artefact.
         anchors: whether items get the texts of training queries as keywords.
-        readability: expected F1 that a query's keyword must bring which nobody says.
-        unlabelled: of queries without labels, how many of the most frequent become anchors too.
-        edits: whether distilled sets are edited, where that pays out of fold.
+        readability: expected F1 that an unreadable keyword must add, see `ItemKeywords.costs`.
+        unlabelled: how many of the most frequent queries without labels become anchors too.
+        edits: whether distilled sets are edited, where that gains F1 out of fold.
         signals: numeric fields of the items that the ranker learns from.
-        pair_signals: columns of numbers of queries and items that the ranker learns from.
-        encoder: whose points the ranker learns from.
+        pair_signals: numbers of (query, item) pairs that the ranker learns from, such as clicks.
+        encoder: text encoder whose vectors the ranker learns from.
 
     Raises:
         GeneratorError: too few training queries with relevant items, or no items; or no item, or
@@ -141,7 +141,7 @@ def fit(
 
 
 def _changed(artefact: Artefact, **parts: object) -> Artefact:
-    """The same artefact, with all that it has computed, with other parts."""
+    """The artefact with some parts replaced. What it has computed already is kept."""
     twin = copy(artefact)
     vars(twin).update(parts)
     return twin
@@ -155,8 +155,8 @@ def unclicked(queries: Sequence[Query], seed: int) -> frozenset[str]:
 def _learned_edits(
     fitted: Artefact, trained: Ints, pairs: Pairs, p: Floats, seed: int
 ) -> tuple[Editor | None, dict[str, float]]:
-    """An editor, where it pays, and its figures; from the `trained` queries (whose candidates are
-    `pairs`) and others.
+    """An editor, where it gains F1, and its figures; learned from the `trained` queries (whose
+    candidates are `pairs`) and others.
     """
     bounds = pairwise(np.searchsorted(pairs.query, np.arange(trained.size + 1)))
     scored = [(pairs.item[a:b], p[a:b]) for a, b in bounds]
@@ -203,8 +203,8 @@ def _relevance(dataset: Dataset) -> Csr:
 
 
 def frequent(dataset: Dataset, most: int) -> list[str]:
-    """Normalised texts of the queries without labels: distinct, no training query's, by weight and
-    then in the order of the source, `most` at most.
+    """Distinct normalised texts of at most `most` queries without labels, none of them the text of
+    a training query; by weight, then in the order of the source.
     """
     ordered = sorted(dataset.unlabelled, key=lambda query: -query.weight)
     labelled = {self_keyword(query.text) for query in dataset.queries.get("train", ())}
@@ -223,7 +223,7 @@ def _predicted(texts: Sequence[str], evidence: Evidence, ranker: Ranker) -> Csr:
 def _anchored(
     texts: Sequence[str], strength: Csr, index: TextIndex, unknown: NDArray[np.bool_] | None
 ) -> list[list[str]]:
-    """Anchors of each item; items that the labels know nothing of get those of their nearest."""
+    """Anchors of each item; items without any label get those of their nearest items."""
     anchored = item_anchors(texts, strength)
     if unknown is not None and unknown.any():
         rows = np.flatnonzero(unknown)

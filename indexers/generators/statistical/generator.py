@@ -32,13 +32,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 VERSION = 6
-"""Of the method: any change of what an equal data set is fitted to needs a new one."""
+"""Version of the method: raise it with any change that fits the same data set otherwise."""
 
 FOLDER = "statistical"
 """Where a store keeps fitted artefacts, one folder a data set and options."""
 
 EVIDENCE, STACKING = "evidence", "stacking"
-"""Under these words a fingerprint names the pairs that were evidence, and what they count."""
+"""The keys of a fingerprint that name the snapshot pairs used as evidence, and their coefficients.
+"""
 
 _BATCH = 16
 
@@ -50,23 +51,22 @@ class StatisticalOptions(Options):
         language: of stems and stop words, by its Snowball name.
         seed: of sampling, folds and boosting.
         anchors: items also get the texts of training queries that they are, or are predicted to be,
-            relevant to. Off where the item keywords are trained against: a training query's own
-            text would find its labels.
-        edits: the sets are edited by a booster (`edits`), where that pays out of fold.
+            relevant to. Off for the item keywords that a query model is trained against: a training
+            query's own text would find its labels.
+        edits: boosted trees edit the sets (`edits`), where that gains F1 out of fold.
         signals: numeric fields of items that the ranker learns from, such as popularity.
-        pair_signals: columns of numbers of queries and items that the ranker learns from, such as
+        pair_signals: names of numbers of (query, item) pairs that the ranker learns from, such as
             clicks.
-        encoder: a folder or hub name of an encoder for sentence-transformers, or `minilm`, whose
-            points the ranker learns from.
-        readability: expected F1 that a query's keyword must bring which is neither an anchor nor
-            a phrase of a title or of a training query. 0: whatever is best for F1.
-        unlabelled: of queries without labels, how many of the most frequent become anchors too, by
-            the probabilities that the ranker gives them.
+        encoder: an encoder whose vectors the ranker learns from: a folder or hub name for
+            sentence-transformers, or `minilm`.
+        readability: expected F1 that an unreadable keyword must add to a query. Readable are
+            anchors, and phrases of a title or of a training query. 0: the best F1, readable or not.
+        unlabelled: how many of the most frequent queries without labels become anchors too, by the
+            ranker's probabilities.
         evidence: snapshot pairs (items, queries) whose retrieved sets count beside the ranker's
-            probability of a query's items (`stacking`), where that gains F1. The item side is
-            written without them.
-        evidence_share: share of the training queries, those whose ids have the lowest sha256, that
-            the pairs have not learned from. It counts where the data have no dev queries.
+            probabilities (`stacking`), where that gains F1. They don't change the item side.
+        evidence_share: share of the training queries, those with the lowest sha256 of their ids,
+            that the pairs have not learned from. Used only where the data set has no dev queries.
     """
 
     language: str = "english"
@@ -89,8 +89,8 @@ class Statistical(GeneratorBase):
     An item is answered with its keywords. A query of the training split is answered as if it had
     not been trained on (out of fold), so that training figures and fine-tuning targets are honest;
     any other query by all that was learned, and, where it has the text of a training query, by that
-    one's labels too. A query may need no keywords, where its own text says it all: its completion
-    is empty.
+    one's labels too. A query whose own text already retrieves the right items may get no keywords:
+    its completion is empty.
 
     Args:
         dataset: items, training queries and labels.
@@ -114,7 +114,7 @@ class Statistical(GeneratorBase):
 
     @property
     def fingerprint(self) -> Mapping[str, object]:
-        """With evidence: which pairs, what they count, and what that was fitted on."""
+        """With evidence it also names the pairs, their coefficients and the data of that fit."""
         if not self.options.evidence:
             return self._of_fit
         pairs = [list(pair) for pair in self.options.evidence]
@@ -143,7 +143,10 @@ class Statistical(GeneratorBase):
 
     @cached_property
     def _data(self) -> str:
-        """Names what the fit reads. Queries without labels are no part of the data set's hash."""
+        """A hash of what the fit reads.
+
+        The data set's own hash leaves out queries without labels.
+        """
         if not self.options.unlabelled:
             return self._dataset.dataset_hash
         from indexers.generators.statistical.fitting import frequent
@@ -154,7 +157,7 @@ class Statistical(GeneratorBase):
 
     @cached_property
     def _signals(self) -> Mapping[str, object]:
-        """The digest of the signals' values, which the data's hash does not count."""
+        """The digest of the signals' values, which the data set's hash leaves out."""
         if not self.options.signals:
             return {}
         from indexers.generators.statistical.ranking.text_index import item_signals
@@ -164,8 +167,8 @@ class Statistical(GeneratorBase):
 
     @cached_property
     def _pair_signals(self) -> Mapping[str, object]:
-        """Their names and the digest of their values; nothing where there are none, as before there
-        were any.
+        """Their names and the digest of their values. Nothing without them, so that older
+        fingerprints stay valid.
         """
         names = self.options.pair_signals
         if not names:
@@ -177,7 +180,7 @@ class Statistical(GeneratorBase):
 
     @property
     def artefact(self) -> Artefact:
-        """What was fitted; for `exact_cut_run`, and for the figures in its `facts`.
+        """The fitted artefact; for `exact_cut_run`, and for the figures in its `facts`.
 
         Raises:
             GeneratorError: the data set has too few training queries with labels, or there are
@@ -205,7 +208,7 @@ class Statistical(GeneratorBase):
 
     @cached_property
     def _fitted(self) -> Artefact:
-        """Without evidence. A damaged one is fitted again."""
+        """The artefact without evidence. A damaged one is fitted again."""
         from indexers.generators.statistical.fitting import fit
         from indexers.generators.statistical.storage import MANIFEST, open_artefact, save
 
@@ -224,7 +227,7 @@ class Statistical(GeneratorBase):
 
     @property
     def is_fitted(self) -> bool:
-        """Whether the store has what was fitted for this data set."""
+        """Whether the store has an artefact for this data set and these options."""
         from indexers.generators.statistical.storage import MANIFEST
 
         store = self._folder()
@@ -265,9 +268,7 @@ def is_installed() -> bool:
 
 
 def without_evidence(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
-    """The fingerprint of the fit behind a pair: what answers queries that its evidence does not
-    know.
-    """
+    """The fingerprint without evidence: that of the fit that answers queries without evidence."""
     return {name: value for name, value in fingerprint.items() if name not in (EVIDENCE, STACKING)}
 
 

@@ -37,11 +37,11 @@ from indexers.generators.statistical.ranking.text_index import TextIndex
 from indexers.text import Analyser, SurfaceForms, join_words, phrases
 
 ANCHORS, PHRASES = 15, 15
-"""Keywords of each kind that an item gets at most; together they fill K_max = 30."""
+"""Most keywords of each kind that an item gets; together they fill K_max = 30."""
 
 PHRASE_WORDS = 2
-"""Two: a single word would also be matched by the one-word query of that name, and bring in all
-its owners.
+"""Words of a phrase. Two, because a single word would also match the one-word query with that text,
+which would then retrieve all its owners.
 """
 
 LEAST_ANCHOR = 0.25
@@ -51,29 +51,31 @@ COMMON_SHARE = 0.02
 """Phrases of more than this share of the items (and more than two) are too common."""
 
 MOST_UNKNOWN = 1 / 3
-"""Where more items than this share have no label, having none says that an item is irrelevant."""
+"""Where more items than this share have no label, a missing label means an irrelevant item, not an
+unknown one.
+"""
 
 BATCH = 256
-"""Items that are compared with all others at once."""
+"""Batch size: items that are compared with all others at once."""
 
 NEAREST = 20
-"""Items whose anchors an unknown item may get."""
+"""Nearest items whose anchors an unknown item may get."""
 
 LEAST_VOTE = 0.2
 """An unknown item gets an anchor where the mean of its nearest items reaches this."""
 
 TITLE_COST = 0.25
-"""What a title costs as a query's keyword, as a share of the price of one that nobody says."""
+"""Cost of a title as a query's keyword, as a share of the cost of an unreadable one."""
 
 LEAST_SAID = 0.05
-"""Share of the phrases of items that people must say, for the others to have a price: 0.3 % on med,
-14 to 59 % on nfcorpus, cacm, chorus and the sample shop.
+"""Unreadable keywords cost something only where at least this share of the items' phrases is
+readable: 0.3 % on med, 14 to 59 % on nfcorpus, cacm, chorus and the sample shop.
 """
 
 ANCHOR, PHRASE, TITLE = 0, 1, 2
 
 _PACKED = 8192
-"""Texts that are packed at once."""
+"""Batch size: texts that are packed at once."""
 
 Costs = NDArray[np.float64]
 
@@ -100,7 +102,7 @@ class KeywordIds:
 
 
 def packed(texts: Iterable[str]) -> Strings:
-    """Texts in mapped temporary files, where they are many."""
+    """Texts as an Arrow array; many of them in a mapped temporary file."""
     spool = StringsSpool()
     for batch in batched(texts, _PACKED):
         spool.append(arrow_strings(batch))
@@ -133,7 +135,7 @@ class ItemKeywords:
 
     @cached_property
     def writable(self) -> Ownership:
-        """Who owns which keyword that a completion can write: `parse` would drop or tear the
+        """Ownership of the keywords that a completion can hold: `parse` would drop or split the
         others.
         """
         can = np.fromiter(
@@ -146,13 +148,13 @@ class ItemKeywords:
 
     @cached_property
     def all(self) -> Ownership:
-        """Who owns which keyword, titles among them: what an index holds."""
+        """Ownership of all keywords, titles included, as an index holds them."""
         return Ownership(self.items, self.owned, self.n_items, len(self.keywords))
 
     @cached_property
     def _beside_anchors(self) -> tuple[NDArray[np.bool_], Ownership]:
-        """Which keywords are anchors of some item, and the items that have these from their own
-        text.
+        """Which keywords are anchors of some item, and the items that have these keywords from
+        their own text.
         """
         anchors = np.zeros(len(self.keywords), dtype=bool)
         anchors[self.owned[self.kinds == ANCHOR]] = True
@@ -161,13 +163,13 @@ class ItemKeywords:
         return anchors, owned
 
     def costs(self, analyser: Analyser, queries: Iterable[str], price: float) -> Costs:
-        """What each keyword costs that is chosen for a query (`distillation.distil`), (keywords,).
+        """Cost of each keyword when it is chosen for a query (`distillation.distil`), (keywords,).
 
-        `price` where nobody says it: where it is neither an anchor nor two words that stand side by
-        side in a title or in one of the `queries`, stop words aside. A title that is no anchor
-        costs a quarter: people say it, but it finds a single item, and none of those to come.
-        Nothing costs anything where hardly any phrase is said (`LEAST_SAID`), as without titles and
-        with few queries: there is nothing better to choose.
+        An unreadable keyword costs `price`: it is neither an anchor nor two words that stand side
+        by side in a title or in one of the `queries`, stop words aside. A title that is no anchor
+        costs a quarter: people use it, but it finds a single item and no future one. All costs are
+        0 where hardly any phrase is readable (`LEAST_SAID`), as without titles and with few
+        queries: there is nothing better to choose.
         """
         costs = np.full(len(self.keywords), price)
         titles = np.unique(self.owned[self.kinds == TITLE])
@@ -278,9 +280,10 @@ def item_anchors(queries: Sequence[str], strength: Csr) -> list[list[str]]:
 
 
 def unknown_items(relevance: Csr) -> NDArray[np.bool_] | None:
-    """Items that the labels know nothing of, such as those that came after them, (items,).
+    """Items without any label, such as those that were added after the labels, (items,).
 
-    These are the items that no query finds relevant; None where they are too many to say so.
+    These are the items that are relevant to no query; None where they are too many to call them
+    unknown.
 
     Args:
         relevance: 0/1, (training queries, items).
@@ -290,7 +293,7 @@ def unknown_items(relevance: Csr) -> NDArray[np.bool_] | None:
 
 
 class NearestAnchors:
-    """Anchors for items that the labels know nothing of, from items that are like them.
+    """Anchors for items without any label, from similar items.
 
     Args:
         index: text of the items.
@@ -307,8 +310,8 @@ class NearestAnchors:
         self._owned, self._anchors = counts_of(rows, max(len(ids), 1)), list(ids)
 
     def of(self, tfidf: Csr) -> list[list[str]]:
-        """Anchors of items by their tf-idf vectors of length 1, (items, vocabulary): those that
-        have `LEAST_VOTE` of their nearest items, by squared cosine.
+        """Anchors of items by their tf-idf vectors of length 1, (items, vocabulary): the anchors
+        whose mean over the nearest items, weighted by squared cosine, reaches `LEAST_VOTE`.
         """
         found = []
         for first in range(0, tfidf.shape[0], BATCH):

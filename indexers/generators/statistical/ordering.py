@@ -1,19 +1,18 @@
-"""The order within a retrieved set, how sure an answer is, and whether keywords, text search or
-both answer.
+"""The order of the items within a retrieved set, the confidence of a query's keywords, and the
+choice between keywords, text search and both.
 
-BM25 gives a rare keyword a high idf, whether it is a good one or an accident. A search can weigh
-each keyword (a boost, which multiplies its idf), so the weights are fitted: the scores of the
-retrieved items become proportional to the ranker's probabilities, by non-negative least squares.
-Where the chosen keywords can't tell the best items apart, keywords that retrieve nothing new are
-added. The retrieved set never changes by either, and so neither does its F1.
+BM25 gives every rare keyword a high idf, good or not. A search can boost each keyword by a weight,
+which multiplies its idf. Non-negative least squares fits the weights, so that the scores of the
+retrieved items come near to the ranker's probabilities. Where the chosen keywords don't separate
+the best items, keywords that retrieve nothing new are added. Neither changes the retrieved set or
+its F1.
 
 The expected F1 of a distilled set is already an estimate of its F1. It is calibrated on training
-queries, which are answered out of fold: once as they are, and once as if nobody had labelled
-anything like them (`unseen`), since a ranker errs most where labels say nothing. On the same
-queries the blend with text search is chosen.
+queries, which are answered out of fold: once with all other labels, and once without the labels of
+similar queries (`unseen`), where a ranker errs most. The blend with text search is chosen on the
+same queries.
 
-Not here: which items a query retrieves (`distillation`), and the search itself (what a blend means
-stands at `cogr.snapshots.Blend`).
+`distillation` decides which items a query retrieves; `cogr.snapshots.Blend` defines the blend.
 """
 
 from __future__ import annotations
@@ -43,19 +42,18 @@ if TYPE_CHECKING:
     from indexers.generators.statistical.artefact import Artefact
 
 SCORE = 10.0
-"""The score that weights aim at for an item of probability 1; others in proportion."""
+"""The target score of an item of probability 1; others in proportion."""
 
 LEAST, MOST, DIGITS = 0.001, 1000.0, 4
-"""Bounds of a weight, and its significant digits. Every keyword keeps a weight, so that the set
-stays.
+"""Bounds of a weight, and its significant digits. No weight is 0, so that the retrieved set stays.
 """
 
 PAGE = 10
 """Ordering keywords are taken from the keywords of this many best items."""
 
 SHARED = 3.0
-"""How much more a keyword of two or more items counts than one of a single item, such as a title:
-new items may have it too.
+"""Factor by which a keyword of two or more items is preferred to one of a single item, such as a
+title: new items may have it too.
 """
 
 ENOUGH = 0.003
@@ -65,20 +63,20 @@ USEFUL = 0.03
 """An ordering keyword must explain this share of `ENOUGH`."""
 
 RIDGE = 0.01
-"""Pull towards equal weights, as a share of the columns' mean length. It decides between keywords
-that the retrieved items can't tell apart.
+"""Ridge penalty towards equal weights, as a share of the columns' mean length. It decides between
+keywords that the same retrieved items have.
 """
 
 ROWS = 1000
-"""Items that weights are fitted to: the most probable ones of larger sets."""
+"""Most items that weights are fitted to: the most probable ones of larger sets."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """What orders a retrieved set.
+    """Weights and ordering keywords that order a retrieved set.
 
     Attributes:
-        keywords: ordering keywords, in the order of choice; every owner is in the set.
+        keywords: ordering keywords, in the order of choice; all their owners are in the set.
         weights: of the query's keywords as they were given, then of the ordering keywords; empty
             when p says nothing about the set, and every keyword weighs 1.
     """
@@ -93,7 +91,8 @@ class ScoredIndex:
     Args:
         ownership: every item's keywords, its own text among them.
         usable: the keywords that a completion can write, with the same owners.
-        unsaid: of each keyword, whether it may not order because nobody says it; None: all may.
+        unsaid: whether each keyword is unreadable (`ItemKeywords.costs`) and so may not order;
+            None: all may.
     """
 
     def __init__(
@@ -139,8 +138,8 @@ class ScoredIndex:
         Args:
             items: the retrieved set, ascending.
             p: relevance of each of them.
-            words: the query's keywords without its own text, or with it; `own` says what it finds.
-            own: keyword of the query's own text (-1: no item has it) and the items that it finds.
+            words: the query's keywords, with or without its own text.
+            own: the query's own text as a keyword (-1: no item has it) and the items that it finds.
                 It is never an ordering keyword.
             limit: ordering keywords at most.
         """
@@ -187,8 +186,8 @@ class ScoredIndex:
 def _pursuit(
     parts: Floats, columns: Floats, target: Floats, limit: int
 ) -> tuple[list[int], Floats]:
-    """Columns that explain what the parts leave of the target, and the weights of parts and columns
-    together: orthogonal matching pursuit with non-negative weights.
+    """Orthogonal matching pursuit with non-negative weights: columns that explain the rest of the
+    target beyond the parts, and the weights of parts and columns together.
     """
     norms = np.maximum(np.sqrt((columns**2).sum(axis=0)), 1e-12)
     shared = np.where((columns > 0).sum(axis=0) > 1, SHARED, 1.0)
@@ -210,9 +209,9 @@ def _pursuit(
 
 
 def least_squares(parts: Floats, target: Floats) -> Floats:
-    """Weights >= 0 of the columns that come nearest to the target, (columns,).
+    """Weights >= 0 of the columns whose weighted sum comes nearest to the target, (columns,).
 
-    Ridge regression towards the one weight for all that gives the target's sum.
+    Ridge regression towards the single weight with which the columns have the target's sum.
     """
     level = target.sum() / max(float(parts.sum()), 1e-12)
     pull = RIDGE * np.sqrt((parts**2).sum() / parts.shape[1])
@@ -226,8 +225,8 @@ def _rounded(weights: Floats) -> tuple[float, ...]:
 
 
 def weights_in(mirror: Mirror, words: Sequence[str], p: Mapping[str, float]) -> dict[str, float]:
-    """Weights for keywords that somebody else wrote, such as a language model: of those that
-    retrieve something. The retrieved set stays as it is.
+    """Weights for keywords from another generator, such as a language model. The retrieved set
+    stays as it is.
 
     Args:
         mirror: of the items.
@@ -235,7 +234,8 @@ def weights_in(mirror: Mirror, words: Sequence[str], p: Mapping[str, float]) -> 
         p: relevance by item id; 0 for items that it lacks.
 
     Returns:
-        Keyword -> weight; empty when p says nothing about the set, and every keyword weighs 1.
+        Keyword -> weight, of the keywords that retrieve something. Empty when p is 0 for the whole
+        set: every keyword then weighs 1.
     """
     found = {word: mirror.scores([word]) for word in dict.fromkeys(words)}
     found = {word: scored for word, scored in found.items() if scored[0].size}
@@ -253,33 +253,31 @@ def weights_in(mirror: Mirror, words: Sequence[str], p: Mapping[str, float]) -> 
 
 
 SAMPLE = 250
-"""Training queries of each kind that are looked at."""
+"""Training queries of each kind (with and without the labels of similar queries) in the sample."""
 
 ALIKE = 0.2
-"""Training queries are alike when the cosines of their words and of their relevant items add up to
-this.
+"""Training queries are similar when the cosines of their words and of their relevant items add up
+to this.
 """
 
 PRIOR = 4.0
-"""Queries that the calibration must outweigh: it starts from the expected F1 as it is."""
+"""Weight, in queries, of the prior that confidence equals expected F1."""
 
 TEXT_BOOSTS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2, 2.0, 4.0)
-"""Weights of the text's score that are tried. Keywords are weighed so that a certain item scores
-10.
-"""
+"""Boosts of the text's score that are tried. An item of probability 1 scores 10 by its keywords."""
 
 USUAL_BOOST = 0.2
-"""The weight that another one must beat by more than its standard error."""
+"""The default boost; another one must be better by more than its standard error."""
 
 NEVER = 1.01
 """A threshold above every confidence."""
 
 TEXT_DEPTH = 100
-"""Items of the text search that are looked at."""
+"""Items of the text search whose recall is measured."""
 
 WORTH = 0.005
-"""nDCG@10 and R@100 that keywords alone may lose, standard error included, for a set without the
-rest that words bring along.
+"""Losses of nDCG@10 and R@100, standard error included, up to which keywords alone are preferred to
+keywords with text: their set is smaller.
 """
 
 
@@ -303,7 +301,7 @@ class Calibration:
 
 
 def calibrate(expected: Floats, f1: Floats) -> Calibration:
-    """The line of highest likelihood, with a pull towards none (`PRIOR`); its slope is never
+    """The line of highest likelihood, with a prior of no change (`PRIOR`); its slope is never
     negative.
     """
     x = logit(expected)
@@ -330,10 +328,10 @@ def out_of_sample(expected: Floats, f1: Floats, seed: int) -> Floats:
 def unseen(
     index: TextIndex, texts: Sequence[str], relevance: Csr, ranker: Ranker, rows: Ints
 ) -> Iterator[tuple[Ints, Floats32]]:
-    """Candidates and p of training queries, as if there were no labels for anything like them.
+    """Candidates and p of training queries, as if no similar query had labels.
 
-    Neither they nor queries alike have a vote, and the model that answers has not been trained on
-    them. Queries are left out a fifth at a time, and with them at most half of the others.
+    Neither they nor similar queries vote, and the model that answers was not trained on them. A
+    fifth of the queries is left out at a time, and with it at most half of the others.
     """
     batch = index.batch(texts, range(len(texts)))
     words, found = unit_rows(batch.terms.multiply(index.idf).tocsr()), unit_rows(relevance)
@@ -348,7 +346,7 @@ def unseen(
 
 
 def _unlike(alike: Floats, held: Ints) -> Ints:
-    """Rows below `ALIKE`, and in any case the less alike half of those that are not held out."""
+    """Rows below `ALIKE`, and always the less similar half of those that are not held out."""
     others = np.setdiff1d(np.arange(alike.size), held)
     ordered = others[np.argsort(alike[others], kind="stable")]
     below = int((alike[others] < ALIKE).sum())
@@ -360,7 +358,7 @@ def assess(artefact: Artefact, seed: int) -> dict[str, object]:
     """Calibration, its reliability and the blend, for the facts of a fit.
 
     Args:
-        artefact: fitted but for these.
+        artefact: fitted, without calibration and blend.
         seed: of the sample and of the reliability's folds.
     """
     index, relevance = artefact.index, artefact.relevance
@@ -372,7 +370,7 @@ def assess(artefact: Artefact, seed: int) -> dict[str, object]:
         *artefact.probabilities(queries),
         *unseen(index, texts, relevance, artefact.ranker, rows),
     ]
-    # Edits would hear the labels of queries alike.
+    # Edits would learn from the labels of similar queries.
     plain = replace(artefact, editor=None)
     text = (index.batch([texts[row] for row in rows]).terms @ index.bm25 / (K1 + 1)).tocsr()
     expected: list[float] = []
@@ -445,8 +443,9 @@ def ndcg(scores: Floats, gains: Floats, relevant: int, k: int = 10) -> float:
 def choose_blend(values: Floats, confidence: Floats) -> dict[str, float]:
     """The blend for queries whose nDCG@10 in each mode is known.
 
-    Both answer, unless text alone is better by more than two standard errors, or keywords alone are
-    about as good and lose no recall against text: their set is smaller, and most of it is right.
+    Keywords and text are combined, with two exceptions: text alone where it is better by more than
+    two standard errors, and keywords alone where they are about as good and lose no recall against
+    text, since their set is smaller and mostly right.
 
     Args:
         values: as of `modes`, (2 x queries, modes): all queries as they are, then all as if unseen.
@@ -474,6 +473,8 @@ def choose_blend(values: Floats, confidence: Floats) -> dict[str, float]:
 
 
 def _least(gains: Floats, errors: float = 1) -> float:
-    """The mean less so many standard errors. Each query is there twice, and counts once."""
+    """The mean less `errors` standard errors. Each query has two values, which count as one
+    observation.
+    """
     gains = gains.reshape(2, -1).mean(axis=0)
     return float(gains.mean() - errors * gains.std(ddof=1) / np.sqrt(gains.size))

@@ -1,13 +1,14 @@
-"""Stacking: what earlier snapshot pairs retrieve, as evidence beside the ranker's probability.
+"""Stacking: the retrieved sets of earlier snapshot pairs, as evidence beside the ranker's
+probability.
 
-A pair that somebody else wrote, such as a trained language model, says of every item whether it
-retrieves it. A logistic regression adds that to the ranker's logit, with one coefficient for each
-pair (stacked generalisation, Wolpert 1992). It is fitted on queries that neither the ranker nor the
-pairs have learned from, and it is used only where it gains F1 on such queries out of fold. So a
-pair of any quality can only add.
+A pair from another generator, such as a trained language model, either retrieves an item for a
+query or does not. A logistic regression adds this 0/1 value to the ranker's logit, with one
+coefficient for each pair (stacked generalisation, Wolpert 1992). It is fitted on queries that
+neither the ranker nor the pairs have learned from, and used only where it gains F1 on such queries
+out of fold. So a bad pair does no harm.
 
-A query that no pair retrieves anything for is answered by the ranker alone, as it always was: so
-are new queries, which the pairs have no keywords for.
+A query for which no pair retrieves anything is answered by the ranker alone. New queries are such
+queries: the pairs have no keywords for them.
 """
 
 from __future__ import annotations
@@ -34,24 +35,24 @@ from indexers.generators.statistical.ranking.matrices import Floats as Floats32
 from indexers.generators.statistical.ranking.ranker import MULTIPLIERS
 
 PARTS = 10
-"""Parts of the queries; each is answered by coefficients that were fitted on the others."""
+"""Folds of the queries; each is answered by coefficients that were fitted on the others."""
 
 LEAST_HEARD = 10
-"""Queries with evidence that coefficients are fitted on at least."""
+"""Fewest queries with evidence that coefficients are fitted on."""
 
 MOST_HEARD = 1000
-"""Queries that coefficients are fitted on at most."""
+"""Most queries that coefficients are fitted on."""
 
 PENALTY = 1.0
-"""Of squared coefficients, against the sum over items of their loss: that of the ranker's logit is
-drawn towards 1, those of pairs towards 0.
+"""L2 penalty against the summed loss of the items: it draws the coefficient of the ranker's logit
+towards 1 and those of the pairs towards 0.
 """
 
 LEAST_P = 1e-4
 """Probability of items that are no candidates of the ranker."""
 
 DIGITS = 4
-"""Of coefficients, so that they are the same wherever they are fitted."""
+"""Digits to which coefficients are rounded, so that every machine fits the same ones."""
 
 
 class EarlierPair:
@@ -63,7 +64,7 @@ class EarlierPair:
         numbers: item id -> the artefact's number.
 
     Raises:
-        SnapshotError: one of them is gone or broken, or they were not made for each other.
+        SnapshotError: one of them is gone or broken, or the two don't belong together.
     """
 
     def __init__(self, store: Store, items: str, queries: str, numbers: Mapping[str, int]) -> None:
@@ -74,7 +75,7 @@ class EarlierPair:
 
     def retrieved(self, query: Query) -> Ints:
         """Numbers of the items that the query's keywords in the pair retrieve, ascending. None for
-        a query that the pair does not know, or knows by another text.
+        a query that the pair lacks, or has with another text.
         """
         try:
             own = self._queries.own_keyword(query.id)
@@ -118,11 +119,11 @@ class Stack:
 
 @dataclass(frozen=True)
 class Stacked(Artefact):
-    """An artefact that hears earlier pairs.
+    """An artefact that uses earlier pairs as evidence.
 
     Attributes:
-        pairs: whose retrieved sets count.
-        stack: what they count; None where they gain nothing.
+        pairs: the snapshot pairs that are evidence.
+        stack: their coefficients; None where they gain nothing.
     """
 
     pairs: Sequence[EarlierPair] = ()
@@ -130,7 +131,7 @@ class Stacked(Artefact):
 
     @property
     def lineage(self) -> dict[str, object]:
-        """For manifests: what counts how much, and what that was fitted on."""
+        """For manifests: the pairs, their coefficients, and the data of that fit."""
         if self.stack is None:
             return {"gains": False}
         intercept, ranker, *pairs = self.stack.lines[-1].tolist()
@@ -174,13 +175,13 @@ class Stacked(Artefact):
         return items, self.stack(query, x)
 
     def expected_relevant(self, query: Query, p: Floats32) -> float:
-        """By the multiplier that was chosen with the coefficients, where they are used."""
+        """By the multiplier that was chosen with the coefficients, for queries that use them."""
         if self.stack is None or not self.heard(query):
             return super().expected_relevant(query, p)
         return self.stack.multiplier * float(p.sum())
 
     def calibration_of(self, query: Query) -> Calibration:
-        """That of the coefficients, where they are used."""
+        """The calibration fitted with the coefficients, for queries that use them."""
         used = self.stack is not None and self.heard(query)
         return self.stack.calibration if self.stack and used else super().calibration_of(query)
 
@@ -199,7 +200,7 @@ def stacked(
     asked: Sequence[tuple[Query, Sequence[str]]],
     seed: int,
 ) -> Stacked:
-    """The artefact with these pairs as evidence, where they gain F1.
+    """The artefact with these pairs as evidence; unchanged answers where they gain no F1.
 
     Args:
         asked: queries that the pairs have not learned from, and the ids of their relevant items.
@@ -255,7 +256,7 @@ def _features(items: Ints, p: Floats32, heard: Sequence[Ints]) -> tuple[Ints, Fl
 
 
 def _lessons(artefact: Stacked, asked: Sequence[tuple[Query, Sequence[str]]]) -> Iterator[_Lesson]:
-    """Of the queries that any pair retrieves something for."""
+    """A lesson for each query for which some pair retrieves an item."""
     numbers = artefact.numbers
     scored = Artefact.probabilities(artefact, [query for query, _ in asked])
     for (query, ids), (items, p) in zip(asked, scored, strict=True):
@@ -274,7 +275,9 @@ def _f1(found: Ints, relevant: Ints) -> float:
 
 
 def _fitted(lessons: Sequence[_Lesson]) -> Stack:
-    """Coefficients for each part from the others, and from all; the best multiplier out of fold."""
+    """Coefficients for each part, fitted on the others, and for all other queries, fitted on all
+    parts; the best multiplier out of fold.
+    """
     part = np.arange(len(lessons)) % min(PARTS, len(lessons))
     lines = [
         _line([lesson for lesson, of in zip(lessons, part, strict=True) if of != one])

@@ -47,7 +47,7 @@ MANIFEST = "manifest.json"
 Data = bytes | mmap.mmap
 
 _MOST_HEADER = 1024
-"""Bytes that a .npy file's header is below."""
+"""A .npy file's header is shorter than this, in bytes."""
 
 
 def save(artefact: Artefact, folder: str | Path | Store) -> str:
@@ -66,7 +66,7 @@ def save(artefact: Artefact, folder: str | Path | Store) -> str:
             if isinstance(data, bytes):
                 hashed.write(data)
             else:
-                # numpy writes in pieces, since this is no file of the system's own.
+                # numpy writes in pieces, because this is no file of the operating system.
                 np.save(hashed, np.asarray(data, order="C"), allow_pickle=False)
         digests[path] = hashed.digest()
     facts = dict(artefact.facts)
@@ -152,7 +152,7 @@ def _files(artefact: Artefact) -> dict[str, bytes | NDArray[Any]]:
         ),
         "keywords.parquet": _parquet(keyword=owned.keywords),
         "vocabulary.parquet": _parquet(term=list(index.vocabulary)),
-        # Counts up to 65,535 are exact; no text that fits has more.
+        # Counts up to 65,535 are exact; no text has a term more often.
         "counts.values.npy": np.minimum(index.counts.data, 65535).astype("u2"),
         **_places("counts", index.counts),
         **_places("titles", index.titles),

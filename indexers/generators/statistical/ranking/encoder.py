@@ -1,8 +1,8 @@
-"""Texts as points by an encoder of sentence-transformers (Reimers and Gurevych 2019): evidence from
-outside, for what the labels and the words at hand don't say.
+"""Text embeddings by an encoder of sentence-transformers (Reimers and Gurevych 2019): knowledge
+that neither the labels nor the collection's words have.
 
-Points are kept by the encoder's content and the text's, in the store: a text is encoded once. Needs
-the extra `encoder`; off unless an encoder is named.
+The embeddings (points) are kept in the store, by the content of encoder and text: a text is encoded
+once. Needs the extra `encoder`; off unless an encoder is named.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MOST_TOKENS = 128
 """Tokens of a text that are read; the beginning of an item says what it is."""
 
 AT_ONCE = 512
-"""Texts between two savings."""
+"""Texts that are encoded between two writes to the store."""
 
 
 class Encoder:

@@ -1,10 +1,10 @@
-"""What training queries tell of a new query. `Voters`: what is relevant to queries like it is
-likely to be relevant to it. `Profiles`: what its words mean in the items' words. `Evidence` holds
-both beside the items' text.
+"""What training queries say about a new query. `Voters`: items that are relevant to similar queries
+are likely to be relevant to it. `Profiles`: its words, translated into the items' words. `Evidence`
+holds both beside the items' text.
 
-Every learned feature of the ranker comes from here. A training query that is scored must not be
-told its own labels: each function takes the batch's `own` rows and leaves them out, which gives
-honest leave-one-out features for training.
+Every feature that uses labels comes from here. A training query must not see its own labels: each
+function takes the batch's `own` rows and leaves them out, so that the features for training are
+leave-one-out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from indexers.generators.statistical.ranking.matrices import (
 from indexers.generators.statistical.ranking.text_index import QueryBatch, TextIndex
 
 SHRINKAGE = 0.5
-"""Added to the sum of a vote's weights, so that one lukewarm neighbour does not decide alone."""
+"""Added to the sum of a vote's weights, so that one moderately similar query does not decide alone.
+"""
 
 
 class Voters:
@@ -89,7 +90,7 @@ class Voters:
         return _nearest(points, self.points, own, k)
 
     def near_found(self, points: Floats, own: Ints, k: int) -> Csr:
-        """The same with the means of their relevant items."""
+        """The same with the means of the training queries' relevant items."""
         return _nearest(points, self.found_points, own, k)
 
     def near_encoded(self, points: Floats, own: Ints, k: int) -> tuple[Csr, Csr]:
@@ -108,7 +109,7 @@ class Voters:
         return self._of_items(votes)
 
     def _of_items(self, votes: Csr) -> Csr:
-        """A matrix over all items from one over the labelled ones. scipy's products take room and
+        """A matrix over all items from one over the labelled ones. scipy's products take memory and
         time for every column, and most items have no label.
         """
         shape = (votes.shape[0], self.relevance.shape[1])
@@ -119,8 +120,8 @@ class Voters:
         return _rows_of(self.relevance, own)
 
     def term_vote(self, batch: QueryBatch) -> Csr:
-        """Of the training queries that share a term with the query (once a term), the share that
-        finds an item relevant.
+        """Share of the training queries with a term of the query (counted once a term) that have
+        the item among their relevant ones.
         """
         terms = row_sums(batch.terms)
         own = _rows_of(self._narrow, batch.own)
@@ -148,8 +149,7 @@ def _nearest(points: Floats, others: Floats, own: Ints, k: int) -> Csr:
 
 
 LIFT = 3
-"""A word belongs to a profile by what it weighs beyond this many times its mean weight over all
-items.
+"""A word's weight in a profile is its weight less this many times its mean weight over all items.
 """
 
 PROFILE_WORDS = 30
@@ -163,10 +163,10 @@ FLOOR = 0.02
 class Profiles:
     """Profiles of all terms of the training queries.
 
-    The profile of a term is what items relevant to training queries with that term say much more
-    often than other items do: shoppers type "sofa", the catalogue writes "settee". An item that
-    fits the profiles of all terms of a query fits the query, even when nobody has asked for that
-    combination before. This is Rocchio's feedback, for each term and from labels.
+    The profile of a term holds the words that are much more frequent in items relevant to training
+    queries with that term than in other items: shoppers type "sofa", the catalogue writes "settee".
+    An item that fits the profiles of all terms of a query fits the query, even when nobody has
+    asked for that combination before. This is Rocchio's feedback, for each term and from labels.
 
     Args:
         index: the items.

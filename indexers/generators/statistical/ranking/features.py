@@ -1,8 +1,8 @@
-"""What the ranker sees of a pair (query, item): matches of text, votes of training queries, and
-numbers that a team has of it.
+"""The ranker's features of a pair (query, item): text matches, votes of training queries, and the
+numbers that a data set has for the item or the pair.
 
-`candidates` picks the pairs of each query that are worth a look and gives their features; all other
-pairs count as irrelevant. What a feature is worth is the ranker's business.
+`candidates` picks the promising pairs of each query and gives their features; all other pairs count
+as irrelevant.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ ENCODED_FEATURES = (
     "most_encoded",
     "most_encoded_found",
 )
-"""Features more with an encoder."""
+"""Further features where there is an encoder."""
 
 CANDIDATES = (
     "bm25",
@@ -87,9 +87,7 @@ CANDIDATES = (
 """Features whose best items become candidates."""
 
 DEPTH, DEPTH_OF_FEW = 40, 60
-"""Items that each of `CANDIDATES` brings in; more where training queries are few and say less about
-which are worth it.
-"""
+"""Items that each of `CANDIDATES` brings in; more where training queries are few."""
 
 BATCH_CELLS = 2_000_000
 """Queries x items that are worked on at once."""
@@ -197,13 +195,13 @@ def feature_names(width: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Signals:
-    """What a batch of queries is compared by.
+    """The features of a batch of queries, before candidates are picked.
 
     Attributes:
-        pair: features of all pairs, (b, items) each, but those of `_near_text`.
+        pair: features of all pairs except those of `_near_text`, (b, items) each.
         points: what items' points are compared with, (b, dimensions) each.
         query: features of queries, (b,) each.
-        encoded: what the encoder says, where there is one.
+        encoded: features by the encoder, where there is one.
     """
 
     pair: dict[str, Csr]
@@ -214,11 +212,11 @@ class _Signals:
 
 @dataclass(frozen=True, slots=True)
 class _Encoded:
-    """What the encoder says of a batch.
+    """A batch of queries by the encoder.
 
     Attributes:
         points: of the queries, (b, dimensions).
-        best: of the mean of the items that look best, (b, dimensions).
+        best: mean point of the items that look best, (b, dimensions).
         votes: of the nearest training queries, by their text and by their relevant items, (b,
             items) each.
         most: how near the nearest are, (b,) each.
@@ -286,8 +284,8 @@ def _signals(evidence: Evidence, batch: QueryBatch) -> _Signals:
 def _near_text(index: TextIndex, batch: QueryBatch, row: Ints, item: Ints) -> dict[str, Floats]:
     """How the texts and titles of candidates match their queries, (pairs,) each.
 
-    How much of the query's idf a title has, and of the title's the query, is told of terms and of
-    4-grams, which keep stop words and the order of words.
+    The shares of the query's idf that a title covers, and of the title's that the query covers, are
+    computed for terms and for 4-grams, which keep stop words and word order.
     """
     items, local = np.unique(item, return_inverse=True)
     at = row * items.size + local
@@ -327,7 +325,7 @@ def unit_grams(index: TextIndex, batch: QueryBatch) -> Csr:
 def _votes(
     voters: Voters, batch: QueryBatch, by_text: tuple[Csr, Csr, Floats], by_items: tuple[Csr, Csr]
 ) -> tuple[dict[str, Csr], dict[str, Floats]]:
-    """Votes of training queries, and how near the nearest are.
+    """Votes of training queries, and the similarity of the nearest ones.
 
     Args:
         voters: the training queries.

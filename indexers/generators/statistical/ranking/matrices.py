@@ -27,7 +27,7 @@ Csr = Any
 
 
 BLOCK = 1 << 20
-"""Stored values that are worked on at once where copies of all of them would take room."""
+"""Stored values in a block, where a copy of the whole matrix would take too much memory."""
 
 
 class Rows:
@@ -104,7 +104,7 @@ def with_data(matrix: Csr, data: Any) -> Csr:
 
 
 def _picked(matrix: Csr, places: Ints, starts: Ints) -> Csr:
-    """A matrix of some of the stored values: those at these places, where rows start so. Columns
+    """A matrix of the stored values at these places; `starts` says where its rows begin. Columns
     ascend.
     """
     twin = copy(matrix)
@@ -220,7 +220,7 @@ SPARE, REFINEMENTS = 16, 3
 """Random directions beyond `DIMENSIONS`, and rounds of refining them."""
 
 SAMPLE = 200_000
-"""Items, evenly spaced, that directions are found from where there are more."""
+"""Most items that directions are computed from; of more, evenly spaced ones."""
 
 LSA_ROWS = 16_384
 """Texts whose points are computed at once."""

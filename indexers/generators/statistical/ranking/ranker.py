@@ -1,8 +1,9 @@
 """The ranker: calibrated probabilities of relevance from boosted trees, cross-fitted over training
-queries. Where these are few, the mean with a logistic regression, which sees less and errs less.
+queries. Where these are few, p is the mean of the trees and a logistic regression, which overfits
+less.
 
-Each fold's model is trained on the other folds. A training query hears only the model that has not
-seen it (out of fold); any other query hears the mean of all models' logits.
+Each fold's model is trained on the other folds. A training query is scored only by the model that
+was not trained on it (out of fold); any other query by the mean of all models' logits.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from indexers.generators.statistical.ranking.features import Pairs, feature_name
 from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints, row_sums
 
 MAX_ROWS = 200_000
-"""Rows that a model is trained on; beyond it irrelevant pairs are thinned out and the rest weigh
-more.
+"""Most rows that a model is trained on. Beyond it irrelevant pairs are sampled, and the sampled
+ones weigh more.
 """
 MULTIPLIERS = (1.0, 1.25, 1.5)
 
@@ -46,12 +47,15 @@ FEW = {"num_leaves": 7, "min_data_in_leaf": 50, "rounds": 60}
 
 
 PENALTY = 100.0
-"""Of the logistic regression's squared coefficients, against the sum over pairs of their loss."""
+"""L2 penalty of the logistic regression: weight of the squared coefficients against the summed loss
+of the pairs.
+"""
 
 
 @dataclass(frozen=True)
 class Ranker:
-    """Fold models, who is in which fold, and the scale of the expected number of relevant items.
+    """Fold models, the fold of each training query, and the scale of the expected number of
+    relevant items.
 
     Attributes:
         models: one LightGBM booster a fold.
@@ -125,8 +129,8 @@ def fit_ranker(
 
 
 def _weights(labels: Floats, relevant: Floats, query: Ints, rng: np.random.Generator) -> Floats:
-    """Weight of each pair: 1/sqrt(relevant + 5) of its query; 0 for those thinned out, the others
-    in proportion more.
+    """Weight of each pair: 1/sqrt(relevant items of its query + 5). Pairs left out by sampling
+    weigh 0, and sampled ones proportionally more.
     """
     weights = (
         1 / np.sqrt(relevant[query] + 5) if relevant.size >= FEW_QUERIES else np.ones(labels.size)

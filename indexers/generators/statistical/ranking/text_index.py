@@ -1,8 +1,8 @@
 """Items and queries as sparse matrices over one vocabulary: BM25, tf-idf, titles and character
 4-grams.
 
-Only text is read here; relevance labels are in `evidence`. All matrices follow from counts, so that
-the counts and the vocabulary are all that an artefact saves of this.
+No relevance label is read here (see `evidence`). All matrices follow from counts, so an artefact
+saves only the counts and the vocabulary.
 """
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ TEXTS = 4096
 
 
 def item_text(item: Item) -> str:
-    """What is read of an item: title and text, without saying a title twice that the text begins
-    with.
-    """
+    """The text of an item: title and text; a title with which the text begins is not repeated."""
     return item.text if item.text.startswith(item.title) else f"{item.title} {item.text}"
 
 
@@ -86,7 +84,7 @@ class ItemWords(Sequence[list[str]]):
 
 @dataclass(frozen=True)
 class PairSignals:
-    """The numbers, by the normalised texts of queries.
+    """Numbers of (query, item) pairs, such as clicks, by the normalised texts of queries.
 
     Attributes:
         rows: text -> row.
@@ -98,7 +96,8 @@ class PairSignals:
 
     @classmethod
     def read(cls, dataset: Dataset, names: Sequence[str]) -> PairSignals:
-        """The columns of these names. Of queries with one text the highest number stays.
+        """The columns of these names. Where several queries have the same text, the highest number
+        counts.
 
         Raises GeneratorError when no pair has a number under a name.
         """
@@ -129,7 +128,7 @@ class PairSignals:
 
     @property
     def digest(self) -> str:
-        """Names the numbers."""
+        """A digest of the numbers."""
         sha = hashlib.sha256(json.dumps([*self.rows]).encode())
         for column in self.columns:
             for part in (column.indptr, column.indices, column.data):
@@ -140,7 +139,7 @@ class PairSignals:
 def _by_text(
     dataset: Dataset, name: str, texts: Mapping[str, str], numbers: Mapping[str, int]
 ) -> dict[str, dict[int, float]]:
-    """Text -> item -> number. Items may be held out of a data set, and their numbers with them."""
+    """Text -> item -> number. Numbers of items that are held out of the data set are skipped."""
     found: dict[str, dict[int, float]] = {}
     for query, pairs in dataset.pair_signals.get(name, {}).items():
         for item, value in pairs.items():
@@ -172,8 +171,8 @@ class QueryBatch:
     Attributes:
         terms: 0/1 by term, (b, vocabulary).
         grams: 0/1 by character 4-gram bucket, (b, 2 ** GRAM_BITS).
-        own: row of the query among the training queries, -1 for others: what a query must not learn
-            from itself, (b,).
+        own: row of the query among the training queries, -1 for others; that row's labels are
+            hidden from it, (b,).
         encoded: points by the encoder, (b, its dimensions); no columns without one.
         pair_signals: log1p of the numbers of pairs, (b, items) for each column of them.
     """
@@ -209,7 +208,7 @@ class TextIndex:
         titles: 0/1 terms of titles, (n, vocabulary).
         grams: 0/1 character 4-grams of items, (n, 2 ** GRAM_BITS).
         title_grams: the same of their titles, stop words and all.
-        term_points: `latent.term_points` of the items, (vocabulary, dimensions).
+        term_points: `matrices.term_points` of the items, (vocabulary, dimensions).
         signals: `item_signals`, (n, signals).
         encoded: points by the encoder, (n, its dimensions); no columns without one.
         encoder: encodes queries, where there is one.
@@ -229,7 +228,7 @@ class TextIndex:
     pair_signals: PairSignals = field(default_factory=PairSignals)
 
     def seeing(self, pair_signals: PairSignals) -> TextIndex:
-        """The same index, with all that it has computed, with these numbers of pairs."""
+        """The same index with these numbers of pairs. What it has computed already is kept."""
         twin = copy(self)
         vars(twin)["pair_signals"] = pair_signals
         return twin
@@ -244,9 +243,10 @@ class TextIndex:
         signals: Sequence[str] = (),
         encoder: Encoder | None = None,
     ) -> TextIndex:
-        """Index items, whose texts have these words (`analyser.words`), and their fields `signals`.
+        """Index items, given the words of their texts (`analyser.words`), and their fields
+        `signals`.
 
-        The vocabulary is theirs and the queries'. Raises GeneratorError as `item_signals`.
+        The vocabulary is that of items and queries. Raises GeneratorError as `item_signals`.
         """
         vocabulary: dict[str, int] = {}
         rows = Rows(
