@@ -2,6 +2,7 @@
 against the other's frozen snapshot.
 
 A run is a folder of the store (`run_folder`) with a state of rounds (`rounds`). `driver` starts the
-processes of the stages (`stage`), which read and write only files and snapshots. TRL trains (`sft`,
-`grpo`); `cogr.rewards` rewards. `contest` says which pair of snapshots is to serve.
+processes of the stages (`stage`), which read and write only files and snapshots. TRL trains the
+models (`sft`, `grpo`) with the rewards of `cogr.rewards`. `contest` chooses the pair of snapshots
+that is to serve.
 """

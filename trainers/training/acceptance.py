@@ -1,14 +1,14 @@
-"""What of a round's new keyword sets is taken: of items those that still pay in their turn, of
-edited queries those whose predicted gain exceeds a margin that is chosen on dev queries.
+"""Which new keyword sets of a round are accepted: of items those that still raise F1 when they are
+taken one after another; of edited queries those whose predicted gain exceeds a margin, which is
+chosen on dev queries.
 
 Every item's marginal reward (paper, section 2.3) is measured against the same reference. When all
-items move at once, the gains overlap and are not realised in full. Here sets are taken one after
-another, the most promising first, with the counts updated as it goes. The paper takes all of them:
-`training.accept = "all"`.
+items change at once, the gains overlap and are not realised in full. Here sets are taken one after
+another, the most promising first, and the counts are updated after each. The paper takes all of
+them: `training.accept = "all"`.
 
-Queries don't depend on one another. Where a run edits a pair that is good already
-(`training.start`), an edit has to pay: what a round publishes is never worse on the dev queries
-than what it began with.
+Queries don't depend on one another. Where a run edits an existing pair (`training.start`), an edit
+must raise F1: the pair of a round is never worse on the dev queries than the pair before it.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ Candidates = Mapping[str, Sequence[Sequence[str]]]
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Figures are sums of F over the training queries, weighted as the queries are.
+    """The accepted item sets. Figures are sums of F over the training queries, by the weights of
+    the queries.
 
     Attributes:
         accepted: item id -> the set that it takes.
         before: the objective with all old sets.
-        promised: sum of the marginal gains of the model's own sets, each measured alone.
+        promised: sum of the marginal gains of the model's new sets, each measured alone.
         at_once: change of the objective if every one of them were taken.
         realised: change of the objective with the accepted sets; never below 0.
     """
@@ -52,16 +53,16 @@ class Acceptance:
 
 
 def accept(train: World, candidates: Candidates, practice: World | None = None) -> Acceptance:
-    """Choose among new item sets, given worlds whose item mirror holds the old ones.
+    """Choose among new item sets, given worlds whose item mirror has the old sets.
 
-    At its turn an item takes the candidate that pays best in practice among those that don't lower
-    training F1, and none that lowers either. A set that changes nothing is taken: it is written in
-    the vocabulary that the query side has moved to. Passes go on until one takes nothing, three at
-    most: another item's move may have made room. Training F1 never falls, since no single step
-    lowers it.
+    At its turn an item takes the candidate with the best practice F1 among those that lower neither
+    practice nor training F1. A set that changes neither is taken: it uses the vocabulary that the
+    query side has moved to. Passes are repeated until one takes nothing, three at most, because
+    another item's change may let a set gain. Training F1 never falls, since no single step lowers
+    it.
 
     Args:
-        train: items as they are, the frozen queries, the training labels.
+        train: the old item sets, the frozen queries, the training labels.
         candidates: item id -> its new keyword sets, within the budget, without its own text; the
             first is the model's own.
         practice: the same items with more queries, where there are any.
@@ -91,7 +92,7 @@ def accept(train: World, candidates: Candidates, practice: World | None = None) 
 
 
 class _Growing:
-    """The counts as sets are taken, of training and of practice."""
+    """The counts of training and of practice, updated as sets are taken."""
 
     def __init__(self, train: World, practice: World | None) -> None:
         self.train = Reference(train)
@@ -100,9 +101,9 @@ class _Growing:
     def take(
         self, id_: str, sets: Sequence[Sequence[str]], held: Sequence[str] | None
     ) -> Sequence[str] | None:
-        """Move an item to the best of its sets; None when it stays.
+        """Give an item the best of its sets. Returns it; None when the item keeps its old one.
 
-        What it took before must be bettered, not equalled.
+        A set that it took before is replaced only by a better one.
         """
         least = 0.0 if held is None else _NOISE
         best: tuple[float, Sequence[str]] | None = None
@@ -127,13 +128,13 @@ def _objective(world: World, new: Mapping[str, Sequence[str]]) -> float:
 # Queries
 
 MARGINS = (-1.0, -0.1, -0.05, -0.02, -0.01, 0.0, 0.01, 0.02)
-"""Predicted changes of F1 that an edit must exceed. The ranker wrote the sets that are edited, and
-mostly predicts a loss. How large a loss still pays, since the model knows something else, is for
-the dev queries to say.
+"""Margins that are tried: predicted changes of F1 that an edit must exceed. The ranker wrote the
+sets that are edited, so it mostly predicts a loss, but the model may know what the ranker does not.
+The dev queries decide how large a predicted loss is still acceptable.
 """
 LEAST_ERRORS = 2.0
-"""Standard errors that the gain on the dev queries must be above 0. The best of several margins is
-often the luckiest: with one error a gain of 0.007 on dev was a loss of 0.002 on test.
+"""The gain on the dev queries must exceed 0 by so many standard errors. The best of several margins
+is often the luckiest: with one error a gain of 0.007 on dev was a loss of 0.002 on test.
 """
 
 
@@ -153,12 +154,12 @@ class Margin:
 
 
 def choose_margin(predicted: Sequence[float], true: Sequence[float]) -> Margin:
-    """The margin by which queries gain most in F1; an infinite one where no gain is sure. So these
+    """The margin with the largest gain in F1; infinite where no gain is significant. So these
     queries never lose.
 
     Args:
-        predicted: change of F1 that is expected of each query's edit.
-        true: what it is.
+        predicted: predicted change of F1 by each query's edit.
+        true: the true change.
     """
     best = Margin(math.inf)
     for least in MARGINS:
@@ -171,8 +172,8 @@ def choose_margin(predicted: Sequence[float], true: Sequence[float]) -> Margin:
 
 
 def index_queries(inputs: Inputs) -> Wrote:
-    """The query snapshot of the round. Where the run edits a pair, it has the edits that pay, and
-    else the sets of the round that is built upon.
+    """The query snapshot of the round. Where the run edits a pair, it has the edits that gain, and
+    for other queries the sets of the round that is built upon.
     """
     wrote = index(inputs, "query")
     if not inputs.edits or not inputs.round.number:
@@ -202,12 +203,12 @@ def index_queries(inputs: Inputs) -> Wrote:
 
 @dataclass(frozen=True)
 class _Edits:
-    """A round's own sets beside those before it.
+    """A round's edited query sets beside the sets before it.
 
     Attributes:
-        world: of the edited queries, with the ranker's probabilities for beliefs.
-        gains: id of each edited query -> the change of F1 that these predict. Edited is what
-            retrieves other items.
+        world: the edited queries, with the ranker's probabilities in place of labels.
+        gains: id of each edited query -> the change of F1 by these probabilities. A query is edited
+            when it retrieves other items.
     """
 
     old: Snapshot
@@ -236,7 +237,7 @@ class _Edits:
         return cls(old, new, world, gains)
 
     def margin(self, inputs: Inputs, judges: Sequence[Query]) -> Margin:
-        """The margin by the judges' labels."""
+        """The margin, chosen by the labels of the dev queries."""
         world = World.of(
             self.world.items, judges, inputs.workspace.dataset.relevant, k_max=self.world.k_max
         )
@@ -245,7 +246,7 @@ class _Edits:
         return choose_margin([self.gains.get(one.id, 0.0) for one in judges], true)
 
     def rows(self, inputs: Inputs, margin: Margin) -> list[Row]:
-        """Every query's row: edited where that pays."""
+        """Every query's row: the edited one where its predicted gain exceeds the margin."""
         new = self.new.by_id
         return [
             self._edited(inputs, row, new[row.id].keywords)
@@ -255,8 +256,8 @@ class _Edits:
         ]
 
     def _edited(self, inputs: Inputs, row: Row, keywords: Sequence[str]) -> Row:
-        """A row with other keywords, and with those of before that find nothing besides: they
-        order what is found.
+        """A row with the new keywords, and with those old keywords that retrieve nothing else: they
+        order the retrieved items.
         """
         items, own = self.world.items, row.self_keyword
         found = items.retrieved((*keywords, own))
@@ -278,8 +279,8 @@ def _gain(world: World, id_: str, old: Mapping[str, Row], new: Mapping[str, Row]
 
 
 def accept_items(inputs: Inputs) -> Wrote:
-    """The round's item snapshot: new sets where they still pay, the others as they were. A run that
-    edits a pair keeps all as they were where the dev queries would lose.
+    """The round's item snapshot: accepted new sets, and the old sets of all other items. A run that
+    edits a pair keeps all old sets where the dev queries would lose.
     """
     old, new = (
         inputs.snapshot(inputs.before.items),
@@ -332,12 +333,12 @@ def _not_worse(
 
 
 def _judges(inputs: Inputs) -> Sequence[Query]:
-    """The dev queries, where anything is judged by them."""
+    """The dev queries, where rounds are judged by them."""
     return inputs.workspace.dataset.queries.get("dev", ()) if inputs.settings.gate.on else ()
 
 
 def _f1(inputs: Inputs, judges: Sequence[Query], items: Snapshot) -> float:
-    """Mean F1 of queries by the round's query snapshot."""
+    """Mean F1 of the dev queries with the round's query snapshot."""
     sets, relevant = inputs.snapshot(inputs.round.queries).by_id, inputs.workspace.dataset.relevant
     world = World.of(inputs.mirror(items.id), judges, relevant, k_max=sys.maxsize)
     return statistics.fmean(query_reward(world, one.id, sets[one.id].keywords) for one in judges)

@@ -1,7 +1,7 @@
-"""Keyword sets by the models of a run: prompts, index builds, targets that generators write.
+"""Keyword sets by the models of a run: prompts, index builds, and SFT targets by generators.
 
-Prompts and keyword sets are spelled exactly as `indexers.rebuild` spells them. Snapshots are
-written beside whatever serves; nothing is published here.
+Prompts and keyword sets are equal to those of `indexers.rebuild`. Snapshots are written to the
+store; nothing is published here.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from trainers.training.inputs import Inputs, Wrote, counts_of
 
 STATISTICAL = "statistical"
 KEPT, ADDED = 0.85, 0.15
-"""How likely a perturbed set keeps a keyword, and takes a candidate."""
+"""Probability that a perturbed set keeps a keyword, and that it adds a candidate."""
 EDIT_PRICE = 0.005
-"""Expected F1 that each edit of a best set must bring: else it stays as it is."""
+"""Expected F1 that each edit of a best set must add."""
 
 
 def prompts_of(workspace: Workspace, side: Side, entities: Sequence[Entity]) -> list[Prompt]:
@@ -59,7 +59,7 @@ def own_keyword(entity: Entity) -> str:
 
 
 def spell(keywords: Sequence[str]) -> str:
-    """Keywords as the prompt asks for them."""
+    """Keywords in the form that the prompt asks for."""
     return ", ".join(keywords)
 
 
@@ -81,7 +81,7 @@ def sft_example(
 
 @dataclass(frozen=True)
 class Build:
-    """The keyword sets of a whole side, to be written.
+    """What to write: the keyword sets of a whole side.
 
     Attributes:
         side: whose keywords.
@@ -90,8 +90,8 @@ class Build:
         generator: its kind; "self" is the untrained model, by the engine of the rollouts.
         parent: the snapshot that it follows.
         entities: others than the whole side.
-        vocabulary: the item snapshot whose keywords alone may be written, where
-            `generator.constrained` is set.
+        vocabulary: with `generator.constrained`, the item snapshot to whose keywords completions
+            are constrained.
     """
 
     side: Side
@@ -136,7 +136,7 @@ def _start(inputs: Inputs, side: Side) -> Wrote:
 
 
 def practice_snapshot(inputs: Inputs, like: Snapshot, rows: Iterable[Row]) -> Snapshot:
-    """Training and invented queries, these with their own text, those without (`Inputs.silent`)."""
+    """Training queries without their own text (`Inputs.silent`), and invented queries with it."""
     kept = (
         replace(row, text="", weights=(), own=None) if row.id in inputs.silent else row
         for row in sorted(rows, key=lambda row: row.id)
@@ -152,7 +152,7 @@ def practice_snapshot(inputs: Inputs, like: Snapshot, rows: Iterable[Row]) -> Sn
 
 
 def index_share(inputs: Inputs, side: Side) -> None:
-    """What another process than the first does of `index`: its share of the answers."""
+    """The part of `index` that every process but the first does: its share of the answers."""
     begins = not inputs.round.number and inputs.edits
     if not begins and _kept_items(inputs, side) is None:
         for build in _builds(inputs, side):
@@ -160,8 +160,8 @@ def index_share(inputs: Inputs, side: Side) -> None:
 
 
 def _kept_items(inputs: Inputs, side: Side) -> str | None:
-    """The item snapshot of the round, where no model writes it: the one that the targets were made
-    of.
+    """The item snapshot of the round, where no model writes it: the one from which the targets were
+    made.
     """
     frozen = inputs.settings.frozen_items
     if side == "query" or not (frozen or inputs.settings.sft.first_items == "source"):
@@ -172,7 +172,7 @@ def _kept_items(inputs: Inputs, side: Side) -> str | None:
 
 
 def _builds(inputs: Inputs, side: Side) -> list[Build]:
-    """Of the invented queries where there are any, and of the whole side."""
+    """The builds of `index`: invented queries, where there are any, and the whole side."""
     round_, base = inputs.round, inputs.base
     vocabulary = None
     if side == "query":
@@ -195,8 +195,8 @@ def build_snapshot(workspace: Workspace, build: Build, meeting: Path | None = No
     """Write the keyword sets of a whole side, and freeze them.
 
     Args:
-        meeting: a folder where the processes of a stage meet that share the work; None where this
-            one does it alone.
+        meeting: the folder by which the processes that share the work wait for one another; None
+            where this process works alone.
     """
     with _job(workspace, build) as job:
         if meeting is not None and ranks.count() > 1:
@@ -207,10 +207,10 @@ def build_snapshot(workspace: Workspace, build: Build, meeting: Path | None = No
 
 
 def with_new_items(workspace: Workspace, build: Build, ids: Collection[str]) -> Snapshot:
-    """The snapshot that `cogr-index update` makes of a build's parent: its rows, and these items,
-    which it lacks, by the build's model.
+    """The snapshot that `cogr-index update` would make from a build's parent: the parent's rows,
+    and these new items by the build's model.
 
-    Raises SnapshotError when the parent was written otherwise.
+    Raises SnapshotError when the parent was written with other settings.
     """
     assert build.parent is not None, "an update has a parent"
     new = {item.id: item for item in workspace.dataset.items if item.id in ids}
@@ -301,8 +301,8 @@ def _usable(answer: Answer, own: Mapping[str, str], k_max: int) -> tuple[str, ..
 def statistical_targets(
     workspace: Workspace, queries: Sequence[Query], budget: int
 ) -> dict[str, tuple[str, ...]]:
-    """The keywords that `statistical` writes for each query, out of fold for training queries: what
-    is reachable for an unseen one.
+    """The keywords that `statistical` writes for each query, out of fold for training queries, so
+    that a target is reachable for an unseen query.
 
     Queries for which it writes none are left out.
     """
@@ -319,12 +319,12 @@ def statistical_targets(
 def proposal_targets(
     workspace: Workspace, queries: Sequence[Query], budget: int
 ) -> dict[str, tuple[str, ...]]:
-    """Of the candidates that each query's prompt shows a random half, one at least, in the prompt's
+    """A random half of the candidates that each query's prompt shows, one at least, in the prompt's
     order.
 
-    A model that has learned this copies well and chooses blindly, each set about as likely as any
-    other: what GRPO explores from. Queries without candidates are left out. The draw depends on
-    `training.seed` and on the query's id.
+    A model that has learned this copies well and chooses at random, so GRPO can explore all sets.
+    Queries without candidates are left out. The draw depends on `training.seed` and on the query's
+    id.
     """
     shown, found = proposals(workspace, queries), {}
     for query in queries:
@@ -341,8 +341,8 @@ def perturbed_targets(workspace: Workspace, queries: Sequence[Query]) -> dict[st
     """The set that each query's prompt shows, each keyword kept with `KEPT` and each candidate
     added with `ADDED`, in the prompt's order.
 
-    The likeliest answer of a model that has learned this is the set itself; its samples are what
-    is about it. The draw depends on `training.seed` and on the query's id. Queries without any
+    The likeliest answer of a model that has learned this is the set itself; its samples are
+    variations of it. The draw depends on `training.seed` and on the query's id. Queries without any
     keyword or candidate are left out.
     """
     found = {}
@@ -356,11 +356,11 @@ def perturbed_targets(workspace: Workspace, queries: Sequence[Query]) -> dict[st
 
 
 def best_targets(inputs: Inputs) -> dict[str, tuple[str, ...]]:
-    """The best edit of the set that each query's prompt shows, by the reward of practice, in the
-    prompt's order; the set itself where no edit pays.
+    """The best edit of the set that each query's prompt shows, by the practice reward, in the
+    prompt's order; the set itself where no edit gains.
 
-    Of long lists the first `MOST_CHOICES` are looked at; a longer set stays as it is, and one of
-    which the best subset is empty.
+    Only the first `MOST_CHOICES` keywords of a prompt are tried. A set stays unchanged where it is
+    longer than that, or where its best subset is empty.
     """
     practice = inputs.practice
     world = inputs.world(inputs.mirror(inputs.before.items), None, practice=True)

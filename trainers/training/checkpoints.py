@@ -4,8 +4,8 @@ sha256 of every file.
 A folder's name holds a digest of its content, so that nothing is ever overwritten. Weights are
 safetensors; nothing is pickled.
 
-`Midway` is where a training stage saves itself meanwhile: weights, optimizer, random numbers, as
-the trainer writes them. It is gone when the stage is done.
+`Midway` manages the checkpoints inside a training stage: weights, optimizer, random numbers, as the
+trainer writes them. They are removed when the stage is done.
 """
 
 from __future__ import annotations
@@ -47,16 +47,18 @@ log = logging.getLogger(__name__)
 
 _SUMS = "sha256.json"
 _LORA_ALPHA = 32
-"""Scale of an adapter, divided by its rank: the learning rate does what another one would."""
+"""LoRA's alpha. The scale of an adapter is alpha divided by its rank; another alpha would only act
+as another learning rate.
+"""
 _WHOLE = "begun-with.json"
 _ROUNDED_OFF = "rounded-off.safetensors"
 _SUMMED = TypeAdapter(dict[str, str])
 
 
 def load_model(folder: Path, settings: TrainingSettings | None = None) -> Any:
-    """The model, ready to train: in float32; in bfloat16 under adapters that are trained so.
+    """The model, ready to train, in float32; the base of adapters in bfloat16 where training is.
 
-    Raises GeneratorError; lets pass what is out of memory.
+    Raises GeneratorError. Out-of-memory errors pass unchanged.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -80,7 +82,9 @@ def load_model(folder: Path, settings: TrainingSettings | None = None) -> Any:
 
 
 def _unrounded(model: Any, folder: Path) -> Any:
-    """Give a float32 model back what rounding its file to bfloat16 took (`round_weights`)."""
+    """Add to a float32 model the remainders that rounding its file to bfloat16 took away
+    (`round_weights`).
+    """
     import torch
     from safetensors import safe_open
 
@@ -94,11 +98,11 @@ def _unrounded(model: Any, folder: Path) -> Any:
 
 
 def round_weights(folder: Path) -> None:
-    """Save a float32 model's weights as bfloat16, as they are used, and beside them what the
-    rounding took, in bfloat16 too: another stage goes on from their sum.
+    """Save a float32 model's weights as bfloat16, and beside them the remainders of the rounding,
+    in bfloat16 too. The next stage goes on from their sum.
 
-    At a learning rate of 1e-6 a step moves a weight by less than bfloat16 can say of it: rounded
-    weights alone would forget most of a stage. Both files together are as large as float32.
+    At a learning rate of 1e-6 a step changes a weight by less than bfloat16's precision: rounded
+    weights alone would lose most of a stage. Both files together are as large as float32.
     """
     import torch
     from safetensors import safe_open
@@ -154,10 +158,10 @@ def save_model(run: Run, name: str, write: Callable[[Path], None], card: Mapping
     """Save a model folder under the run; returns its path relative to the store.
 
     Args:
-        run: whose it is.
+        run: the run of the model.
         name: beginning of the folder's name, such as r001-query.
         write: writes weights and tokenizer into the folder that it gets.
-        card: what the model card says besides.
+        card: further facts for the model card.
 
     Raises:
         StorageError: the disk is full or read-only; nothing of it is kept.
@@ -223,12 +227,12 @@ def check_model(run: Run, path: str) -> None:
 def prune_models(run: Run, state: State, best: int | None, keep: int) -> list[str]:
     """Remove model folders of old rounds; returns their names.
 
-    Kept are those of the last `keep` rounds that are built upon, of the best round on dev, of
-    everything after the first of these, and what all of them started from. Snapshots stay, so every
-    pair can still serve.
+    Kept are the models of the last `keep` accepted rounds, of the best round on dev, of every round
+    after the first of these, and the models that these started from. Snapshots stay, so every pair
+    can still serve.
 
     Args:
-        best: number of the best round on dev; None where nothing is judged.
+        best: number of the best round on dev; None where rounds are not judged.
     """
     built_on = [done.number for done in state.finished if done.verdict == "accepted"][-keep:]
     if not keep or not built_on:
@@ -270,11 +274,11 @@ def lora_config(settings: TrainingSettings) -> Any:
 
 @dataclass(frozen=True)
 class Midway:
-    """Checkpoints of a training stage, by which it goes on after its death.
+    """Checkpoints inside a training stage, from which it resumes after its process died.
 
     Attributes:
-        folder: of the stage; the trainer writes `checkpoint-STEP` into it.
-        begun_with: what the stage was begun with. A checkpoint of anything else is not used.
+        folder: the stage's folder, into which the trainer writes `checkpoint-STEP`.
+        begun_with: digest of the stage's inputs. Checkpoints with other inputs are not used.
     """
 
     folder: Path
@@ -286,7 +290,7 @@ class Midway:
 
         Args:
             prompts: what is trained on.
-            more: what else decides what is learned and is not frozen in the run.
+            more: other inputs that decide what is learned and are not frozen in the run.
         """
         asked = "\n".join(repr(prompt) for prompt in prompts)
         begun_with = {
@@ -299,7 +303,7 @@ class Midway:
         return cls(folder, begun_with)
 
     def last(self) -> Path | None:
-        """The newest whole checkpoint of this very stage; None where there is none."""
+        """The newest complete checkpoint of this stage; None where there is none."""
         whole = [file.parent for file in self.folder.glob(f"checkpoint-*/{_WHOLE}")]
         for found in sorted(whole, key=_step_of, reverse=True):
             with suppress(OSError, ValueError):
@@ -308,7 +312,9 @@ class Midway:
         return None
 
     def saved(self, step: int) -> None:
-        """The trainer has saved after a step. It is marked when every process has written."""
+        """Mark the checkpoint that the trainer saved after a step as complete, once every process
+        has written.
+        """
         ranks.gather(step)
         if ranks.is_first():
             file = self.folder / f"checkpoint-{step}" / _WHOLE
@@ -329,9 +335,9 @@ def step_of(checkpoint: Path | None) -> int:
 
 
 def as_saver(midway: Midway) -> Any:
-    """A trainer's callback that marks whole checkpoints and, going on from one, brings the sampler
-    to its epoch. TRL's sampler of GRPO draws one order after another from one generator, and the
-    trainer does not draw those of past epochs again.
+    """A trainer's callback that marks complete checkpoints and, on resuming, advances the sampler
+    to its epoch. TRL's sampler for GRPO draws the order of each epoch from one random generator,
+    and the trainer does not repeat the draws of past epochs.
     """
     import torch
     from transformers import TrainerCallback
@@ -371,7 +377,7 @@ def train(trainer: Any, midway: Midway) -> None:
     try:
         trainer.train(resume_from_checkpoint=str(found) if found else None)
     except (SafetensorError, RuntimeError) as error:
-        # Torch says of a full disk that its writer failed.
+        # On a full disk torch reports that its writer failed.
         if isinstance(error, RuntimeError) and "StreamWriter" not in str(error):
             raise
         raise StorageError(
@@ -391,8 +397,8 @@ class Trained:
     notes: Mapping[str, Any]
 
     def write(self, folder: Path) -> None:
-        """Write weights and tokenizer, in bfloat16 where that is what is computed in. Adapters are
-        merged, so that every engine loads the folder as it is.
+        """Write weights and tokenizer, in bfloat16 where training computes in it. Adapters are
+        merged, so that every engine can load the folder.
         """
         if hasattr(self.trainer.accelerator.unwrap_model(self.trainer.model), "merge_and_unload"):
             self._merge(folder)
@@ -419,16 +425,16 @@ class Trained:
         return bool(self.trainer.is_fsdp_enabled or self.trainer.is_deepspeed_enabled)
 
     def take_part(self) -> None:
-        """What another process than the first does while that one writes: where each holds a share
-        of the weights, it sends its own.
+        """The part of `write` that every process but the first does: where each holds a share of
+        the weights, it sends its own.
         """
         if self._shared:
             self.trainer.save_model(self.trainer.args.output_dir)
 
 
 def save_side(inputs: Inputs, side: Side, trained: Trained) -> Wrote:
-    """Save what was trained, with a model card that says from what. Of several processes the first
-    one saves; the others take part, where each holds a share of the weights.
+    """Save a trained model with a card that names its origin. The first process saves; the others
+    take part where each holds a share of the weights.
     """
     if not ranks.is_first():
         trained.take_part()
@@ -456,7 +462,7 @@ def save_side(inputs: Inputs, side: Side, trained: Trained) -> Wrote:
 
 
 def base_folder(run: Run, output: str) -> Path:
-    """The folder of a model as a stage's output names it: a path in the store, a folder, or a
+    """The folder of a model that a stage's output names by a path in the store, a folder, or a
     model's name.
     """
     inside = run.store.local(output) if not output.startswith("/") else Path(output)

@@ -1,10 +1,10 @@
-"""Which pair of snapshots is to serve, and how it comes to serve.
+"""Chooses the pair of snapshots of a run that is to serve, and publishes it.
 
-The pairs of a run's rounds and the one of `statistical` are compared on the dev queries, and with
-them `distilled`: the pair of `statistical` with the last rounds' retrieved sets as evidence. BM25
-over the items' text stands beside them. `statistical` and BM25 are measured once a run, `distilled`
-once a round, and kept in its folder as `rivals.json`. A pair goes live as everything does: pushed,
-verified, switched by one call.
+The pairs of a run's rounds are compared on the dev queries with the pair of `statistical` and with
+`distilled`: the pair of `statistical` with the last rounds' retrieved sets as evidence. BM25 over
+the items' text is measured too. `statistical` and BM25 are measured once a run, `distilled` once a
+round, and kept in its folder as `rivals.json`. A chosen pair is pushed, verified and switched by
+one call (`indexers.release`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from trainers.training.run_folder import Run
 STATISTICAL = "statistical"
 DISTILLED = "distilled"
 ROUNDS_HEARD = 2
-"""Last rounds whose pairs are evidence, built upon or not."""
+"""How many of the last rounds give evidence, rejected ones included."""
 _SPLITS: tuple[Split, ...] = ("dev", "test")
 
 
@@ -47,8 +47,8 @@ class Contender:
     Attributes:
         name: statistical, sft, round 1, ..., distilled.
         figures: split -> figures, as `trainers.evaluation.Evaluation.as_dict` has them.
-        dev_f1s: F1 of each dev query times its share of all weights times their number; empty where
-            that is not known.
+        dev_f1s: F1 of each dev query times its share of all weights times the number of queries (so
+            that their mean is the weighted F1); empty where unknown.
     """
 
     name: str
@@ -63,8 +63,8 @@ class Contender:
         return dev_f1(self.figures)
 
     def error_beside(self, other: Contender) -> float:
-        """Standard error of the difference of two pairs in dev F1, query by query; where that is
-        not known, of this one's dev F1.
+        """Standard error of the paired difference of two pairs in dev F1; where the values by query
+        are unknown, of this pair's dev F1.
         """
         if not self.dev_f1s or len(self.dev_f1s) != len(other.dev_f1s):
             return float(self.figures["dev"].get("f1_se", 0.0))
@@ -74,7 +74,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Choice:
-    """The pair that is to serve, and the one with the highest figure, which may be another."""
+    """The pair that is to serve, and the pair with the highest dev F1, which may be another."""
 
     chosen: Contender
     highest: Contender
@@ -106,9 +106,7 @@ def of_round(done: Round) -> Contender:
 
 
 def contenders(state: State, beside: Rivals | None) -> list[Contender]:
-    """The simplest first: without a language model, then fine-tuned, then round by round, then the
-    one that is made of these; rounds that are built upon alone.
-    """
+    """The contenders, the simplest first: `statistical`, SFT, the accepted rounds, `distilled`."""
     rounds = [of_round(done) for done in state.finished if done.verdict == "accepted"]
     if beside is None:
         return rounds
@@ -121,12 +119,12 @@ def _pair(one: Contender) -> str:
 
 
 def choose(found: Sequence[Contender]) -> Choice | None:
-    """The simplest pair whose dev F1 is within one standard error of the highest; None where
-    nothing is judged.
+    """The simplest pair whose dev F1 is within one standard error of the highest; None without dev
+    queries.
 
     The one-standard-error rule (Breiman et al., Classification and Regression Trees, 1984, section
     3.4.3): with few queries the highest of several figures is often the luckiest one. The error is
-    that of the difference query by query, since all pairs answer the same queries.
+    that of the paired differences, since all pairs answer the same queries.
     """
     judged = [(one, one.dev_f1) for one in found]
     known = [(one, f1) for one, f1 in judged if f1 is not None]
@@ -146,12 +144,12 @@ class Rivals:
 
     Attributes:
         bm25: split -> figures of BM25.
-        statistical: the pair of that generator; None where it is left out.
+        statistical: the pair of `statistical`; None where it is left out.
         left_out: name -> why there are no figures.
-        extra_missing: that is because the extra `statistical` was not installed.
-        distilled: the pair of that generator that hears rounds; None before the first one.
-        evidence: the pairs that it hears, items and queries each.
-        distilled_seconds: what it took to make and to measure it.
+        extra_missing: `statistical` is left out because its extra was not installed.
+        distilled: the pair of `statistical` with rounds as evidence; None before the first round.
+        evidence: the pairs (items, queries) that `distilled` uses.
+        distilled_seconds: seconds to make and to measure `distilled`.
         dev_f1s: ids of a pair -> `Contender.dev_f1s`, also of the rounds.
     """
 
@@ -165,7 +163,7 @@ class Rivals:
     dev_f1s: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def rows(self) -> dict[str, Mapping[str, Mapping[str, Any]]]:
-        """Name -> split -> figures of all that were measured."""
+        """Name -> split -> figures of all measured rivals."""
         pairs = [pair for pair in (self.statistical, self.distilled) if pair]
         return {"bm25": self.bm25, **{pair.name: pair.figures for pair in pairs}}
 
@@ -175,7 +173,7 @@ class Rivals:
 
 
 def known_rivals(run: Run) -> Rivals | None:
-    """What was measured for a run; None before."""
+    """The rivals of a run as last measured; None before."""
     path = f"{run.path}/rivals.json"
     if not run.store.exists(path):
         return None
@@ -187,8 +185,8 @@ def known_rivals(run: Run) -> Rivals | None:
 
 
 def rivals(workspace: Workspace, run: Run, say: Say) -> Rivals:
-    """The rivals of a run, measured now where they are not known, where the extra was missing and
-    is not any more, and, of `distilled`, where there is a new round.
+    """The rivals of a run. They are measured now where they are unknown, where the missing extra
+    has been installed since, and, for `distilled`, after a new round.
 
     Args:
         workspace: with the run's own data and dev split.
@@ -210,7 +208,7 @@ def rivals(workspace: Workspace, run: Run, say: Say) -> Rivals:
 
 
 def _dev_f1s(workspace: Workspace, state: State, found: Rivals) -> dict[str, list[float]]:
-    """Of those pairs that may serve and that they are not known of yet."""
+    """`Contender.dev_f1s` of the pairs that may serve, computed where unknown."""
     dataset, new = workspace.dataset, {}
     for one in contenders(state, found) if dataset.queries.get("dev") else ():
         if one.dev_f1s or not _is_there(workspace, one):
@@ -223,8 +221,8 @@ def _dev_f1s(workspace: Workspace, state: State, found: Rivals) -> dict[str, lis
 
 
 def _heard(workspace: Workspace, state: State, found: Rivals, say: Say) -> Rivals:
-    """The rivals with `distilled` of the last rounds; without where there is no round yet, or no
-    query that neither it nor `statistical` has learned from.
+    """The rivals with `distilled` from the last rounds; without it where there is no round yet, or
+    no query that neither the rounds nor `statistical` have learned from.
     """
     rounds = [done for done in state.finished if done.number][-ROUNDS_HEARD:]
     evidence = [[done.items, done.queries] for done in rounds]
@@ -274,7 +272,7 @@ def _installed() -> bool:
 
 
 def _is_there(workspace: Workspace, pair: Contender | None) -> bool:
-    """Whether its snapshots still are."""
+    """Whether the pair's snapshots still exist."""
     try:
         for id_ in () if pair is None else (pair.items, pair.queries):
             open_snapshot(workspace.store, id_, verify=False)
@@ -322,19 +320,18 @@ def statistical_pair(workspace: Workspace) -> Mapping[Side, str]:
 
 
 def to_serve(workspace: Workspace, chosen: Contender) -> Contender:
-    """A chosen pair as it is to serve.
+    """The pair to publish for a chosen pair.
 
-    Where dev queries were set apart, `statistical` is fitted once more with their labels, which
-    were held back for the choice alone: it is then what `cogr-index rebuild` makes of the data. The
-    same goes for `distilled`, whose coefficients are fitted on these queries as before: the ranker
-    answers them out of fold then.
+    Where dev queries were set apart only for the choice, `statistical` is fitted again with their
+    labels, as `cogr-index rebuild` would fit it. So is `distilled`; its coefficients are fitted on
+    the same queries as before, which the ranker now answers out of fold.
     """
     if chosen.name not in (STATISTICAL, DISTILLED) or not is_set_apart(workspace.dataset):
         return chosen
     whole = Workspace(workspace.settings)
     built = dict(statistical_pair(whole))
     if chosen.name == DISTILLED:
-        # Where the pairs gained nothing, this is the snapshot of `statistical`, without evidence.
+        # Where the evidence gained nothing, this equals the snapshot of `statistical`.
         generator = read_manifest(workspace.store, chosen.queries).generator
         built["query"] = _hearing(whole, generator.get(EVIDENCE, ()))
     return Contender(chosen.name, built["item"], built["query"], chosen.figures)
@@ -367,12 +364,13 @@ def publish_pair(
 
     Args:
         gate: ask the gate, where `publish.gate` is set.
-        stand_in: the same pair without the dev labels; its dev F1 counts for one that knows them.
+        stand_in: the same pair without the dev labels; its dev F1 is used for a pair that has
+            learned them.
 
     Raises:
-        CheckFailedError: the gate says no, the pair has too many entities that were set aside, or
-            what was pushed differs; what serves stays.
-        ServiceError: the service went away; the same command goes on.
+        CheckFailedError: the gate says no, too many entities of the pair were set aside, or a
+            pushed index differs from its snapshot; what serves stays.
+        ServiceError: the service can't be reached; the same command goes on.
     """
     snapshots = [open_snapshot(workspace.store, id_) for id_ in (pair.items, pair.queries)]
     for snapshot in snapshots:
@@ -411,8 +409,8 @@ def _check_set_aside(workspace: Workspace, pair: Contender, snapshot: Snapshot) 
 
 
 def knows_dev(workspace: Workspace, *pair: Snapshot) -> bool:
-    """Whether `statistical` learned one of these from all labels, those of the queries that are set
-    apart here among them.
+    """Whether `statistical` fitted one of these snapshots on all labels, including those of the dev
+    queries that were set apart.
     """
     return is_set_apart(workspace.dataset) and any(
         one.manifest.generator.get("kind") == STATISTICAL

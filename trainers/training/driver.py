@@ -1,8 +1,8 @@
-"""The driver of a run: checks, locks, starts the processes of the stages, and goes on where a run
-was stopped.
+"""The driver of a run: it checks and locks the run, starts the processes of the stages, and resumes
+a run that was stopped.
 
-It holds no model, and nothing in memory for the stages: they read the run folder and replace the
-state when they are done. The driver looks at the state to know which stage is under way.
+It loads no model and passes nothing to the stages in memory: they read the run folder, and write
+the state when they are done. The driver reads the state to know which stage is under way.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from trainers.training.stage import (
 
 LOOK_SECONDS = 0.1
 STILL_SECONDS = 30.0
-"""How often it is said for how long a stage without steps has been under way."""
+"""Seconds between two messages about a stage that reports no steps."""
 _BY_STATUS: dict[int, type[CogrError]] = {1: CheckFailedError, 2: TrainingError, 3: ServiceError}
 
 
@@ -68,8 +68,8 @@ class Driver:
         workspace: settings, data and store.
         run: a run that exists.
         launcher: how a stage's process is started.
-        say: where it says what it does.
-        alone: its rounds are compared with one another only, not with BM25 and `statistical`.
+        say: gets messages about the progress.
+        alone: compare its rounds only with one another, not with BM25 and `statistical`.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Driver:
         self._say = say
 
     def sft(self) -> Round:
-        """Do round 0, or the rest of it. A finished one is returned as it is."""
+        """Do round 0, or the rest of it. A finished round 0 is returned."""
         with self._locked("cogr-train sft"):
             state = self._checked_state()
             done = state.rounds[0] if state.finished else self._finish(state)
@@ -99,14 +99,14 @@ class Driver:
         """Do the next round, or the rest of one that was interrupted, publishing included.
 
         Args:
-            publish: let the best pair on dev serve, see `choice`; None leaves an interrupted round
-                as it was asked for.
+            publish: let the best pair on dev serve, see `choice`; None keeps the choice that an
+                interrupted round was started with.
 
         Raises:
-            TrainingError: before SFT, whatever a stage can't do, and publishing without all items.
-            CheckFailedError: a policy collapsed, or a gate of publishing said no; what serves
-                stays.
-            ServiceError: the service went away while publishing; the same command goes on.
+            TrainingError: there is no SFT yet, a stage failed, or the pair lacks items and can't be
+                published.
+            CheckFailedError: a policy collapsed, or the gate said no; what serves stays.
+            ServiceError: the service can't be reached while publishing; the same command goes on.
         """
         if publish:
             self._check_whole()
@@ -125,10 +125,10 @@ class Driver:
             return self._publish()
 
     def reach(self, rounds: int, publish: bool | None = None) -> Round:
-        """SFT where it is not done, then rounds until the run has so many; the last one.
+        """Do SFT where it is not done, then rounds until the run has so many. Returns the last one.
 
         Args:
-            publish: as of `round`, whose errors these are.
+            publish: as in `round`, which raises the same errors.
         """
         done = self.sft()
         while (state := self.run.state()).rounds_done < rounds or state.unpublished:
@@ -144,10 +144,10 @@ class Driver:
             self._say(f"Removed {', '.join(removed)} (training.keep_models {keep}).")
 
     def choice(self) -> Choice | None:
-        """The pair that is to serve: the best of the rounds and of their rivals on dev. None where
-        nothing is judged.
+        """The pair that is to serve: the best of the rounds and of their rivals on dev. None
+        without dev queries.
 
-        Rivals are measured when they are asked for first.
+        Rivals are measured at the first call.
         """
         if not self.workspace.settings.training.gate.on or not self.workspace.dataset.queries.get(
             "dev"
@@ -164,7 +164,7 @@ class Driver:
             gate: refuse a pair that is worse on dev than what serves.
 
         Raises:
-            TrainingError: no such pair, nothing to choose by, or a pair without all items.
+            TrainingError: no such pair, no dev queries to choose by, or a pair that lacks items.
             CheckFailedError, ServiceError: as `publish_pair` does.
         """
         self._check_whole()
@@ -212,8 +212,8 @@ class Driver:
         return known[name.removeprefix("round ")]
 
     def _publish(self) -> Round:
-        """Publish the best pair where that is asked for, or the last round where nothing is judged;
-        note what became of it.
+        """Publish the best pair where that is asked for, or the last round where rounds are not
+        judged. The state notes the outcome.
         """
         state = self.run.state()
         done = state.rounds[-1]
@@ -243,11 +243,13 @@ class Driver:
     # Processes
 
     def _finish(self, state: State) -> Round:
-        """Do the rest of a round, in as many processes as it takes."""
+        """Do the rest of a round, in as many processes as needed."""
         state = state.begun()
         if state != self.run.state():
             self.run.save(state)
-        halved: StageName | None = None  # Ran out of memory: done again with half the micro batch.
+        halved: StageName | None = (
+            None  # It ran out of memory: try again with half the micro batch.
+        )
         while (current := state.unfinished) is not None:
             before = state
             try:
@@ -270,7 +272,8 @@ class Driver:
         return state.rounds[-1]
 
     def _process(self, current: Round, halvings: int) -> Failure | None:
-        """Have one process do the next stages of a round, and say which it does; how it failed.
+        """Start one process for the next stages of a round, and report which it does. Returns its
+        failure, if any.
 
         Raises KeyboardInterrupt where the process was interrupted.
         """
@@ -293,8 +296,8 @@ class Driver:
         return failure
 
     def _followed(self, process: Process, number: int, stage: StageName) -> bool:
-        """Say that a stage is under way, and wait until it or its process has ended; whether it is
-        finished.
+        """Report that a stage is under way, and wait until it or its process has ended. Returns
+        whether it is finished.
         """
         self._say(f"round {number}, {stage}")
         side = next((known for known in SIDES if known in stage), "pair")
@@ -315,7 +318,7 @@ class Driver:
     # What was written before
 
     def _checked_state(self) -> State:
-        """The state, taken back to before the first stage whose output is missing or broken."""
+        """The state, set back to before the first stage whose output is missing or broken."""
         state = self.run.state()
         for round_ in self._needed(state):
             for record in round_.stages:
@@ -331,9 +334,7 @@ class Driver:
         return [round_ for round_ in (state.base, state.unfinished) if round_ is not None]
 
     def _broken(self, record: StageRecord, *, finished: bool) -> str | None:
-        """What is wrong with a stage's output, or with what it left for later stages of
-        its round.
-        """
+        """What is wrong with a stage's output, or with its files for later stages of the round."""
         store, output = self.run.store, record.output
         try:
             if output.startswith("runs/"):
@@ -353,8 +354,8 @@ class Driver:
 
 @contextmanager
 def still_under_way(say: Say, number: int, stage: StageName) -> Iterator[None]:
-    """Inside the block it is said now and then for how long a stage that counts no steps has been
-    under way; the others show their own progress.
+    """Inside the block, report now and then how long a stage has been under way, if it is one that
+    counts no steps. The others show their own progress.
     """
     if stage.startswith(("train-", "index-")):
         yield
@@ -375,7 +376,7 @@ def still_under_way(say: Say, number: int, stage: StageName) -> Iterator[None]:
 
 
 def _error(stage: StageName, failure: Failure) -> CogrError:
-    """What a stage that failed is to people."""
+    """The error that reports a failed stage."""
     if failure.message:
         return _BY_STATUS.get(failure.status, UserError)(failure.message)
     if failure.status == OUT_OF_MEMORY and stage.startswith("train-"):

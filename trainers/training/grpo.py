@@ -2,8 +2,8 @@
 configuration, a reward callable, a callback.
 
 The reward callable turns completions into keyword sets and these into a reward of `cogr.rewards`.
-It also counts what the step log shows. An error while scoring is saved with what was being scored,
-and stops the stage; it never becomes a number.
+It also counts the figures of the step log. An error while scoring stops the stage, and is saved
+with the completions being scored; it never becomes a reward.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class GrpoJob:
         halvings: how often the micro batch is halved, after running out of memory.
         log: step figures go there, as jsonl.
         seed: of data order and rollouts; each round has one of its own.
-        midway: where it saves itself meanwhile.
-        probe: measures F1 meanwhile; None for never.
+        midway: its checkpoints.
+        probe: measures F1 during training; None for never.
     """
 
     base: Path
@@ -88,7 +88,7 @@ def train_grpo(inputs: Inputs, side: Side) -> Wrote:
 
 
 def grpo_job(inputs: Inputs, side: Side) -> GrpoJob:
-    """What a side is trained on in the round under way."""
+    """The job of a side in the round under way."""
     entities = inputs.workspace.dataset.items if side == "item" else inputs.prompts
     items = inputs.mirror(inputs.before.items)
     queries = inputs.mirror(inputs.round.practice) if side == "item" else None
@@ -183,7 +183,8 @@ def run_grpo(job: GrpoJob, say: Say) -> Trained:
     """Train and return the model.
 
     Raises:
-        TrainingError: a set-up that can't work, a reward that fails, a loss that is no number.
+        TrainingError: a set-up that can't work, a reward that fails, a loss that is NaN or
+            infinite.
         CheckFailedError: the policy has collapsed.
     """
     prepared = prepare_grpo(job, say)
@@ -201,7 +202,7 @@ def run_grpo(job: GrpoJob, say: Say) -> Trained:
 
 
 def _room(job: GrpoJob, tokenizer: Any) -> int | None:
-    """Tokens that vLLM makes room for in this process, where it draws the completions."""
+    """The context length of vLLM where it runs in this process."""
     rollouts = job.settings.rollouts
     if rollouts.by != "vllm-colocate":
         return None
@@ -236,7 +237,7 @@ class Scorer:
         generations: completions a prompt.
         unfinished_is_over_budget: score a completion that was cut at the length limit as over the
             budget.
-        failures: where what was being scored is saved when scoring fails.
+        failures: file for the completions being scored when scoring fails.
         keep_texts: keep the completions in the tally, for the log.
     """
 
@@ -261,7 +262,7 @@ class Scorer:
         self._strict = unfinished_is_over_budget
         self._failures = failures
         self._keep_texts = keep_texts
-        # A set that is over any budget: what unfinished completions are scored as.
+        # A set over any budget, as which unfinished completions are scored.
         self._too_many = tuple(f"keyword {number}" for number in range(world.k_max + 1))
 
     def __call__(
@@ -293,8 +294,7 @@ class Scorer:
         except CogrError as error:
             raise self._failed(id_, text, scored, str(error)) from error
         except Exception as error:
-            # A reward of the user's own may raise anything; what it was given is worth more than
-            # its type.
+            # A user's own reward may raise anything; its input helps more than the error's type.
             raise self._failed(id_, text, scored, f"{type(error).__name__}: {error}") from error
         if not isinstance(reward, int | float) or not math.isfinite(reward):
             raise self._failed(

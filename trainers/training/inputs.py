@@ -1,8 +1,8 @@
-"""What a stage reads, and what it says that it wrote.
+"""The inputs of a stage, and the record of its output.
 
 A stage reads the round under way, the round that it is built upon, the training queries, and the
-mirrors and worlds of snapshots: all of it anew, from the run folder and the store. Nothing is kept
-in memory from one stage to the next.
+mirrors and worlds of snapshots: all from the run folder and the store. Nothing is kept in memory
+between stages.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 
 _BATCH = 64
 LABELS = 0.5
-"""How much labels count in a belief, where the ranker of `statistical`, which has not seen them,
-has the rest.
-"""
+"""Weight of the labels in a belief; the out-of-fold probability of `statistical` has the rest."""
 
 INVENTED_WEIGHT = 0.3
 """Of an invented query in the item rewards, where a training query has 1: three of them tell as
@@ -117,9 +115,7 @@ class Inputs:
         return [*list(self.train) * times, *self.invented.queries]
 
     def kept_model(self, side: Side) -> str | None:
-        """The model that a side has after the round under way without being trained in it; None
-        where it is trained.
-        """
+        """The model of a side that the round under way does not train; None where it trains it."""
         frozen = side == "item" and self.settings.frozen_items
         if self.round.number:
             return self.before.model(side) if frozen else None
@@ -144,7 +140,7 @@ class Inputs:
 
     @property
     def edits(self) -> bool:
-        """Whether the run began with a pair that it did not write itself, and edits it."""
+        """Whether the run edits an existing pair (`training.start`)."""
         return self.settings.start != "model"
 
     @cached_property
@@ -177,16 +173,16 @@ class Inputs:
 
     @property
     def silent(self) -> frozenset[str]:
-        """Training queries, where items may have their texts as keywords because of their labels:
-        in practice these find nothing.
+        """Training queries, where items may have the texts of these queries as keywords because of
+        their labels: in practice these texts retrieve nothing.
         """
         return frozenset(self.relevant) if self.edits else frozenset()
 
     def world(self, items: Mirror, queries: Mirror | None, *, practice: bool) -> World:
         """The world of the training queries, with the invented ones for practice.
 
-        A run that edits a pair practises by what an unseen query can know: labels alone would
-        teach it to repair what only labels show to be wrong.
+        A run that edits a pair practises on beliefs instead of labels: labels alone would teach
+        edits that nothing but the labels suggests, so an unseen query could not profit.
         """
         honest = practice and self.edits
         return World.of(
@@ -207,14 +203,14 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Wrote:
-    """What a stage wrote: its output (model folder or snapshot id; "" for neither) and notes."""
+    """The result of a stage: its output (model folder or snapshot id; "" for neither) and notes."""
 
     output: str
     notes: Mapping[str, Any]
 
 
 def counts_of(snapshot: Snapshot) -> dict[str, Any]:
-    """What the notes of a stage say of the snapshot that it wrote."""
+    """The counts of a snapshot, for the notes of the stage that wrote it."""
     manifest = snapshot.manifest
     return {
         "keywords_an_entity": round(manifest.keywords / max(1, manifest.entities), 2),

@@ -1,9 +1,9 @@
-"""What a run has done: rounds, their stages, what each wrote; and the round gate, which says
-whether a round is built upon.
+"""The state of a run: rounds, their stages and the output of each; and the round gate, which
+decides whether later rounds build upon a round.
 
 Round 0 is SFT (paper, algorithm 1), the others are those of algorithm 2. A finished round has a
-verdict: its dev F1 is compared with that of the round before it that was built upon. The paper
-gates nothing; it reports the best round. `run_folder` keeps the records on disk.
+verdict: its dev F1 is compared with that of the last accepted round. The paper has no gate; it
+reports the best round. `run_folder` keeps the records on disk.
 """
 
 from __future__ import annotations
@@ -65,8 +65,7 @@ class StageRecord(_Record):
     """One finished stage.
 
     Attributes:
-        output: what it wrote: a model folder (relative to the store), or a snapshot id; "" where
-            neither.
+        output: a model folder (relative to the store), or a snapshot id; "" for neither.
         notes: figures and counts, for people and reports.
     """
 
@@ -80,8 +79,8 @@ class Round(_Record):
     """One round: its stages so far and, once it is finished, whether it is built upon.
 
     Attributes:
-        reason: of the verdict.
-        publishing: None where nobody asked to publish it.
+        reason: the reason of the verdict.
+        publishing: None where it was not to be published.
     """
 
     number: int
@@ -123,7 +122,7 @@ class Round(_Record):
 
     @property
     def practice(self) -> str:
-        """The query snapshot that its item side is trained against: with invented queries, where
+        """The query snapshot that its item side is trained against, with invented queries where
         there are any.
         """
         stage = self.stage("index-query")
@@ -170,7 +169,7 @@ class State(_Record):
         )
 
     def begun(self) -> State:
-        """With a round under way: the unfinished one, or a new one."""
+        """The state with a round under way: the unfinished one, or a new one."""
         if self.unfinished is not None:
             return self
         return self.model_copy(update={"rounds": (*self.rounds, Round(number=len(self.rounds)))})
@@ -178,13 +177,13 @@ class State(_Record):
     def with_stage(
         self, stage: StageRecord, verdict: Verdict | None = None, reason: str = ""
     ) -> State:
-        """With one more stage of the round under way finished."""
+        """The state with one more finished stage in the round under way."""
         return self._with_last(
             stages=(*self.rounds[-1].stages, stage), verdict=verdict, reason=reason
         )
 
     def with_publishing(self, publishing: Publishing | None) -> State:
-        """With another mark on the last round: whether it is published."""
+        """The state with another `publishing` of the last round."""
         return self._with_last(publishing=publishing)
 
     def _with_last(self, **changed: Any) -> State:
@@ -192,8 +191,8 @@ class State(_Record):
         return self.model_copy(update={"rounds": (*before, last.model_copy(update=changed))})
 
     def back_to(self, number: int, stage: StageName) -> State:
-        """Before a stage of a round: it and all that came after it is to be done again, publishing
-        too where it was asked for.
+        """The state before a stage of a round: that stage and all later ones are to be done again,
+        also publishing where it was asked for.
         """
         kept = self.rounds[number]
         at = [record.name for record in kept.stages].index(stage)
@@ -215,14 +214,14 @@ def dev_f1(figures: Mapping[str, Any]) -> float | None:
 def verdict(
     gate: GateSettings, tolerance: float, base: Round | None, done: StageRecord
 ) -> tuple[Verdict, str]:
-    """Accepted, or rejected, with the reason.
+    """Whether a round is accepted or rejected, and the reason.
 
     Without dev queries, or with the gate off, every round is accepted.
 
     Args:
         gate: whether it is on.
         tolerance: dev F1 that may be lost (`publish.tolerance`).
-        base: the round that was built upon; None in round 0.
+        base: the round that it was built upon; None in round 0.
         done: the evaluation of the round that is judged.
     """
     evaluation = base.stage("evaluate") if base else None
@@ -238,7 +237,7 @@ def verdict(
 
 
 LEAST = 10
-"""Fewer queries than this judge nothing, and none are set apart."""
+"""Fewest dev queries: with fewer, none are set apart and rounds are not judged."""
 
 SET_APART = "training queries set apart as dev"
 """Under this word a data set notes how many."""
@@ -268,8 +267,8 @@ def new_ids(dataset: Dataset, share: float) -> frozenset[str]:
 
 
 def hold_out(dataset: Dataset, share: float) -> Dataset:
-    """A data set as it was before a share of its items came. Queries that have no relevant item
-    then are there without labels.
+    """A data set without a share of its items. Queries that have no relevant item then stay in it
+    without labels.
     """
     new = new_ids(dataset, share)
     before = Changes("item", {}, new).applied_to(dataset)
@@ -277,7 +276,9 @@ def hold_out(dataset: Dataset, share: float) -> Dataset:
 
 
 def set_apart(dataset: Dataset, ids: frozenset[str]) -> Dataset:
-    """A data set with these training queries as its dev split; a note and another hash say so."""
+    """A data set with these training queries as its dev split, a note about it, and
+    another hash.
+    """
     train = dataset.queries["train"]
     split: dict[Split, Sequence[Query]] = {
         "train": tuple(query for query in train if query.id not in ids),
@@ -289,12 +290,12 @@ def set_apart(dataset: Dataset, ids: frozenset[str]) -> Dataset:
 
 
 def is_set_apart(dataset: Dataset) -> bool:
-    """Whether its dev split was taken from the training queries here."""
+    """Whether its dev split was taken from the training queries by `set_apart`."""
     return SET_APART in dataset.notes
 
 
 def judged_by(workspace: Workspace) -> str:
-    """One sentence for people: by which queries rounds are judged, and how they were chosen."""
+    """One sentence on the queries by which rounds are judged, and how they were chosen."""
     gate, dataset = workspace.settings.training.gate, workspace.dataset
     dev, train = (len(dataset.queries.get(split, ())) for split in ("dev", "train"))
     if not gate.on:

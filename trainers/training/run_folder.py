@@ -3,10 +3,9 @@ stage replaces atomically.
 
 It holds `run.json` (what the run was begun with), `state.json`, `models/`, `sft/`, `logs/`, and
 `trainer/` with the checkpoints inside the stage under way.
-Snapshots lie beside, with all others. What the stages do is `work`; in which order is `state`.
+Snapshots lie in the store with all others. `rounds` has the order of the stages, `stage` does them.
 
-Where the outputs of a run lie now: a run's folder may have been renamed, or moved to another
-store, since it wrote them.
+A run's folder may be renamed, or moved to another store; `located` finds its outputs again.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _STATE, _BEFORE = "state.json", "state-before.json"
 
 
-# What changes nothing that is learned: where data lies, how much memory a step takes, what is
-# logged.
+# Settings without influence on what is learned: places of data, memory of a step, logging.
 _FREE = frozenset(
     {
         "dataset.path",
@@ -65,7 +63,7 @@ _FREE = frozenset(
 _LORA_TIMES = "training.lora.learning_rate_times"
 """A setting of former versions that is still compared: runs were begun with other values."""
 
-# What settings were before they were settings, for runs that were begun then.
+# Values of later settings, for runs that were begun before these settings existed.
 _ONCE = {
     "training.gate.dev_share": 0.0,
     _LORA_TIMES: 1.0,
@@ -79,12 +77,16 @@ _ONCE = {
 
 
 def _once(now: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run of before had; without adapters, their learning rate may be any."""
+    """The frozen settings of a run of an older version. Without adapters, their learning rate does
+    not count.
+    """
     return _ONCE if now["training.lora.rank"] else {**_ONCE, _LORA_TIMES: LORA_TIMES}
 
 
 def frozen_settings(settings: Settings) -> dict[str, Any]:
-    """What a run may not change: dotted key -> value, of the tables that decide what is learned."""
+    """The settings that a run may not change: dotted key -> value, of the tables that decide what
+    is learned.
+    """
     values = settings.model_dump(
         mode="json", include={"dataset", "keywords", "prompts", "training"}
     )
@@ -141,7 +143,7 @@ class Run:
         return self.store.exists(f"{self.path}/run.json")
 
     def state(self) -> State:
-        """What it has done; where the file is broken, as it was before the last stage, with a
+        """The state of the run. Where its file is broken, the state before the last stage, with a
         warning.
 
         Raises TrainingError when both are broken.
@@ -170,13 +172,13 @@ class Run:
             return None
 
     def save(self, state: State) -> None:
-        """Replace the state atomically; the one before it is kept beside."""
+        """Replace the state atomically; the previous one is kept in a second file."""
         if (last := self._read(_STATE)) is not None:
             self.store.write(f"{self.path}/{_BEFORE}", last.model_dump_json(indent=1).encode())
         self.store.write(f"{self.path}/{_STATE}", state.model_dump_json(indent=1).encode())
 
     def frozen(self) -> Mapping[str, Any]:
-        """What `run.json` holds. Raises TrainingError when it is broken."""
+        """The content of `run.json`. Raises TrainingError when it is broken."""
         path = f"{self.path}/run.json"
         try:
             return _Frozen.model_validate_json(self.store.read(path)).model_dump()
@@ -234,7 +236,7 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def open_run(workspace: Workspace, name: str) -> Run:
-    """A run that exists, unchecked. Raises TrainingError."""
+    """Open a run without checking it. Raises TrainingError where there is none."""
     run = _named(workspace.store, name)
     if not run.exists:
         known = ", ".join(workspace.store.list("runs")) or "none"
@@ -246,8 +248,8 @@ def open_run(workspace: Workspace, name: str) -> Run:
 
 
 def create(workspace: Workspace, name: str = DEFAULT_RUN) -> Run:
-    """Begin a run: freeze data hash and settings into its folder. A run that is there with the same
-    is returned.
+    """Begin a run: freeze data hash and settings into its folder. An existing run with the same
+    ones is returned.
 
     Raises:
         TrainingError: a run of that name with other data or settings.
@@ -262,7 +264,7 @@ def create(workspace: Workspace, name: str = DEFAULT_RUN) -> Run:
 
 
 def branch(workspace: Workspace, name: str, new: str) -> Run:
-    """A new run with the settings as they are now, on the finished rounds of another.
+    """A new run with the present settings that goes on from the finished rounds of another.
 
     Raises TrainingError.
     """
@@ -307,10 +309,10 @@ _MODEL = re.compile(r"runs/[a-z0-9][a-z0-9_-]*/(models/[A-Za-z0-9][\w.-]*)")
 
 
 def located(store: Store, run: str, state: State) -> State:
-    """A state whose model folders are where they lie.
+    """A state with the present paths of its model folders.
 
-    A folder's name holds a digest of its content, and its files are compared with their sums before
-    they are used: one of the same name below this run, or below another one, is the very same.
+    A folder's name has a digest of its content, and its files' checksums are compared before use.
+    So a folder of the same name below this run or another one has the same content.
 
     Args:
         run: name of the run's folder.
@@ -331,7 +333,7 @@ def _round(store: Store, runs: list[str], round_: Round) -> Round:
 def _stage(store: Store, runs: list[str], record: StageRecord) -> StageRecord:
     output = record.output
     if not output.startswith("runs/"):
-        return record  # A snapshot, a model's name, or nothing: whoever opens it looks.
+        return record  # A snapshot, a model's name, or nothing; checked when it is opened.
     found = _MODEL.fullmatch(output)
     if found is None:
         raise TrainingError(

@@ -56,8 +56,7 @@ from trainers.training.trainer_config import items_from, set_up, sft_batch, sft_
 
 
 def item_targets(sets: Mapping[str, Sequence[str]], budget: int) -> dict[str, tuple[str, ...]]:
-    """S_i of algorithm 1: the first M keywords of each item, in the order in which they were
-    written.
+    """S_i of algorithm 1: the first M keywords of each item, in their written order.
 
     Items without any are left out.
     """
@@ -132,7 +131,7 @@ def write_targets(inputs: Inputs) -> Wrote:
 
 
 def _needs_first_sets(inputs: Inputs) -> bool:
-    """Whether anything is made of the first item keywords: targets, or an item snapshot."""
+    """Whether the first item keywords are needed, for targets or for an item snapshot."""
     settings = inputs.settings
     return settings.sft.on or settings.frozen_items or settings.sft.first_items == "source"
 
@@ -165,8 +164,8 @@ def _first_sets(
 
 
 def share_targets(inputs: Inputs) -> None:
-    """What another process than the first does of `write_targets`: its share of the first item
-    keywords, where the model writes them.
+    """The part of `write_targets` that every process but the first does: its share of the first
+    item keywords, where the model writes them.
     """
     if items_from(inputs.settings) == "self" and _needs_first_sets(inputs):
         build = Build("item", 0, inputs.settings.model, "self")
@@ -174,7 +173,9 @@ def share_targets(inputs: Inputs) -> None:
 
 
 def base_model(inputs: Inputs) -> str:
-    """The model that both sides start from: made, for tiny; else its name, found and checked."""
+    """The model that both sides start from. `tiny` is made now; any other is looked up
+    and checked.
+    """
     settings = inputs.settings
     if settings.model != "tiny":
         trainable_tokenizer(resolve_model(settings.model))
@@ -207,7 +208,7 @@ def read_targets(run: Run, side: Side) -> dict[str, list[str]]:
 
 
 def train_sft(inputs: Inputs, side: Side) -> Wrote:
-    """One side fine-tuned on its targets; both in one, where they share a model."""
+    """Fine-tune one side on its targets; both sides together where they share a model."""
     sft = inputs.settings.sft
     prompts: list[Prompt] = []
     targets: list[Sequence[str]] = []
@@ -265,7 +266,7 @@ class SftJob:
         epochs: passes over them.
         log: step figures go there, as jsonl.
         halvings: how often the micro batch is halved, after running out of memory.
-        midway: where it saves itself meanwhile.
+        midway: its checkpoints.
     """
 
     base: Path
@@ -282,7 +283,7 @@ def run_sft(job: SftJob) -> Trained:
     """Train and return the model.
 
     Raises:
-        TrainingError: the loss is no number, batches that don't divide.
+        TrainingError: the loss is NaN or infinite, or the batches don't divide.
         DataError: every example is longer than the model's context.
     """
     from datasets import Dataset

@@ -1,10 +1,10 @@
-"""The process of a run's stages: `python -m trainers.training.stage`, started by `driver`.
+"""The process that does a run's stages: `python -m trainers.training.stage`, started by `driver`.
 
-It does the next stages of the round under way, writes what each wrote into the state, and ends. An
-error is left in `error.json` of the run's folder, with its exit status. Off GPUs one start does all
-stages of a round, since importing torch, transformers and TRL takes longer than many a stage of a
-small model. With a GPU or vLLM each stage has a start of its own: nothing else frees the GPU's
-memory for sure.
+It does the next stages of the round under way, records their outputs in the state, and ends. An
+error is written to `error.json` in the run's folder, with its exit status. Without a GPU one
+process does all stages of a round, since importing torch, transformers and TRL takes longer than
+many a stage of a small model. With a GPU or vLLM each stage has its own process: only its end is
+sure to free the GPU's memory.
 
 Of several processes (`devices.ranks`) all train, and all write keywords for an index; the first
 alone does the rest, and records.
@@ -64,7 +64,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Process(Protocol):
-    """A process that does stages, as far as the driver looks at it."""
+    """A process that does stages, as the driver sees it."""
 
     def poll(self) -> int | None:
         """Its exit status, negative for a signal; None while it runs."""
@@ -72,23 +72,21 @@ class Process(Protocol):
 
 
 class Failure(BaseModel):
-    """What a process that failed left behind: exit status, and a sentence for people if it has
-    one.
-    """
+    """The failure of a process: exit status, and an error sentence if it left one."""
 
     status: int
     message: str = ""
 
     @classmethod
     def of(cls, run: Run) -> Failure | None:
-        """None where it left nothing, or died while it wrote."""
+        """The failure that a process wrote; None where it wrote none, or died while writing."""
         with suppress(OSError, ValidationError):
             return cls.model_validate_json(_error_file(run).read_bytes())
         return None
 
     @staticmethod
     def forget(run: Run) -> None:
-        """Remove what an earlier process left."""
+        """Remove the failure of an earlier process."""
         _error_file(run).unlink(missing_ok=True)
 
 
@@ -128,10 +126,10 @@ class Launcher:
     def started(
         self, run: Run, stages: int, halvings: int = 0, processes: int = 1
     ) -> Iterator[Process]:
-        """A process that does stages, for the time of the block; killed where it still runs then.
+        """Start a process that does stages. At the end of the block it is killed if it still runs.
 
-        Its standard output is our standard error. It is killed with this process, too, however
-        that ends. It has a group of its own, so that Ctrl-C comes to this process alone.
+        Its standard output is our standard error. It is also killed when this process ends, however
+        that happens. It has its own process group, so that Ctrl-C reaches only this process.
         """
         parent = os.getpid()
         with _hearing_interrupts():
@@ -152,8 +150,8 @@ class Launcher:
 
 @contextmanager
 def _hearing_interrupts() -> Iterator[None]:
-    """An interrupt ends the block also where a shell started this command in the background, with
-    interrupts ignored: the stages run for hours, and nobody else would end them.
+    """React to interrupts also where a shell started this command in the background, which ignores
+    them: otherwise the stages would go on for hours.
     """
     ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     if not ignored or threading.current_thread() is not threading.main_thread():
@@ -177,7 +175,7 @@ def has_gpu() -> bool:
 
 
 def die_with(parent: int) -> None:
-    """End this process when its parent, of that id, ends, however that ends (Linux)."""
+    """End this process when its parent (of that id) ends, however that happens (Linux)."""
     if not sys.platform.startswith("linux"):
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -203,7 +201,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def do_stages(workspace: Workspace, run: Run, stages: int, halvings: int) -> int:
-    """Do the next stages of a run; the exit status. An error of these is left in the run's folder.
+    """Do the next stages of a run. Returns the exit status; an error is written to the run's
+    folder.
 
     Args:
         stages: how many.
@@ -252,7 +251,7 @@ def do_next(workspace: Workspace, run: Run, halvings: int) -> None:
         return
     started = time.monotonic()
     wrote = WORK[name](inputs)
-    gc.collect()  # A trainer is a circle of references: its model goes only now.
+    gc.collect()  # A trainer is part of a reference cycle, so only this frees its model.
     record = StageRecord(
         name=name,
         output=wrote.output,
@@ -266,20 +265,20 @@ def do_next(workspace: Workspace, run: Run, halvings: int) -> None:
 
 
 def _wait_while(run: Run, state: State) -> None:
-    """Wait until the first process has recorded the stage. By the file, not by a collective
-    operation, which has a time limit. Where the first process fails, the launcher ends this one.
+    """Wait until the first process has recorded the stage. It polls the file, because collective
+    operations have a time limit. Where the first process fails, the launcher ends this one.
     """
     while run.state() == state:
         time.sleep(_LOOK_SECONDS)
 
 
 def _silent(_: str) -> None:
-    """What the first process says is said once."""
+    """The other processes print nothing, so that each message appears once."""
 
 
 def train_side(inputs: Inputs, side: Side) -> Wrote:
-    """SFT in round 0, then GRPO or expert iteration; the kept model of a side that is not
-    trained.
+    """Train a side: SFT in round 0, then GRPO or expert iteration. A side that is not trained keeps
+    its model.
     """
     if (kept := inputs.kept_model(side)) is not None:
         return Wrote(kept, {})
@@ -320,13 +319,13 @@ SHARES: Mapping[StageName, Callable[[Inputs], object]] = {
     "index-item": lambda inputs: index_share(inputs, "item"),
     "index-query": lambda inputs: index_share(inputs, "query"),
 }
-"""What the other processes of a stage do besides the first."""
+"""What the processes of a stage do, apart from the first."""
 
 
 @contextmanager
 def _lock(store: Store, name: str) -> Iterator[None]:
-    """The lock of a run's stage, held by its first process. Waits a little: the process that held
-    it may be on its way out.
+    """The lock of a run's stage, held by its first process. Waits a little, in case the process
+    that holds it is ending.
     """
     if not ranks.is_first():
         yield
@@ -345,8 +344,8 @@ def _lock(store: Store, name: str) -> Iterator[None]:
 
 
 def _leave(run: Run, status: int, sentence: str = "") -> int:
-    """Leave an error for the driver; where that can't be written, its sentence for the reader. Of
-    several processes that fail, the first one's is kept.
+    """Write an error for the driver; where that fails, print its sentence. Of several failed
+    processes the first one's error is kept.
     """
     left = Failure(status=status, message=sentence)
     try:

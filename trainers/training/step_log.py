@@ -1,7 +1,7 @@
-"""What is looked at while a side trains: the figures of each step, as jsonl and, when asked, as
-TensorBoard events; and the collapse detector, which names a policy that collapses, then stops it.
+"""Monitoring of training: the figures of each step, as jsonl and, when asked, as TensorBoard
+events; and the collapse detector, which warns of a collapsing policy and then stops the stage.
 
-Nothing here changes what is learned. A loss that is no number stops the stage.
+Nothing here changes what is learned. A loss that is NaN or infinite stops the stage.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trainers.training.devices import ranks
 
 @dataclass
 class Tally:
-    """What one step's completions were like.
+    """Statistics of one step's completions.
 
     Attributes:
         generations: completions a prompt, one after another.
@@ -46,8 +46,8 @@ class Tally:
 
     @classmethod
     def together(cls, tallies: Sequence[Tally]) -> Tally:
-        """Of all processes, in the order of ranks, which is that of the completions; times are the
-        first one's.
+        """The tallies of all processes joined in the order of ranks, as TRL orders the completions;
+        times are those of the first.
         """
         return replace(
             tallies[0],
@@ -85,8 +85,8 @@ def step_shares(tally: Tally, known: Collection[str]) -> dict[str, float]:
 
 
 def commonest_share(sets: Sequence[tuple[str, tuple[str, ...]]]) -> float:
-    """Largest share of entities that got the same non-empty set at least once; 1 is one list for
-    all.
+    """Largest share of entities that got the same non-empty set at least once; 1: one
+    set for all.
     """
     entities = {id_ for id_, _ in sets}
     seen = Counter(words for _, words in {(id_, frozenset(words)) for id_, words in sets} if words)
@@ -110,12 +110,13 @@ _ADVICE = (
 
 @dataclass(frozen=True)
 class CollapseLimits:
-    """What a collapse is, whatever the data: a policy that is there does not come back.
+    """Thresholds of a collapse for all data. A policy past them does not recover.
 
     Attributes:
-        share: of completions (of groups, for equal rewards) that is a collapse.
-        steps: in a row after which it is named.
-        patience: steps in a row after which the stage stops.
+        share: share of completions (of groups, for equal rewards) from which a step counts as
+            collapsed.
+        steps: collapsed steps in a row before a warning.
+        patience: collapsed steps in a row before the stage stops.
     """
 
     share: float = 0.95
@@ -127,10 +128,10 @@ LIMITS = CollapseLimits()
 
 
 class CollapseDetector:
-    """Names a collapse that lasts, and stops the stage when it goes on.
+    """Warns of a collapse that lasts, and stops the stage when it goes on.
 
     Args:
-        say: where it is named.
+        say: gets the warning.
         limits: `LIMITS`, but for tests.
     """
 
@@ -140,7 +141,9 @@ class CollapseDetector:
         self._streaks = dict.fromkeys(_COLLAPSES, 0)
 
     def see(self, step: int, shares: Mapping[str, float]) -> list[str]:
-        """Look at one step's figures; the collapses that have lasted long enough to be named."""
+        """Take one step's figures. Returns the warnings of collapses that have lasted
+        long enough.
+        """
         for name, what in _COLLAPSES.items():
             self._streaks[name] = (
                 self._streaks[name] + 1 if shares[name] >= self._limits.share else 0
@@ -152,7 +155,7 @@ class CollapseDetector:
         return [name for name, steps in self._streaks.items() if steps >= self._limits.steps]
 
     def stop(self, step: int) -> None:
-        """Raise CheckFailedError when a collapse has lasted for the patience."""
+        """Raise CheckFailedError when a collapse has lasted for `patience` steps."""
         for name, steps in self._streaks.items():
             if steps >= self._limits.patience:
                 raise CheckFailedError(
@@ -165,8 +168,8 @@ class CollapseDetector:
 
 
 class StepLog:
-    """Writes one line a step and shows how far it is; begins anew, or goes on after the step from
-    whose checkpoint the stage does. `as_callback` makes a trainer tell it of its steps.
+    """Writes one line a step and shows progress. It begins anew, or goes on after the checkpoint
+    from which the stage resumes. `as_callback` connects it to a trainer.
 
     Of several processes the first one writes. Used as a context around the training, so that
     progress ends with it.
@@ -230,7 +233,7 @@ class StepLog:
         """The trainer's own figures of a step: loss, gradient, learning rate, entropy.
 
         Raises:
-            TrainingError: the loss or the gradient is no number.
+            TrainingError: the loss or the gradient is NaN or infinite.
             CheckFailedError: the policy has collapsed.
         """
         raise NotImplementedError
@@ -252,7 +255,7 @@ class StepLog:
             self._events.flush()
 
     def check_loss(self, logs: Mapping[str, Any], step: int) -> None:
-        """Raise TrainingError when the loss or the gradient is no number."""
+        """Raise TrainingError when the loss or the gradient is NaN or infinite."""
         for name in ("loss", "grad_norm"):
             value = logs.get(name)
             if value is not None and not math.isfinite(float(value)):
@@ -267,7 +270,7 @@ def _line(record: Mapping[str, Any]) -> str:
 
 
 def _until(path: Path, step: int) -> list[Mapping[str, Any]]:
-    """The lines of a log up to a step; none where they are not there."""
+    """The lines of a log up to a step; none without a log."""
     if not step or not path.exists():
         return []
     records = [json.loads(line) for line in path.read_text("utf-8").splitlines()[:step]]
@@ -310,8 +313,8 @@ class GrpoLog(StepLog):
 
     Args:
         path: the jsonl file.
-        tally: what the reward callable of the same trainer has counted in the step; of several
-            processes each counts its own, and the log is of all.
+        tally: counts of the step by the trainer's reward callable. Each process has its own; the
+            log joins them.
         known: keywords of the side's snapshot before; others are new.
         say: where a collapse is named.
         tensorboard: write TensorBoard events too.
@@ -381,7 +384,7 @@ class GrpoLog(StepLog):
 
     @property
     def notes(self) -> Mapping[str, Any]:
-        """Reward at the ends and where the time went, for the record of the stage."""
+        """First and last reward, and the seconds by activity, for the record of the stage."""
         tenth = max(1, len(self.rewards) // 10)
         ends = (self.rewards[:tenth], self.rewards[-tenth:])
         return {
@@ -392,7 +395,7 @@ class GrpoLog(StepLog):
 
 
 def as_callback(log: StepLog) -> Any:
-    """A trainer's callback, the public way to look at its steps, that tells a log of them."""
+    """A trainer's callback that passes its steps to a log."""
     from transformers import TrainerCallback
 
     class Callback(TrainerCallback):  # type: ignore[misc]

@@ -1,15 +1,12 @@
 """The model `tiny`: a Llama of some hundred thousand parameters with a tokenizer trained on the
 catalogue.
 
-It knows nothing but what SFT and the rounds teach it: for demos, tests and rehearsals of a whole
-run on a CPU.
+It learns everything from SFT and the rounds, and serves demos, tests and rehearsals of a whole run
+on a CPU.
 
-What the labels say about words: which words of items matter, and which query words they answer
-to. No language model.
-
-It stands in for the word knowledge that a pretrained model has: the first keywords and the invented
-queries that a model starting from nothing is fine-tuned on. Three plain counts, none of them in the
-paper:
+`WordModel` stands in for the word knowledge of a pretrained model: it gives the first keywords and
+the invented queries that `tiny` is fine-tuned on. It has three counts over the labels, none of them
+in the paper:
 
 - a word of items matters when relevant items of one query share it more often than any two items
   do;
@@ -38,7 +35,7 @@ from indexers.text import Analyser, join_words
 
 PAD, END, WRITE = "<|pad|>", "<|end|>", "<|keywords|>"
 HEADS = 4
-"""Attention heads: two would see too little, eight are too narrow at this width."""
+"""Attention heads: two attend to too little, eight are too narrow at this width."""
 CONTEXT = 512
 """Tokens of prompt and completion together: a description and its keywords."""
 SPREAD = 0.1
@@ -83,8 +80,8 @@ def tiny_model(folder: Path, texts: Iterable[str], settings: TinySettings, seed:
 
 
 def tiny_tokenizer(texts: Iterable[str], settings: TinySettings) -> Any:
-    """Bytes and the catalogue's frequent words, lower-cased: a word is one token, what is rare is
-    spelled by the longest that fit.
+    """A tokenizer of bytes and the catalogue's frequent words, lower-cased. A frequent word is one
+    token; a rare one is split into the longest pieces that fit.
 
     Whole words without the merges that lead to them: half the vocabulary of byte-pair encoding for
     the same texts, and the output layer is most of such a small model's work.
@@ -93,7 +90,7 @@ def tiny_tokenizer(texts: Iterable[str], settings: TinySettings) -> Any:
     from transformers import PreTrainedTokenizerFast
 
     normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
-    # Looking for the longest piece takes time quadratic in a word's length, so that endless words
+    # The search for the longest piece takes time quadratic in a word's length, so very long words
     # are cut.
     cut = pre_tokenizers.Split(Regex(f".{{1,{_LONGEST_WORD}}}"), "isolated")
     splitter = pre_tokenizers.Sequence([pre_tokenizers.ByteLevel(add_prefix_space=True), cut])
@@ -134,9 +131,9 @@ def tiny_tokenizer(texts: Iterable[str], settings: TinySettings) -> Any:
 
 
 def texts_of(dataset: Dataset) -> Iterator[str]:
-    """What the tokenizer learns from: every item, and the training queries.
+    """The texts that the tokenizer learns from: every item, and the training queries.
 
-    A word of a test query is not seen.
+    It never sees the words of a test query.
     """
     for item in dataset.items:
         yield f"{item.title}\n{item.text}"
@@ -207,9 +204,9 @@ class WordModel:
         """Pairs of an item's words that matter, the heaviest first, spelled with the heavier word
         last: "nordic settee".
 
-        Many a pair is followed by the same said by siblings, so that a model that learns from these
-        sets also tries words that an item's own text lacks; which of them are worth keeping is for
-        the rewards to say.
+        Many pairs are followed by a variant with words of the same meaning, so that a model that
+        learns from these sets also tries words that an item's own text lacks. The rewards decide
+        which of them are kept.
         """
         draw = random.Random(f"{seed} {item_id}")
         known = [word for word in self._items[item_id] if word in self.weights]
@@ -223,14 +220,14 @@ class WordModel:
         return tuple(dict.fromkeys(said))[:budget]
 
     def _sibling(self, word: str, draw: random.Random) -> str:
-        """One of the words that stand for the same as this one, which may be itself."""
+        """A word with the same meaning, perhaps the word itself."""
         siblings = self._siblings.get(word)
         return draw.choices(list(siblings), list(siblings.values()))[0] if siblings else word
 
     @cached_property
     def _siblings(self) -> Mapping[str, Weights]:
-        """Word of items -> words that the same query words stand for, at least half as often as for
-        itself; with how often.
+        """Word of items -> other words into which the same query words are translated, at least
+        half as often; with these frequencies.
         """
         found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for row in self.translations.values():
@@ -307,10 +304,10 @@ class WordModel:
         return close
 
     def invent(self, count: int, seed: int, weight: float = 1.0) -> Invented:
-        """Queries of two words that training queries have not together, with as many items as
+        """Queries of two words that no training query has together, with about as many items as
         training queries have.
 
-        Fewer than `count` where the words don't give so many.
+        Fewer than `count` where there are not enough such pairs.
         """
         draw = random.Random(seed)
         words = sorted(self.translations)

@@ -1,5 +1,5 @@
-"""How training is set up: what is refused before anything is loaded, how a step is shared out, what
-TRL's trainers are told.
+"""The set-up of training: checks before anything is loaded, the batches of a step, and the
+configurations of TRL's trainers.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _check_proposals(settings: Settings) -> None:
 
 
 def items_from(settings: TrainingSettings) -> ItemsFrom:
-    """Who writes the first item keywords."""
+    """The writer of the first item keywords."""
     if settings.sft.items_from != "auto":
         if settings.sft.items_from == "self" and settings.model == "tiny":
             raise SettingsError(
@@ -161,8 +161,8 @@ class Batch:
 
     Attributes:
         prompts: entities, or examples of SFT.
-        micro: completions, or examples, that a device computes at once.
-        accumulate: passes of so many that make the step.
+        micro: completions (examples) that a device computes at once.
+        accumulate: passes that make up the step.
     """
 
     prompts: int
@@ -175,12 +175,12 @@ def grpo_batch(
 ) -> Batch:
     """How a step is shared out.
 
-    With fewer entities than prompts_per_step every step takes as many of them as the processes can
-    share, in the largest micro batch that divides them.
+    With fewer entities than prompts_per_step every step takes as many as the processes can share,
+    in the largest micro batch that divides them.
 
     Raises:
         TrainingError: a group of one, completions that the processes can't share, or a micro batch
-            that does not divide the step; names the nearest that do.
+            that does not divide the step; it names the nearest that do.
     """
     if generations < 2:
         raise TrainingError(
@@ -219,7 +219,9 @@ def grpo_batch(
 
 
 def _least_prompts(generations: int, processes: int) -> int:
-    """Prompts a step come in multiples of so many, so that each process has as many completions."""
+    """The prompts of a step must be a multiple of this, so that each process has as many
+    completions.
+    """
     return processes // math.gcd(generations, processes)
 
 
@@ -227,8 +229,8 @@ def sft_batch(sft: SftSettings, examples: int, processes: int, halvings: int = 0
     """How a step of SFT is shared out; with fewer examples than batch_size every step takes them
     all.
 
-    A process computes micro_batch examples at once, or its share of the batch where that is less:
-    a batch of 32 on 8 processes is 4 each.
+    A process computes micro_batch examples at once, or its share of the batch if that is smaller: a
+    batch of 32 on 8 processes is 4 each.
 
     Raises:
         TrainingError: a batch that is no multiple of what all processes compute at once; names the
@@ -254,7 +256,7 @@ def sft_batch(sft: SftSettings, examples: int, processes: int, halvings: int = 0
     return Batch(batch, micro, max(1, batch // (micro * processes)))
 
 
-# What the trainers are told
+# Configurations of the trainers
 
 
 def sft_config(
@@ -283,7 +285,7 @@ def sft_config(
 
 
 LORA_TIMES = 10.0
-"""Adapters take so many times the learning rate of full weights, which the settings name."""
+"""Factor on the learning rate in the settings, which is that of full weights, for adapters."""
 
 REWARD_WEIGHT = 100.0
 """Rewards are multiplied by it before advantages are computed. TRL divides by std + 1e-4, verl by
@@ -408,7 +410,7 @@ def _formats(settings: TrainingSettings, output: Path) -> dict[str, Any]:
         "ddp_find_unused_parameters": False,
         "save_strategy": "steps" if settings.save_steps else "no",
         "save_steps": max(1, settings.save_steps),
-        "save_total_limit": 2,  # The one before stays until the new one is whole.
+        "save_total_limit": 2,  # The previous checkpoint stays until the new one is complete.
         "report_to": [place for place in settings.report_to if place != "tensorboard"],
         "project": "cogr",
         "run_name": f"{output.parent.parent.name} {output.name}",
@@ -420,8 +422,8 @@ def _formats(settings: TrainingSettings, output: Path) -> dict[str, Any]:
 
 
 def set_up(seed: int) -> None:
-    """Prepare this process for a trainer: no bars and tables between our own lines, answers scored
-    alone off GPUs, and the same random numbers whatever the process did before.
+    """Prepare this process for a trainer: no progress bars of other libraries, only answers scored
+    where there is no GPU, and seeded random numbers.
     """
     import datasets
     from transformers import set_seed
@@ -433,7 +435,7 @@ def set_up(seed: int) -> None:
 
 
 def silence(trainer: Any) -> None:
-    """Take out the callback that prints every step; the step log has them."""
+    """Remove the callback that prints every step; the step log has the steps."""
     from transformers import PrinterCallback
 
     trainer.remove_callback(PrinterCallback)
@@ -443,8 +445,8 @@ def score_answers_only() -> None:
     """Off GPUs: have TRL score the answers alone, not the prompts and the padding around them.
 
     TRL's trainers do so where Triton runs. Elsewhere they project every position onto the
-    vocabulary, which is most of a small model's work; the figures are the same. TRL has no option
-    for it, so what it asks about the device is answered here. Nothing is done on GPUs.
+    vocabulary, most of a small model's work, with the same figures. TRL has no option for it, so
+    its check of the device is overridden here. On GPUs nothing changes.
     """
     import torch
     from trl.trainer import utils
@@ -454,8 +456,8 @@ def score_answers_only() -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """True for the errors by which Python and torch say that memory, of GPU or machine,
-    is used up.
+    """True for the errors of Python and torch that mean that the memory of GPU or machine is used
+    up.
     """
     text = str(error).lower()
     return (

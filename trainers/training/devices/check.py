@@ -1,5 +1,5 @@
-"""`cogr-train check`: whether a configuration fits this machine, how long it takes, what would be
-refused later.
+"""`cogr-train check`: whether a configuration fits this machine, how long training takes, and what
+training would refuse.
 
 Loads no weights: parameters, memory of a GPU and floating-point operations come from the model's
 configuration, by arithmetic; docs/training.md has the table. It is the arithmetic of mixed
@@ -37,8 +37,9 @@ from trainers.training.trainer_config import (
 )
 
 TFLOPS = {"gpu": 200.0, "cpu": 0.02}
-"""What a process computes by default, in 10^12 operations a second: a fifth of an H100's peak in
-bfloat16 (989, NVIDIA's data sheet), which training by reinforcement usually reaches; one core.
+"""Speed of a process unless `--tflops` says another, in 10^12 operations a second. On a GPU it is a
+fifth of an H100's peak in bfloat16 (989, NVIDIA's data sheet), as reinforcement learning usually
+reaches; on a CPU, that of one core.
 """
 _SAMPLE = 500
 _LETTERS_A_TOKEN = 4
@@ -46,7 +47,7 @@ _LETTERS_A_TOKEN = 4
 
 @dataclass(frozen=True)
 class Machine:
-    """What is here: bytes of each GPU, of main memory, and free on the store's disk."""
+    """A machine: memory of each GPU, main memory, and free disk space of the store, in bytes."""
 
     gpus: tuple[int, ...]
     main: int
@@ -67,10 +68,10 @@ class Machine:
 
 @dataclass(frozen=True)
 class Expected:
-    """What one stage takes.
+    """The expected cost of one stage.
 
     Attributes:
-        tokens: that are generated, at most.
+        tokens: most generated tokens.
         hours: at the stated rate.
     """
 
@@ -82,10 +83,10 @@ class Expected:
 
 @dataclass(frozen=True)
 class Report:
-    """What the command says.
+    """The findings of the command.
 
     Attributes:
-        refused: a sentence for each thing that would stop the training.
+        refused: a sentence for each reason why training would stop.
     """
 
     model: str
@@ -114,12 +115,12 @@ class Report:
 def look_over(
     workspace: Workspace, rounds: int, tflops: float | None, machine: Machine | None = None
 ) -> Report:
-    """Look a configuration over.
+    """Check a configuration.
 
     Args:
         rounds: after SFT.
-        tflops: what one process computes, in 10^12 operations a second; None for `TFLOPS`.
-        machine: another one than this.
+        tflops: speed of one process, in 10^12 operations a second; None for `TFLOPS`.
+        machine: the machine to check for; this one by default.
 
     Raises DataError where the data can't be read.
     """
@@ -217,7 +218,7 @@ def sharing_of(settings: TrainingSettings) -> Sharing:
 
 
 def _needed(workspace: Workspace, shape: Shape, prompt: int) -> Memory:
-    """Of the stage that needs most: the GRPO of one side."""
+    """Memory of the stage that needs most: the GRPO of one side."""
     settings = workspace.settings.training
     rollouts = settings.rollouts
     micro = max(settings.query.micro_batch, settings.item.micro_batch)
@@ -304,7 +305,7 @@ class _Work:
         return self._expected(name, steps, trained, generated, generated)
 
     def _index(self, side: Side) -> Expected:
-        """A side written anew, after its training."""
+        """The index build of a side after its training."""
         dataset = self.workspace.dataset
         queries = sum(map(len, dataset.queries.values()))
         entities = queries if side == "query" else len(dataset.items)
@@ -315,14 +316,14 @@ class _Work:
     def _expected(
         self, name: str, steps: int, trained: int, through: int, generated: int
     ) -> Expected:
-        """Of tokens that are trained on, that go through the model alone, and that it writes."""
+        """The cost of a stage by its numbers of tokens: trained on, only read, and generated."""
         work = operations(self.shape, trained, through)
         return Expected(name, steps, generated, work / self.rate / 3600)
 
 
 GIB = 1024**3
 ROOM = 4 * GIB
-"""For CUDA's context, NCCL's buffers and what an allocator can't use."""
+"""Memory left for CUDA's context, NCCL's buffers and fragmentation."""
 
 Sharing = Literal["copies", "zero2", "sharded"]
 """What the processes of a stage share: nothing (each has a copy of all), gradients and moments
@@ -393,7 +394,7 @@ class Shape:
 QWEN3_1_7B = Shape(2048, 28, 16, 8, 128, 6144, 151_936, True, 40_960)
 QWEN3_4B = Shape(2560, 36, 32, 8, 128, 9728, 151_936, True, 262_144)
 KNOWN = {"Qwen/Qwen3-1.7B": QWEN3_1_7B, "Qwen/Qwen3-4B-Instruct-2507": QWEN3_4B}
-"""The models of the paper, where their configuration is not on this machine."""
+"""Sizes of the paper's models, for machines without their configuration."""
 
 
 def shape_of(model: str, tiny: TinySettings) -> Shape | None:
@@ -452,8 +453,8 @@ class Memory:
 
     @property
     def peak(self) -> int:
-        """Training and vLLM take turns: while one works the other's share is asleep, but for
-        weights, gradients and moments, which stay.
+        """The peak. Training and vLLM take turns: each frees its memory while the other works,
+        except for weights, gradients and moments.
         """
         return self.states + max(self.activations, self.engine) + ROOM
 
@@ -478,9 +479,9 @@ def states(shape: Shape, processes: int, sharing: Sharing, rank: int) -> int:
 
 
 def activations(shape: Shape, load: Load) -> int:
-    """Bytes that a forward and backward pass keeps: what enters each layer (float32), one layer or
-    all of them computed (bfloat16 and the attention's sums), and the logits of the completions, as
-    bfloat16 and twice in float32.
+    """Bytes that a forward and backward pass keeps: the input of each layer (float32), the
+    activations inside one layer or all of them (bfloat16 and the attention's sums), and the logits
+    of the completions, once as bfloat16 and twice as float32.
     """
     tokens = load.sequences * (load.prompt + load.completion)
     inside = tokens * (2 * (6 * shape.hidden + 3 * shape.inner) + 4 * 4 * shape.hidden)
@@ -490,7 +491,9 @@ def activations(shape: Shape, load: Load) -> int:
 
 
 def engine(shape: Shape, length: int, sequences: int) -> int:
-    """Bytes that vLLM needs at least: weights, and the cache of so many sequences of a length."""
+    """The least memory of vLLM in bytes: weights, and the cache of so many sequences of
+    a length.
+    """
     return 2 * shape.parameters + sequences * length * shape.cache_a_token
 
 

@@ -52,15 +52,16 @@ def count() -> int:
 
 
 def share(positions: Iterable[int]) -> list[int]:
-    """Those that are this process's, whatever the others have done of theirs meanwhile."""
+    """This process's share of the positions; it does not depend on the progress of the others."""
     rank = int(os.environ.get("RANK", "0"))
     return [position for position in positions if position % count() == rank]
 
 
 def meet(folder: Path, what: str) -> None:
-    """A process says that its share of some work is done; the first returns when all have.
+    """Report that this process has done its share of some work. In the first process, wait until
+    all have reported.
 
-    By files, without the collective operations of training: those have a time limit.
+    It works by files, because the collective operations of training have a time limit.
     """
     begun = f"{os.environ['MASTER_PORT']}-{os.getppid()}-{what}"
     (folder / f"{begun}-{os.environ['RANK']}").touch()
@@ -73,7 +74,7 @@ def meet(folder: Path, what: str) -> None:
 
 
 def take_one_gpu() -> None:
-    """Let this process see one GPU alone, its own, before torch is imported."""
+    """Make only this process's own GPU visible to it. Call it before torch is imported."""
     if _several():
         local = int(os.environ["LOCAL_RANK"])
         seen = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -103,8 +104,9 @@ def launch(count: int, arguments: Sequence[str], file: str = "") -> int:
 
 
 def _options(count: int, file: str) -> list[str]:
-    """Of `accelerate launch`: everything that `accelerate config` may have set on this machine is
-    set here. `--multi_gpu` is its word for several processes; off GPUs they speak gloo.
+    """Options of `accelerate launch`. They override everything that `accelerate config` may have
+    set on this machine. `--multi_gpu` is its name for several processes; without GPUs they use
+    gloo.
     """
     how = ["--config_file", file] if file else ["--multi_gpu", "--dynamo_backend", "no"]
     return [
@@ -115,8 +117,8 @@ def _options(count: int, file: str) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Start the processes, and end as the first of them that failed did: with its exit status, or
-    by the signal that killed it.
+    """Start the processes, and end like the first one that failed: with its exit status, or by the
+    signal that killed it.
     """
     from trainers.training.stage import die_with
 
