@@ -2,9 +2,8 @@
 table.
 
 A variant is the configuration with a few other settings (`VARIANTS`). Every variant and seed is a
-run of its own in the store, named by what it is trained with, so that a finished one is never
-trained again and a killed one goes on. What a run reached is that of its last round that is built
-upon.
+run of its own in the store. Its name has a hash of settings and data, so that a finished run is not
+trained again and a killed one goes on. A run counts by its last accepted round.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ FULL = "full"
 BETA = 2.0
 MEASURES = ("p", "r", "f1")
 Launch = Callable[[Sequence[str]], Launcher]
-"""`--set` values -> what starts the processes of a run that is trained with them."""
+"""From `--set` values to the launcher of a run with these settings."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Variant:
     """One row of the table.
 
     Attributes:
-        title: what it is, for people.
+        title: its title in the table.
         changes: settings -> dotted key -> another value. Raises SettingsError where the
             configuration has no such thing to change.
     """
@@ -72,7 +71,7 @@ def _frozen(settings: Settings) -> Mapping[str, Any]:
     frozen = {"training.frozen_items": True}
     if items_from(settings.training) != "labels":
         return frozen
-    # The paper's frozen items are an untrained model's, which knows no labels.
+    # The paper's frozen items are written by an untrained model, which has seen no labels.
     return {**frozen, "training.sft.items_from": "extractive"}
 
 
@@ -88,21 +87,21 @@ VARIANTS: Mapping[str, Variant] = {
     "search": Variant("+ Search results", _with_search_results),
     "f-beta": Variant(f"F-beta, beta {BETA:g}", lambda _: {"training.f_beta": BETA}),
 }
-"""Name -> variant: the paper's tables of training design, of information and of frozen items, and
-the F measure that its section 2.3 speaks of.
+"""Name -> variant: the paper's tables on training design, information and frozen items, and the F
+measure of its section 2.3.
 """
 
 
 @dataclass(frozen=True)
 class Row:
-    """What one variant reached with one seed.
+    """The result of one variant with one seed.
 
     Attributes:
         run: name of its run; "" where it has none.
         round: number of the round that was measured.
-        figures: p, r and f1 of that round's pair; none where it failed or is left out.
-        failed: why there are no figures, though there should be.
-        left_out: why the variant is none of this configuration.
+        figures: p, r and f1 of that round's pair; empty where the variant failed or is left out.
+        failed: the error of a run that failed.
+        left_out: why the variant does not apply to this configuration.
     """
 
     variant: str
@@ -141,7 +140,7 @@ class Ablation:
         overrides: `--set` values, which all variants have.
         rounds: rounds after SFT.
         launch: starts the processes of a run.
-        say: where it says what it does.
+        say: gets messages about the progress.
     """
 
     config: Path | None
@@ -151,9 +150,10 @@ class Ablation:
     say: Say
 
     def rows(self, variants: Sequence[str], seeds: int) -> Iterator[Row]:
-        """Every variant with every seed, seed by seed, so that a whole table is there early.
+        """Every variant with every seed, seed by seed, so that a table of all variants is complete
+        early.
 
-        An error of one is its row's, and the others go on.
+        An error goes into the row of its run, and the others go on.
 
         Raises DataError where there are neither test nor dev queries.
         """
@@ -183,7 +183,7 @@ class Ablation:
         return Row(name, seed, run, done.number, {key: float(found[key]) for key in MEASURES})
 
     def _trained(self, workspace: Workspace, name: str, overrides: Sequence[str]) -> Round:
-        """The last round that is built upon, of so many; trained now where it is not yet."""
+        """The last accepted round of a run, which is trained now where it is not finished."""
         run = Run(workspace.store, name)
         if not run.exists or run.state().rounds_done < self.rounds:
             self.say(f"training {name}")
@@ -199,7 +199,7 @@ class Ablation:
 
 
 def run_name(workspace: Workspace, variant: str, seed: int) -> str:
-    """The name of a variant's run: other settings or other data are another run."""
+    """The name of a variant's run. Other settings or other data give another name."""
     trained_with = [frozen_settings(workspace.settings), workspace.dataset.dataset_hash]
     named = hashlib.sha256(json.dumps(trained_with, sort_keys=True).encode()).hexdigest()
     return f"ablate-{variant}-{seed}-{named[:8]}"
@@ -212,7 +212,7 @@ def split_of(dataset: Dataset) -> Split:
 
 def table(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """One line a variant, in the order of the rows: mean and standard deviation over its seeds, and
-    how far its F1 is from the full one's with the same seeds.
+    the difference of its F1 from that of `full` with the same seeds.
     """
     full = {row.seed: row.figures["f1"] for row in rows if row.variant == FULL and row.figures}
     lines = []

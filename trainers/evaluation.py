@@ -1,5 +1,5 @@
-"""Evaluation on one split: a snapshot pair, through a backend, and what it must beat: BM25 over the
-items' own text, and the exact cut of the ranker that `statistical` distils.
+"""Evaluation on one split: a snapshot pair, searched through a backend, and its baselines: BM25
+over the items' own text, and the exact cut of the ranker behind `statistical`.
 
 `cogr.evaluation` measures all three: the whole retrieved set, and rankings in one total order.
 Memory and OpenSearch give equal figures.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from indexers.generators.statistical.artefact import Artefact
 
 LONGEST = 1000
-"""Longest ranking: what a cutoff is chosen from, and what rank metrics see."""
+"""Length of rankings, from which cutoffs are chosen and rank metrics computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Baseline:
         name: "bm25" or "exact cut".
         runs: query id -> ids of its retrieved items, best first: the head of its ranking.
         rankings: query id -> the whole ranking, 1,000 items at most.
-        cutoff: items a query, where one number serves all queries; None where each query has its
+        cutoff: items a query, where it is the same for all queries; None where each query has its
             own.
     """
 
@@ -50,7 +50,7 @@ def bm25(dataset: Dataset, split: Split, cutoff: int | None = None) -> Baseline:
     the training queries.
 
     Args:
-        cutoff: that number, where it is known already.
+        cutoff: the number, where it is known already.
 
     Raises DataError when the split or the training split is empty, MissingExtraError without the
     extra `statistical`.
@@ -72,8 +72,8 @@ def bm25(dataset: Dataset, split: Split, cutoff: int | None = None) -> Baseline:
 
 
 def exact_cut(artefact: Artefact, dataset: Dataset, split: Split) -> Baseline:
-    """What the ranker of `statistical` ranks, and retrieves at its own expected-F1 optimum, without
-    any keywords.
+    """The rankings of the ranker behind `statistical`, cut where their expected F1 is highest; no
+    keywords are used.
 
     Raises DataError when the split is empty.
     """
@@ -85,7 +85,7 @@ def exact_cut(artefact: Artefact, dataset: Dataset, split: Split) -> Baseline:
 
 
 def _row(dataset: Dataset, split: Split, make: Callable[[], Baseline]) -> dict[str, Any]:
-    """Figures of one baseline, what its sets are, and how long it took in seconds."""
+    """Figures of one baseline, a description of its sets, and its seconds."""
     started = time.monotonic()
     found = make()
     figures = measure(dataset, dataset.require(split), found.runs, found.rankings)
@@ -104,11 +104,11 @@ def _row(dataset: Dataset, split: Split, make: Callable[[], Baseline]) -> dict[s
 
 
 def bm25_row(dataset: Dataset, split: Split, cutoff: int | None = None) -> dict[str, Any]:
-    """BM25 over titles and texts: rank metrics of its whole rankings, P, R and F1 of their best
+    """BM25 over titles and texts: rank metrics of its whole rankings; P, R and F1 of their best
     items.
 
-    How many, one number for all queries, is what maximises F1 on the training queries; `cutoff`,
-    where it is known already.
+    The number of best items is the same for all queries: the one that maximises F1 on the training
+    queries, or `cutoff` where it is known already.
 
     Raises DataError when the split or the training split is empty, MissingExtraError without the
     extra `statistical`.
@@ -117,7 +117,7 @@ def bm25_row(dataset: Dataset, split: Split, cutoff: int | None = None) -> dict[
 
 
 def exact_cut_row(workspace: Workspace, split: Split) -> dict[str, Any]:
-    """What the ranker behind `statistical` retrieves by its own expected-F1 cut, without any
+    """The sets that the ranker behind `statistical` retrieves by its own expected-F1 cut, without
     keywords.
 
     Raises DataError when the split is empty, MissingExtraError without the extra `statistical`.
@@ -146,7 +146,7 @@ class Evaluation:
     Attributes:
         queries: how many queries the split has.
         figures: measure -> macro average over them, as `cogr.evaluation.measure` gives it.
-        graded: gains in nDCG are the grades of the labels; else 1 for relevant items.
+        graded: whether gains in nDCG are the labels' grades; else they are 1 for relevant items.
         keywords_per_item: mean size of S_i over all items.
         keywords_per_query: mean size of S_q over the split's queries.
         seconds: how long the searches took.
@@ -180,8 +180,8 @@ class Evaluation:
 
 
 def ensure_pushed(backend: Backend, item: Snapshot) -> bool:
-    """Push an item snapshot beside what serves where it is not yet, so that it can be evaluated;
-    whether that was needed.
+    """Push an item snapshot that the backend lacks, so that it can be evaluated; what serves stays.
+    Returns whether it was pushed.
     """
     if any(known.snapshot == item.id and known.complete for known in backend.list()):
         return False

@@ -1,4 +1,4 @@
-"""How well items are found that came after training, by pairs that learned without them.
+"""Measures how well pairs find items that were added after training.
 
 A share of the items is held out with its labels (`trainers.training.rounds.hold_out`) and added
 afterwards, as `cogr-index update` adds items. Then a split's queries are asked, with all labels.
@@ -32,18 +32,19 @@ if TYPE_CHECKING:
 MEASURES = ("r_new", "p_new", "r_old", "p", "r", "f1")
 Fit = Callable[[Dataset], "Artefact"]
 Retrieved = Mapping[str, frozenset[str]]
-"""Query id -> ids of the items that are found."""
+"""Query id -> ids of the retrieved items."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What a pair finds once the new items are there.
+    """The figures of a pair with the new items added.
 
     Attributes:
-        name: which pair, and what was done when the items came.
+        name: the pair, and what was rebuilt when the items were added.
         means: measure -> (mean over the queries that have it, its standard error). `r_new` and
             `r_old` are recall of the relevant new and old items, `p_new` is the precision of the
-            new items that are found; p, r and f1 are of all, and p is 0 where nothing is found.
+            retrieved new items; p, r and f1 are of all items, and p is 0 where nothing is
+            retrieved.
         queries: of the split; with_new: those that have a relevant new item.
     """
 
@@ -75,7 +76,7 @@ def figures(
 
     Args:
         relevant: query id -> its relevant items, new ones too.
-        new: ids of the items that came afterwards.
+        new: ids of the items that were added after training.
     """
     whole = full_set(retrieved, {query.id: relevant[query.id] for query in queries}).values
     kept: dict[str, list[float]] = {key: [] for key in MEASURES}
@@ -133,7 +134,9 @@ def of_statistical(dataset: Dataset, share: float, split: Split, fit: Fit) -> It
 def retrieved_by(
     asked: Artefact, items: Artefact, dataset: Dataset, queries: Sequence[Query]
 ) -> Retrieved:
-    """What one fit's query keywords find among all items, which have another fit's keywords."""
+    """The sets that the query keywords of one fit (`asked`) retrieve among all items with the
+    keywords of another (`items`).
+    """
     sets = [frozenset(items.item_keywords(item)) for item in dataset.items]
     own = [self_keyword(item.title) for item in dataset.items]
     mirror = Mirror.from_sets([item.id for item in dataset.items], sets, own)
@@ -142,7 +145,7 @@ def retrieved_by(
 
 
 def checked_new(dataset: Dataset, share: float) -> frozenset[str]:
-    """The new items. Raises DataError where the share is of no item, or no query wants one."""
+    """The new items. Raises DataError where there are none, or none is relevant to a query."""
     new = new_ids(dataset, share)
     if not any(new & ids for ids in dataset.relevant.values()):
         raise DataError(
@@ -153,8 +156,8 @@ def checked_new(dataset: Dataset, share: float) -> frozenset[str]:
 
 
 def of_run(workspace: Workspace, run: Run, share: float, split: Split) -> Figures:
-    """The last pair of a run that is built upon: its item model writes the new items' keywords, its
-    queries stay as they are.
+    """The pair of a run's last accepted round: its item model writes the new items' keywords; its
+    query keywords stay.
 
     Args:
         workspace: with all items.
@@ -199,7 +202,9 @@ def _check_unseen(workspace: Workspace, run: Run, share: float) -> None:
 
 
 def fit_in(workspace: Workspace) -> Fit:
-    """Fits `statistical` with a workspace's settings, and keeps what was fitted in its store."""
+    """A function that fits `statistical` with a workspace's settings, and keeps the artefact in its
+    store.
+    """
 
     def fit(dataset: Dataset) -> Artefact:
         with workspace.with_dataset(dataset).generator("query", "statistical") as generator:

@@ -1,7 +1,7 @@
-"""What the methods of `cogr.Project` answer: small typed objects that a notebook shows
-as a table, that pandas takes, and some of which draw a picture.
+"""The results of `cogr.Project`'s methods: small typed objects that a notebook shows as a table and
+that convert to pandas; some draw a picture.
 
-`as_dict` is what the command of the same work prints with `--json`.
+`as_dict` is the output of the corresponding command with `--json`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from trainers.training.rounds import Round
 
 MEASURES = ("p", "r", "f1", "mrr@10", "ndcg@10", "p@10", "r@100")
-"""What is shown of a pair's figures, in this order."""
+"""The figures of a pair that are shown, in this order."""
 
 
 class Result(ABC):
@@ -40,12 +40,12 @@ class Result(ABC):
     @property
     @abstractmethod
     def title(self) -> str:
-        """One line that says what it is."""
+        """The title, one line."""
 
     @property
     @abstractmethod
     def rows(self) -> Sequence[Mapping[str, Any]]:
-        """The table: column -> value, a row each."""
+        """The rows of the table, each column -> value."""
 
     @property
     def notes(self) -> Sequence[str]:
@@ -81,7 +81,7 @@ class Result(ABC):
 
 @dataclass(frozen=True, repr=False)
 class Inspected(Result):
-    """What is in the data set, what is wrong with it, whether it suits CoGR."""
+    """The contents of the data set, its faults, and whether it suits CoGR."""
 
     report: Report
 
@@ -139,7 +139,7 @@ class Rebuilt(Result):
 
     @property
     def rows(self) -> Sequence[Mapping[str, Any]]:
-        """An entity's keywords a row: the first twenty of the snapshot."""
+        """A row for each of the snapshot's first twenty entities, with its keywords."""
         found = self.outcome.rebuilt.snapshot.rows()
         return [
             {"id": row.id, "text": row.text, "keywords": ", ".join(row.keywords)}
@@ -161,7 +161,7 @@ class Rebuilt(Result):
 
 @dataclass(frozen=True, repr=False)
 class Evaluated(Result):
-    """Figures of a pair on one split, and of baselines where they were asked for."""
+    """Figures of a pair on one split, and of baselines if asked for."""
 
     evaluation: Evaluation
     baselines: Sequence[Mapping[str, Any]] = ()
@@ -245,7 +245,7 @@ class Searched(Result):
 
 @dataclass(frozen=True, repr=False)
 class Trained(Result):
-    """A training run: its rounds, the best pair on dev, what serves."""
+    """A training run: its rounds, the best pair on dev, the pair that serves."""
 
     driver: Driver
     last: Round
@@ -279,7 +279,9 @@ class Trained(Result):
 
     @property
     def snapshots(self) -> Mapping[Side, str]:
-        """The pair that is best on dev, else the last round's: what `Project.release` takes."""
+        """The pair that is best on dev, else that of the last round; arguments for
+        `Project.release`.
+        """
         choice = self.status.choice
         best = self.last if choice is None else choice.chosen
         return {"item": best.items, "query": best.queries}
@@ -318,7 +320,7 @@ class Compared(Result):
 
     @property
     def rows(self) -> Sequence[Mapping[str, Any]]:
-        """A method a row; what did not run has a reason instead of figures."""
+        """A row for each method; one that did not run has a reason instead of figures."""
         return [
             {
                 "method": one.name,
@@ -355,7 +357,7 @@ class Compared(Result):
 
 @dataclass(frozen=True, repr=False)
 class Released(Result):
-    """What serves now and what served before."""
+    """The snapshots that serve now and those that served before."""
 
     switched: Switched
 

@@ -1,8 +1,8 @@
 """F1 inside a training phase (`training.evaluate_steps`): every so many steps the model in training
 writes the keywords of a whole side, and these are measured against the frozen other side.
 
-Nothing of it is kept but the figures, and training goes on as if it had not been: a copy of the
-model writes, and the random numbers are put back.
+Only the figures are kept, and training is not affected: a copy of the model writes, and the random
+number generators are restored.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Probe:
         return cls(inputs, side, base, inputs.log(side).with_suffix(".f1.jsonl"))
 
     def begins(self, step: int) -> None:
-        """The stage begins after a step, or goes on: what was measured later is forgotten."""
+        """The stage begins, or resumes after a step: figures of later steps are removed."""
         if ranks.is_first():
             kept = [line for line in self._lines() if line["step"] <= step]
             self.file.write_text("".join(json.dumps(line) + "\n" for line in kept), "utf-8")
@@ -59,8 +59,8 @@ class Probe:
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def measure(self, trainer: Any, step: int) -> None:
-        """Measure what the model writes after a step. The first process does; the others wait, by
-        the file, since collective operations have a time limit.
+        """Measure the keywords that the model writes after a step. The first process does; the
+        others poll the file, since collective operations have a time limit.
         """
         with tempfile.TemporaryDirectory(dir=self.inputs.run.folder("trainer")) as folder:
             if ranks.is_first() or trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
@@ -101,7 +101,7 @@ class Probe:
         }
 
     def _written(self, folder: Path, entities: Sequence[Entity]) -> Mapping[str, Sequence[str]]:
-        """Entity id -> what an index build would write for it."""
+        """Entity id -> the keywords that an index build would write for it."""
         import torch
 
         inputs, workspace = self.inputs, self.inputs.workspace
@@ -127,8 +127,8 @@ class Probe:
 
 
 def as_callback(probe: Probe, trainer: Any) -> Any:
-    """A trainer's callback that measures every so many steps; not after the last one, whose pair
-    the round measures.
+    """A trainer's callback that measures every so many steps; not after the last step, whose pair
+    the round evaluates.
     """
     from transformers import TrainerCallback
 

@@ -1,6 +1,6 @@
-"""`cogr.Project`: the commands' work from Python, for notebooks and pipelines.
+"""`cogr.Project`: the commands as Python methods, for notebooks and pipelines.
 
-Each method calls what the command of the same name calls, and answers an object of
+Each method does the work of the command with the same name, and returns an object of
 `trainers.notebook`.
 """
 
@@ -35,7 +35,7 @@ class Project:
         workspace: settings and what they name.
         config: the configuration file, for the processes that training starts.
         overrides: `key=value` settings on top of it, for them too.
-        say: takes each line that says what is being done.
+        say: gets each line about the progress.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Project:
             settings: the rest of the configuration, as tables in tables.
 
         Raises:
-            DataError: the folder has another configuration; a record that JSON can't say.
+            DataError: the folder has another configuration; a record that JSON can't hold.
             SettingsError: an unknown key, a wrong value.
         """
         home = Path(folder)
@@ -124,7 +124,7 @@ class Project:
         return self.workspace.dataset
 
     def inspect(self) -> Inspected:
-        """What is in the data, what is wrong with it, and whether it suits CoGR."""
+        """The contents of the data, its faults, and whether it suits CoGR."""
         from cogr.datasets.inspection import inspect_dataset
 
         return Inspected(inspect_dataset(self.dataset))
@@ -138,20 +138,20 @@ class Project:
         publish: bool = True,
         workers: Literal["local", "celery"] | None = None,
     ) -> Rebuilt:
-        """Keywords for a whole side: generated, frozen, pushed, verified, serving. Call it again
-        after an interruption: it goes on.
+        """Rebuild a whole side: generate its keywords, freeze them, push, verify and publish the
+        snapshot. After an interruption call it again: it goes on.
 
         Args:
             generator: instead of the configuration's.
             limit: only the first entities; then nothing is pushed.
-            publish: let it serve once it is verified.
+            publish: let the snapshot serve once it is verified.
             workers: instead of `rebuild.workers`.
 
         Raises:
             LockedError: another rebuild of this side is under way.
             CheckFailedError: too many entities were set aside, or a check failed; nothing was
                 switched.
-            ServiceError: a service is away; the same call goes on.
+            ServiceError: a service can't be reached; the same call goes on.
         """
         from indexers.cli.reports import progress_bar
         from indexers.rebuild.run import RebuildRequest, run_rebuild
@@ -169,12 +169,11 @@ class Project:
     ) -> Evaluated:
         """Precision, recall, F1 and rank metrics of a pair on one split.
 
-        An item snapshot that the backend does not have yet is pushed beside what serves; it serves
-        nothing.
+        An item snapshot that the backend lacks is pushed, but does not serve.
 
         Args:
             item, query: ids of snapshots, or their beginnings; what serves by default.
-            baselines: BM25 beside it, and the exact cut of `statistical`.
+            baselines: also measure BM25 and the exact cut of `statistical`.
 
         Raises:
             SnapshotError: nothing serves, an unknown id, a pair that does not fit.
@@ -209,17 +208,18 @@ class Project:
         keywords: str | None = None,
         keywords_only: bool = False,
     ) -> Searched:
-        """Search what serves, as `cogr-index search` does.
+        """Search the snapshots that serve, as `cogr-index search` does.
 
         Args:
-            size: most items to answer.
-            keywords: these, comma-separated, instead of the query's own.
-            keywords_only: no words beside the keywords, however unsure these are.
+            size: most items to return.
+            keywords: comma-separated keywords instead of the query's own.
+            keywords_only: search by keywords only, without the query's words, however low the
+                confidence is.
 
         Raises:
             SnapshotError: no item snapshot serves.
             UserError: neither text nor keywords.
-            ServiceError: the backend is away.
+            ServiceError: the backend can't be reached.
         """
         from indexers.exchange.search import search
 
@@ -238,19 +238,19 @@ class Project:
         branch: str | None = None,
         publish: bool | None = None,
     ) -> Trained:
-        """SFT where it is not done, then rounds until the run has so many. Call it again after an
-        interruption: it goes on.
+        """Do SFT where it is not done, then rounds until the run has so many. After an interruption
+        call it again: it goes on.
 
         Args:
             rounds: rounds after SFT that the run shall have.
-            run: its name; a run that was not begun yet is begun.
-            branch: go on under this new name, with the settings as they are now.
-            publish: let the best pair on dev serve; None leaves an interrupted round as it was
-                asked for.
+            run: its name; a run that does not exist is begun.
+            branch: go on under this new name, with the present settings.
+            publish: let the best pair on dev serve; None keeps the choice that an interrupted round
+                was started with.
 
         Raises:
             MissingExtraError: without the extra `train`.
-            TrainingError: whatever a stage can't do; nothing before it is lost.
+            TrainingError: a stage failed; earlier stages are kept.
             CheckFailedError: a policy collapsed, or the gate said no; what serves stays.
         """
         from trainers.cli.status import status_of
@@ -272,17 +272,17 @@ class Project:
         resume: bool = False,
         out: str | Path = "compare",
     ) -> Compared:
-        """Ways to retrieve side by side: trained, tuned on dev, measured on test, with significance
-        and cost.
+        """Compare retrieval methods: each is trained, tuned on dev and measured on test, with
+        significance and cost.
 
-        A method that failed, or can't run here, is a row that says why; `Compared.check` raises for
-        one that failed.
+        A method that failed or can't run here has a row with the reason; `Compared.check` raises
+        for one that failed.
 
         Args:
             methods: all, or some of `trainers.rivals.METHODS`.
             seeds: fits of each method.
-            metric: what significance and the advice go by.
-            resume: keep the rows that `out` has of these data and settings.
+            metric: the metric for significance and the advice.
+            resume: keep the rows in `out` of the same data and settings.
             out: folder of tables, page, rows and TREC runs.
 
         Raises:
@@ -302,8 +302,8 @@ class Project:
         """The driver of a run.
 
         Args:
-            branch: of this new run, which goes on from that one.
-            begin: begin the run where it is not begun yet.
+            branch: the name of a new run that goes on from `name`.
+            begin: begin the run where it does not exist.
 
         Raises:
             TrainingError: no such run, or one that can't be trained on.
@@ -325,7 +325,7 @@ class Project:
         return Driver(workspace, run, launcher, self._say)
 
     def release(self, *snapshots: str, gate: bool = True) -> Released:
-        """Let pushed snapshots serve, all of them by one atomic switch.
+        """Let pushed snapshots serve, by one atomic switch for all.
 
         Args:
             snapshots: one, or an item and a query snapshot; beginnings of ids are enough.
@@ -343,7 +343,7 @@ class Project:
 
 
 def _lines(name: str, records: Records) -> Iterator[str]:
-    """Each record as one line of JSON, without what has no value."""
+    """Each record as one line of JSON, without keys that have no value."""
     rows: Iterable[Any] = records
     if hasattr(records, "to_dicts"):
         rows = records.to_dicts()  # polars
@@ -361,14 +361,14 @@ def _lines(name: str, records: Records) -> Iterator[str]:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers of NumPy as Python's, times of pandas as text."""
+    """NumPy numbers as Python numbers, pandas times as text."""
     if hasattr(value, "isoformat"):
         return value.isoformat()
     return value.item() if hasattr(value, "item") else value
 
 
 def _is_missing(value: Any) -> bool:
-    """None, and the NaN and NaT that pandas has instead."""
+    """True for None and for pandas' NaN and NaT."""
     return value is None or value != value or str(value) in ("<NA>", "NaT")
 
 

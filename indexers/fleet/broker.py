@@ -1,5 +1,5 @@
-"""Celery on Redis or Valkey, set up for shards: the application, messages, queues. Knows no files
-and no generators.
+"""Celery on Redis or Valkey, configured for shards: the application, messages, queues. This module
+knows neither files nor generators.
 
 Celery delivers a message to one worker, keeps it until that worker acknowledges it after its work,
 and delivers it again after the visibility timeout. Redis Cluster does not work: Celery has no
@@ -26,16 +26,18 @@ if TYPE_CHECKING:
     from celery import Celery
 
 TASK = "cogr.shard"
-"""The one task there is."""
+"""The name of the only task."""
 VISIBILITY_SECONDS = 6 * 3600.0
-"""Celery delivers an unacknowledged message again after so long: longer than any shard takes, since
-a worker at work can't ask for more time. Heartbeats tell sooner that it died."""
+"""Seconds after which Celery delivers an unacknowledged message again. Longer than any shard takes,
+since a busy worker can't extend it. The coordinator notices a dead worker earlier, by its
+heartbeats.
+"""
 NAME = r"^[A-Za-z0-9-]+$"
-"""Names of runs and shards: nothing in a message leads out of the run's folder."""
+"""Names of runs and shards: a message can't name a path outside the run's folder."""
 
 
 class Message(BaseModel):
-    """A task: one attempt at a shard of a run. `trace` is the context that its spans continue."""
+    """A task: one attempt at a shard of a run. `trace` is the trace context for its spans."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -48,13 +50,13 @@ class Message(BaseModel):
 
 
 def queue_of(side: Side, settings: GeneratorSettings) -> str:
-    """The queue of one side and one model: workers with another model don't listen to it, nor
-    workers that read another format.
+    """The queue of one side, one generator and one message format; only workers with the same ones
+    listen to it.
 
     Args:
-        settings: the generator's, with `auto` decided.
+        settings: the generator's settings, with `auto` resolved.
     """
-    # The NUL keeps the names of queues of former versions.
+    # The NUL keeps the queue names of former versions.
     digest = hashlib.sha256(f"{settings.model or ''}\0".encode()).hexdigest()[:8]
     return f"v{FORMAT}.{side}.{settings.name}.{digest}"
 
@@ -78,12 +80,12 @@ def make_app(redis: RedisSettings) -> Celery:
         broker_connection_timeout=redis.timeout,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
-        # Results are files; the broker carries names of shards and nothing else.
+        # Results are files; the broker carries only names of shards.
         result_backend=None,
         task_ignore_result=True,
         task_serializer="json",
         accept_content=["json"],
-        # A worker that dies leaves its message to the visibility timeout.
+        # The message of a dead worker comes back after the visibility timeout.
         task_acks_late=True,
         worker_prefetch_multiplier=1,
         worker_hijack_root_logger=False,
@@ -101,7 +103,7 @@ def server_version(redis: RedisSettings) -> str:
 
 
 def broker_url(redis: RedisSettings) -> str:
-    """The URL for kombu, user and password put in. Never print it."""
+    """The URL for kombu, with user and password. Never print it."""
     if not redis.url:
         raise SettingsError(
             "Workers need a broker, and redis.url is not set: run cogr-ops redis start, then set "
@@ -121,7 +123,7 @@ def _with_credentials(url: str, redis: RedisSettings) -> str:
 
 
 def printable(redis: RedisSettings) -> str:
-    """Where the broker is, without user and password."""
+    """The broker's address, without user and password."""
     urls = [urlsplit(part.strip()) for part in (redis.url or "").split(";")]
     bare = [url._replace(netloc=url.netloc.rpartition("@")[2], query="") for url in urls]
     return ";".join(urlunsplit(url) for url in bare)
@@ -134,7 +136,7 @@ def _transport_options(redis: RedisSettings) -> dict[str, Any]:
         "socket_timeout": redis.timeout,
         "socket_connect_timeout": redis.timeout,
         "socket_keepalive": True,
-        # One try a call: who calls decides how long to wait for a broker that is away.
+        # One attempt a call: the caller decides how long to wait for an unreachable broker.
         "max_retries": 1,
         "interval_start": 0,
     }
@@ -146,7 +148,7 @@ def _transport_options(redis: RedisSettings) -> dict[str, Any]:
 
 
 def _ssl_options(redis: RedisSettings) -> dict[str, Any] | bool:
-    """What redis-py wants for TLS; False without."""
+    """redis-py's options for TLS; False without TLS."""
     import ssl
 
     if not (redis.tls or (redis.url or "").startswith("rediss://")):
@@ -158,7 +160,7 @@ def _ssl_options(redis: RedisSettings) -> dict[str, Any] | bool:
 
 
 class Broker:
-    """The coordinator's end: sends messages to a queue, counts those that wait."""
+    """The coordinator's side: sends messages to a queue and counts those that wait."""
 
     def __init__(self, redis: RedisSettings, queue: str) -> None:
         self._app = make_app(redis)
@@ -166,18 +168,22 @@ class Broker:
         self._queue = queue
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Put one task into the queue. Raises ServiceError when the broker is away or refuses."""
+        """Put one task into the queue. Raises ServiceError when the broker can't be reached or
+        refuses.
+        """
         task = {"kwargs": dict(message), "queue": self._queue, "retry": False}
         self.call(
             "take messages", lambda broker: self._app.send_task(TASK, connection=broker, **task)
         )
 
     def waiting(self) -> int:
-        """How many messages are in the queue, taken ones not counted. Raises ServiceError."""
+        """How many messages wait in the queue, without those that workers have taken. Raises
+        ServiceError.
+        """
         return int(self.call("be asked", lambda connection: _client(connection).llen(self._queue)))
 
     def call(self, doing: str, what: Callable[[Any], Any]) -> Any:
-        """Do something with a connection of its own, which is never stale. Raises ServiceError."""
+        """Call a function with a new connection, which can't be stale. Raises ServiceError."""
         from kombu.exceptions import OperationalError
         from redis.exceptions import RedisError
 

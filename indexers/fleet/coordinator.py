@@ -1,6 +1,6 @@
-"""The coordinator of a rebuild on workers: takes the side's lease, plans shards, sends them,
-retries what fails, and freezes the snapshot when no answer is missing. What became of a shard is in
-files: the broker may forget.
+"""The coordinator of a rebuild on workers: it takes the side's lease, plans shards, sends them,
+retries failed ones, and freezes the snapshot when no answer is missing. Results of shards are in
+files, so the broker may lose its data.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ log = logging.getLogger(__name__)
 
 
 KEPT_RUNS = 5
-"""Runs whose files are kept, for `cogr-index status` and for questions afterwards."""
+"""Runs whose files are kept, for `cogr-index status` and later inspection."""
 RESEND_POLLS = 5
-"""Polls after which a message that nobody took counts as lost, if the queue is empty."""
+"""Polls with an empty queue after which a message that no worker took counts as lost."""
 _ROUNDS = 3
 _TELL_SECONDS = 60.0
 
@@ -68,11 +68,11 @@ _TELL_SECONDS = 60.0
 def coordinate(
     workspace: Workspace, side: Side, generator: str | None, say: Say, command: str = "rebuild"
 ) -> Iterator[FleetExecutor]:
-    """Be the one coordinator of a side.
+    """Hold the side's lease as its coordinator, for the time of the block.
 
     Args:
-        generator: instead of the settings' one.
-        command: what holds the lease, for messages: rebuild or update.
+        generator: the generator, where it is not that of the settings.
+        command: the command, for messages: rebuild or update.
 
     Raises:
         LockedError: another rebuild of this side is under way in this store, wherever it runs.
@@ -103,9 +103,10 @@ class FleetExecutor:
         self.lease.check()
 
     def rebuild(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
-        """As `indexers.rebuild.plan.rebuild`, by workers. With nothing missing, no broker is asked.
+        """As `indexers.rebuild.run.rebuild`, by workers. With no answer missing, the broker is not
+        used.
 
-        Raises: as of `Coordinator.work`.
+        Raises: as `Coordinator.work`.
         """
         started = time.monotonic()
         latest = latest_run(job.store, job.side)
@@ -121,7 +122,9 @@ class FleetExecutor:
             return rebuilt
 
     def _begin(self, job: Job, plan: Plan, earlier: RunFolder | None) -> RunFolder:
-        """A new run. Workers of an earlier one stop between two answers, which are in the cache."""
+        """Begin a new run. Workers of an earlier run stop after their present answer; their answers
+        are in the cache.
+        """
         if earlier is not None:
             state = "cancelled" if earlier.cancelled else "superseded"
             earlier.write(End(state=state, reason="another rebuild began"), "end")
@@ -155,7 +158,7 @@ class FleetExecutor:
 
 @dataclass
 class Coordinator:
-    """One rebuild from its plan to the last answer. It alone decides."""
+    """One rebuild from its plan to the last answer. It makes all decisions."""
 
     job: Job
     plan: Plan
@@ -186,7 +189,8 @@ class Coordinator:
         Raises:
             CheckFailedError: the run was cancelled.
             LockedError: another coordinator took over.
-            ServiceError: the broker is away for too long, or workers fail one after the other.
+            ServiceError: the broker can't be reached for too long, or workers fail one after
+                another.
             StorageError: answers that workers reported are not in this store.
         """
         missing = self.plan.missing
@@ -214,13 +218,13 @@ class Coordinator:
             time.sleep(self.settings.poll_seconds)
 
     def _unanswered(self, asked: BitMap) -> BitMap:
-        """Positions without an answer although no shard is open."""
+        """Positions that have no answer although no shard is open."""
         positions = to_array(asked)
         found = positions[to_array(self._cache.missing(self.plan.keys.take(positions)))]
         entities = self.plan.entities
         return BitMap(i for i in found.tolist() if entities[i].id not in self._transient)
 
-    # What workers wrote
+    # Results of workers
 
     def _look(self) -> None:
         before = sum(attempt.items for attempt in self._tracker.running)
@@ -231,7 +235,7 @@ class Coordinator:
             self._policy.progress()
         for shard, attempt in failed:
             self._retry(shard, attempt)
-        # Machines that die together are one setback.
+        # Workers that die together count as one setback.
         if reasons := [attempt.full_reason for _, attempt in failed if attempt.state != "stopped"]:
             self._policy.setback(reasons[-1])
 
@@ -258,7 +262,7 @@ class Coordinator:
             log.warning("Shard %s: worker %s: %s", shard.name, failed.worker, failed.logged_reason)
         shard.retry_at = time.monotonic() + self._policy.pause(failed)
         if failed.state == "declined":
-            # Its requests may be gone or damaged.
+            # The file of its requests may be gone or damaged.
             write_requests(self.folder, shard.name, self._requests(shard.positions))
         if self._policy.exhausted(shard):
             self._give_up(shard, failed.full_reason)
@@ -268,11 +272,12 @@ class Coordinator:
         return [(plan.keys[i], self.job.request(plan.entities[i])) for i in positions]
 
     def _give_up(self, shard: Shard, reason: str) -> None:
-        """Split what the shard still lacks, or set its one entity aside."""
+        """Split the unanswered rest of a shard, or set its single entity aside."""
         keys = Keys.of(self.plan.keys[i] for i in shard.positions)
         left = [shard.positions[i] for i in self._cache.missing(keys)]
         if len(left) == len(shard.positions) == 1:
-            # A permanent failure is remembered; with another model or prompt it is tried again.
+            # A permanent failure is cached; another model or prompt is another cache key, and tries
+            # again.
             id_ = self.plan.entities[left[0]].id
             reason = f"took down {shard.deaths} workers, the last time: {reason}"
             self._cache.add([(self.plan.keys[left[0]], Failure(id_, reason))])
@@ -282,7 +287,7 @@ class Coordinator:
             groups = [left[start : start + size] for start in range(0, len(left), size)]
             parts = [self._open(group, part_of=shard.name) for group in groups]
             for part in parts:
-                # One more death tells which of them it is.
+                # The next death shows which of them is the cause.
                 part.deaths = DEATHS - 1 if len(part.positions) > 1 else 0
             record = GivenUp(shard=shard.name, why=reason, parts=tuple(one.name for one in parts))
         self.folder.write(record, f"given_up/{shard.name}")
@@ -290,10 +295,12 @@ class Coordinator:
         answered = len(shard.positions) - (len(left) if record.parts else 0)
         self._close(shard, "given_up", answered)
 
-    # What workers are given
+    # Shards for workers
 
     def _fill(self) -> None:
-        """Plan as many shards as there are workers, and two more; later rates size the others."""
+        """Plan as many open shards as there are workers, and two more. Later ones are sized by the
+        rates measured until then.
+        """
         running = len(self._tracker.running)
         while self._todo and len(self._tracker.open) < 2 * running + 2:
             taken = self._todo[: self._sizer.next_size(len(self._todo), running)]
@@ -329,7 +336,7 @@ class Coordinator:
         return {"format": FORMAT, **ids, "attempt": shard.attempt, "trace": trace}
 
     def _lost(self, waiting: list[Shard], now: float) -> list[Shard]:
-        """Shards whose message is gone: the queue is empty, and nobody took them."""
+        """Shards whose message is lost: the queue is empty, and no worker took them."""
         grace = RESEND_POLLS * self.settings.poll_seconds
         if now - self._counted < grace:
             return []
@@ -346,7 +353,7 @@ class Coordinator:
         if now - self._away_since > self.settings.patience_seconds and not self._tracker.running:
             raise error
 
-    # What others see
+    # Progress and cancellation
 
     def _report(self) -> None:
         running = self._tracker.running
@@ -386,7 +393,7 @@ class Coordinator:
         return note
 
     def _stop(self, cancel: Cancel) -> None:
-        """End a cancelled run: workers finish their present answer, then all is over."""
+        """End a cancelled run, once workers have finished their present answer."""
         running = len(self._tracker.running)
         self.say(f"Cancelled by {cancel.by}; waiting for {running} workers to stop ...")
         while self._tracker.running:

@@ -1,5 +1,5 @@
-"""The JSON files of a distributed rebuild: what each of them says, where it lies, and what all of
-them together say about how the rebuild stands (`cogr-index status`). No decision is taken here.
+"""The JSON files of a distributed rebuild: their contents and places, and the status that follows
+from them (`cogr-index status`). No decision is made here.
 
     fleet/<side>/lease/000001.json      who coordinates (indexers.rebuild.lease)
     fleet/<side>/runs/<run>/run.json    what is rebuilt, by which generator
@@ -10,8 +10,8 @@ them together say about how the rebuild stands (`cogr-index status`). No decisio
       cancel.json                       the run shall stop
       end.json                          how the run ended
 
-A file has one writer: the coordinator, or the worker that made the attempt. A run has one
-coordinator; the next one begins another run. A shard is named <number>-<entities>.
+Each file has one writer: the coordinator, or the worker of the attempt. A run has one coordinator;
+another coordinator begins another run. A shard is named <number>-<entities>.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ from indexers.rebuild.lease import read_lease
 log = logging.getLogger(__name__)
 
 FORMAT = 2
-"""Of messages and files. It is part of a queue's name, so no worker gets another format's."""
+"""Version of messages and files. It is part of a queue's name, so a worker gets only messages of
+its own version.
+"""
 
 R = TypeVar("R", bound="Record")
 
@@ -63,8 +65,9 @@ class Run(Record):
 
 AttemptState = Literal["loading", "running", "done", "stopped", "failed", "declined", "away"]
 """stopped: the worker was asked to end. failed: the shard raised an error. declined: this worker
-can't do it. away: the generator's service is away. Readers call it `silent` when its worker has
-written nothing for too long."""
+can't do the shard. away: the generator's service can't be reached. Readers show `silent` for a
+worker that has written nothing for too long.
+"""
 
 
 class Attempt(Record):
@@ -72,8 +75,8 @@ class Attempt(Record):
 
     Attributes:
         items, tokens: what it has generated so far.
-        entities: of the whole shard; those that it did not generate were in the cache.
-        seconds: since the generator was loaded.
+        entities: entities of the whole shard; those that it did not generate were in the cache.
+        seconds: seconds since the generator was loaded.
         transient: failures that the cache does not remember, by entity id.
     """
 
@@ -96,7 +99,7 @@ class Attempt(Record):
 
     @property
     def silenced(self) -> Attempt:
-        """As one whose worker died."""
+        """The attempt, marked as that of a dead worker."""
         reason = f"fell silent while {self.state}"
         return self.model_copy(update={"state": "silent", "reason": reason})
 
@@ -106,12 +109,16 @@ class Attempt(Record):
 
     @property
     def logged_reason(self) -> str:
-        """Of an unexpected error its class alone, since its text may quote an item."""
+        """The reason for the log. Of an unexpected error only the class, since its text may quote
+        an item.
+        """
         return self.reason.partition(":")[0] if self.state == "failed" else self.reason
 
 
 class GivenUp(Record):
-    """A shard that took too many workers down: its parts, or why its one entity is set aside."""
+    """A shard during which too many workers died: its parts, or why its single entity
+    is set aside.
+    """
 
     shard: str
     why: str
@@ -120,7 +127,7 @@ class GivenUp(Record):
 
 
 class Progress(Record):
-    """What only the coordinator knows."""
+    """Progress that only the coordinator knows."""
 
     unplanned: int = 0
     note: str = ""
@@ -136,7 +143,7 @@ class End(Record):
 
 
 class Cancel(Record):
-    """Somebody asked the run to stop."""
+    """A request to stop the run."""
 
     by: str
     at: float = Field(default_factory=time.time)
@@ -175,7 +182,7 @@ class RunFolder:
         self.store.write(f"{self.path}/{name}.json", _json(record))
 
     def create(self, record: Record, name: str) -> bool:
-        """Write a record unless it exists; of several writers, one gets True."""
+        """Write a record unless it exists. Of several writers only one gets True."""
         return self.store.create(f"{self.path}/{name}.json", _json(record))
 
     def names(self, folder: str) -> list[str]:
@@ -185,7 +192,7 @@ class RunFolder:
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody asked the run to stop."""
+        """Whether the run was asked to stop."""
         return self.store.exists(f"{self.path}/cancel.json")
 
     @property
@@ -221,12 +228,14 @@ def entities_of(shard: str) -> int:
 
 
 def public_settings(settings: GeneratorSettings) -> dict[str, Any]:
-    """Those that decide what a generator writes: no secret, no server's address, no GPU's size."""
+    """The settings that decide what a generator writes, without secrets, server addresses or sizes
+    of GPUs.
+    """
     return settings.model_dump(mode="json", include=_PUBLIC)
 
 
 def with_public_settings(own: GeneratorSettings, public: Mapping[str, Any]) -> GeneratorSettings:
-    """A worker's settings, with the public ones of a run in their place."""
+    """A worker's settings, with the public settings replaced by those of a run."""
     known = {name: value for name, value in public.items() if name in _PUBLIC}
     return GeneratorSettings.model_validate({**own.model_dump(), **known})
 
@@ -240,16 +249,17 @@ def total_rates(attempts: Iterable[Attempt]) -> tuple[float, float]:
 State = Literal[
     "running", "silent", "interrupted", "cancelling", "finished", "cancelled", "superseded"
 ]
-"""silent: its coordinator has not renewed its lease. interrupted: its coordinator ended before the
-rebuild did, and the same command goes on."""
+"""silent: the coordinator has not renewed its lease. interrupted: the coordinator ended before the
+rebuild was complete; the same command goes on.
+"""
 
 _LATEST = 16
-"""Finished shards whose rate stands for the run's when nothing is under way."""
+"""Finished shards that give the run's rate when no shard is under way."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """Who is at a shard, and since when."""
+    """The worker of a shard, and since when."""
 
     shard: str
     worker: str
@@ -280,7 +290,7 @@ class Overview:
         done, running, waiting, failed: shards; failed are those given up (split or set aside).
         answered: entities with an answer or a reason, of `to_generate`.
         seconds_left: by the present rate; None when there is none.
-        set_aside: id -> reason, of entities that took workers down or failed for the time being.
+        set_aside: id -> reason, of entities during which workers died, and of transient failures.
     """
 
     side: Side
@@ -320,7 +330,7 @@ def overview(store: Store, side: Side, lost_seconds: float) -> Overview | None:
 
 
 def summary_of(folder: RunFolder) -> dict[str, Any]:
-    """What a fleet did, for `report.json`; `tokens` and `items` are those of finished shards."""
+    """The fleet's work, for `report.json`; `tokens` and `items` are those of finished shards."""
     attempts, given_up = folder.read_all(Attempt, "attempts"), folder.read_all(GivenUp, "given_up")
     done = {one.shard: one for one in attempts if one.state == "done"}.values()
     workers: dict[str, dict[str, float]] = {}
@@ -396,7 +406,7 @@ class _Reading:
         return min(answered, self._run.to_generate)
 
     def _running(self) -> list[Attempt]:
-        """One attempt for each open shard that a worker has written about lately."""
+        """The latest attempt of each open shard whose worker is not silent."""
         if self._end is not None:
             return []
         by_shard = {
@@ -438,7 +448,7 @@ class _Reading:
 
 
 def _past_rates(done: Iterable[Attempt]) -> tuple[float, float]:
-    """Of one worker, entities and tokens a second over the latest finished shards."""
+    """Entities and tokens a second of one worker, over the latest finished shards."""
     latest = sorted(done, key=lambda one: one.updated)[-_LATEST:]
     seconds = sum(one.seconds for one in latest) or math.inf
     return sum(one.items for one in latest) / seconds, sum(one.tokens for one in latest) / seconds

@@ -1,8 +1,8 @@
-"""Shards of a run: the files of their requests, how large the next one is, a tracker of the open
-ones, and the retry policy.
+"""Shards of a run: their request files, the size of the next shard, a tracker of the open ones, and
+the retry policy.
 
-The tracker judges whether a worker lives by its heartbeats and this process's monotonic clock: no
-two clocks are compared.
+The tracker decides whether a worker is alive by its heartbeats and this process's monotonic clock,
+so clocks need not agree.
 """
 
 from __future__ import annotations
@@ -27,17 +27,23 @@ from indexers.rebuild.plan import Keyed
 from indexers.telemetry import prometheus
 
 GROWTH = 4
-"""A shard is at most so many times as large as the largest one so far: first rates are rough."""
+"""A shard is at most so many times as large as the largest one so far, because first rates are
+rough.
+"""
 PARTS = 8
-"""A shard that takes workers down is split into so many: few deaths until one entity is alone."""
+"""A shard during which workers die is split into so many parts: a large number isolates the entity
+after few deaths.
+"""
 DEATHS = 2
-"""A shard may take down so many workers before it is split: machines die, too."""
+"""Deaths of workers before a shard is split: a machine may also die by itself."""
 LAST_DEATHS = 3
-"""Workers that one entity, alone in its shard, may take down: two deaths may be chance."""
+"""Deaths of workers before an entity alone in its shard is set aside: two may be chance."""
 SETBACKS = 20
-"""Attempts in a row, with no answer in between, after which the fleet counts as broken."""
+"""Failed attempts in a row, without an answer in between, after which the fleet counts
+as broken.
+"""
 FIRST_ENTITIES = 64
-"""Of a shard before any rate is known: enough for a batch, done in minutes by a slow model."""
+"""Entities of the first shards: enough for a batch, and done in minutes by a slow model."""
 _RATES = 32
 _LONGEST_PAUSE = 60.0
 
@@ -90,7 +96,8 @@ class ShardSizer:
     def next_size(self, unplanned: int, workers: int) -> int:
         """Entities of the next shard, at most `unplanned`.
 
-        Towards the end the rest is shared out among twice the workers, so that they end together.
+        Near the end the rest is divided by twice the number of workers, so that all finish at about
+        the same time.
         """
         size = self._first
         if self._rates:
@@ -107,11 +114,11 @@ class Shard:
 
     Attributes:
         positions: of its entities in the plan.
-        attempt: number of the attempt under way, or of the next one.
+        attempt: number of the attempt under way, or else of the next one.
         deaths: attempts that raised an error, or whose worker died while it generated.
-        running: what the worker of this attempt wrote last; None before one has taken it.
-        sent: when the message of this attempt was sent, by time.monotonic(); None before.
-        retry_at: it is not sent earlier than that.
+        running: the last record of this attempt's worker; None before a worker has taken it.
+        sent: time.monotonic() when the message of this attempt was sent; None before.
+        retry_at: it is not sent before this time.
         span: from its planning to its end.
     """
 
@@ -126,7 +133,7 @@ class Shard:
 
 
 class ShardTracker:
-    """The open shards, and what workers wrote about them.
+    """The open shards and the attempts at them.
 
     Args:
         lost_seconds: silence after which the worker of an attempt counts as dead.
@@ -148,7 +155,7 @@ class ShardTracker:
         return [shard.running for shard in self.open.values() if shard.running is not None]
 
     def poll(self) -> tuple[list[tuple[Shard, Attempt]], list[tuple[Shard, Attempt]]]:
-        """Attempts that are done, and attempts that failed, since the last call.
+        """The attempts that finished and those that failed since the last call.
 
         A failed shard moves on to its next attempt, which is not sent yet.
         """
@@ -181,19 +188,19 @@ class ShardTracker:
 
 
 class RetryPolicy:
-    """When a failed shard is sent again, and when it or the rebuild is given up."""
+    """Decides when a failed shard is sent again, and when the shard or the rebuild is given up."""
 
     def __init__(self, side: Side) -> None:
         self._gauge = prometheus.SETBACKS.labels(side)
         self.progress()
 
     def progress(self) -> None:
-        """There is an answer: the fleet works."""
+        """Note an answer: the fleet works."""
         self._setbacks = 0
         self._gauge.set(0)
 
     def setback(self, reason: str) -> None:
-        """Attempts failed. Raises ServiceError after too many without an answer in between."""
+        """Note failed attempts. Raises ServiceError after too many without an answer in between."""
         self._setbacks += 1
         self._gauge.set(self._setbacks)
         if self._setbacks >= SETBACKS:
@@ -204,7 +211,9 @@ class RetryPolicy:
             )
 
     def pause(self, failed: Attempt) -> float:
-        """Seconds before the shard is sent again: later, or elsewhere, it may be possible."""
+        """Seconds before the shard is sent again, since it may succeed later or on
+        another worker.
+        """
         if failed.state not in ("declined", "away"):
             return 0.0
         return min(_LONGEST_PAUSE, 0.5 * float(2 ** min(self._setbacks, 10)))

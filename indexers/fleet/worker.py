@@ -1,8 +1,8 @@
-"""A worker: takes messages from Celery, generates what the cache lacks of a shard.
+"""A worker: takes messages from Celery, and generates the answers of a shard that the cache lacks.
 
-Celery's solo pool runs a shard in the worker's main process, where an engine may start processes of
-its own: one message at a time. An `Attempt` is one worker's try at one shard: claim, heartbeat,
-last word. Importing this loads neither Celery nor a model.
+Celery's solo pool runs one message at a time in the worker's main process, where an engine may
+start processes of its own. A `RunningAttempt` is one worker's attempt at one shard: claim,
+heartbeats, result. Importing this loads neither Celery nor a model.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ from indexers.workspace import Workspace, generator_options
 log = logging.getLogger(__name__)
 
 ONE_PER_PROCESS = {"vllm"}
-"""Generators whose memory is free again only when their process has ended."""
+"""Generators that free their memory only when their process ends."""
 
 
 def end_at_once() -> None:
-    """End this process although its main thread hangs, maybe where no signal interrupts it."""
+    """End this process although its main thread hangs, perhaps where no signal interrupts it."""
     traces.flush()
     logging.shutdown()
     os._exit(STUCK)
 
 
 class RestartNeededError(Exception):
-    """The loaded generator can only be changed by a new process."""
+    """Only a new process can load another generator."""
 
 
 class LoadedGenerator:
-    """The generator of a worker, kept from shard to shard until one wants another."""
+    """The generator of a worker, kept until a shard needs another one."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -69,8 +69,8 @@ class LoadedGenerator:
         """The generator of a run.
 
         Raises:
-            GeneratorError: this worker's generator would write something else than the run's.
-            CogrError: it can't be made here.
+            GeneratorError: this worker's generator differs from the run's.
+            CogrError: the generator can't be made here.
             RestartNeededError: this process has to end first.
         """
         wanted, loaded = fingerprint_hash(run.fingerprint), self._generator
@@ -90,13 +90,13 @@ class LoadedGenerator:
         raise GeneratorError(f"This worker's generator is not the one of the rebuild: {differs}.")
 
     def close(self) -> None:
-        """Free what is loaded."""
+        """Close the loaded generator."""
         if self._generator is not None:
             self._generator.close()
         self._generator, self._fingerprint = None, ""
 
     def _candidates(self, run: Run) -> list[GeneratorSettings]:
-        """The worker's own settings come first, since its model may lie elsewhere."""
+        """The worker's own settings come first, since its model may have another path."""
         own = self._workspace.settings.generator.of(run.side)
         asked = with_public_settings(own, run.generator)
         return [own, asked] if own.name == asked.name and own != asked else [asked]
@@ -104,14 +104,14 @@ class LoadedGenerator:
     def _make(self, run: Run, settings: GeneratorSettings) -> Generator:
         reads_it = settings.name in ("extractive", "statistical")
         dataset = self._workspace.dataset if reads_it else None
-        # The coordinator chose which item snapshot queries are written for.
+        # The coordinator chose the item snapshot for which queries are written.
         vocabulary, k_max = run.fingerprint.get("vocabulary"), int(run.fingerprint.get("k_max", 30))
         options = generator_options(settings, vocabulary, k_max)
         return make_generator(options, run.side, dataset, self._workspace.store)
 
 
 def _difference(wanted: Mapping[str, Any], have: Mapping[str, Any]) -> str:
-    """Where two fingerprints differ, "" when nowhere. Each worker may have its own endpoint."""
+    """The difference of two fingerprints, "" for none. Each worker may have its own endpoint."""
     keys = sorted({*wanted, *have} - {"endpoint"})
     return ", ".join(
         f"{key} is {have.get(key)!r} here and {wanted.get(key)!r} there"
@@ -121,14 +121,14 @@ def _difference(wanted: Mapping[str, Any], have: Mapping[str, Any]) -> str:
 
 
 class Worker:
-    """Does shards, one after the other.
+    """Does shards, one after another.
 
     Args:
-        stopping: asked between answers; True ends the shard and leaves the rest of it to others.
+        stopping: called between answers; True ends the shard and leaves the rest to other workers.
         abandon: called, in a thread of its own, when the generator hangs.
 
     Attributes:
-        restart_needed: only a new process can load the generator that a shard wants.
+        restart_needed: whether a shard needs a generator that only a new process can load.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Worker:
         self.restart_needed = False
 
     def take(self, task: Mapping[str, Any]) -> str:
-        """Do one task, or say why not. Returns one line for the log. Raises StorageError."""
+        """Do one task, or refuse it. Returns one line for the log. Raises StorageError."""
         try:
             message = Message.model_validate(dict(task))
         except ValidationError as error:
@@ -175,7 +175,7 @@ class Worker:
             return self._work(run, attempt, message.trace)
 
     def _work(self, run: Run, attempt: RunningAttempt, trace: Mapping[str, str]) -> str:
-        """One attempt, with its metrics, and as a span that continues the shard's own."""
+        """One attempt, with its metrics, and a span below the shard's own."""
         side, names = run.side, {"shard": attempt.record.shard, "worker": self._name}
         duration = prometheus.WORKER_SHARD_SECONDS.labels(side).time()
         busy = prometheus.WORKER_BUSY.labels(side).track_inprogress()
@@ -201,12 +201,12 @@ class Worker:
         except CogrError as error:
             attempt.end("declined", str(error))
         except Exception as error:
-            # Its text may quote an item: the log leaves it out above the level debug.
+            # The error's text may quote an item, so only the level debug logs it.
             log.exception("Shard %s failed", attempt.record.shard)
             attempt.end("failed", f"{type(error).__name__}: {error}".splitlines()[0][:500])
 
     def _generate(self, run: Run, attempt: RunningAttempt) -> None:
-        """Answer what the cache lacks, and leave the result."""
+        """Generate the answers that the cache lacks, and write the result."""
         generator = self.generator.get(run)
         keyed = read_requests(attempt.folder, attempt.record.shard)
         if keyed is None:
@@ -233,7 +233,9 @@ class Worker:
             attempt.end("done", transient=generated.transient)
 
     def _cache_of(self, run: Run) -> GenerationCache:
-        """Where the coordinator looks for answers; the keys are kept from shard to shard."""
+        """The cache in which the coordinator looks for answers. Its keys are kept in memory from
+        shard to shard.
+        """
         name = fingerprint_hash(run.fingerprint)
         if self._cache is None or self._cache[0] != name:
             self._cache = name, ReadCache(self._workspace.store, run.fingerprint)
@@ -246,18 +248,21 @@ def _warned(line: str) -> str:
 
 
 def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = None) -> bool:
-    """Work until SIGTERM or Ctrl-C. Returns whether to start anew, with another generator."""
+    """Work until SIGTERM or Ctrl-C. Returns whether to start a new process, for another
+    generator.
+    """
     from celery.platforms import SecurityWarning
     from celery.signals import setup_logging, worker_ready
     from celery.worker import state
 
-    # A container's user is often root, which must not unpickle: only JSON is read.
+    # Celery warns when root may unpickle, and a container's user is often root; but only JSON is
+    # read.
     warnings.simplefilter("ignore", SecurityWarning)
-    # The command has set up logging; Celery would add handlers of its own.
+    # The command has configured logging; Celery would add its own handlers.
     setup_logging.connect(lambda **_: None, weak=False)
     worker_ready.connect(_end_softly_by_ctrl_c)
     app = make_app(workspace.settings.redis)
-    # A worker neither greets other workers nor takes orders by broadcast.
+    # No events between workers, and no remote control by broadcast.
     app.conf.update(worker_enable_remote_control=False, worker_send_task_events=False)
     name = name or f"{socket.gethostname()}-{os.getpid()}"
     worker = Worker(workspace, name, _asked_to_stop)
@@ -279,12 +284,12 @@ def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = Non
 
 
 def _end_softly_by_ctrl_c(**_: Any) -> None:
-    """The first Ctrl-C does what SIGTERM does: end between two answers."""
+    """Make the first Ctrl-C act like SIGTERM: end between two answers."""
     signal.signal(signal.SIGINT, signal.getsignal(signal.SIGTERM))
 
 
 def _asked_to_stop() -> bool:
-    """Whether this worker has got a signal to end (0 is a reason to end, too)."""
+    """Whether this worker was asked to end by a signal (the value 0 is a request, too)."""
     from celery.worker import state
 
     asked = (state.should_stop, state.should_terminate)
@@ -292,19 +297,19 @@ def _asked_to_stop() -> bool:
 
 
 STUCK_SECONDS = 1800.0
-"""Seconds without an answer after which a live worker gives up: no model takes that long."""
+"""Seconds without an answer after which a worker gives up: no model needs that long."""
 STUCK = 70
 """Exit status of a worker whose generator hung."""
 
 
 class RunningAttempt:
-    """An attempt from its claim to its last word; in the block a thread writes its heartbeat.
+    """An attempt from its claim to its result. Inside the block a thread writes heartbeats.
 
     Args:
         abandon: called in that thread when no answer has come for `STUCK_SECONDS`.
 
     Attributes:
-        items, tokens: generated so far; the heartbeat tells them.
+        items, tokens: generated so far; written with each heartbeat.
         unwanted: set when the run was cancelled or has ended.
     """
 
@@ -329,7 +334,7 @@ class RunningAttempt:
         self._thread = threading.Thread(target=beat, args=(self._beat,), daemon=True)
 
     def claim(self) -> bool:
-        """Take the attempt; False when it was taken before: messages may come twice."""
+        """Take the attempt. False when it was taken before, since messages may come twice."""
         return self.folder.create(self.record, self._name)
 
     def __enter__(self) -> Self:
@@ -337,26 +342,27 @@ class RunningAttempt:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # To leave without a last word, as by SystemExit, counts as a stop: the shard is all right.
+        # Leaving without a result, as by SystemExit, counts as a stop: nothing is wrong with the
+        # shard.
         if not self._over.is_set():
             how = "" if kind is None else f" by {kind.__name__}"
             self.end("stopped", f"the worker ended{how}")
         self._thread.join()
 
     def begin(self) -> None:
-        """The generator is loaded; from here on, a death counts against the shard."""
+        """The generator is loaded; from now on a death counts against the shard."""
         self._began = time.monotonic()
         self._write(state="running")
 
     def count(self, answer: Answer) -> None:
-        """One more answer."""
+        """Count an answer."""
         self.items += 1
         self.tokens += answer.tokens if isinstance(answer, Completion) else 0
 
     def end(
         self, state: AttemptState, reason: str = "", transient: Mapping[str, Failure] | None = None
     ) -> None:
-        """The last word of this attempt."""
+        """Write the result of this attempt."""
         self._over.set()
         reasons = {id_: failure.reason for id_, failure in (transient or {}).items()}
         self._write(state=state, reason=reason, transient=reasons)
@@ -383,7 +389,7 @@ class RunningAttempt:
                 log.warning("The heartbeat can't be written: %s", error)
 
     def _give_up(self) -> None:
-        """The generator hangs: another worker may do better."""
+        """The generator hangs; another worker may succeed."""
         reason = f"no answer for {STUCK_SECONDS:g} s while {self.record.state}; this worker ends"
         log.error("Shard %s is given up: %s", self.record.shard, reason)
         try:

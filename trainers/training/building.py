@@ -89,7 +89,7 @@ class Build:
         model: a model folder in the store, or a model's name; None for generators without one.
         generator: its kind; "self" is the untrained model, by the engine of the rollouts.
         parent: the snapshot that it follows.
-        entities: others than the whole side.
+        entities: the entities to write for, instead of the whole side.
         vocabulary: with `generator.constrained`, the item snapshot to whose keywords completions
             are constrained.
     """
