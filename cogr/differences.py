@@ -1,7 +1,6 @@
-"""What differs between two snapshots of one side, entity by entity. Streaming, and linear in their
-size.
+"""Differences of two snapshots of one side, entity by entity. Streaming, and linear in their size.
 
-Updates of an index, `cogr-index diff` and the reports of training all read it from here.
+Used by updates of an index, `cogr-index diff` and the reports of training.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _STRINGS = pa.list_(pa.string())
 _SCHEMA = pa.schema(
     [("id", pa.string()), ("text", pa.string()), ("keywords", _STRINGS), ("fields", pa.string())]
 )
-# Of nulls: an array of Python's lists would import pandas, which takes a second.
+# Made of nulls: an array from Python lists would import pandas, which takes a second.
 _NONE = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in _SCHEMA], schema=_SCHEMA)
 _Ints = npt.NDArray[np.integer[Any]]
 
@@ -37,7 +36,7 @@ class Difference:
 
     Attributes:
         before: its row in the older one; None for a new entity.
-        after: its row in the newer one; None for one that is gone.
+        after: its row in the newer one; None for a removed one.
     """
 
     before: Row | None
@@ -71,8 +70,8 @@ def _words(row: Row | None) -> tuple[str, ...]:
 
 
 def differences(before: Snapshot, after: Snapshot) -> Iterator[Difference]:
-    """Entities that are new, gone or changed (text, keywords, their order and weights, confidence,
-    extra fields), in id order.
+    """New, removed and changed entities (text, keywords, their order and weights, confidence, extra
+    fields), in id order.
 
     Memory: a few batches of rows of each snapshot, whatever its size.
 
@@ -83,7 +82,7 @@ def differences(before: Snapshot, after: Snapshot) -> Iterator[Difference]:
         raise SnapshotError(
             f"{before.id} and {after.id} are of two sides; compare snapshots of one side."
         )
-    # Decoding is most of the work, and leaves the interpreter to others.
+    # Decoding is most of the work and releases the GIL, so it runs in a thread.
     with ThreadPoolExecutor(2, "differences") as readers:
         old, new = _Window(before, readers), _Window(after, readers)
         while bound := min(filter(None, (old.last(), new.last())), default=None):
@@ -91,7 +90,7 @@ def differences(before: Snapshot, after: Snapshot) -> Iterator[Difference]:
 
 
 class _Window:
-    """The rows of a snapshot that are read and not yet compared; the next batch is read
+    """The rows of a snapshot that are read but not yet compared; the next batch is read
     meanwhile.
     """
 
@@ -103,7 +102,7 @@ class _Window:
         self._rows = _NONE
 
     def last(self) -> str | None:
-        """The last id in sight; None when there are no more rows."""
+        """The last id that is read; None when there are no more rows."""
         while not len(self._rows):
             batch = self._next.result()
             if batch is None:

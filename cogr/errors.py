@@ -17,9 +17,9 @@ CogrError
 Tracebacks are for bugs: anything outside this tree.
 
 Texts of items, of servers and of libraries are untrusted. `masked` takes secrets out of them and
-`visible` the characters that control a terminal. The sentence of an error is masked where it is
+`visible` the characters that control a terminal. The sentence of an error is masked when it is
 made; both are applied where text leaves the process (`indexers.cli.console`,
-`indexers.telemetry.logs`, pages by `page_template`). So callers print what they have.
+`indexers.telemetry.logs`, pages by `page_template`). So callers need not.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class CogrError(Exception):
 
 
 class UserError(CogrError):
-    """Something that the user gave is wrong; the message says what, where, and what to do."""
+    """Wrong input of the user; the message says what, where, and what to do."""
 
 
 class SettingsError(UserError):
@@ -114,8 +114,8 @@ class ServiceError(CogrError):
 
 _ADDRESS = r"//(?:(?![,;]\s*[a-z][a-z0-9+.-]*://)\S)*@"
 _USER = re.compile(_ADDRESS, re.IGNORECASE)
-"""From the slashes of a URL to the last @ before a space or before the next URL of a list, since a
-password may contain any of /?#@.
+"""User and password of a URL: from the slashes to the last @ before a space or before the next URL
+of a list, since a password may contain any of /?#@.
 """
 _PARAMETER = re.compile(
     r"([?&][\w.-]*(?:key|token|pass|password|secret|sig|signature|auth|credential)=)[^&#\s]+", re.I
@@ -124,7 +124,7 @@ _SECRET_NAME = re.compile(
     r"pas+w|pass|pwd|secret|token|api_?key|hash_?key|credential", re.IGNORECASE
 )
 _LEAST = 6
-"""Shorter secrets are not masked: they would be found in ordinary words."""
+"""Shorter secrets are not masked, because they occur in ordinary words."""
 _JOINERS = "\u200c\u200d"
 _JOINED = frozenset("LMSN")
 
@@ -134,7 +134,7 @@ learned: set[str] = set()
 
 def masked(text: str) -> str:
     """The text without secrets: user and password of URLs, URL parameters with the name of a
-    secret, and all that `learn` was given.
+    secret, and every text given to `learn`.
     """
     for secret in sorted(learned, key=len, reverse=True):
         if secret in text:
@@ -143,7 +143,7 @@ def masked(text: str) -> str:
 
 
 def learn(secret: str) -> None:
-    """Mask this text from now on, as it is and as a URL, JSON or Python spells it.
+    """Mask this text from now on, also in the spellings of URLs, JSON and Python.
 
     A secret of less than 6 characters is ignored.
     """
@@ -183,14 +183,14 @@ def learn_words(words: list[str]) -> None:
 
 
 def page_template(package: str, clean: Callable[[str], str]) -> Template:
-    """The template page.html of a package, for Jinja: every text that is filled in is escaped, and
-    a name that is not there is an error.
+    """The template page.html of a package, for Jinja: filled-in texts are escaped, and an unknown
+    name is an error.
 
     Args:
-        clean: the filter for texts that somebody else wrote.
+        clean: the filter for untrusted texts.
 
-    The filter `svg` lets our own files and matplotlib's drawings through as markup, and nothing
-    else may.
+    The filter `svg` passes markup unescaped; use it only for the package's own files and
+    matplotlib's drawings.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup

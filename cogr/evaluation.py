@@ -1,9 +1,8 @@
-"""Evaluation of an item and a query snapshot as a pair: what the frozen keywords of a split's
-queries retrieve, and how good that is.
+"""Evaluation of a pair of item and query snapshot: the sets that the frozen keywords of a split's
+queries retrieve, and their figures.
 
 `cogr-train evaluate`, rounds, the demo, baselines and the gate before publishing all measure here,
-so that a pair has one F1. How a list of keywords is searched is the caller's business: by a mirror
-or by a backend.
+so that a pair has one F1. The caller passes the search, by a mirror or by a backend.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ def rows_of_queries(
     data has.
 
     Args:
-        unknown: a query that the snapshot lacks has no keywords, and is searched by its own text,
-            as it is served.
+        unknown: accept queries that the snapshot lacks: they are searched by their own text, as in
+            serving.
         weights: False leaves the keywords' weights out, as the setting `keywords.weights` does.
 
     Raises:
@@ -62,7 +61,7 @@ def rows_of_queries(
 def search_all(
     search: Callable[[Mapping[str, float]], Found], rows: Mapping[str, Row]
 ) -> dict[str, Found]:
-    """Query id -> what a search for S_q ∪ {q}, weighted, finds.
+    """Query id -> result of a search for S_q ∪ {q} with weights.
 
     Args:
         search: finds items by normalised keywords with weights.
@@ -88,7 +87,7 @@ def set_figures(
 
     Args:
         retrieved: query id -> items; a query without an entry retrieved nothing.
-        to_set: turns ids of relevant items into the kind of set that `retrieved` has.
+        to_set: converts ids of relevant items to the type of the sets in `retrieved`.
     """
     relevant = {query.id: to_set(dataset.relevant[query.id]) for query in queries}
     return full_set(retrieved, relevant, {query.id: query.weight for query in queries})
@@ -100,9 +99,10 @@ def f1_of_pair(mirror: Mirror, dataset: Dataset, split: Split, query: Snapshot) 
 
 
 def figures_of_pair(mirror: Mirror, dataset: Dataset, split: Split, query: Snapshot) -> Figures:
-    """P, R and F1 of a pair on one split: `evaluate`'s, without ranking what is retrieved.
+    """P, R and F1 of a pair on one split, equal to those of `evaluate`, but without ranking the
+    retrieved items.
 
-    A query that the query snapshot lacks counts by its own text, as it is served.
+    A query that the query snapshot lacks is searched by its own text, as in serving.
 
     Args:
         mirror: of the item snapshot.
@@ -145,10 +145,10 @@ def _dense(mirror: Mirror, ids: frozenset[str]) -> BitMap:
 
 
 def grades_of(dataset: Dataset) -> Mapping[str, Mapping[str, float]] | None:
-    """Query id -> item id -> grade, whole or not, for nDCG; None where the labels are binary: all
-    grades above 0 are the same.
+    """Query id -> item id -> grade, whole or not, for nDCG; None for binary labels, where all
+    grades above 0 are equal.
 
-    An item below the threshold of relevance has its grade as a gain too.
+    Items below the threshold of relevance also gain their grade.
     """
     found = {grade for grades in dataset.judged.values() for grade in grades.values() if grade > 0}
     return dataset.judged if len(found) > 1 else None
@@ -163,10 +163,10 @@ def measure(
     """Figures of one way to search, macro-averaged over queries; a query without a list counts
     as 0.
 
-    P, R and F1 are of the retrieved sets, rank metrics of the rankings: a ranking that is cut to
-    make a set of it would do worse by them than it does. Judged-only figures leave out items that
-    nobody judged: where only the top of some search was judged, an unjudged item is not known to be
-    irrelevant. nDCG takes grades where there are any (`grades_of`).
+    P, R and F1 are of the retrieved sets, rank metrics of the whole rankings, because a ranking
+    that is cut to a set would lose by them. Judged-only figures leave out unjudged items: where
+    only the top of some search was judged, an unjudged item need not be irrelevant. nDCG takes
+    grades where there are any (`grades_of`).
 
     Args:
         sets: query id -> ids of the retrieved set, best first.
@@ -187,7 +187,7 @@ def per_query(
     sets: Mapping[str, Sequence[str]],
     rankings: Mapping[str, Sequence[str]] | None = None,
 ) -> Figures:
-    """The figures of `measure`, per query: values and arguments as there, without f1_se."""
+    """The figures of `measure`, by query; same arguments, without f1_se."""
     whole = set_figures(dataset, queries, _sets(sets))
     judged = set_figures(dataset, queries, _sets(judged_only(sets, dataset.judged)))
     ranks = ranked(

@@ -1,9 +1,8 @@
 """Types of the items' extra fields, so that an index can filter, count and sort by price, brand or
 stock.
 
-A field has one type for all items: the first in `TYPES` that every value fits. So a table whose
-cells are all texts (CSV) gets numbers where it has numbers. What the field is called in OpenSearch
-is decided by the backend.
+A field has one type for all items: the first in `TYPES` that every value fits. So texts that are
+numbers, as in CSV, become numbers. The backend maps types to those of OpenSearch.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ def types_of(
     Args:
         items: (id, its fields as one JSON object or "") of all items.
         names: the fields.
-        given: types that are set; the others follow from the values. A field without any value is
-            a keyword.
+        given: types that are set; the others are inferred from the values. A field without any
+            value is a keyword.
 
     Raises:
         DataError: a field has values of several kinds; names the item and the field.
@@ -68,7 +67,8 @@ def types_of(
 
 
 def typed(id_: str, fields_json: str, types: Mapping[str, FieldType]) -> str:
-    """An item's fields as a snapshot keeps them: each of its type, names in order, none empty.
+    """An item's fields as a snapshot stores them: converted to their types, names sorted, no empty
+    values.
 
     Args:
         fields_json: one JSON object, or "".
@@ -87,14 +87,14 @@ def typed(id_: str, fields_json: str, types: Mapping[str, FieldType]) -> str:
 
 
 def _values(value: FieldValue) -> list[Scalar]:
-    """The single values; an empty text is none."""
+    """The single values; an empty text is no value."""
     return [one for one in (value if isinstance(value, list) else [value]) if one != ""]
 
 
 def _fitting(value: Scalar) -> frozenset[FieldType]:
     """The types that a value fits.
 
-    Only a text fits a keyword: a number or a boolean in the data is one on purpose.
+    Only a text fits a keyword: a number or a boolean in the data is meant as such.
     """
     if isinstance(value, bool):
         return frozenset({"boolean"})

@@ -20,9 +20,9 @@ Any change of their output needs a new one.
 """
 
 READABLE = ("cogr-1", NORMALISER)
-"""Versions whose snapshots are still read and served; each matches its own kind alone.
+"""Versions whose snapshots are still read and served; each matches only its own version.
 
-In cogr-1 an own text kept its separators.
+In cogr-1 an entity's own text kept its separators.
 """
 
 MAX_KEYWORD_CHARS = 256
@@ -32,7 +32,7 @@ MAX_KEYWORD_CHARS = 256
 """
 
 _READ_AT_MOST = 16 * MAX_KEYWORD_CHARS
-# A character composed from more than four is too rare to wait for.
+# Characters composed from more than four are too rare to matter.
 _COMPOSES_AT_MOST = 4
 # Quotes, brackets, list marks and sentence marks around a keyword. Not + # % & @ $ °, which end
 # real keywords (c++, c#, 50%).
@@ -57,7 +57,7 @@ _THINKING_TAG = re.compile("</?think>")
 
 
 def normalise(text: str) -> str:
-    """The one spelling of a keyword, for both sides and for serving; "" when nothing is left.
+    """The canonical form of a keyword, for both sides and for serving; "" when nothing is left.
 
     NFKC, casefold, control and format characters and lone surrogates out, white space collapsed,
     outer punctuation, quotes, list marks and numbering stripped, cut at `MAX_KEYWORD_CHARS`.
@@ -92,15 +92,14 @@ def _strip_outer(text: str) -> str:
 
 
 def self_keyword(text: str, version: str = NORMALISER) -> str:
-    """The keyword that an entity's own text is: `normalise`, in a form that `parse` keeps; "" when
-    nothing is left.
+    """An entity's own text as a keyword: normalised, in a form that `parse` keeps; "" when nothing
+    is left.
 
-    Where `parse` would split, cut or drop, there is a space instead, and words that loop occur
-    twice. So a completion can name every entity: parse(k) == (k,) for each k != "". Idempotent.
-    Never raises on any string.
+    Separators become spaces, and words that loop are kept twice. So a completion can name every
+    entity: parse(k) == (k,) for each k != "". Idempotent. Never raises on any string.
 
     Args:
-        version: of the snapshot that the keyword is for.
+        version: normaliser of the snapshot that the keyword is for.
     """
     if version == "cogr-1":
         return normalise(text)
@@ -122,7 +121,7 @@ def with_self(own: str, keywords: Iterable[str]) -> list[str]:
 
 
 def query_keywords(text: str, keywords: Iterable[str], normaliser: str = NORMALISER) -> list[str]:
-    """S_q ∪ {q} as a search needs it: the text as a keyword first, then its keywords, each once.
+    """S_q ∪ {q} for a search: the text as a keyword first, then its keywords, each once.
 
     Args:
         normaliser: of the snapshot that is searched.
@@ -149,7 +148,7 @@ def loops(keyword: str) -> bool:
 
 def _first_loop(words: list[str]) -> tuple[int, int] | None:
     """(place, length) of the first words that occur three times in a row; None where none do."""
-    # Most keywords have few words, all different: they end here. The rest is slow, and rare.
+    # Most keywords have few, different words and end here. The rest is slow, and rare.
     if len(words) - len(set(words)) < 2:
         return None
     lexical = [word for word in words if _has_letter(word)]
@@ -183,7 +182,7 @@ def _without_loop(keyword: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What `parse_counted` found in one completion.
+    """The result of `parse_counted` for one completion.
 
     Attributes:
         keywords: distinct normalised keywords in order of first occurrence.
@@ -202,7 +201,7 @@ class Parsed:
 
 
 def parse_counted(completion: str) -> Parsed:
-    """Keywords of a completion, with what was dropped on the way.
+    """Keywords of a completion, and counts of dropped pieces.
 
     Linear in its length; never raises.
     """
@@ -240,8 +239,8 @@ _PLAIN = re.compile(r"[a-z0-9]++(?:(?:[-']|,? )[a-z0-9]++)*+")
 
 
 def _plain_pieces(text: str) -> list[str] | None:
-    """The pieces of a text that is nothing but ASCII words with spaces and commas between them, in
-    small letters; None for any other, and where a piece may be dropped.
+    """The pieces of a text of lower-case ASCII words with spaces and commas between them; None for
+    any other text, and where a piece may have to be dropped.
 
     They are normalised already. Most texts are of this kind, which makes parsing five times as
     fast.
@@ -253,7 +252,7 @@ def _plain_pieces(text: str) -> list[str] | None:
     ):
         return None
     pieces = text.split(", ")
-    # Words that are said three times in a row: most texts have too few words, or all different.
+    # A quick check for words three times in a row: most texts have too few words, or all different.
     if text.count(" ") - len(pieces) > 0:
         words = text.replace(", ", " ").split(" ")
         if len(words) - len(set(words)) > 1 and any(map(loops, pieces)):
@@ -263,7 +262,7 @@ def _plain_pieces(text: str) -> list[str] | None:
 
 
 def _is_run_on(piece: str) -> bool:
-    """Whether a piece is longer than a keyword may be, once composed.
+    """Whether a piece, once composed, exceeds a keyword's length.
 
     Unicode normalisation is quadratic in a run of combining marks, so a far longer piece is never
     normalised.

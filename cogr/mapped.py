@@ -1,8 +1,9 @@
-"""What grows with a catalogue: flat arrays in mapped temporary files, and strings over them.
+"""Data that grow with a catalogue: flat arrays in memory-mapped temporary files, and strings over
+them.
 
-The kernel drops mapped pages when another program needs the memory, so a whole catalogue may lie
-here. A temporary file has no name: it is gone with its process, however that ends. TMPDIR says in
-which folder. What is to stay belongs in a `cogr.store.Store`.
+The kernel drops mapped pages when another program needs the memory, so a whole catalogue fits. A
+temporary file has no name and vanishes with its process, however that ends. TMPDIR names the
+folder. Use a `cogr.store.Store` for lasting data.
 
 The arrays are Arrow's own buffers, but not an Arrow IPC file: that holds batches, and reading
 400,000 items in the order of their ids takes 3.3 s over batches and 0.4 s over flat arrays.
@@ -45,7 +46,7 @@ class Spool:
         self._size += values.nbytes
 
     def array(self, dtype: type[_Scalar]) -> NDArray[_Scalar]:
-        """All bytes as one read-only array. Nothing may be appended any more."""
+        """All bytes as one read-only array. After this call nothing may be appended."""
         with self._file as file, storage_errors(tempfile.gettempdir()):
             if self._size <= SMALL:
                 file.seek(0)
@@ -135,7 +136,7 @@ class SortedStrings(Strings):
 
     def find(self, text: str) -> int:
         """The rank of a string, or -1."""
-        # A lone surrogate is never in the array; "surrogatepass" lets it be looked for.
+        # The array has no lone surrogates; "surrogatepass" allows a search for them.
         wanted = text.encode("utf-8", "surrogatepass")
         rank = bisect_left(range(len(self)), wanted, key=self._bytes)
         return rank if rank < len(self) and self._bytes(rank) == wanted else -1
@@ -165,7 +166,7 @@ class StringsSpool:
             self._bytes += int(ends[-1])
 
     def arrow(self) -> pa.LargeStringArray:
-        """All of them. Nothing may be appended any more."""
+        """All strings. After this call nothing may be appended."""
         return pa.LargeStringArray.from_buffers(
             self._count,
             pa.py_buffer(self._offsets.array(np.int64)),
@@ -178,7 +179,7 @@ class StringIndex:
 
     Args:
         strings: all of them.
-        hashes: int64, Python's `hash` of each, which holds for this process alone.
+        hashes: int64, Python's `hash` of each, which is valid only in this process.
     """
 
     def __init__(self, strings: Strings, hashes: NDArray[np.int64]) -> None:

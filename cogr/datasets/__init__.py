@@ -39,9 +39,8 @@ class Loader:
         threshold: the lowest relevant grade, unless set otherwise.
         test_share: the fixed share of test queries where the data has no splits of its own, drawn
             with seed 0.
-        own: for data of one's own, which `dataset.columns` and `dataset.strip_html` apply to.
-        fetch: for published data, what to fetch and what it holds; its folder is
-            $COGR_DATA_DIR/<name> by default.
+        own: for a user's own data, to which `dataset.columns` and `dataset.strip_html` apply.
+        fetch: for published data, how to get it; its folder is $COGR_DATA_DIR/<name> by default.
     """
 
     name: str
@@ -140,7 +139,7 @@ def load_dataset(
 
 
 def _lineage(folder: Path) -> Mapping[str, Any]:
-    """What the file of that name says; nothing where there is none."""
+    """The content of the file `lineage.json`; empty where there is none."""
     path = folder / LINEAGE
     if not path.is_file():
         return {}

@@ -1,7 +1,7 @@
 """From records to a data set: duplicates, unknown ids, binary labels, splits, notes and the hash.
 
 A loader feeds a `Builder`: items first, then queries, then judgements. Nothing here knows formats.
-Queries and judgements are kept in memory; of an item, some numbers only (`cogr.datasets.items`).
+Queries and judgements are kept in memory; items are on disk (`cogr.datasets.items`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cogr.records import SPLITS, Dataset, Item, Query, Side, Split
 
 DEFAULT_TEST_SHARE = 0.1
 
-# The notes of a data set, by the words they are counted under.
+# The notes of a data set: the words under which they are counted.
 UNKNOWN_ITEMS = "judgements of unknown items"
 UNKNOWN_QUERIES = "judgements of unknown queries"
 UNKNOWN_PAIRS = "signals of unknown queries or items"
@@ -47,7 +47,7 @@ REPEATED_QUERIES = "rows that repeat a query"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a user may set about a data set; each field as in `cogr.datasets.load_dataset`."""
+    """A user's options of a data set; each field as in `cogr.datasets.load_dataset`."""
 
     threshold: float = 1.0
     test_share: float | None = None
@@ -89,7 +89,7 @@ def seeded_part(ids: Iterable[str], share: float, seed: int) -> frozenset[str]:
     """
     shuffled = sorted(ids)
     random.Random(seed).shuffle(shuffled)
-    # 0.29 * 100 is 28.999999999999996, and means 29.
+    # 0.29 * 100 is 28.999999999999996 in floating point, but 29 is meant.
     return frozenset(shuffled[: math.floor(len(shuffled) * share + 1e-9)])
 
 
@@ -113,7 +113,7 @@ def make_item(
     )
     title = _without_nul(title, "title", place, notes)
     text = _without_nul(text, "text", place, notes)
-    # Most texts have neither character, and cost no more than this search.
+    # Most texts have neither character; this search is all that they cost.
     if options.strip_html and ("<" in text or "&" in text):
         text = _without_html(text, notes)
     if options.strip_html and ("<" in title or "&" in title):
@@ -156,7 +156,8 @@ class Builder:
             name: {} for name in options.pair_signals
         }
         self._updated: dict[str, datetime] = {}
-        # Most items have the fields of the item before: so many of one shape in a row.
+        # Number of successive items with equal fields: most items have the fields of the one
+        # before.
         self._shape: tuple[str, ...] = ()
         self._alike = 0
         self._seen: Counter[str] = Counter()
@@ -175,10 +176,10 @@ class Builder:
         """Add an item to the universe, and when it last changed, where that is known.
 
         Args:
-            record: the whole record, which extra fields are taken from where some are asked for.
+            record: the whole record, from which extra fields are taken where some are asked for.
 
         Raises:
-            DataError: a bad id or field; a repeated id when all items are there.
+            DataError: a bad id or field; a repeated id, once all items are added.
         """
         item = make_item(place, id, title, text, record or {}, self.options, self.notes)
         if not (item.title.strip() or item.text.strip()):
@@ -288,10 +289,10 @@ class Builder:
     def pair_signals(
         self, place: Place, query_id: str, item_id: str, record: Mapping[str, Any]
     ) -> None:
-        """Add what a record of a pair has of the numbers that are asked for; of several the highest
-        stays, and 0 says as much as none. Those of unknown ids are counted.
+        """Add the numbers that are asked for from a record of a pair. Of several the highest stays,
+        and 0 is the same as none. Numbers of unknown ids are counted.
 
-        Raises DataError for what is no number, or below 0.
+        Raises DataError for a value that is no number, or below 0.
         """
         found = {name: number_field(record, name, place, 0.0) for name in self._signals}
         known = query_id in self._queries and item_id in self._items
@@ -343,7 +344,7 @@ class Builder:
         return self.options.columns.sources(self.options.fields)
 
     def _check_fields(self) -> None:
-        """Refuse names of fields that no item has, where the loader tells which ones there are."""
+        """Refuse names of fields that no item has, where the loader reports the fields of items."""
         asked = [
             *self.options.columns.renamed(),
             *(("publish.fields", source) for _, source in self._sources()),
@@ -455,8 +456,8 @@ class Builder:
 
 
 def content_hash(dataset: Dataset) -> str:
-    """sha256 over items, queries, splits, weights and labels; the order and the form of the files
-    make no difference.
+    """sha256 over items, queries, splits, weights and labels; it does not depend on the order or
+    form of the files.
     """
     sha = hashlib.sha256()
 

@@ -1,7 +1,7 @@
-"""Changes of one side: new and changed entities, and ids that are gone.
+"""Changes of one side: new and changed entities, and ids of removed ones.
 
-They come from a file, from a data set or from a search log. What they do to keywords and indexes is
-in `indexers.rebuild.update`.
+They come from a file, from a data set or from a search log. `indexers.rebuild.update` applies them
+to keywords and indexes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Changes:
     Attributes:
         side: which side.
         upserts: new and changed entities, by id.
-        deletes: ids of entities that are gone.
+        deletes: ids of removed entities.
     """
 
     side: Side
@@ -45,7 +45,7 @@ class Changes:
     def applied_to(self, dataset: Dataset) -> Dataset:
         """The data set after the changes.
 
-        Labels stay; those of a gone item are gone with it, and a new query has none.
+        Labels stay, except those of removed items; a new query has none.
         """
         changed = self._with_items(dataset) if self.side == "item" else self._with_queries(dataset)
         return replace(changed, dataset_hash=content_hash(changed))
@@ -74,7 +74,7 @@ class Changes:
         )
 
     def _changed_items(self, dataset: Dataset) -> Items:
-        """A changed item keeps its place, a new one comes last."""
+        """Changed items keep their position, new ones come last."""
         spool, new = ItemsSpool(), dict[str, Any](self.upserts)
         for item in dataset.items:
             changed = new.pop(item.id, item)
@@ -111,14 +111,14 @@ def read_changes(path: Path, side: Side, options: Options | None = None) -> Chan
     """Changes from a jsonl file (or .gz), one a line: a record as in the data set, or {"id": ...,
     "deleted": true}.
 
-    The file is a log: of several lines of one id the last one counts.
+    Of several lines with one id the last one counts.
 
     Args:
         options: what the fields are called, which extra ones items carry, and whether HTML is taken
             out.
 
     Raises:
-        DataError: it is not there, or a bad record; names file and line.
+        DataError: the file is missing, or a record is bad; names file and line.
     """
     if not path.is_file():
         raise DataError(
@@ -175,10 +175,10 @@ def read_ids(path: Path) -> list[str]:
 def changes_of_ids(
     dataset: Dataset, side: Side, ids: Collection[str], known: Collection[str]
 ) -> Changes:
-    """Changes of these ids: those in the data set are upserts, those in `known` alone are deletes.
+    """Changes of these ids: those in the data set are upserts, those only in `known` are deletes.
 
     Raises:
-        DataError: an id that neither has.
+        DataError: an id that is in neither.
     """
     asked = frozenset(ids)
     entities = {entity.id: entity for entity in dataset.entities(side) if entity.id in asked}
@@ -202,7 +202,7 @@ def changes_since(dataset: Dataset, side: Side, since: datetime, known: SortedSt
         known: ids that have keywords already.
 
     Raises:
-        DataError: no entity of the side says when it was updated.
+        DataError: no entity of the side has a time of update.
     """
     updated = dataset.updated.get(side, {})
     if not updated:
@@ -219,7 +219,7 @@ def changes_since(dataset: Dataset, side: Side, since: datetime, known: SortedSt
 
 
 def _only_in_one(one: Iterable[str], other: Iterable[str]) -> tuple[set[str], set[str]]:
-    """What only the first and what only the second of two ascending sources has."""
+    """The values that only the first, and that only the second of two ascending sources has."""
     only: tuple[set[str], set[str]] = (set(), set())
     mine, its = iter(one), iter(other)
     left, right = next(mine, None), next(its, None)
@@ -237,7 +237,7 @@ def _only_in_one(one: Iterable[str], other: Iterable[str]) -> tuple[set[str], se
 
 @dataclass(frozen=True)
 class LogChanges:
-    """What a search log came to.
+    """The changes from a search log, with counts.
 
     `lines` = `without` + the lines of the queries; `queries` = `known` + `rare` + `taken`.
 
@@ -248,9 +248,9 @@ class LogChanges:
         lines: lines of the log.
         without: those that hold no query.
         queries: distinct queries, by their normalised texts.
-        known: of these, how many have keywords already.
-        rare: of the rest, how many were asked less often than `min_count`.
-        taken: the others, which `changes` has.
+        known: how many of them have keywords already.
+        rare: how many of the rest were asked less often than `min_count`.
+        taken: the others, which are in `changes`.
     """
 
     changes: Changes
@@ -275,8 +275,8 @@ def changes_of_log(
 ) -> LogChanges:
     """Queries of a search log that became frequent.
 
-    Spellings that are normalised to one text count together; the most frequent one is the query's
-    text. The id comes from the normalised text, so that a log that is read twice changes nothing.
+    Spellings with the same normalised text count together; the most frequent one is the query's
+    text. The id depends only on the normalised text, so reading a log twice changes nothing.
     Memory: the distinct texts of the log.
 
     Args:
@@ -289,7 +289,7 @@ def changes_of_log(
         spellings.setdefault(self_keyword(searched.text), Counter())[searched.text] += (
             searched.count
         )
-    blank = spellings.pop("", Counter())  # ??? and the like: nothing to write keywords for
+    blank = spellings.pop("", Counter())  # texts such as ???, which are empty when normalised
     by_count = sorted(spellings.items(), key=lambda pair: (-pair[1].total(), pair[0]))
     frequent = {own: _logged(own, some) for own, some in by_count if some.total() >= min_count}
     new = {own: query for own, query in frequent.items() if own not in known}

@@ -1,12 +1,13 @@
-"""Fields of a record: taken out, freed of HTML, checked and made one type; and what the fields of a
-data set of one's own are called (`Columns`).
+"""Reads the fields of a record: it checks them, converts them to one type and removes HTML.
+`Columns` has the names of the fields in a user's own data.
 
 Every error names the place and what to do. What depends on several records (duplicates, unknown
 ids) is in `builder`.
 
-HTML is: elements that HTML has, with attributes in its syntax; comments, scripts, styles; entities
-that end in a semicolon. So "a < b", "List<String>", "R&D" and "x&y=1" stay as they are. Escaped
-HTML, as feeds write it ("&lt;p&gt;"), is HTML too. Parsed by the standard library's `html.parser`.
+These count as HTML: known elements, with attributes in HTML's syntax; comments, scripts, styles;
+entities that end in a semicolon. So "a < b", "List<String>", "R&D" and "x&y=1" stay unchanged.
+Escaped HTML, as feeds write it ("&lt;p&gt;"), is removed too. The parser is the standard library's
+`html.parser`.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Columns:
     """Names of an item's fields, and of the other records'.
 
     Attributes:
-        id, title, updated: "" for `updated` that is not to be read.
+        id, title, updated: "" for an `updated` that is not to be read.
         text: several are joined by line ends, with lists and numbers in them written out; the
             default one must be a string.
         fields: an extra field's name -> its name in the source, where that is another one.
@@ -97,7 +98,7 @@ class Columns:
         if self.text is DEFAULT_TEXT:
             title, text = record.get(self.title), record.get("text")
             if isinstance(title, str) and isinstance(text, str):
-                return title, text  # as most items are
+                return title, text  # the usual case
         if record.get(self.title) is None and all(record.get(name) is None for name in self.text):
             names = ", ".join(map(repr, (self.title, *self.text[:-1])))
             raise DataError(
@@ -112,7 +113,7 @@ class Columns:
 
 
 def id_field(record: Mapping[str, Any], key: str, place: Place) -> str:
-    """An id: a string, or an integer that is written out.
+    """An id: a string, or an integer, which becomes a string.
 
     Raises DataError when it is missing or something else.
     """
@@ -129,7 +130,7 @@ def check_id(value: str, key: str, place: Place) -> str:
     surrogate.
     """
     if value.isascii() and value.isalnum() and len(value) <= MAX_ID_BYTES:
-        return value  # as most ids are
+        return value  # the usual case
     if not value or value.isspace():
         raise DataError(f"{place}: {key!r} is empty; give every record an id of its own.")
     if "\0" in value:
@@ -313,7 +314,7 @@ _VALUELESS = _names("""
 """)
 _NAME = re.compile(r"[a-zA-Z_:][-\w:.]*\Z")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
-# The parser of some versions raises on a marked section that it doesn't know.
+# Some Python versions' parser raises on an unknown marked section.
 _ODD_SECTION = re.compile(r"<!\[(?!CDATA\[|if |else|endif)")
 # White space, and the two joiners, without which words of some languages are spelled wrong.
 _KEPT = "\n\t\xa0\u2002\u2003\u2009\u200c\u200d"
@@ -338,16 +339,15 @@ def plain_text(text: str) -> str:
 
 
 def _character(entity: re.Match[str]) -> str:
-    """The entity's character; "" for a character that no text should hold; the entity itself when
-    it names none.
+    """The entity's character; "" for a control character; the entity itself when it names no
+    character.
     """
     found = html.unescape(entity[0])
     return found if found in _KEPT or (found.isprintable() and found != "\ufffd") else ""
 
 
 def _without_tags(text: str, depth: int = 0) -> str:
-    # From the last "<" that nothing closes on it is no tag; the parsers of Python's versions differ
-    # on it.
+    # Text after a last unclosed "<" is no tag; Python versions differ on it.
     end = text.rfind(">") + 1
     end = text.find("<", end) if "<" in text[end:] else len(text)
     parser = _Reader(depth)
@@ -362,7 +362,7 @@ def _without_tags(text: str, depth: int = 0) -> str:
 
 
 class _Reader(HTMLParser):
-    """Collects what a reader sees. `touched`: there was HTML."""
+    """Collects the text without HTML. `touched`: there was HTML."""
 
     def __init__(self, depth: int) -> None:
         super().__init__(convert_charrefs=False)
@@ -374,7 +374,7 @@ class _Reader(HTMLParser):
         self._hidden: list[str] = []
 
     def finish(self) -> None:
-        """Read what the parser still waits to understand. A script that never ends is text."""
+        """Read the parser's unfinished rest. A script that never ends counts as text."""
         rest = "".join((*self._hidden, self.rawdata))
         self._unseen = None
         self.handle_data(rest)
@@ -391,7 +391,7 @@ class _Reader(HTMLParser):
                 tag if tag in _UNSEEN and not raw.endswith("/>") else None
             )
         else:
-            # "a <b and <p>c</p>": what the parser took for attributes may be a tag.
+            # In "a <b and <p>c</p>" the parser's attributes of <b may contain a tag.
             inner = (
                 _without_tags(raw[1:], self._depth + 1)
                 if "<" in raw[1:] and self._depth < _DEEPEST
@@ -423,7 +423,7 @@ class _Reader(HTMLParser):
         self.unknown_decl(data.removeprefix("["))
 
     def unknown_decl(self, data: str) -> None:
-        """`<![CDATA[...]]>`, which holds text; anything else of this kind is for machines."""
+        """`<![CDATA[...]]>` holds text; other declarations are dropped."""
         self.touched = True
         if data.startswith("CDATA["):
             self.handle_data(data.removeprefix("CDATA[").removesuffix("]]"))

@@ -1,4 +1,4 @@
-"""What a data set looks like: counts, spreads, duplicates, overlaps, and whether it suits CoGR.
+"""Statistics of a data set: counts, distributions, duplicates, overlaps, and whether it suits CoGR.
 
 `inspect_dataset` makes a `Report`, which `cogr-index inspect` prints.
 """
@@ -22,10 +22,10 @@ ENOUGH_TRAINING_QUERIES = 100
 _NAMED = 10
 
 LEAST_FOR_STATISTICAL = 10
-"""Training queries that the generator `statistical` asks for."""
+"""Training queries that the generator `statistical` needs."""
 
 MORE = 50
-"""Labelled queries of which `_expect` says what they would bring."""
+"""Number of further labelled queries whose gain `_expect` estimates."""
 
 LEARNED: Mapping[str, tuple[float, Mapping[int, float]]] = {
     "nfcorpus": (
@@ -49,7 +49,7 @@ Measured on 2026-11-23 by `python benchmarks/bench_statistical.py --curve`.
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How a number is spread over records; all 0 when there are none.
+    """The distribution of a number over records; all 0 when there are none.
 
     `p95` is the 95th percentile.
     """
@@ -84,7 +84,7 @@ class Duplicates:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `inspect_dataset` found.
+    """The result of `inspect_dataset`.
 
     Attributes:
         name: the loader's name.
@@ -100,7 +100,7 @@ class Report:
         never_relevant: items that no query has as relevant.
         judgements: judgements of the queries above, of known items.
         pointing_nowhere: judgements of unknown items or queries, which were left out.
-        notes: what the loader left out or mended, such as HTML or repeated rows, and how often.
+        notes: what the loader left out or repaired, such as HTML or repeated rows, and how often.
         unread: fields of the items that nothing reads, and how many items have each.
         suits: True when the data suits CoGR.
         advice: one sentence on that, with what to do instead.
@@ -173,7 +173,7 @@ def inspect_dataset(dataset: Dataset) -> Report:
 
 
 def remarks(dataset: Dataset) -> list[str]:
-    """What to know before this data is indexed, a sentence each."""
+    """Remarks on the data to read before it is indexed, a sentence each."""
     found = []
     if dataset.unread:
         names = [f"{name} ({count:,})" for name, count in [*dataset.unread.items()][:_NAMED]]
@@ -261,8 +261,9 @@ def _advise(dataset: Dataset) -> tuple[bool, str]:
 
 
 def _expect(queries: int) -> str:
-    """What `statistical` reached on public data with so many training queries, and what `MORE` of
-    them brought there. Between measured numbers F1 is taken to grow with their logarithm.
+    """The F1 of `statistical` on public data with as many training queries, and the gain by `MORE`
+    further ones. Between measured points F1 is interpolated over the logarithm of the number of
+    queries.
     """
     if queries < LEAST_FOR_STATISTICAL:
         return ""
@@ -289,7 +290,7 @@ def _between(curve: Mapping[int, float], queries: int) -> float:
 
 
 def _range(numbers: Sequence[float], digits: int) -> str:
-    """The lowest and the highest of them, or the one that both are when rounded."""
+    """The range of the numbers, rounded; one number where both ends are equal."""
     # Adding 0 makes -0.0 plain 0.
     low, high = (f"{round(end, digits) + 0:.{digits}f}" for end in (min(numbers), max(numbers)))
     return low if low == high else f"{low} to {high}"

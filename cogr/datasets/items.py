@@ -1,8 +1,8 @@
-"""Items of a data set as one sequence over mapped files: a million of them cost no memory but what
-the kernel can drop.
+"""Items of a data set as one sequence over memory-mapped files, whose pages the kernel can drop, so
+a million items take hardly any memory.
 
-An `Item` object is made when it is asked for. `ItemsSpool` collects items, `ItemTable` does so
-while a data set is read, and knows which ids there are. Nothing here reads formats.
+An `Item` object is made on access. `ItemsSpool` collects items. `ItemTable` collects them while a
+data set is read, and finds repeated ids. Nothing here reads formats.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Items(Sequence[Item]):
         return Item(*(column[row] for column in self._columns))
 
     def __iter__(self) -> Iterator[Item]:
-        # Block by block: a third of the time that asking one by one takes.
+        # Block by block takes a third of the time of one by one.
         for start in range(0, len(self), _BLOCK):
             yield from map(
                 Item, *(texts.to_pylist() for texts in self._arrow(slice(start, start + _BLOCK)))
@@ -126,7 +126,7 @@ class ItemsSpool:
             self._flush()
 
     def items(self) -> Items:
-        """All of them. Nothing may be added any more."""
+        """All items. After this call nothing may be added."""
         self._flush()
         return Items([Strings(column.arrow()) for column in self._columns])
 
@@ -160,7 +160,7 @@ class ItemTable:
     def add(self, place: Place, item: Item, updated: datetime | None = None) -> None:
         """Add an item, and when it last changed.
 
-        All of them must be there before the first question.
+        Add all items before calling another method.
         """
         if not self._runs or self._runs[-1].source is not place.source:
             self._starts.append(len(self._lines))
@@ -176,7 +176,7 @@ class ItemTable:
 
     @cached_property
     def distinct(self) -> Items:
-        """All items; of several that are equal in all that is read, the first.
+        """All items without repeats: of several equal items the first.
 
         Raises DataError when two others have one id; names both places.
         """
@@ -208,7 +208,7 @@ class ItemTable:
 
     @property
     def times(self) -> Mapping[str, datetime]:
-        """When each item last changed, of those that say so."""
+        """The time of the last change of each item that has one."""
         micros = np.frombuffer(self._micros, np.int64).copy()
         micros[self._index.repeats()] = _NEVER  # equal items are one
         return ItemTimes(self._items.ids, self._index, micros)

@@ -10,9 +10,8 @@ cases and books as JSON, LTR lines (`3 qid:1 # item text`) |
 | `rank_eval` | the body of OpenSearch's `_rank_eval` |
 | `letor` | LETOR and SVM-rank: grade, qid, features, `#docid = item` or `# item text` |
 
-A format has ids of queries, their texts, or both; a writer takes what its format has room for.
-Several judges of a book are one grade by Quepid's own rule. Nothing here knows what is in a data
-set.
+A format has ids of queries, their texts, or both; a writer writes what its format can hold. The
+grades of several judges of a book become one by Quepid's own rule. Nothing here reads a data set.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ class Judged:
 
     Attributes:
         query: the query's text; "" where the format has none.
-        query_id: its id there; "" where the format has none.
-        item: id of the item; "" for a query of which nothing is judged.
-        grade: None for an item that was shown to judges and not judged.
+        query_id: the query's id; "" where the format has none.
+        item: id of the item; "" for a query without judgements.
+        grade: None for an item that judges saw but did not grade.
     """
 
     place: Place
@@ -51,13 +50,14 @@ class Judged:
 
 
 def read_judgements(path: Path, format: str | None = None) -> Iterator[Judged]:
-    """Judgements of a file, plain or packed by gzip.
+    """Judgements of a file, plain or gzip.
 
     Args:
-        format: a name of `FORMATS`; None for what the file looks like.
+        format: a name of `FORMATS`; None to detect it.
 
     Raises:
-        DataError: it is not there, in no known format, or a record is bad; names file and line.
+        DataError: the file is missing, its format is unknown, or a record is bad; names file and
+            line.
     """
     if not path.is_file():
         raise DataError(f"The file of judgements {path} is not there; name one.")
@@ -65,7 +65,7 @@ def read_judgements(path: Path, format: str | None = None) -> Iterator[Judged]:
 
 
 def looks_like(path: Path) -> str:
-    """A file's format, by its content. Raises DataError where it is none that is known."""
+    """A file's format, by its content. Raises DataError for an unknown format."""
     first = [line for _, line in islice(lines(path), 20) if line.strip()]
     if not first:
         raise DataError(f"{path} is empty; name a file of judgements.")
@@ -111,8 +111,8 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def consensus(grades: Sequence[float]) -> float:
-    """One grade of several judges, as Quepid makes it when a case is filled from a book: the mean
-    of one or two; else the lowest of the three highest.
+    """One grade from several judges, by Quepid's rule for filling a case from a book: the mean of
+    one or two grades; of more, the lowest of the three highest.
     """
     if len(grades) < 3:
         return sum(grades) / len(grades)
@@ -125,13 +125,13 @@ def consensus(grades: Sequence[float]) -> float:
 def _read_trec(path: Path) -> Iterator[Judged]:
     wanted = "qrels have 4; write query, 0, item and grade"
     for place, (query, _, item, grade) in _columns(path, 4, wanted):
-        # Below 0 are pages that nobody should see: not relevant, as for trec_eval.
+        # Grades below 0 mark spam pages: not relevant, as for trec_eval.
         value = max(0.0, parse_number(grade, "grade", place))
         yield Judged(place, "", check_id(query, "query", place), item, value)
 
 
 def _columns(path: Path, count: int, wanted: str) -> Iterator[tuple[Place, list[str]]]:
-    """Lines of columns that white space separates, but for empty ones. Raises DataError."""
+    """Non-empty lines, split into columns at white space. Raises DataError."""
     for number, line in lines(path):
         fields = line.split()
         place = Place(path, number)
@@ -168,7 +168,7 @@ def read_run(path: Path) -> dict[str, list[str]]:
     Its ranks are not read: evaluation tools go by scores.
 
     Raises:
-        DataError: it is not there, a line is bad, or an item is twice in one query's list.
+        DataError: the file is missing, a line is bad, or an item is twice in one query's list.
     """
     if not path.is_file():
         raise DataError(f"The run {path} is not there; name one.")
@@ -196,7 +196,7 @@ def _read_quepid(path: Path) -> Iterator[Judged]:
     if first.lstrip().startswith("{"):
         return _quepid_json(path, _json(path))
     if _LETOR.match(first):
-        # Its numbers of queries are of one case and no other.
+        # Its query numbers are valid only inside one case.
         return (replace(one, query_id="") for one in _read_letor(path))
     return _quepid_csv(path)
 
@@ -209,7 +209,7 @@ def _quepid_csv(path: Path) -> Iterator[Judged]:
     query, item = (sheet.header.index(name) for name in ("query", "docid"))
     judges = [at for at in range(len(sheet.header)) if at not in (query, item)]
     for place, row in sheet.rows():
-        # Quepid writes a blank before what a spreadsheet would take for a formula.
+        # Quepid writes a space before texts that a spreadsheet would take for a formula.
         text = _query_text(row[query].strip(), place)
         grades = [
             parse_number(row[at].strip(), sheet.header[at], place)
@@ -246,7 +246,7 @@ def _quepid_json(path: Path, found: Mapping[str, Any]) -> Iterator[Judged]:
 
 
 def _rated(place: Place, text: str, ratings: Sequence[Mapping[str, Any]]) -> Iterator[Judged]:
-    """Quepid's ratings of one query; without any, the query alone."""
+    """Quepid's ratings of one query; a query without ratings gives one record without an item."""
     if not ratings:
         yield Judged(place, text, "", "", None)
     for one in ratings:
@@ -259,7 +259,7 @@ def _rated(place: Place, text: str, ratings: Sequence[Mapping[str, Any]]) -> Ite
 
 
 def _write_quepid(judged: Iterable[Judged]) -> str:
-    """The CSV that Quepid reads; a query of which nothing is judged is there, too."""
+    """The CSV that Quepid reads, including queries without judgements."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["query", "docid", "rating"])
@@ -326,7 +326,7 @@ def _write_rre(judged: Iterable[Judged]) -> str:
 
 def _read_workbench(path: Path) -> Iterator[Judged]:
     found = _json(path)
-    answered = found.get("hits", {}).get("hits")  # of GET judgments
+    answered = found.get("hits", {}).get("hits")  # the answer of GET judgments
     for one in [found] if answered is None else [hit["_source"] for hit in answered]:
         for place, query in _objects(path, one, "judgmentRatings"):
             text = _query_text(text_field(query, "query", place), place)
@@ -373,13 +373,13 @@ def _read_rank_eval(path: Path) -> Iterator[Judged]:
 def rank_eval_body(
     judged: Iterable[Judged], index: str, request: Callable[[str], Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """`requests` of `_rank_eval`, to which `metric` is to be added.
+    """The body of `_rank_eval` with `requests`; add `metric` to it.
 
     Args:
-        index: in which the rated documents are.
+        index: the index of the rated documents.
         request: the search of a query, by its id.
 
-    Raises DataError for a grade that is not whole, which OpenSearch refuses.
+    Raises DataError for a fractional grade, which OpenSearch refuses.
     """
     requests = []
     for query, some in groupby(judged, lambda one: one.query_id):
@@ -445,7 +445,9 @@ def _write_letor(judged: Iterable[Judged]) -> str:
 def _objects(
     where: Path | Place, record: Mapping[str, Any], key: str
 ) -> Iterator[tuple[Place, Mapping[str, Any]]]:
-    """The objects of a list; their place is their number, or that of the object around them."""
+    """The objects of a list, with their places: the place of the object around the list, or their
+    number.
+    """
     found = record.get(key)
     if not isinstance(found, list):
         raise DataError(f"{where}: {key!r} is no list; write one.")

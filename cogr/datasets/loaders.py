@@ -1,16 +1,17 @@
 """Loaders, one function each: from a folder's files to a `Builder`.
 
 `jsonl`, `csv`, `parquet` and `beir` are layouts for data of one's own. Items are all that a folder
-needs. Queries without labels get keywords, but nothing can be trained or evaluated on them. What
-the fields are called in jsonl, csv and parquet is said by `dataset.columns`.
+needs. Queries without labels get keywords, but nothing can be trained or evaluated on them.
+`dataset.columns` names the fields of jsonl, csv and parquet.
 
-`chorus`, `msrd`, `nfcorpus` and `wands` are published data sets. What to fetch for each, and which
-files then lie in its folder, is said by the constants in capitals. Their evaluation splits are
-fixed, so that figures can be compared.
+`chorus`, `msrd`, `nfcorpus` and `wands` are published data sets. The constants in capitals tell
+what to fetch for each, and which files its folder needs. Their evaluation splits are fixed, so that
+figures can be compared.
 
 `ir_datasets:NAME` is any data set of the package ir_datasets, which downloads it. NAME has its own
-queries and judgements, or its parts NAME/train, NAME/dev and NAME/test have them. A NAME that ends
-in a split's name is all in that split; any other one without parts is split by a seeded shuffle.
+queries and judgements, or its parts NAME/train, NAME/dev and NAME/test have them. All queries of a
+NAME that ends in a split's name are in that split; any other NAME without parts is split by a
+seeded shuffle.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def _add_label(builder: Builder, place: Place, record: Mapping[str, Any]) -> Non
 
 
 def _add_pair(builder: Builder, place: Place, record: Mapping[str, Any]) -> None:
-    """Add the numbers of a record with a query's id and an item's id, which is no label."""
+    """Add the numbers of a record that has a query's id and an item's id but is no label."""
     columns = builder.options.columns.labels
     query, item = (id_field(record, name, place) for name in (columns.query, columns.item))
     builder.pair_signals(place, query, item, record)
@@ -109,8 +110,7 @@ def _add_pair(builder: Builder, place: Place, record: Mapping[str, Any]) -> None
 def read_csv(folder: Path, builder: Builder) -> None:
     """Tables of spreadsheets and databases: items.csv, queries.csv and labels.csv, or .tsv.
 
-    The files themselves say what delimiter and encoding they have (`Sheet`). Empty cells are no
-    values.
+    Delimiter and encoding are detected (`Sheet`). Empty cells are missing values.
     """
     _read_sheet_of_items(folder, builder)
     columns = builder.options.columns
@@ -222,7 +222,7 @@ def _parquet_rows(
     tell: Callable[[Iterable[str], int], object] = lambda *_: None,
 ) -> Iterator[tuple[Place, dict[str, Any]]]:
     """The named columns, row by row; `tell` gets all columns and the rows of each file first."""
-    # pyarrow.parquet is loaded only by those who read it.
+    # pyarrow.parquet is loaded only when it is needed.
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -348,7 +348,7 @@ def read_msrd(folder: Path, builder: Builder) -> None:
 
 
 def _film_text(record: Mapping[str, Any], place: Place) -> str:
-    """What the film is about and who is in it, one kind of fact a line."""
+    """The film's plot and cast, one kind of fact a line."""
     facts = [text_field(record, "overview", place)]
     facts += [_listed(record, key, place) for key in ("tags", "genres")]
     facts.append(text_field(record, "director", place))

@@ -1,4 +1,4 @@
-"""Query logs: what was asked, how often, and which items were clicked for it.
+"""Query logs: the queries, how often each was asked, and which items were clicked.
 
 Read by `cogr-ops shadow` and `cogr-index update --from-log`. The formats:
 
@@ -10,13 +10,13 @@ Read by `cogr-ops shadow` and `cogr-index update --from-log`. The formats:
 - `text`: a query a line, or a query, a tab and a count;
 - `auto`: the one of these that the file's first lines look like.
 
-Files may be packed by gzip. Memory: the distinct queries, and ids of clicked and of shown items; of
-UBI also the ids of queries.
+Files may be gzip. Memory: the distinct queries, the ids of clicked and shown items, and for UBI
+also the ids of queries.
 
-UBI is version 1.3 (https://github.com/o19s/ubi, `schema/1.3.0`). Of an event only `action_name` and
-`timestamp` are required: it may belong to no query, say its query's text itself (`user_query`), or
-be about no item. A record with an `action_name` is an event, any other one a query. Labels from
-clicks (`trainers.labels.events`) read the same records by DuckDB, for logs of millions.
+UBI is version 1.3 (https://github.com/o19s/ubi, `schema/1.3.0`). An event needs only `action_name`
+and `timestamp`: it may belong to no query, have its query's text itself (`user_query`), or name no
+item. A record with an `action_name` is an event, any other one a query. `trainers.labels.events`
+reads the same records by DuckDB, for logs of millions of records.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ QUERY_COLUMNS = (
     "term",
     "q",
 )
-"""Names, in any case, by which a CSV's column of queries is known; the first one that is there."""
+"""Names of a CSV's column of queries, in any case; the first one found is taken."""
 COUNT_COLUMNS = ("count", "searches", "frequency", "volume", "total")
-"""The same for the column that says how often."""
+"""The same for the column of counts."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,8 @@ class Searched:
         text: as it was typed, without surrounding white space.
         count: how often.
         clicked: ids of items that were clicked for it.
-        shown: ids of items that the search of that time showed for it, where the log says so.
-        positions: where in the results clicked items stood, by their ids: the mean of what UBI's
-            events say.
+        shown: ids of items that were shown for it, where the log has them.
+        positions: item id -> mean position of its clicks, from UBI's events.
     """
 
     text: str
@@ -82,7 +81,7 @@ class LogOptions:
     """How to read a log.
 
     Attributes:
-        format: of every file; auto looks at each.
+        format: format of every file; auto detects each.
         column: name of the query in a CSV's header or a JSON object; None for `QUERY_COLUMNS`, or
             "query".
         count_column: the same for how often; None for `COUNT_COLUMNS`, or "count".
@@ -104,7 +103,7 @@ class QueryLog:
     Attributes:
         queries: the distinct ones, most frequent first.
         lines: lines (records, rows) that were read; blank ones don't count.
-        without: how many of them hold no query: other pages, events, empty texts.
+        without: how many of them have no query: other pages, events, empty texts.
     """
 
     queries: Sequence[Searched]
@@ -121,9 +120,9 @@ class _Log:
     texts: dict[str, str] = field(default_factory=dict)
     """UBI: text by query_id."""
     asked: dict[str, set[str]] = field(default_factory=dict)
-    """UBI: which queries, or sessions, events name with a text of their own."""
+    """UBI: text -> queries, or sessions, of events that have a text of their own."""
     waiting: list[tuple[UbiEvent, bool]] = field(default_factory=list)
-    """UBI: events that may stand before their queries, and whether they are clicks."""
+    """UBI: events that came before their queries, and whether they are clicks."""
     lines: int = 0
     without: int = 0
 
@@ -135,7 +134,7 @@ class _Log:
             self.without += 1
 
     def event(self, event: UbiEvent, *, clicked: bool, last: bool = False) -> None:
-        """Give a click or an impression to its query, as soon as that is known."""
+        """Count a click or an impression for its query, as soon as the query is known."""
         if event.text:
             who = event.query_id or f"of {event.session_id or event.client_id}"
             self.asked.setdefault(event.text, set()).add(who)
@@ -149,10 +148,10 @@ class _Log:
             self.waiting.append((event, clicked))
 
     def end(self) -> None:
-        """All queries are known now.
+        """Finish: all queries are known now.
 
-        A text that no record of `ubi_queries` has counts as often as events name different queries
-        with it, or, without ids of queries, different sessions.
+        A text without a record in `ubi_queries` counts once for each query id that events name with
+        it, or, without query ids, once for each session.
         """
         for event, clicked in self.waiting:
             self.event(event, clicked=clicked, last=True)
@@ -170,8 +169,8 @@ def read_log(paths: Sequence[Path], options: LogOptions) -> QueryLog:
     """The distinct queries of a log in one or several files.
 
     Raises:
-        DataError: a file is not there, a record is bad (names file and line), or no query is in the
-            log.
+        DataError: a file is missing, a record is bad (names file and line), or the log has no
+            query.
     """
     for path in paths:
         if not path.is_file():
@@ -201,7 +200,7 @@ _ADVICE = {
 def sample(queries: Sequence[Searched], most: int, seed: int) -> list[Searched]:
     """At most `most` searches, drawn at random; a query's chance is its share of the traffic.
 
-    A log of no more distinct queries than that stays whole, with its counts.
+    A log with at most `most` distinct queries stays whole, with its counts.
     """
     if len(queries) <= most:
         return list(queries)
@@ -212,7 +211,7 @@ def sample(queries: Sequence[Searched], most: int, seed: int) -> list[Searched]:
 
 
 def _format(path: Path, options: LogOptions) -> LogFormat:
-    """The format that is set, or what the first lines look like."""
+    """The format that is set, or the one detected from the first lines."""
     if options.format is not LogFormat.auto:
         return options.format
     if path.name.removesuffix(".gz").endswith((".csv", ".tsv")):
@@ -229,7 +228,7 @@ def _json_format(line: str) -> LogFormat:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
-        return LogFormat.jsonl  # whose reader says what is wrong
+        return LogFormat.jsonl  # its reader reports the fault
     inner = record.get("_source")
     keys = {*record, *(inner if isinstance(inner, dict) else ())}
     return (
@@ -240,7 +239,7 @@ def _json_format(line: str) -> LogFormat:
 
 
 def _names_columns(line: str, options: LogOptions) -> bool:
-    """Whether a line is a header with a column of queries beside others."""
+    """Whether a line is a header with a column of queries and other columns."""
     wanted = {options.column.casefold()} if options.column else {*QUERY_COLUMNS}
     rows = (
         {name.strip(' "').casefold() for name in line.split(one)}
@@ -336,14 +335,14 @@ def _read_ubi(path: Path, log: _Log, options: LogOptions) -> None:
                 log.shown.setdefault(record.text, set()).update(record.hits)
             continue
         log.without += 1
-        # An event need not belong to a query.
+        # An event may belong to no query.
         clicked = record.action in clicks
         if clicked or record.action == IMPRESSION:
             log.event(record, clicked=clicked)
 
 
 def _read_access(path: Path, log: _Log, options: LogOptions) -> None:
-    """Lines without a request for a search are of other pages, and left out."""
+    """Lines without a search request are of other pages, and left out."""
     for _, line in lines(path):
         if line.strip():
             log.lines += 1
@@ -362,7 +361,7 @@ _READERS = {
 
 
 IMPRESSION = "impression"
-"""UBI's `action_name` of an item that was shown."""
+"""UBI's `action_name` for an impression."""
 
 
 class UbiQuery(NamedTuple):
@@ -371,8 +370,8 @@ class UbiQuery(NamedTuple):
     Attributes:
         text: `user_query`, without surrounding white space; "" where the record has none.
         query_id, client_id, session_id: None where the record has none.
-        timestamp: as it stands; see `seconds`.
-        hits: `query_response_hit_ids`, ids of what the search found, best first.
+        timestamp: unconverted; see `seconds`.
+        hits: `query_response_hit_ids`, ids of the items found, best first.
     """
 
     place: Place
@@ -385,16 +384,16 @@ class UbiQuery(NamedTuple):
 
 
 class UbiEvent(NamedTuple):
-    """One thing that a shopper did, or was shown: a record of `ubi_events`.
+    """An action of a shopper, or an impression: a record of `ubi_events`.
 
     Attributes:
         action: `action_name`.
         text: the event's own `user_query`, without surrounding white space; "" for none.
         query_id, client_id, session_id, user_id: None where the record has none.
-        timestamp: as it stands; see `seconds`.
+        timestamp: unconverted; see `seconds`.
         item: `event_attributes.object.object_id`; None for an event about no item.
-        position: `event_attributes.position.ordinal`, the item's place in the results as the
-            application counts, by the schema's examples from 1; None for none.
+        position: `event_attributes.position.ordinal`, the item's position in the results, counted
+            by the application (in the schema's examples from 1); None for none.
     """
 
     place: Place
@@ -462,9 +461,9 @@ def ubi_record(place: Place, record: Mapping[str, Any]) -> UbiQuery | UbiEvent:
 
 
 def seconds(record: UbiQuery | UbiEvent) -> float | None:
-    """A record's time in seconds since 1970; UTC where it names no zone, None where it has none.
+    """A record's time in seconds since 1970, None without a time. A time without a zone is UTC.
 
-    A number is taken as OpenSearch takes it for a date: milliseconds. Raises DataError.
+    A number means milliseconds, as for a date in OpenSearch. Raises DataError.
     """
     if record.timestamp is None or record.timestamp == "":
         return None
@@ -475,7 +474,7 @@ def seconds(record: UbiQuery | UbiEvent) -> float | None:
 
 
 def _id(record: Mapping[str, Any], key: str, place: Place) -> str | None:
-    """An id; None for none and for "", which collectors write where they know none."""
+    """An id; None for none and for "", which collectors write for an unknown id."""
     value = record.get(key)
     return None if value is None or value == "" else id_field(record, key, place)
 

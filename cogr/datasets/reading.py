@@ -1,4 +1,4 @@
-"""Reads files record by record, with a place (file and line) for each, so that errors can name it.
+"""Reads files record by record, with the place (file and line) of each for error messages.
 
 Streams: a file is never in memory as a whole. gzip is recognised by its first bytes, not by the
 name. Nothing here knows what a record means.
@@ -35,12 +35,12 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _DECODE = json.JSONDecoder().raw_decode
 _JSON_SPACE = " \t\r\n"
 _BOM = b"\xef\xbb\xbf"
-# The csv module refuses fields over 128 KB unless told otherwise, for the whole process.
+# By default the csv module refuses fields over 128 KB; this limit is for the whole process.
 MAX_FIELD_CHARS = 1 << 30
 
 
 class Place(NamedTuple):
-    """Where a record stands: a file (or another source) and a line, row or record
+    """The place of a record: a file (or another source) and a line, row or record
     counted from 1.
     """
 
@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
 
 def find(folder: Path, name: str) -> Path | None:
-    """The file `name` or `name.gz` in a folder, the plain one first; None when neither is there."""
+    """The file `name` or `name.gz` in a folder, the plain one first; None when neither exists."""
     for candidate in (folder / name, folder / f"{name}.gz"):
         if candidate.is_file():
             return candidate
@@ -61,7 +61,7 @@ def find(folder: Path, name: str) -> Path | None:
 
 
 def need(folder: Path, name: str, advice: str) -> Path:
-    """As `find`. Raises DataError, which ends with the advice, when the file is not there."""
+    """As `find`, but raises DataError, which ends with the advice, when the file is missing."""
     found = find(folder, name)
     if found is None:
         raise DataError(f"{folder} has no {name} (or {name}.gz): {advice}.")
@@ -73,7 +73,7 @@ def open_bytes(path: Path) -> IO[bytes]:
     try:
         with path.open("rb") as file:
             packed = file.read(2) == _GZIP_MAGIC
-        # GzipFile splits lines in Python; the buffer around it does it in C.
+        # GzipFile splits lines in Python; the buffer around it splits them in C.
         return (
             io.BufferedReader(cast(io.RawIOBase, gzip.open(path, "rb")), 1 << 16)
             if packed
@@ -134,8 +134,8 @@ def parse_json(text: str, place: Place) -> Any:
 
 
 def _loads(text: str) -> Any:
-    """As `json.loads`, in half the time, which for a short line goes into looking for white space
-    around the value.
+    """As `json.loads`, but twice as fast on short lines, because it skips the search for white
+    space around the value.
     """
     text = text.strip(_JSON_SPACE)
     value, end = _DECODE(text)
@@ -153,7 +153,7 @@ def json_object(value: Any, place: Place) -> dict[str, Any]:
 
 
 class Dialect(NamedTuple):
-    """How a table is written: the delimiter, and whether double quotes quote fields."""
+    """The form of a table: the delimiter, and whether double quotes quote fields."""
 
     delimiter: str = "\t"
     quoted: bool = False
@@ -190,7 +190,7 @@ def table(
 def split_rows(path: Path, dialect: Dialect = TSV) -> Iterator[tuple[Place, list[str]]]:
     """Rows of a table as they stand, header included. Empty lines are skipped."""
     csv.field_size_limit(MAX_FIELD_CHARS)
-    # A quoted field may hold line ends, so they are given back to the csv module.
+    # A quoted field may contain line ends, so the csv module needs them.
     ended = (f"{line}\n" for _, line in lines(path))
     if dialect.quoted:
         reader = csv.reader(ended, delimiter=dialect.delimiter)
@@ -274,13 +274,13 @@ class Sheet:
 
     @classmethod
     def open(cls, path: Path, wanted: Collection[str] = ()) -> Sheet:
-        """Look at a table.
+        """Detect encoding, delimiter and header of a table.
 
         Args:
             wanted: columns that it should have, which help to find the delimiter.
 
         Raises:
-            DataError: it is empty, damaged, in no encoding that is known, or names a column twice.
+            DataError: it is empty or damaged, its encoding is unknown, or it names a column twice.
         """
         encoding = _encoding(path)
         with _text(path, encoding) as file:
@@ -303,7 +303,7 @@ class Sheet:
         return cls(path, encoding, delimiter, header, announced)
 
     def need(self, column: str, setting: str) -> None:
-        """Raise DataError where there is no such column; the setting is what names it."""
+        """Raise DataError where there is no such column; `setting` is the one that names it."""
         if column in self.header:
             return
         shown = ", ".join(name for name in self.header if name)
@@ -354,8 +354,8 @@ def find_sheet(folder: Path, name: str) -> Path | None:
 
 
 def safe_cell(text: str) -> str:
-    """A text that no spreadsheet takes for a formula: with a blank before it where one would, as
-    Quepid writes it.
+    """The text, with a space before it where a spreadsheet would take it for a formula, as Quepid
+    does.
     """
     return f" {text}" if text.startswith(("=", "+", "-", "@")) else text
 

@@ -1,9 +1,9 @@
-"""Splits that a query keeps: by a hash of its text, of what makes near-equal queries one, or by
+"""Stable splits of queries: by a hash of the text, by a hash shared by near-equal queries, or by
 time.
 
-A seeded shuffle draws anew when a query is added, so that test queries of yesterday are trained on
-today. A hash does not. Queries that say the same in other words of order or number ("red chairs",
-"chair red") are one cluster, and stay in one split: else a test query is known from training.
+A seeded shuffle changes when a query is added, so that yesterday's test queries are trained on
+today; a hash does not. Queries that differ only in word order or number ("red chairs", "chair red")
+are one cluster and stay in one split; otherwise training would know a test query.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 
 
 def cluster_key(text: str) -> str:
-    """What near-equal queries share: the stems of their distinct words in the order of the
-    alphabet (English Snowball stems; other scripts keep their words).
+    """The key that near-equal queries share: the stems of their distinct words in alphabetical
+    order (English Snowball stems; other scripts keep their words).
     """
     words = {_stem(word) for word in _WORD.findall(self_keyword(text))}
     return " ".join(sorted(words))
@@ -51,9 +51,7 @@ def _stem(word: str) -> str:
 
 
 def place(key: str, seed: int = 0) -> float:
-    """A number from 0 up to, not including, 1 that a text keeps for ever, and that another seed
-    changes.
-    """
+    """A number in [0, 1) that depends on text and seed alone."""
     digest = hashlib.blake2b(f"{seed}\0{key}".encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "big") / 2**64
 
@@ -72,7 +70,7 @@ def hashed(
     """The split of each query by its id, for `query` and `cluster`.
 
     Args:
-        dev_share: of the queries that are not in test.
+        dev_share: share of the queries that are not in test.
     """
     found: dict[str, Split] = {}
     for query in queries:

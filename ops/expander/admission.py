@@ -1,5 +1,5 @@
-"""Admission control: which requests are answered, by bearer token, rate limit, body size, and the
-number and length of their queries.
+"""Admission control: checks of bearer token, rate limit, body size, and the number and length of
+queries.
 
 A rejection names the limit or the field, and never repeats a query.
 """
@@ -19,15 +19,15 @@ from cogr.errors import SettingsError
 from cogr.settings.serving import ServingSettings
 
 READ_SECONDS = 5.0
-"""Time for a head, and then for a body: a few kilobytes that take longer never come."""
+"""Seconds for a head, and then for a body: a few kilobytes that take longer will not arrive."""
 MAX_BODY_BYTES = 65_536
-"""Largest body: room for the most queries of the usual longest."""
+"""Largest body in bytes: enough for the most queries of the greatest usual length."""
 MAX_QUERIES = 64
-"""Most queries of a request; more belong into several, which share out over processes."""
+"""Most queries of a request. Send more as several requests, which several processes can answer."""
 MAX_QUERY_CHARS = 1024
-"""Longest query: shoppers type tens of characters, and a keyword keeps 256."""
+"""Longest query in characters: shoppers type tens, and a keyword keeps 256."""
 _NAME = re.compile(r"[A-Za-z_]{1,20}")
-"""A field's name that is repeated; anything else may be a query in the wrong place."""
+"""Field names that an error may repeat; anything else may be a query in the wrong place."""
 
 
 class ExpandRequest(BaseModel):
@@ -40,7 +40,7 @@ class ExpandRequest(BaseModel):
 
 
 class RejectedError(Exception):
-    """A request that is not answered: HTTP status, one sentence, headers."""
+    """A request is rejected: HTTP status, one sentence, headers."""
 
     def __init__(self, status: int, detail: str, **headers: str) -> None:
         super().__init__(detail)
@@ -61,14 +61,14 @@ class AdmissionControl:
         self._rate_limit = _RateLimit(settings.rate_limit) if settings.rate_limit else None
 
     async def admit(self, request: Request) -> tuple[list[str], bool]:
-        """The queries of a request, and whether they came as a list.
+        """Check a request. Returns its queries, and whether they came as a list.
 
         Raises RejectedError.
         """
         return self._queries(await self.read(request))
 
     async def read(self, request: Request) -> bytes:
-        """The body of a request that is admitted. Raises RejectedError."""
+        """The body of a request after all checks. Raises RejectedError."""
         self._check_token(request)
         if self._rate_limit is not None:
             await self._rate_limit.check(request.client.host if request.client else "")

@@ -1,7 +1,7 @@
-"""The HTTP side of the expander: its routes, its answers as OpenAPI shows them, and how they are
-written.
+"""The HTTP side of the expander: its routes, the models of its answers for OpenAPI, and their
+serialisation.
 
-What is answered is decided in `expander`.
+`expander` makes the answers.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ def write(expanded: Expanded, *, many: bool) -> bytes:
     return b"{%b,%b}" % (body, _pair(expanded.pair))
 
 
-# Made once from `query_body`, since serialising its many small objects takes longer than all else:
-# what stands before the first clause and after the last one, before and after each keyword, and
-# before and after the boost of one that weighs something else than 1.
+# Pieces of JSON, cut once from a serialised `query_body`, because serialising its many small
+# objects takes longer than anything else: the text before the first clause and after the last one,
+# around each keyword, and around the boost of a keyword with another weight than 1.
 _MARK, _BOOST = "?", 0.5
 _FIRST, _LAST = to_json(query_body([_MARK])).split(to_json(clause(_MARK)))
 _BEFORE, _AFTER = to_json(clause(_MARK)).split(to_json(_MARK))
@@ -205,8 +205,8 @@ _BODY = {
 
 
 class _App(FastAPI):
-    """Answers `POST /expand` itself: the way through the framework's middleware, routes and checks
-    takes a third of the time of an answer.
+    """Answers `POST /expand` directly: the framework's middleware, routing and validation would
+    take a third of the time of an answer.
     """
 
     expand: Callable[[Request], Awaitable[Response]]
@@ -220,11 +220,11 @@ class _App(FastAPI):
 
 
 def create_app(parts: Parts, *, playground: bool = False) -> FastAPI:
-    """The application over its parts; it starts them and closes them.
+    """The application with its parts, which it starts and closes.
 
     Args:
-        playground: whether `ops.playground` will be added, so that the root leads there instead of
-            to the documentation.
+        playground: whether `ops.playground` will be added; the root then leads there instead of to
+            the documentation.
     """
     admission = AdmissionControl(parts.settings)
 
@@ -285,7 +285,7 @@ def create_app(parts: Parts, *, playground: bool = False) -> FastAPI:
 
 
 def _add_state_routes(app: FastAPI, parts: Parts, page: str) -> None:
-    """The routes that are asked by GET; the root leads to `page`, where there is one."""
+    """The GET routes. The root leads to `page`, where there is one."""
 
     @app.get("/", include_in_schema=False)
     async def root() -> Response:
@@ -300,7 +300,7 @@ def _add_state_routes(app: FastAPI, parts: Parts, page: str) -> None:
     async def readyz(response: Response) -> dict[str, Any]:
         """Whether queries are answered.
 
-        An upstream that is away does not change it: the query alone is an answer, the fallback.
+        An unreachable upstream does not change it: the fallback, the query alone, is an answer too.
         """
         ready = parts.follower.looked.is_set()
         response.status_code = 200 if ready else 503

@@ -1,8 +1,8 @@
 """Calls to an upstream, each with a timeout and behind a circuit breaker. Failures are counted, and
-whatever fails is one exception, UnavailableError.
+each becomes an UnavailableError.
 
-The breaker is the library `circuitbreaker`: after so many failures in a row it is open for some
-seconds, in which nothing is asked; then the next calls try the upstream again.
+The breaker is the library `circuitbreaker`: after several failures in a row it is open for some
+seconds, in which no call is made; then calls try the upstream again.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_REQUESTS = 256
-"""Requests looked up at once; with more, waiting is longer than the deadline anyway."""
+"""Most look-ups of requests at once; with more, the wait would exceed the deadline."""
 MAX_IN_FLIGHT = 256
-"""Unknown queries looked up at once, beyond their deadlines too: they bound memory."""
+"""Most unknown queries looked up at once, including those past their deadline. It bounds memory."""
 MODEL_CONCURRENCY = 32
-"""Queries that a model is asked at once, as many as the generator openai asks; more wait."""
+"""Most queries sent to a model at once, as in the generator `openai`; more wait."""
 BREAKER_FAILURES = 5
-"""Failures in a row after which a breaker opens; fewer are chance."""
+"""Failures in a row after which a breaker opens; fewer may be chance."""
 BREAKER_SECONDS = 2.0
-"""How long it is open: the upstream is used again within five seconds after it is back."""
+"""Seconds that a breaker stays open, so that an upstream is used again soon after it is back."""
 
 
 class UnavailableError(Exception):
@@ -72,7 +72,7 @@ class Upstream:
         return bool(self._breaker.opened)
 
     async def call(self, ask: Callable[[], Awaitable[T]], seconds: float) -> T:
-        """What `ask` gives within so many seconds. Raises UnavailableError."""
+        """The result of `ask`, within so many seconds. Raises UnavailableError."""
         if self._breaker.opened:
             raise UnavailableError(f"the circuit breaker of {self.name} is open")
         try:
@@ -86,6 +86,6 @@ class Upstream:
         """Count and log a failure; its kind."""
         kind = type(error).__name__
         self._failures.labels(self.name, kind).inc()
-        # The error's own words may hold the query: only its kind is logged.
+        # The error's text may contain the query, so only its kind is logged.
         log.info("%s failed: %s", self.name, kind)
         return kind

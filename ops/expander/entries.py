@@ -1,5 +1,5 @@
-"""A query's keywords, their weights and the confidence in them, as they pass between index, model
-and Redis: one row of a query snapshot. What was stored elsewhere is checked when it is read.
+"""The stored form of a query's keywords, weights and confidence (one row of a query snapshot) in
+index and Redis. Stored rows are checked when they are read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _Weight = Annotated[float, Field(gt=0, le=HEAVIEST, allow_inf_nan=False)]
 
 
 class _Entry(BaseModel):
-    """What was stored. Former versions stored keywords alone."""
+    """A stored row. Former versions stored only keywords."""
 
     model_config = ConfigDict(strict=True)
 
@@ -44,8 +44,8 @@ _KEYWORDS = TypeAdapter(list[str])
 
 
 def to_bytes(row: Row) -> bytes:
-    """A row as Redis keeps it: an object, or the list of its keywords where they are all that is
-    known, as former versions wrote and read.
+    """A row as Redis stores it: a JSON object, or, without weights and confidence, the list of
+    keywords that former versions wrote and read.
     """
     words: Any = list(row.keywords)
     if row.weights or row.confidence is not None:
@@ -54,14 +54,16 @@ def to_bytes(row: Row) -> bytes:
 
 
 def from_bytes(value: bytes) -> Row:
-    """The row in a value of Redis. Raises ValueError when somebody else wrote it."""
+    """The row in a value of Redis. Raises ValueError for a value in another form."""
     if value[:1] == b"[":
         return _Entry(keywords=_KEYWORDS.validate_json(value, strict=True)).row()
     return _Entry.model_validate_json(value).row()
 
 
 def from_document(source: Any) -> Row:
-    """The row in a document of the query index. Raises ValueError when it is none of ours."""
+    """The row in a document of the query index. Raises ValueError for a document in
+    another form.
+    """
     names = {"keywords": "generated", "weights": "weights", "confidence": "confidence"}
     return _Entry.model_validate({name: source.get(here) for name, here in names.items()}).row()
 

@@ -1,12 +1,11 @@
-"""Where a query's keywords come from: Redis, then the query index, then a model, then the
-query alone, which is the fallback; always within the deadline.
+"""Finds a query's keywords within the deadline: in Redis, then in the query index, then by a model.
+The fallback is the query alone.
 
-What was found is remembered in the process for `HOT_SECONDS`: most searches of a shop are
-for few queries, and the way to Redis and back is most of the time that they take.
+The process keeps answers for `HOT_SECONDS`: most searches of a shop are for few queries, and the
+round trip to Redis takes most of their time.
 
-An unknown query is looked up once at a time for each pair, whoever asks. A lookup in flight
-outlives the deadline of the requests that wait for it, so that a slow answer is there, cached, for
-the next one.
+An unknown query has at most one lookup in flight for each pair, which all its requests share. A
+lookup goes on after the deadline of its requests, so that a slow answer is cached for the next one.
 """
 
 from __future__ import annotations
@@ -40,9 +39,11 @@ log = logging.getLogger(__name__)
 Source = Literal["cache", "index", "model", "none"]
 Reason = Literal["", "unknown", "deadline", "overloaded", "away", "empty"]
 HOT_SECONDS = 60.0
-"""Life of an answer in this process: as long as what was removed from Redis may live on."""
+"""Seconds that an answer is kept in this process, also after its removal from Redis."""
 FOLLOW_SECONDS = 1.0
-"""How often to look which pair serves: one small request a second is nothing to a cluster."""
+"""Seconds between two reads of the serving pair. One small request a second is no load for a
+cluster.
+"""
 _PLAIN = re.compile("[a-z0-9]++(?: [a-z0-9]++)*+")
 """Keywords, with a space between them, that `normalise` leaves as they are."""
 
@@ -53,13 +54,13 @@ class Expansion:
 
     Attributes:
         keywords: S_q ∪ {q}, the query as a keyword first; empty when nothing is left of it.
-        source: where S_q comes from.
-        reason: for the source none, why: nobody knows the query, the deadline came first, too much
-            is going on, an upstream is away, or nothing is left of the query when it is normalised.
-        weights: how much each keyword counts in the order of what is found; () where all are 1.
+        source: where S_q was found.
+        reason: for the source `none`, why: the query is unknown, the deadline passed, too many
+            lookups are in flight, an upstream is unavailable, or the normalised query is empty.
+        weights: boost of each keyword; () where all are 1.
         confidence: expected F1 of what the keywords retrieve; None where it is unknown.
-        mode: what to search by: the keywords, the keywords beside the query's words, or the words.
-        text_boost: how much the words count beside the keywords.
+        mode: search by the keywords, by the keywords and the query's words, or by the words.
+        text_boost: boost of the query's words beside the keywords.
     """
 
     keywords: Sequence[str]
@@ -73,18 +74,18 @@ class Expansion:
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """The answers to one request, all of one pair."""
+    """The answers to one request, all from one pair."""
 
     pair: Pair
     expansions: Sequence[Expansion]
 
 
 class Expander:
-    """Expands queries; never raises and never waits beyond the deadline.
+    """Expands queries. Never raises, and never waits beyond the deadline.
 
     Args:
-        keywords: the most of a model's answer, where a snapshot has a budget of its own, and
-            whether weights count.
+        keywords: the settings: the most keywords of a model's answer, and whether weights are used.
+            A snapshot has its own budget.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class Expander:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _remembered(self, pair: Pair, texts: Sequence[str]) -> list[Expansion]:
-        """The answers, if this process has all of them."""
+        """The answers kept in this process, if it has all of them."""
         name = pair.name
         found = [
             expansion for text in texts if (expansion := self._hot.get((name, text))) is not None
@@ -180,11 +181,11 @@ class Expander:
         return known
 
     def _cut(self, pair: Pair, row: Row) -> Row:
-        """Cached keywords as index and model give them, whoever wrote them: normalised, no more
-        than the budget.
+        """Cached keywords, normalised and cut to the budget: other programs may have
+        written them.
         """
         words, most = row.keywords, max(self._keywords.k_max, pair.query.k_max if pair.query else 0)
-        # One look at all of them, where they are plain words, as most are.
+        # Most keywords are plain words: one check for all of them.
         plain = 0 < len(words) <= most and _PLAIN.fullmatch(" ".join(words))
         if plain and max(map(len, words)) <= MAX_KEYWORD_CHARS:
             return row
@@ -221,7 +222,9 @@ class Expander:
             lookup.set_result(_fallback(pair, text, "away"))
 
     async def _look_up(self, pair: Pair, text: str, lookup: asyncio.Future[Expansion]) -> None:
-        """Find keywords, answer who waits, then cache them, or put the query into the backlog."""
+        """Find keywords and answer the waiting requests. Then cache the keywords, or put the query
+        into the backlog.
+        """
         found, source, away = await self._find(pair, text)
         if found is not None:
             lookup.set_result(known := self._known(pair, text, found, source))
@@ -240,7 +243,9 @@ class Expander:
             log.info("An answer could not be kept.")
 
     async def _find(self, pair: Pair, text: str) -> tuple[Row | None, Source, bool]:
-        """The row of index or model, which of the two, and whether one of them was away."""
+        """The row of index or model, which of the two has it, and whether one of them was
+        unavailable.
+        """
         away = False
         try:
             stored = await self._index.lookup(pair, text) if pair.matches else None
@@ -272,7 +277,7 @@ def _result_of(pair: Pair, text: str, lookup: asyncio.Future[Expansion] | None) 
 
 @dataclass(frozen=True)
 class Parts:
-    """The expander's parts, as the settings name them, put together."""
+    """The expander's parts, made from the settings."""
 
     settings: ServingSettings
     metrics: Metrics
@@ -285,7 +290,7 @@ class Parts:
     """What else is to be closed with them."""
 
     def state(self) -> dict[str, Any]:
-        """For /readyz: what is followed and what answers; no secrets, no addresses."""
+        """For /readyz: the pair and the upstreams, without secrets and addresses."""
         pair = self.follower.pair
         return {
             "item": pair.item and pair.item.snapshot,
@@ -309,17 +314,18 @@ class Parts:
 
 
 def make_parts(workspace: Workspace, follow_seconds: float = FOLLOW_SECONDS) -> Parts:
-    """The parts of a configuration. Call it inside a running event loop; nothing is connected to
-    before the first call.
+    """Make the parts of a configuration. Call it inside a running event loop. They connect at their
+    first call.
 
     Raises:
-        SettingsError: an address or a limit that is none.
+        SettingsError: an invalid address or limit.
     """
     settings, serving = workspace.settings, workspace.settings.serving
     metrics = Metrics()
     cache = Cache(settings.redis, serving, metrics) if settings.redis.url else None
     index = make_index(workspace, metrics)
-    # A new pair may be of new data: every model is made from the configuration, read anew.
+    # A new pair may come from new data, so every model is made from a configuration that is read
+    # again.
     models = Models(lambda: Workspace(settings), serving, metrics, settings.keywords.k_max)
     follower = Follower(index.pair, models.follow, follow_seconds, metrics)
     expander = Expander(cache, index, models, serving, metrics, settings.keywords)

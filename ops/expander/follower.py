@@ -1,9 +1,9 @@
-"""Which pair of snapshots serves, followed while it changes. Every answer is made from one `Pair`,
-so that no rounds mix.
+"""Follows the pair of snapshots that serves. Every answer is made from one `Pair`, so that rounds
+never mix.
 
-The pair is read by one request (or one file), as `cogr-index publish` switches it. While it can't
-be read, whatever the reason, the last one stays: its indexes are still there and still belong
-together. Each look that fails is counted.
+The pair is read by one request (or from one file), as `cogr-index publish` switches it. While it
+can't be read, the last pair stays in use: its indexes still exist and belong together. Each failed
+read is counted.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServedSide:
-    """One side of what serves: the snapshot's id, its concrete index ("" in the memory backend),
-    and what its manifest says.
+    """One side of the serving pair: the snapshot's id, its concrete index ("" in the memory
+    backend), and facts of its manifest.
     """
 
     snapshot: str
@@ -38,7 +38,7 @@ class ServedSide:
 
 
 def served_side(manifest: Manifest) -> ServedSide:
-    """A snapshot of a store, which is in no index."""
+    """The side of a snapshot in a store, without an index."""
     return ServedSide(
         manifest.id, "", manifest.round, manifest.normaliser, manifest.k_max, manifest.blend
     )
@@ -46,15 +46,15 @@ def served_side(manifest: Manifest) -> ServedSide:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What serves. Either side may be absent."""
+    """The pair that serves. Either side may be absent."""
 
     item: ServedSide | None = None
     query: ServedSide | None = None
 
     @property
     def matches(self) -> bool:
-        """Whether the query side's keywords may be searched for in the item side: same round, same
-        normaliser, one that this program knows.
+        """Whether the two sides fit: same round, and the same normaliser, which this
+        version knows.
         """
         if self.item is None or self.query is None:
             return False
@@ -63,9 +63,7 @@ class Pair:
 
     @property
     def normaliser(self) -> str:
-        """The normaliser of the item side, whose keywords a query is to match; this program's own
-        without an item side.
-        """
+        """The normaliser of the item side; this version's own without an item side."""
         return self.item.normaliser if self.item else NORMALISER
 
     @property
@@ -74,29 +72,29 @@ class Pair:
         return self.item.round if self.item else -1
 
     def mode(self, confidence: float | None) -> Mode:
-        """What to search by, by the query side's blend; its keywords alone where it has none."""
+        """Keywords, both or text, by the query side's blend; keywords without a blend."""
         blend = self.query.blend if self.query else None
         return blend.mode(confidence) if blend else "keywords"
 
     @property
     def text_boost(self) -> float:
-        """How much a query's words count beside its keywords."""
+        """Boost of a query's words beside its keywords."""
         blend = self.query.blend if self.query else None
         return blend.text_boost if blend else 1.0
 
     @property
     def name(self) -> str:
-        """The ids of both snapshots; no other pair has the same."""
+        """The ids of both snapshots, which identify the pair."""
         return ":".join(side.snapshot if side else "none" for side in (self.item, self.query))
 
 
 class Follower:
-    """Looks at intervals which pair serves.
+    """Reads the serving pair at intervals.
 
     Args:
         read: reads the pair; raises UnavailableError.
         changed: called with every new pair, before it is used.
-        every: seconds between two looks.
+        every: seconds between two reads.
     """
 
     def __init__(
@@ -116,7 +114,7 @@ class Follower:
 
     @property
     def seen_ago(self) -> float | None:
-        """Seconds since the serving pair was last read and is used; None when it never was."""
+        """Seconds since the serving pair was last read; None when it never was."""
         return None if self._seen is None else time.monotonic() - self._seen
 
     async def run(self) -> None:
@@ -126,7 +124,9 @@ class Follower:
             await asyncio.sleep(self._every)
 
     async def look(self) -> None:
-        """Look once. A pair that can't be read stays as it was: the next look may find it."""
+        """Read the pair once. If it can't be read, the last one stays in use until the
+        next read.
+        """
         try:
             await self._follow(await self._read())
         except Exception as error:  # noqa: BLE001
@@ -147,7 +147,7 @@ class Follower:
             self._metrics.round.set(pair.round)
 
     def _failed(self, error: Exception) -> None:
-        """Count a failed look, and log it unless the one before failed in the same way."""
+        """Count a failed read, and log it unless the last one failed in the same way."""
         kind = type(
             error.__cause__ if isinstance(error, UnavailableError) and error.__cause__ else error
         ).__name__

@@ -1,11 +1,10 @@
-"""The HTTP server under the expander: Granian, configured. Knows no routes.
+"""The HTTP server of the expander: Granian and its configuration. It knows no routes.
 
-It speaks HTTP/1.1 alone and takes a request that offers another protocol as if it had not (RFC
-9110, section 7.8): Java's HttpClient offers HTTP/2 with each request, curl by --http2. A head that
-takes too long and a connection that says nothing are closed, and no more connections are accepted
-than there are descriptors for: the kernel keeps the others until one is over. How long a body may
-take is a matter of admission control. The server ends in bounded time: Granian itself waits for
-connections without end, and now and then for one that it forgot to tell that it ends.
+It speaks only HTTP/1.1 and ignores offers of another protocol (RFC 9110, section 7.8): Java's
+HttpClient offers HTTP/2 with each request, curl with --http2. Slow heads and idle connections are
+closed. Connections are accepted only while there are file descriptors for them; the kernel keeps
+the others waiting. Admission control limits the time of a body. The server ends in bounded time,
+whereas Granian itself waits for open connections without limit.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ log = logging.getLogger(__name__)
 HEAD_BYTES = 16_384
 """Largest head; over it 431."""
 CONNECTIONS = 10_000
-"""Most connections at once, where there are descriptors for so many."""
+"""Most connections at once, if there are enough file descriptors."""
 GRACE = 10.0
-"""Seconds that connections under way have once it is told to end; beyond them they are cut."""
+"""Seconds that open connections have when the server is to end; then they are cut."""
 _DESCRIPTORS = 65_536
 _WAITING = 2048
-"""Connections that the kernel keeps for later."""
-# Its lines go where the program's own go. It warns at each start that it runs inside a program,
-# which is meant.
+"""Connections that the kernel keeps waiting."""
+# Its log lines go to the program's log. It warns at each start that it is embedded in a program,
+# which is intended.
 _LOG = {"loggers": {"_granian": {"propagate": True}}}
 
 
@@ -47,7 +46,7 @@ def free_address(settings: ServingSettings) -> tuple[str, int]:
     """The IP address and port to listen on; a port of 0 becomes a free one. Raises ServiceError."""
     host, port = settings.host, settings.port
     try:
-        # The server shares its port with whoever asks for that, so another one there would go
+        # The server opens its port for sharing, so another server on the same port would go
         # unnoticed.
         with socket.create_server((host, port), family=_family(host)) as probe:
             address: tuple[str, int] = probe.getsockname()[:2]
@@ -68,11 +67,11 @@ async def serve(
     address: tuple[str, int],
     begun: Callable[[Callable[[], None]], None],
 ) -> None:
-    """Answer requests until told to end, then those that are under way.
+    """Answer requests until asked to end; requests under way are finished.
 
     Args:
         address: as `free_address` gave it.
-        begun: told how to end it, by a call in this thread, once it listens.
+        begun: gets a function that ends the server, by a call in this thread, once it listens.
 
     Raises:
         ServiceError: it ended by itself; the log says why.
@@ -86,7 +85,7 @@ def _server(app: FastAPI, address: tuple[str, int]) -> Server:
         app,
         address=address[0],
         port=address[1],
-        # The application's life is the caller's: it closes even where the server does not end by
+        # The caller starts and closes the application, also where the server does not end by
         # itself.
         interface=Interfaces.ASGINL,
         http=HTTPModes.http1,
@@ -128,7 +127,7 @@ async def _serve(
 
 
 async def _listens(address: tuple[str, int]) -> bool:
-    """Whether connections are taken there. Granian itself does not say when it is ready."""
+    """Whether connections are accepted there. Granian does not report when it is ready."""
     try:
         _, writer = await asyncio.open_connection(*address)
     except OSError:
@@ -138,7 +137,7 @@ async def _listens(address: tuple[str, int]) -> bool:
 
 
 def most_connections() -> int:
-    """The most connections, so that descriptors are left for files and for the upstreams."""
+    """Most connections, so that file descriptors are left for files and upstreams."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

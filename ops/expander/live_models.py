@@ -1,9 +1,9 @@
-"""What answers queries that nobody has asked before: a generator in this process, or an
+"""Models that answer queries which no query snapshot has: a generator in this process, or an
 OpenAI-compatible endpoint.
 
-A model answers only for the pair that it belongs to. In process: its fingerprint is the one in the
-manifest of what serves. At an endpoint: the name says so, where serving.model has {round} in it;
-else the operator does.
+A model answers only for the pair that it belongs to. In process, its fingerprint must be that in
+the manifest of the serving pair. At an endpoint, its name tells the round where serving.model
+contains {round}; otherwise the operator is responsible.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 IN_PROCESS = ("statistical", "extractive", "scripted")
-"""Kinds that answer a query in milliseconds, in this process."""
+"""Kinds of generators that answer a query in milliseconds in this process."""
 
 
 class Model(Protocol):
     """Writes keywords for one normalised text.
 
-    Raises UnavailableError; None means that it has nothing to say.
+    Raises UnavailableError; None means that it has no keywords for the text.
     """
 
     async def ask(self, text: str) -> Row | None: ...
@@ -54,9 +54,7 @@ class Model(Protocol):
 
 
 class LocalModel:
-    """A generator in this process, in one thread of its own: numpy and LightGBM work outside of the
-    event loop's way.
-    """
+    """A generator in a thread of its own, so that numpy and LightGBM don't block the event loop."""
 
     def __init__(self, generator: Generator, prompter: Prompter, k_max: int, most: int) -> None:
         self._generator, self._prompter, self._k_max, self._most = generator, prompter, k_max, most
@@ -68,8 +66,8 @@ class LocalModel:
             raise UnavailableError("the model is busy")
         future = self._thread.submit(self.answer, text)
         self._under_way.add(future)
-        # A question that nobody waits for any more still takes its turn in the thread, and counts
-        # until then.
+        # A query whose request has ended still waits for its turn in the thread, and counts until
+        # then.
         future.add_done_callback(self._under_way.discard)
         return await asyncio.wrap_future(future)
 
@@ -88,7 +86,7 @@ class LocalModel:
 
 
 class EndpointModel:
-    """A language model behind an OpenAI-compatible endpoint, such as vLLM. One try a query."""
+    """A language model behind an OpenAI-compatible endpoint, such as vLLM. One attempt a query."""
 
     def __init__(
         self, generator: OpenAIGenerator, prompter: Prompter, k_max: int, most: int
@@ -120,7 +118,7 @@ def ask_for(text: str, prompter: Prompter) -> Request:
 def read_answer(answer: Answer, text: str, k_max: int, *, may_be_empty: bool) -> Row | None:
     """Keywords of a generator's answer, without the text itself.
 
-    Raises BadAnswerError for a failure that may pass.
+    Raises BadAnswerError for a transient failure.
     """
     if isinstance(answer, Failure):
         if answer.permanent:
@@ -135,7 +133,7 @@ class Models:
     """The model that belongs to the pair that serves. It changes with the pair.
 
     Args:
-        open_workspace: a new workspace, whose data set is read anew; None where there is no
+        open_workspace: opens a new workspace with a freshly read data set; None where there is no
             configuration.
     """
 
@@ -160,8 +158,8 @@ class Models:
         self.state = "none"
 
     async def ask(self, pair: Pair, text: str) -> Row | None:
-        """Keywords for a normalised text; None where no model belongs to the pair, or it has
-        nothing to say. Raises UnavailableError.
+        """Keywords for a normalised text; None where no model belongs to the pair, or it has no
+        keywords. Raises UnavailableError.
         """
         model = self._model
         if model is None or self._of != pair:
@@ -170,7 +168,7 @@ class Models:
         return await self._upstream.call(lambda: model.ask(text), self._settings.model_timeout)
 
     async def follow(self, pair: Pair) -> None:
-        """Get the model of this pair ready; loading goes on in the background."""
+        """Begin to load the model of this pair in the background."""
         if self._loading is not None:
             self._loading.cancel()
         self._of, self.state = None, "loading"
@@ -178,7 +176,7 @@ class Models:
         self._loading.add_done_callback(self._loaded)
 
     async def loaded(self) -> None:
-        """Wait until the model is ready, or it is known that there is none."""
+        """Wait until the model is loaded, or known to be absent."""
         if self._loading is not None:
             await asyncio.wait({self._loading})
 
@@ -190,7 +188,7 @@ class Models:
             await self._model.close()
 
     def _loaded(self, task: asyncio.Task[None]) -> None:
-        """Say why a model could not be loaded; then no model answers."""
+        """Log why a model could not be loaded; then no model answers."""
         if task.cancelled() or (error := task.exception()) is None:
             return
         self.state = "failed"
@@ -211,7 +209,7 @@ class Models:
         self._of, self.state = pair, kind
 
     def _plan(self, pair: Pair) -> tuple[str, str, Callable[[], Model] | None]:
-        """The kind of model for a pair, what tells it from others, and how to make it."""
+        """The kind of model for a pair, a key that identifies it, and a function that makes it."""
         nothing = ("none", "", None)
         if self._open is None or self._settings.live == "none":
             return nothing
@@ -243,7 +241,8 @@ class Models:
 
     def _local(self, workspace: Workspace, kind: str, manifest: Manifest | None) -> Model:
         generator = workspace.generator("query", kind)
-        # Pairs that were evidence know no live query: what answers is the fit behind them.
+        # The evidence of earlier pairs never applies to a live query, so the fit without evidence
+        # answers.
         if manifest is not None and not _same(
             without_evidence(generator.fingerprint), without_evidence(manifest.generator)
         ):
@@ -259,7 +258,7 @@ class Models:
             self._k_max,
             MODEL_CONCURRENCY,
         )
-        # The first answer fits or opens what the others answer from.
+        # The first answer fits or opens the artefact, which the others then use.
         model.answer("a query")
         return model
 

@@ -1,8 +1,8 @@
 """The precomputed keywords: the query index of an OpenSearch cluster, the memory backend of a
 store, or nothing.
 
-Each says which pair serves and looks a query up in the query side of a given pair, by the concrete
-index, never by the alias.
+Each tells which pair serves, and looks a query up in the query side of a given pair, in the
+concrete index, never by the alias.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ if TYPE_CHECKING:
 
 
 class QueryIndex(Protocol):
-    """Where precomputed keywords are."""
+    """A source of precomputed keywords."""
 
     async def pair(self) -> Pair:
-        """What serves.
+        """The pair that serves.
 
-        Raises UnavailableError, and BadAnswerError where an alias names an index that is not ours.
+        Raises UnavailableError, and BadAnswerError where an alias names an index that `cogr-index`
+        did not make.
         """
         ...
 
     async def lookup(self, pair: Pair, text: str) -> Row | None:
-        """The row of a normalised text by the pair's query side; None when it has none.
+        """The row of a normalised text in the pair's query side; None when it has none.
 
         Raises UnavailableError.
         """
@@ -68,7 +69,7 @@ class ClusterIndex:
         self._upstream = Upstream("opensearch", metrics, (OpenSearchException,))
 
     async def pair(self) -> Pair:
-        """Both aliases by one request, so that a switch falls wholly before or after it."""
+        """Both aliases are read by one request, so that a switch is seen wholly or not at all."""
         path = f"/{','.join(self._aliases.values())}"
         params = {"ignore_unavailable": "true"}
 
@@ -76,8 +77,8 @@ class ClusterIndex:
             found = _mapping(await self._request("GET", path, params, None))
             return {name: _mapping(index) for name, index in found.items()}
 
-        # Indexes are read outside of the breaker: an odd one does not open it for a cluster that
-        # answers as a cluster does.
+        # Bad contents of an index are found outside the breaker: they must not open it, because the
+        # cluster works.
         return self._read_pair(await self._upstream.call(ask, self._seconds))
 
     def _read_pair(self, answer: Mapping[str, Mapping[str, Any]]) -> Pair:
@@ -135,7 +136,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 def _read_row(answer: Any) -> Row | None:
     """The row in the answer of a lookup.
 
-    Raises BadAnswerError when it is none, or only a part of one.
+    Raises BadAnswerError when the answer is malformed or partial.
     """
     found = _mapping(answer)
     if found.get("timed_out") is not False or _mapping(found.get("_shards")).get("failed") != 0:
@@ -147,13 +148,13 @@ def _read_row(answer: Any) -> Row | None:
 
 
 _OPENING = 60.0
-"""Seconds that opening a new pair of a store may take; no query waits for it, the one before serves
-on.
+"""Seconds that opening a new pair of a store may take. No query waits for it: the previous pair
+stays in use.
 """
 
 
 class StoreIndex:
-    """The memory backend of a store: for shops that fit into one process.
+    """The memory backend of a store, for catalogues that fit into one process.
 
     Args:
         backend: the memory backend over `store`.
@@ -179,11 +180,11 @@ class StoreIndex:
         return Pair(item, query)
 
     def _open(self, snapshot: str) -> ServedSide:
-        """A snapshot's side, and what lookups read of it, ready."""
+        """A snapshot's side, and its mirror opened for lookups."""
         manifest = read_manifest(self._store, snapshot)
         if manifest.side == "query":
-            # The first lookup of a process opens the snapshot and loads what pyarrow needs, which
-            # takes longer than a query may.
+            # The first lookup opens the snapshot and loads parts of pyarrow, which takes longer
+            # than a query's deadline.
             self._backend.lookup("a query", snapshot=snapshot)
         return served_side(manifest)
 

@@ -1,4 +1,4 @@
-"""What the expander counts, for Prometheus. No label ever holds a query, a token or an address."""
+"""The expander's metrics for Prometheus. No label ever holds a query, a token or an address."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0
 
 
 class Metrics:
-    """One process' counts, in a registry of their own."""
+    """The metrics of one process, in their own registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -88,5 +88,5 @@ class Metrics:
         )
 
     def page(self) -> bytes:
-        """The text that Prometheus reads."""
+        """The metrics in Prometheus' text format."""
         return generate_latest(self.registry)

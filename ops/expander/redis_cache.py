@@ -1,13 +1,13 @@
 """Redis or Valkey: cached answers, and the backlog of queries that could not be answered. Holds
 keywords, never items.
 
-A cached answer's key names the pair and the normaliser, so that a new round never reads an old
-one's answers; it ends by itself (serving.cache_seconds). The backlog is a sorted set of normalised
-query texts by how often they were asked; when it is full, the least asked ones go.
+A cached answer's key names the pair and the normaliser, so that a new round never reads old
+answers; it expires after serving.cache_seconds. The backlog is a sorted set of normalised query
+texts by how often they were asked; when it is full, the least asked ones are removed.
 
-`work_off` (`cogr-ops backlog`) answers the backlog with the configuration's generator, and caches
-the keywords, where the expander looks first. A text leaves the backlog only after it was answered,
-or can't be; a run that is killed loses nothing.
+`work_off` (`cogr-ops backlog`) generates keywords for the backlog with the configuration's
+generator and caches them for the expander. A text leaves the backlog only after it was answered, or
+found to have no keywords, so a killed run loses nothing.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Cache:
         self._hash_key = settings.hash_key.get_secret_value() if settings.hash_key else None
         self._upstream = Upstream("redis", metrics, (RedisError,))
         self._reads = _Reads(self._redis, self._upstream, settings.cache_timeout)
-        # Writing is not in anybody's way.
+        # Writes delay no request, so they use another connection.
         self._write_seconds = max(1.0, settings.cache_timeout)
 
     async def read(self, pair: Pair, texts: Sequence[str]) -> list[Row | None]:
@@ -71,7 +71,7 @@ class Cache:
         return [None if value is None else self._row(value) for value in values]
 
     def _row(self, value: bytes) -> Row | None:
-        """The row in a cached value; what somebody else wrote is a failure, and no answer."""
+        """The row in a cached value; a value in another form is a failure, not an answer."""
         try:
             return from_bytes(value)
         except ValueError as error:
@@ -91,7 +91,7 @@ class Cache:
         await self._upstream.call(ask, self._write_seconds)
 
     async def add_to_backlog(self, texts: Sequence[str]) -> None:
-        """Put unanswered texts into the backlog, or count them once more."""
+        """Put unanswered texts into the backlog, or increment their counts."""
         most = self._settings.backlog
         if not most:
             return
@@ -118,7 +118,7 @@ class Cache:
         return await self._upstream.call(ask, self._write_seconds)
 
     async def remove_from_backlog(self, texts: Sequence[str]) -> None:
-        """Take texts out of the backlog."""
+        """Remove texts from the backlog."""
 
         async def ask() -> None:
             await self._redis.zrem(self._backlog, *texts)
@@ -142,13 +142,13 @@ _Waiting = list[tuple[Sequence[str], "asyncio.Future[list[bytes | None]]"]]
 
 
 class _Reads:
-    """Reads of concurrent requests: what comes while one command is under way goes together by the
-    next one, which takes hardly longer than a single read. They keep one connection, so that none
-    has to be taken from the pool and given back.
+    """Batches the reads of concurrent requests: those that arrive while one command is under way
+    are sent together by the next, which takes hardly longer than a single read. It keeps one
+    connection, which saves the pool's overhead.
     """
 
     def __init__(self, redis: Any, upstream: Upstream, seconds: float) -> None:
-        # It closes its one connection where a read fails or is cancelled, and opens it again.
+        # Where a read fails or is cancelled, it closes its connection and opens a new one.
         self._redis, self._upstream, self._seconds = redis.client(), upstream, seconds
         self._turn = asyncio.Lock()
         self._waiting: _Waiting = []
@@ -170,7 +170,7 @@ class _Reads:
         await self._redis.aclose()
 
     async def _send(self, batch: _Waiting) -> None:
-        """Read a batch when its turn has come, and answer those who still wait for it."""
+        """Read a batch when its turn has come, and answer the requests that still wait for it."""
 
         async def ask() -> list[bytes | None]:
             async with self._turn:
@@ -234,12 +234,12 @@ def _tls(redis: RedisSettings) -> dict[str, Any]:
 
 
 BATCH = 256
-"""Queries that are generated, then written, together."""
+"""Queries that are generated and written as one batch."""
 
 
 @dataclass
 class Worked:
-    """What `work_off` did: queries answered, and queries that have no keywords."""
+    """The result of `work_off`: queries answered, and queries without keywords."""
 
     answered: int = 0
     without: int = 0
@@ -250,8 +250,8 @@ def work_off(workspace: Workspace, limit: int | None = None, say: Say = lambda _
 
     Raises:
         SettingsError: redis.url is not set.
-        SnapshotError: no pair of one round serves, so that there is nothing to write keywords for.
-        ServiceError: Redis, the backend or the generator is away. What was answered stays.
+        SnapshotError: no pair of one round serves.
+        ServiceError: Redis, the backend or the generator can't be reached. Answers so far are kept.
     """
     if not workspace.settings.redis.url:
         raise SettingsError(

@@ -123,7 +123,7 @@ class PairSignals:
         return [(chosen @ column).tocsr() for column in self.columns]
 
     def without(self, texts: Collection[str]) -> PairSignals:
-        """Only those of other texts."""
+        """The numbers without those of these texts."""
         return replace(self, rows={t: row for t, row in self.rows.items() if t not in texts})
 
     @property
