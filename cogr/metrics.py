@@ -1,13 +1,12 @@
 """Metrics of retrieved sets and of rankings, per query and macro-averaged.
 
-P, R and F1 of sets are the paper's eq. 1. Measures of rankings are those of trec_eval (P@k of what
-the cut list has, MRR, nDCG with linear gains), written here because the libraries that have them
-bring SciPy, 115 MB, for them; and they take no fractional grades. Tests hold each figure against
-ir_measures.
+P, R and F1 of sets are the paper's eq. 1. Rank metrics are those of trec_eval (P@k over the items
+of the cut list, MRR, nDCG with linear gains). They are implemented here because libraries for them
+need SciPy, 115 MB, and take no fractional grades. Tests compare each figure with ir_measures.
 
 One total order everywhere: score descending, then id. A ranking is a list of ids in that order,
-best first, so that no tie is left for a library to break. A query that a run lacks counts as 0.
-Nothing here retrieves anything.
+best first, so it has no ties. A query that a run lacks counts as 0. Nothing here retrieves
+anything.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from cogr.errors import DataError
 
 CUTOFFS = (10, 100, 1000)
-"""Where rankings are cut in the paper's tables."""
+"""The cutoffs of the paper's tables."""
 
 
 class SetLike(Protocol):
@@ -114,9 +113,9 @@ def ranked(
 ) -> Figures:
     """P@k, R@k, F1@k, MRR@k and nDCG@k of rankings, for every query of `relevant`.
 
-    P@k divides by the number of items in the cut list, k or fewer: a set of 5 loses nothing for the
-    5 places that it left empty at 10. With `grades` an item's gain in nDCG is its grade, 0 where
-    that is negative or nobody graded it; without, the gain is 1 for relevant items.
+    P@k divides by the number of items in the cut list, k or fewer: P@10 of a list of 5 items
+    divides by 5. With `grades` an item's gain in nDCG is its grade, 0 for negative and missing
+    grades; without, the gain is 1 for relevant items.
 
     Args:
         run: query id -> ids, best first, without repeats.
@@ -169,11 +168,11 @@ def _ndcg(ids: Sequence[str], gains: Mapping[str, float], k: int) -> float:
 def judged_only(
     run: Mapping[str, Sequence[str]], judged: Mapping[str, Collection[str]]
 ) -> dict[str, list[str]]:
-    """A run without the items that nobody judged for the query; order kept. For sets of ids as well
-    as rankings.
+    """A run without the items that are unjudged for the query, in the same order. Also for sets of
+    ids.
 
-    For data where only the top of some search was judged, so that an unjudged item is not known to
-    be irrelevant.
+    For data where only the top of some search was judged, so that an unjudged item need not be
+    irrelevant.
     """
     return {
         query: [id_ for id_ in ids if id_ in judged.get(query, ())] for query, ids in run.items()
@@ -200,7 +199,7 @@ def sweep_cutoff(
     relevant: Mapping[str, Collection[str]],
     weights: Mapping[str, float] | None = None,
 ) -> Cutoff:
-    """The cutoff that maximises macro F1 over the queries of `relevant`: to be chosen on training
+    """The cutoff that maximises macro F1 over the queries of `relevant`: choose it on training
     queries.
 
     A ranking shorter than the cutoff is returned whole. Raises DataError when there is no ranking
@@ -234,7 +233,7 @@ def reliability(
 
     Args:
         confidence: expected F1 of each query, (queries,).
-        f1: what it was.
+        f1: true F1 of each query, (queries,).
     """
     order = np.argsort(confidence, kind="stable")
     return [

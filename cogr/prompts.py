@@ -1,7 +1,7 @@
 """Prompts: the paper's two templates (figure "prompts", appendix B.1), their variants, and a data
 set's own.
 
-A prompt is a list of chat messages. `render` spells them by a model's chat template.
+A prompt is a list of chat messages. `render` applies a model's chat template.
 """
 
 from __future__ import annotations
@@ -134,21 +134,21 @@ class ChatTokenizer(Protocol):
 
 
 def render(prompt: Prompt, tokenizer: ChatTokenizer) -> str:
-    """The prompt as the model reads it: its chat template when it has one (thinking off), else the
-    plain text.
+    """The prompt as the model reads it: by its chat template (thinking off), or as plain text where
+    it has none.
     """
     return _spelled(prompt, tokenizer)[1]
 
 
 def chat(prompt: Prompt, tokenizer: ChatTokenizer) -> str | list[dict[str, str]]:
-    """The prompt as a trainer takes it, which applies the chat template itself: the messages that
-    `render` spells, or the plain text where there is no template.
+    """The prompt for a trainer, which applies the chat template itself: the messages of `render`,
+    or the plain text where there is no template.
     """
     return _spelled(prompt, tokenizer)[0]
 
 
 def _spelled(prompt: Prompt, tokenizer: ChatTokenizer) -> tuple[str | list[dict[str, str]], str]:
-    """What a chat template is applied to, and what it makes of it."""
+    """The messages for a chat template, and its output."""
     if not tokenizer.chat_template:
         return prompt.text, prompt.text
     from jinja2 import TemplateError  # the tokenizer needs it to apply any template
@@ -156,15 +156,15 @@ def _spelled(prompt: Prompt, tokenizer: ChatTokenizer) -> tuple[str | list[dict[
     try:
         return prompt.messages, _spell(prompt.messages, tokenizer)
     except TemplateError:
-        # Some templates (Gemma 2, early Mistral) refuse a system message: it goes before the
-        # user's.
+        # Some templates (Gemma 2, early Mistral) refuse a system message, so its text goes into the
+        # user's message.
         messages = [{"role": "user", "content": f"{prompt.system}\n\n{prompt.user}"}]
         return messages, _spell(messages, tokenizer)
 
 
 def _spell(messages: list[dict[str, str]], tokenizer: ChatTokenizer) -> str:
-    # Paper, section 4.3: keywords are generated without chain of thought; templates that know no
-    # such switch ignore it.
+    # Paper, section 4.3: keywords are generated without chain of thought; templates without such a
+    # switch ignore it.
     return str(
         tokenizer.apply_chat_template(
             messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
@@ -175,7 +175,7 @@ def _spell(messages: list[dict[str, str]], tokenizer: ChatTokenizer) -> str:
 Cut = Callable[[str, int], str]
 """Shortens a text to a number of tokens: (text, tokens) -> text."""
 
-# White space goes with the word after it, as in the vocabularies of language models.
+# White space belongs to the word after it, as in the vocabularies of language models.
 _TOKENISH = re.compile(r"\s{0,8}(?:[a-zA-Z]{1,6}|[0-9]{1,3}|[^\sa-zA-Z0-9])|\s{1,8}", re.DOTALL)
 
 
@@ -183,8 +183,8 @@ def cut_by_estimate(text: str, tokens: int) -> str:
     """Shorten without a tokenizer: six letters, three digits or one other character count as a
     token.
 
-    For English these are more tokens than a tokenizer counts; for Chinese about as many. Reads no
-    more of the text than it keeps.
+    For English this overestimates a tokenizer's count; for Chinese it is about right. It reads only
+    the part of the text that it keeps.
     """
     if len(text) <= tokens:
         return text
@@ -206,8 +206,8 @@ def cut_by_tokenizer(tokenizer: OffsetTokenizer) -> Cut:
     """
 
     def cut(text: str, tokens: int) -> str:
-        # No vocabulary spends more than 16 characters on the average token; what is beyond need not
-        # be read.
+        # No vocabulary has more than 16 characters in the average token, so the text beyond need
+        # not be read.
         head = text[: 16 * tokens]
         spans = tokenizer(
             head, add_special_tokens=False, return_offsets_mapping=True, verbose=False
@@ -225,7 +225,7 @@ class Prompter:
 
     Args:
         template: the side's template.
-        description_tokens: budget of {description} and of {search_results}.
+        description_tokens: token budget of {description} and of {search_results}.
         cut: how texts are shortened to it.
         separator: stands between search results.
     """
@@ -256,7 +256,7 @@ class Prompter:
 
     @cached_property
     def _parts(self) -> Sequence[str]:
-        """The template's text, with the names of placeholders in the odd places."""
+        """The template's text, split at placeholders; their names are at the odd positions."""
         return _PLACEHOLDER.split(self.template.user)
 
 

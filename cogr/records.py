@@ -1,5 +1,5 @@
-"""The records of a data set, the data set itself, the formats of query logs, and how a piece of
-work tells its caller how far it is.
+"""The records of a data set, the data set itself, the formats of query logs, and types for progress
+messages.
 
 `cogr.datasets` reads the records. This module imports nothing heavy: commands name its types in
 their options, and must start at once.
@@ -18,11 +18,11 @@ from typing import Any, Literal, cast
 from cogr.errors import DataError
 
 Say = Callable[[str], None]
-"""Tells a person one line."""
+"""Prints one line for a person."""
 Advance = Callable[[int], None]
-"""Adds so many to what is done."""
+"""Adds to the number of finished steps."""
 ProgressBar = Callable[[str, int], AbstractContextManager[Advance]]
-"""Shows, while a block runs, what is being done and how far it is of so many."""
+"""Shows the work and its progress while a block runs."""
 
 
 Side = Literal["query", "item"]
@@ -47,7 +47,7 @@ class Item:
 
     Attributes:
         fields_json: the extra fields of `publish.fields` that the item has, as one JSON object; ""
-            for none. A text, so that a million items need no objects.
+            for none. It is a text, so that a million items need no objects.
     """
 
     id: str
@@ -63,7 +63,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query. `weight` counts in averages; it is 1.0 unless the data has another."""
+    """One query. `weight` is its weight in averages, 1.0 by default."""
 
     id: str
     text: str
@@ -80,7 +80,7 @@ def self_text(entity: Entity) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A loaded data set. The item universe is whole; queries are split.
+    """A loaded data set. It has all items; queries are split.
 
     Attributes:
         name: the loader's name, for messages.
@@ -92,16 +92,15 @@ class Dataset:
         judged: query id -> item id -> grade, for judged-only metrics; every judgement of a known
             item by a query of a split.
         dataset_hash: sha256 over items, queries, splits and labels; names the data in manifests.
-        notes: counts of what was left out and why, e.g. {"judgements of unknown items": 1}.
-        unlabelled: queries without a relevant item, such as frequent ones of a log. Their keywords
-            are computed in advance, but they are no use for training and evaluation. Not part of
-            the hash.
-        updated: side -> id -> when the entity last changed, where the source says so. Not part of
-            the hash.
+        notes: counts of left-out records by reason, e.g. {"judgements of unknown items": 1}.
+        unlabelled: queries without a relevant item, such as frequent ones of a log. They get
+            keywords, but are not used for training and evaluation. Not part of the hash.
+        updated: side -> id -> time of the entity's last change, where the source has it. Not part
+            of the hash.
         unread: fields of the source's items that nothing reads -> how many items have them. Not
             part of the hash.
-        lineage: where the labels come from: source, files, filters, judge, date; what the file
-            lineage.json beside the data says. Goes into manifests. Not part of the hash.
+        lineage: the origin of the labels (source, files, filters, judge, date) from the file
+            lineage.json beside the data. Goes into manifests. Not part of the hash.
         pair_signals: column -> query id -> item id -> a number above 0, such as clicks; of known
             queries, labelled or not, and known items. Not part of the hash.
     """

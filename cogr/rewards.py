@@ -8,8 +8,8 @@
 | `transposed_reward` | F1(Q_ret(i), rel(i))                 | ablation, "Transposed F1" |
 
 "Its appendix" is "Efficient Implementation of Item-Side Reward". A missing id, mirror or weight
-raises an error; it never becomes a number. Sampling keyword sets and learning from their rewards is
-the trainers' task.
+raises an error; it never becomes a number. `trainers` samples keyword sets and learns from their
+rewards.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def _f(tp: _Sum, sizes: _Sum, factor: float) -> _Sum:
 
 @dataclass(frozen=True)
 class Belief:
-    """How likely items are relevant to a query, where labels alone would teach what no unseen query
-    can know.
+    """Probabilities of relevance to a query, used instead of labels where a run edits a pair:
+    labels alone would teach edits that no unseen query could profit from.
 
     Attributes:
         p: dense id of an item -> probability; 0 for all others.
@@ -75,19 +75,19 @@ class Belief:
 
 @dataclass(frozen=True)
 class World:
-    """What a reward is computed against. Make one with `World.of`.
+    """The data that rewards are computed against. Make one with `World.of`.
 
     Attributes:
         items: the reference item mirror.
-        relevant: query id -> dense ids of its relevant items. Its keys are the queries that count:
-            the training queries.
+        relevant: query id -> dense ids of its relevant items. Its keys are the queries whose F
+            counts: the training queries.
         own: query id -> the query's own text as a keyword.
-        queries: the frozen query mirror; item rewards need it. It may hold more queries than count.
+        queries: the frozen query mirror; item rewards need it. It may have further queries.
         k_max: the budget of distinct keywords.
         beta: beta of the F measure.
         query_weights: query id -> its weight in sums over queries.
         item_weights: float64 by dense id (revenue, margin); None: every item counts 1.
-        beliefs: query id -> what query rewards go by instead of its labels.
+        beliefs: query id -> the belief that query rewards use instead of labels.
     """
 
     items: Mirror
@@ -124,13 +124,13 @@ class World:
             k_max: the budget of distinct keywords.
             beta: beta of the F measure, above 0.
             item_weights: item id -> weight, for every item of the mirror.
-            silent: ids of queries whose own text finds nothing here, since items have it because
-                of their labels.
+            silent: ids of queries whose own text retrieves nothing here, since items have it as a
+                keyword because of their labels.
             beliefs: see the attribute.
 
         Raises:
-            DataError: an id that a mirror does not hold, a weight that is missing, negative or not
-                finite, weights whose sum is not.
+            DataError: an id that a mirror lacks; a weight that is missing, negative or not finite;
+                weights with an infinite sum.
             SettingsError: beta or k_max out of range.
         """
         if not (beta > 0 and math.isfinite(beta * beta)) or k_max < 1:
@@ -183,7 +183,7 @@ class World:
 Reward = Callable[[World, str, Sequence[str]], float]
 """(world, entity id, normalised keywords without the own text) -> reward.
 
-A reward of your own has this signature.
+The signature of a reward; your own needs the same.
 """
 
 
@@ -212,7 +212,7 @@ def query_reward(world: World, query_id: str, keywords: Sequence[str]) -> float:
 
 
 MOST_CHOICES = 16
-"""Keywords of which `best_subset` looks at every subset."""
+"""Most keywords for `best_subset`, which tries every subset."""
 
 
 def best_subset(
@@ -222,16 +222,16 @@ def best_subset(
     held: Collection[str] = (),
     price: float = 0.0,
 ) -> tuple[str, ...]:
-    """Of these keywords those that together have the highest `query_reward`, in their order; of
-    equal subsets one of the fewest edits.
+    """The subset of these keywords with the highest `query_reward`, in their order; of equal
+    subsets one with the fewest edits.
 
-    All subsets are looked at: their rewards are sums over the subsets of the complement (the zeta
+    All subsets are tried: their rewards are sums over the subsets of the complement (the zeta
     transform), n 2^n additions for n words.
 
     Args:
         words: `MOST_CHOICES` at most.
-        held: those that are in the set now.
-        price: reward that each edit must bring: each keyword that goes or comes.
+        held: the keywords that are in the set now.
+        price: reward that each edit (a keyword dropped or added) must add.
 
     Raises:
         DataError: the query is not one that counts, or there are too many words.
@@ -268,7 +268,7 @@ def best_subset(
 
 
 def _of_subsets(by_mask: NDArray[np.float64]) -> NDArray[np.float64]:
-    """For each subset the sum of what lies at masks that meet it."""
+    """For each subset the sum of the values at masks that intersect it."""
     within = by_mask.copy()
     for bit in range(by_mask.size.bit_length() - 1):
         halves = within.reshape(-1, 2, 1 << bit)
@@ -335,11 +335,11 @@ class ItemState:
 
 class Reference:
     """The retrieval state under the reference item index (paper, appendix "Efficient Implementation
-    of Item-Side Reward"): what makes an item's reward one lookup and a few F.
+    of Item-Side Reward"). With it an item's reward takes one lookup and a few F.
 
     For each query, by dense id of the query mirror: n_tp, n_ret, beta² n_rel, F and its weight.
-    beta² n_rel is infinite where no item is relevant, and for a query that does not count: so its F
-    is 0 in whatever is retrieved. For each item, at first use: Q_ref.
+    beta² n_rel is infinite where no item is relevant, and for a query that does not count, so that
+    its F is always 0. For each item, at first use: Q_ref.
 
     Attributes:
         members: dense ids of the queries that count.
@@ -357,7 +357,7 @@ class Reference:
         self._world = world
         self._queries = world.queries
         self._factor = 1 + world.beta**2
-        # array and not numpy: reading one number costs a fifth, and numpy can look at the same
+        # array instead of numpy: reading one number costs a fifth, and numpy can use the same
         # memory.
         self._tp, self._ret, self._f, self._weight = (
             array("d", bytes(8 * len(world.queries))) for _ in range(4)
@@ -429,7 +429,7 @@ class Reference:
         relevant, factor, total = item.relevant, self._factor, 0.0
         for query in queries:
             hits = tp[query] + mass if query in relevant else tp[query]
-            # Without hits F is 0; not calling is faster.
+            # Without hits F is 0; skipping the call is faster.
             new = _f(hits, ret[query] + mass + rel[query], factor) if hits else 0.0
             total += weight[query] * (new - f[query])
         return total
@@ -447,7 +447,7 @@ class Reference:
         return total
 
     def update(self, item_id: str, keywords: Sequence[str]) -> None:
-        """Make `keywords` the item's reference set, as when a sampled set is accepted.
+        """Make `keywords` the item's reference set, for example when a sampled set is accepted.
 
         Raises:
             DataError: an unknown item, or a set over the budget.
@@ -471,14 +471,14 @@ class Reference:
 
 
 _FEW = 64
-"""Up to so many affected queries a Python loop is faster than numpy's calls."""
+"""Up to this number of affected queries a Python loop is faster than numpy."""
 
 
 def load_reward(path: str) -> Reward:
     """A reward by its import path "module:function", as the settings name it.
 
     Raises:
-        SettingsError: the path is none, or names no function.
+        SettingsError: the path is malformed, or names no function.
     """
     module_name, _, name = path.partition(":")
     if not module_name or not name:

@@ -1,4 +1,4 @@
-"""The store, where runs, snapshots, caches and artefacts lie: a folder, or any fsspec URL.
+"""The store of runs, snapshots, caches and artefacts: a folder, or any fsspec URL.
 
 Paths inside are relative, with forward slashes. Writing is atomic on a local disk (temporary file,
 fsync, rename) and one put on an object store, so that a reader never sees half a file. Creating is
@@ -28,11 +28,13 @@ from cogr.errors import LockedError, ServiceError, StorageError, masked
 
 try:
     import fcntl
-except ImportError:  # Windows; `Store` says so.
+except ImportError:  # Windows; `Store` raises an error for it.
     fcntl = None  # type: ignore[assignment]
 
 _YOUNG = 5.0
-"""Seconds for which a temporary file is left alone: it is locked only after its creation."""
+"""Seconds for which a new temporary file is not removed, because it is locked only after its
+creation.
+"""
 
 
 class Store:
@@ -42,7 +44,7 @@ class Store:
         url: a folder, or a URL such as s3://bucket/prefix or memory://name.
 
     Attributes:
-        url: the same for people, without user and password.
+        url: the URL for messages, without user and password.
     """
 
     def __init__(self, url: str | Path) -> None:
@@ -61,7 +63,7 @@ class Store:
                 f"The store {self.url} can't be opened ({error}); check the setting store."
             ) from error
         except _client_errors() as error:
-            # Some file systems connect at once.
+            # Some file systems connect when they are made.
             raise ServiceError(
                 f"The store {self.url} can't be reached ({_first_line(error)}); run the same "
                 "command again later."
@@ -99,16 +101,16 @@ class Store:
 
     def read(self, path: str) -> bytes:
         """A file's bytes as they are now. Raises FileNotFoundError when it is not there."""
-        # By open, an object store would go by the size that it remembers from an earlier listing.
+        # `open` would use the size that an object store's client remembers from an earlier listing.
         with self._reached():
             data: bytes = self.fs.cat_file(self.full(path))
         return data
 
     def read_json(self, path: str, remedy: str = "restore it from a backup, or remove it") -> Any:
-        """What a JSON file says.
+        """The content of a JSON file.
 
         Args:
-            remedy: what to do when it is damaged.
+            remedy: the advice of the error when it is damaged.
 
         Raises:
             FileNotFoundError: it is not there.
@@ -137,7 +139,7 @@ class Store:
         return sorted(name for name in names if not name.startswith(".tmp-") and name)
 
     def remove(self, path: str) -> None:
-        """Remove a file or a whole folder; nothing happens when it is not there."""
+        """Remove a file or a whole folder, if it exists."""
         with contextlib.suppress(FileNotFoundError), self._reached():
             self.fs.rm(self.full(path), recursive=True)
 
@@ -154,7 +156,7 @@ class Store:
         self.write(path, json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True).encode())
 
     def create(self, path: str, data: bytes) -> bool:
-        """Write a file unless there is one already. Of several writers at once, one gets True.
+        """Write a file unless it exists. Of several writers at once, one gets True.
 
         An object store needs conditional puts for this (S3 has them). One that ignores the
         condition lets the last writer win; then only this one gets True, unless another wrote
@@ -174,8 +176,8 @@ class Store:
         try:
             self.fs.pipe_file(self.full(path), data, mode="create")
         except OSError:
-            # Refused; or written, and the client tried again because the answer was lost. What lies
-            # there now decides.
+            # Refused, or written and then retried because the answer was lost. The present content
+            # decides.
             if not self.fs.exists(self.full(path)):
                 raise
         written: bytes = self.fs.cat_file(self.full(path))
@@ -186,7 +188,7 @@ class Store:
         temporary = target.parent / f".tmp-{uuid.uuid4().hex}"
         try:
             temporary.write_bytes(data)
-            # A link fails when there is a file of that name; a rename would replace it.
+            # A link fails when the file exists; a rename would replace it.
             os.link(temporary, target)
         except FileExistsError:
             return False
@@ -196,9 +198,9 @@ class Store:
 
     @contextlib.contextmanager
     def replacing(self, path: str) -> Iterator[IO[bytes]]:
-        """A file to write to that takes the path's place only when the block ends without an error.
+        """A file to write to. It replaces the path only when the block ends without an error.
 
-        What goes to an object store waits in a temporary file on this machine's disk (TMPDIR).
+        For an object store it is a temporary file on this machine's disk (TMPDIR) until then.
         """
         with storage_errors(self.url):
             if self.is_local:
@@ -217,7 +219,9 @@ class Store:
         temporary = target.parent / f".tmp-{uuid.uuid4().hex}"
         try:
             with temporary.open("wb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)  # `sweep` sees that it is being written.
+                fcntl.flock(
+                    file, fcntl.LOCK_EX
+                )  # The lock shows `sweep` that the file is being written.
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -242,7 +246,7 @@ class Store:
     def lock(self, name: str, doing: str) -> Iterator[None]:
         """Hold a lock for the time of the block; it dies with the process.
 
-        Raises LockedError that says who holds it.
+        Raises LockedError, which names the holder.
         """
         with storage_errors(self.url):
             folder = self.local("locks")
@@ -328,7 +332,9 @@ def _first_line(error: BaseException) -> str:
 
 
 def require_file(path: Path) -> None:
-    """Raise StorageError where a path is no file, such as a folder, a pipe or /dev/null."""
+    """Raise StorageError where a path exists and is no regular file, such as a folder, a pipe or
+    /dev/null.
+    """
     if path.exists() and not path.is_file():
         raise StorageError(f"Can't write to {path}: it is no file; name another.")
 
@@ -347,9 +353,9 @@ def _remove_unless_written(file: Path) -> bool:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A new file, which takes the place of `path` as a whole when the block ends well.
+    """A new file, which replaces `path` when the block ends without an error.
 
-    After an error, or a kill, the old one is as it was. Raises StorageError.
+    After an error or a kill the old file is unchanged. Raises StorageError.
     """
     draft = path.with_name(f".{path.name}.new")
     try:

@@ -1,18 +1,16 @@
 """Words, stems and phrases of a text, for the parts that read text without a language model.
 
 An `Analyser` turns a text into words (as written) and terms (Snowball stems), and `SurfaceForms`
-spells stems again as people write them, so that a phrase of stems becomes a readable keyword.
-Scripts without spaces between words (Chinese, Japanese, Thai, ...) are read as overlapping pairs of
-characters, as Lucene's CJK analyser does.
+turns stems back into words, so that a phrase of stems becomes a readable keyword. Scripts without
+spaces between words (Chinese, Japanese, Thai, ...) are read as overlapping pairs of characters, as
+Lucene's CJK analyser does.
 
-Not here: `cogr.keywords.normalise`, which decides when two keywords are the same. Stems never leave
-the process.
+`cogr.keywords.normalise`, not this module, decides when two keywords are the same. Stems are never
+stored in a snapshot.
 
-Plain BM25 over titles and texts, by bm25s: the baseline of every comparison, and a source of a
-prompt's search results.
-
-It ranks words of the items' own text. It has nothing to do with generated keywords; those are
-`cogr.matching.mirror`.
+`Lexical` is plain BM25 over titles and texts, by bm25s: the baseline of every comparison, and a
+source of a prompt's search results. It knows no generated keywords; `cogr.matching.mirror` searches
+those.
 """
 
 from __future__ import annotations
@@ -75,9 +73,9 @@ class Analyser:
     """Splits texts into words and stems.
 
     Args:
-        language: a Snowball algorithm, e.g. "english" or "german". It decides stems and stop words
-            (English and German have a list of their own; other languages keep every word, and rare
-            words decide there anyway).
+        language: a Snowball algorithm, e.g. "english" or "german". It decides stems and stop words.
+            English and German have a list of stop words; other languages keep every word, since
+            rare words decide anyway.
 
     Raises:
         GeneratorError: the language has no Snowball algorithm.
@@ -122,7 +120,7 @@ class Analyser:
         return (len(word) > 1 or _UNSPACED.match(word) is not None) and word not in self.stop_words
 
     def stems(self, text: str) -> list[str]:
-        """Stems of `words`, one for each word: what phrases are made of."""
+        """Stems of `words`, one for each word, for phrases."""
         return [self.stem(word) for word in self.words(text)]
 
     def terms(self, text: str) -> list[str]:
@@ -179,7 +177,7 @@ class SurfaceForms:
     def spell(self, phrase: Sequence[str]) -> str:
         """The phrase in words: `("wireless", "headphon")` becomes "wireless headphones".
 
-        Unknown stems stand as they are.
+        Unknown stems are kept as they are.
         """
         if self._best is None:
             # The most frequent word of a stem; the first in the alphabet among equals, so that
@@ -269,7 +267,7 @@ class Lexical:
 
     @cached_property
     def _ids(self) -> list[str]:
-        """Items may lie in files, and be slow to open one by one."""
+        """Items may be in files, and slow to read one by one."""
         return [self.items[at].id for at in self._order]
 
     # Words by their numbers, for searches by weighted words
@@ -283,7 +281,7 @@ class Lexical:
         return [known[word] for word in found if word and word in known]
 
     def weighted_scores(self, weights: Mapping[int, float]) -> NDArray[np.float64]:
-        """The score of every item, in id order, for words of which each counts so much."""
+        """The score of every item, in id order, for weighted words."""
         data, rows, starts = (self._index.scores[name] for name in ("data", "indices", "indptr"))
         total = np.zeros(len(self.items))
         for word, weight in weights.items():
@@ -293,7 +291,9 @@ class Lexical:
 
     @cached_property
     def shares(self) -> Any:
-        """How much of each text each word is: float64, sparse, (items in id order, words)."""
+        """The share of each text that each word has: float64, sparse, (items in id
+        order, words).
+        """
         import scipy.sparse as sp
 
         known = [self.words_of(self._said(at)) for at in self._order]

@@ -1,5 +1,4 @@
-"""What the settings name, opened when it is first used: store, data set, generators, backend.
-
+"""The objects that the settings name (store, data set, generators, backend), opened at first use.
 Shared by all commands.
 """
 
@@ -34,14 +33,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Choice:
-    """A generator's name, and why it is this one."""
+    """A generator's name, and the reason for the choice."""
 
     name: str
     why: str
 
 
 class Workspace:
-    """One configuration and what belongs to it.
+    """One configuration and the objects that it names.
 
     Args:
         settings: the resolved settings.
@@ -82,7 +81,7 @@ class Workspace:
 
     @property
     def reading(self) -> Options:
-        """How records of the data set are read, also those that come later."""
+        """The options for reading records of the data set, also for later ones."""
         asked, loader = self.settings.dataset, LOADERS.get(self.settings.dataset.loader)
         names = asked.columns.model_dump()
         queries, labels = QueryColumns(**names.pop("queries")), LabelColumns(**names.pop("labels"))
@@ -93,7 +92,7 @@ class Workspace:
         )
 
     def with_dataset(self, dataset: Dataset) -> Workspace:
-        """The same workspace over another data set; what is open is shared."""
+        """The same workspace with another data set; opened objects are shared."""
         other = copy.copy(self)
         other.__dict__["dataset"] = dataset
         return other
@@ -113,8 +112,8 @@ class Workspace:
         return backend
 
     def prompter(self, side: Side, name: str | None = None) -> Prompter:
-        """The prompter of one side, for the generator of that name (the settings' one
-        when None).
+        """The prompter of one side, for the generator of that name (that of the settings when
+        None).
         """
         prompts = self.settings.prompts
         return Prompter(
@@ -125,7 +124,9 @@ class Workspace:
         )
 
     def _cut(self, side: Side, name: str | None) -> Cut:
-        """By the model's own tokenizer where the model is here, else by an estimate."""
+        """How texts are cut: by the model's own tokenizer where the model is local, else by an
+        estimate.
+        """
         chosen = self.settings.generator.of(side)
         if (name or chosen.name) not in ("vllm", "transformers") or chosen.model is None:
             return cut_by_estimate
@@ -135,7 +136,7 @@ class Workspace:
         return cut_by_tokenizer(shared_tokenizer(resolve_model(base)))
 
     def generator_settings(self, side: Side, name: str | None = None) -> GeneratorSettings:
-        """The generator's settings of one side, with `auto` decided.
+        """The generator's settings of one side, with `auto` resolved.
 
         Raises MissingExtraError as `choice` does.
         """
@@ -145,11 +146,11 @@ class Workspace:
         )
 
     def choice(self, side: Side, name: str | None = None) -> Choice:
-        """Which generator writes a side, and why. auto is `statistical` where enough training
+        """The generator of a side, and the reason. `auto` is `statistical` where enough training
         queries have labels, else `extractive`.
 
         Args:
-            name: instead of the settings' one.
+            name: a name instead of that of the settings.
 
         Raises:
             MissingExtraError: auto, and the data has labels, but the extra `statistical` is not
@@ -188,7 +189,9 @@ class Workspace:
         return make_generator(options, side, self.dataset, self.store)
 
     def _vocabulary(self, chosen: GeneratorSettings) -> str | None:
-        """The item snapshot that queries are written for: the one that serves, else the newest."""
+        """The item snapshot to whose keywords queries are constrained: the one that serves, else
+        the newest.
+        """
         if chosen.name == "openai":
             raise SettingsError(
                 "generator.constrained needs the generator vllm or transformers, not openai."
@@ -207,8 +210,8 @@ class Workspace:
     def search_results(
         self, side: Side, entities: Sequence[Entity]
     ) -> Callable[[Entity], Sequence[str]] | None:
-        """What the prompt variant `search` puts beside each of these entities; None where no prompt
-        asks for it.
+        """A function from each of these entities to the search results of its prompt; None where
+        the prompt has none.
 
         Raises MissingExtraError, and GeneratorError where `statistical` can't learn from the
         labels.
@@ -228,11 +231,11 @@ class Workspace:
         return open_snapshot(self.store, id_)
 
     def known(self, id_: str) -> str:
-        """The id of the one snapshot of the store whose id begins so; what no id begins with is
-        given back as it is.
+        """The id of the only snapshot of the store whose id begins with `id_`; `id_` itself where
+        there is none.
 
         Raises:
-            SnapshotError: several ids begin so.
+            SnapshotError: several ids begin with it.
         """
         ids = self.store.list("snapshots")
         if not id_ or id_ in ids:
@@ -252,7 +255,8 @@ class Workspace:
         return found[0] if found else id_
 
     def snapshot(self, id_: str | None, side: Side) -> Snapshot:
-        """The snapshot of that id (or whose id alone begins so), or the newest of its side.
+        """The snapshot with that id (or with the only id that begins with it), or the newest of its
+        side.
 
         Raises SnapshotError.
         """
@@ -270,12 +274,12 @@ class Workspace:
 def generator_options(
     settings: GeneratorSettings, vocabulary: str | None = None, k_max: int = 30
 ) -> dict[str, Any]:
-    """One kind's options, as its module takes them.
+    """The options of a kind of generator, for its module.
 
     Args:
-        settings: of one side, `auto` decided.
-        vocabulary: id of the item snapshot whose keywords alone may be written.
-        k_max: most keywords then.
+        settings: of one side, with `auto` resolved.
+        vocabulary: id of the item snapshot to whose keywords completions are constrained.
+        k_max: most keywords of such a completion.
 
     Raises:
         SettingsError: an option that the kind needs is not set.
@@ -305,7 +309,9 @@ def generator_options(
 
 
 def _model(settings: GeneratorSettings, names: Iterable[str]) -> dict[str, Any]:
-    """The settings of a model in this process, and the adapter that it is, with its base."""
+    """The settings of a model in this process. The folder of an adapter becomes its base and the
+    adapter.
+    """
     from indexers.generators.model_folders import with_base
 
     base, adapter = with_base(settings.model or "")
@@ -313,8 +319,8 @@ def _model(settings: GeneratorSettings, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _endpoint(settings: GeneratorSettings) -> dict[str, Any]:
-    """The settings of the endpoint; what they leave open, the variables of OpenAI's own clients
-    say.
+    """The settings of the endpoint. Unset ones come from the environment variables of OpenAI's own
+    clients.
     """
     own = dict(settings.openai)
     named = {
@@ -325,7 +331,7 @@ def _endpoint(settings: GeneratorSettings) -> dict[str, Any]:
 
 
 _NAMED = 6
-"""Ids that an error names."""
+"""Most ids that an error names."""
 _NEEDS = {"vllm": ("model",), "transformers": ("model",), "openai": ("model", "openai.base_url")}
 _CAN_BE_CONSTRAINED = ("vllm", "transformers")
 _MODEL = ("dtype", "max_model_len")

@@ -6,9 +6,9 @@ its keyword set and its own text (paper, section 2.1). A mirror takes normalised
 changes; threads may share it. Inside, entities are dense ids: ranks of their ids in code-point
 order, so that ties are broken by dense id as the server breaks them by id.
 
-A mirror is saved as two Arrow IPC files that are memory-mapped (`entities.arrow` with a row an
-entity, `keywords.arrow` with a row a keyword, each one record batch) and a manifest that is written
-last. The files are a cache: they can be made again from the snapshot at any time.
+A mirror is saved as two memory-mapped Arrow IPC files of one record batch each (`entities.arrow`
+with a row for each entity, `keywords.arrow` with a row for each keyword) and a manifest that is
+written last. The files are a cache: they can be rebuilt from the snapshot at any time.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from cogr.snapshots import Snapshot
 from cogr.store import Store
 
 Keywords = Iterable[str] | Mapping[str, float]
-"""What a search takes: keywords, of which repeated ones fold into a boost, or keyword -> boost, a
+"""The query of a search: keywords, whose repetitions add up to a boost, or keyword -> boost, a
 number above 0.
 """
 _CACHED = 1 << 18
-"""Keywords and ids whose look-ups are cached, some 100 bytes each; their bitmaps take about 2 bytes
-a posting besides.
+"""Number of keywords and of ids whose look-ups are cached, some 100 bytes each, and about 2 bytes a
+posting for bitmaps.
 """
 
 
@@ -167,12 +167,12 @@ class Mirror:
 
         Args:
             folder: where it was saved.
-            snapshot: the snapshot that it must be the mirror of, when given.
-            verify: compare the files' sha256 first.
+            snapshot: if given, the mirror must be of this snapshot.
+            verify: check the files' sha256 first.
             bm25: how it scores.
 
         Raises:
-            SnapshotError: not there, broken, of another format, or of another snapshot.
+            SnapshotError: it is missing, broken, of another format, or of another snapshot.
         """
         postings, manifest = open_saved(Path(folder), verify=verify)
         if snapshot is not None and manifest.content_hash != snapshot.manifest.content_hash:
@@ -248,7 +248,7 @@ class Mirror:
         )
 
     def bitmap(self, keyword: str) -> BitMap:
-        """Dense ids of the entities that have the keyword, as a copy of your own."""
+        """Dense ids of the entities that have the keyword; a copy that you may change."""
         return self._cached_bitmap(keyword).copy()
 
     def retrieved(self, keywords: Iterable[str]) -> BitMap:
@@ -330,7 +330,7 @@ _SCHEMAS = {
 
 
 class MirrorManifest(BaseModel):
-    """What a saved mirror is. `files`: sha256 of each file."""
+    """The manifest of a saved mirror. `files`: sha256 of each file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -348,7 +348,7 @@ def save(folder: Path, postings: Postings, snapshot: str | None, content_hash: s
     store = Store(folder)
     store.remove(_MANIFEST)
     for old in store.list(""):
-        if old.endswith(".npy"):  # of format 1
+        if old.endswith(".npy"):  # left by format 1
             store.remove(old)
     for name, columns in _columns(postings).items():
         batch = pa.RecordBatch.from_arrays(columns, schema=_SCHEMAS[name])
@@ -390,7 +390,7 @@ def open_saved(folder: Path, *, verify: bool = True) -> tuple[Postings, MirrorMa
     """Map a saved mirror. `verify` compares each file's sha256 first (about 0.5 s per 300 MB).
 
     Raises:
-        SnapshotError: not there, broken, or of another format.
+        SnapshotError: it is missing, broken, or of another format.
     """
     manifest = _read_manifest(folder)
     entities, keywords = (_map(folder, name, manifest, verify=verify) for name in _SCHEMAS)

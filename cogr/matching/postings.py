@@ -2,7 +2,7 @@
 batch, in mapped files.
 
 Entities and keywords are numbered by rank in code-point order. `cogr.matching.mirror` searches the
-arrays, `cogr.matching.mirror` saves them.
+arrays and saves them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def to_array(bitmap: BitMap) -> NDArray[np.uint32]:
 
 
 AT_ONCE = 1 << 18
-"""About how many words are merged at once; some 100 bytes each."""
+"""Words that are merged at once, about; some 100 bytes each."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Postings:
 
 @dataclass(frozen=True)
 class _Batch:
-    """Where one batch lies in the spools: its entities, its pairs, and its run of words."""
+    """The place of one batch in the spools: its entities, its pairs, and its run of words."""
 
     entities: slice
     pairs: slice
@@ -84,8 +84,8 @@ class _Batch:
 
 
 class PostingsBuilder:
-    """Collects batches and turns them into `Postings`. In memory is one batch, or one range of the
-    vocabulary; the rest lies in mapped files.
+    """Collects batches and turns them into `Postings`. Memory: one batch, or one range of the
+    vocabulary; the rest is in mapped files.
 
     Raises StorageError when the disk of temporary files is full.
     """
@@ -98,7 +98,7 @@ class PostingsBuilder:
     def add(
         self, ids: pa.Array, keywords: pa.Array, counts: NDArray[np.int64], own: pa.Array
     ) -> None:
-        """One batch, as Arrow strings.
+        """Add one batch, as Arrow strings.
 
         Args:
             ids: of the entities, ascending.
@@ -108,7 +108,7 @@ class PostingsBuilder:
         """
         rows = len(ids)
         run, codes = _encode(pa.concat_arrays([keywords, own]))
-        # The own text goes behind its entity's keywords.
+        # The own text comes after its entity's keywords.
         row_of = np.repeat(np.arange(rows), counts + 1)
         is_own = np.zeros(len(codes), bool)
         is_own[np.cumsum(counts + 1) - 1] = True
@@ -179,8 +179,8 @@ class _Pairs:
     numbers: NDArray[np.uint32]
 
     def inverted(self, vocabulary: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-        """Starts and dense ids by keyword: each batch puts its entities behind those of the batches
-        before it.
+        """Starts and dense ids by keyword: each batch appends its entities to those of earlier
+        batches.
         """
         counts = scratch(vocabulary, np.int64)
         for batch in self.batches:
@@ -241,7 +241,7 @@ def _first_occurrences(rows: NDArray[np.int64], codes: NDArray[np.int32]) -> NDA
 def _merge_runs(words: Strings, runs: Sequence[slice]) -> tuple[SortedStrings, NDArray[np.uint32]]:
     """One sorted vocabulary of all runs, and the number of each of their words.
 
-    Works on one range of the alphabet after the other.
+    Works on one range of the alphabet after another.
     """
     numbers, terms, count = scratch(len(words), np.uint32), StringsSpool(), 0
     for parts in _ranges(words, runs):

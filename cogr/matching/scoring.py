@@ -21,22 +21,23 @@ from cogr.matching import bm25 as formulas
 from cogr.matching.bm25 import BM25
 from cogr.matching.postings import Postings, to_array, to_bitmap
 
-# Below the k-th best partial sum by more than a float32's last bit: such an entity can't even tie
+# An entity whose sum is lower than the k-th best by more than a float32's last bit can't even tie
 # after the cast.
 _SAFELY_BELOW = 1 - 2.0**-21
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """A query's keywords, those that can add most first. Parts are always summed in this order.
+    """A query's keywords, in descending order of their highest score. Parts are always summed in
+    this order.
 
     Attributes:
         terms: keyword numbers.
-        tables: float64, (terms, 256): what a keyword adds to an entity's score, by the entity's
+        tables: float64, (terms, 256): each keyword's part of an entity's score, by the entity's
             length code.
-        most: float64, (terms + 1,): the most that the keywords from this one on can add; the last
-            is 0.
-        postings: int64, (terms + 1,): the postings from this one on.
+        most: float64, (terms + 1,): the highest sum of the parts of the keywords from this one on;
+            the last is 0.
+        postings: int64, (terms + 1,): number of postings of the keywords from this one on.
     """
 
     terms: list[int]
@@ -67,8 +68,8 @@ class Scorer:
         self._scratch = threading.local()
 
     def parts(self, boosts: Mapping[int, float], entity: int) -> NDArray[np.float32]:
-        """What each keyword adds to the score of an entity that has it; `boosts`: keyword number ->
-        its weight in the query.
+        """The part of each keyword in the score of an entity that has it; `boosts`: keyword number
+        -> its weight in the query.
         """
         return self._tables(list(boosts.items()))[:, self._postings.length_codes[entity]]
 
@@ -92,8 +93,8 @@ class Scorer:
     ) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
         """The top `size` by score, then dense id, as (dense ids, scores); exact.
 
-        MaxScore (Turtle and Flood 1995), a keyword at a time: rare keywords first, and once those
-        still to come can't lift a newcomer into the top k, only entities already met are looked at.
+        MaxScore (Turtle and Flood 1995), one keyword at a time, rare ones first. Once the remaining
+        keywords can't lift a new entity into the top k, only entities seen already are scored.
 
         Args:
             boosts: keyword number -> its weight in the query, above 0.
@@ -142,8 +143,8 @@ class Scorer:
     def _add(
         self, sums: NDArray[np.float64], table: NDArray[np.float64], entities: NDArray[np.uint32]
     ) -> None:
-        # numpy is twice as fast with indices of its own width, and with add.at (no index repeats),
-        # which passes over the sums once.
+        # numpy is twice as fast with indices of its native width, and with add.at, which reads the
+        # sums once (no index repeats).
         at = entities.astype(np.intp)
         np.add.at(sums, at, table.take(self._postings.length_codes.take(at)))
 
@@ -151,8 +152,8 @@ class Scorer:
     def _sums(self) -> Iterator[NDArray[np.float64]]:
         """One float64 an entity, all zero; the block leaves them zero again.
 
-        Each thread keeps its own, since clearing the sums that were used costs less than making new
-        ones. After an error they are thrown away.
+        Each thread keeps its own array, since clearing the used sums costs less than a new array.
+        After an error the array is discarded.
         """
         sums: NDArray[np.float64] | None = self._scratch.__dict__.pop("sums", None)
         sums = np.zeros(len(self._postings.ids)) if sums is None else sums
@@ -168,8 +169,8 @@ class _Candidates:
     """Entities that can still be among the best k, while keywords are added in a plan's order.
 
     Attributes:
-        entities: these, of all met so far.
-        closed: no entity that is not yet met can be.
+        entities: the candidates among the entities seen so far.
+        closed: True when no unseen entity can become a candidate.
     """
 
     def __init__(self, size: int, plan: _Plan) -> None:
@@ -180,8 +181,8 @@ class _Candidates:
         self._threshold, self._met = 0.0, 0
 
     def narrow(self, sums: NDArray[np.float64], at: int) -> None:
-        """Drop entities that can't win any more, after the first `at` keywords. Does nothing where
-        the check would cost more than it saves.
+        """Drop entities that can't reach the top k any more, after the first `at` keywords. Does
+        nothing where the check would cost more than it saves.
         """
         if not self._worth_a_check(at):
             return

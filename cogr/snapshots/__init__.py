@@ -1,9 +1,9 @@
-"""Snapshots: the frozen keyword sets of one side. The unit of truth for rewards, evaluation,
-indexes and rollbacks.
+"""Snapshots: the frozen keyword sets of one side. Rewards, evaluation, indexes and rollbacks are
+all computed from snapshots.
 
 A snapshot is a folder with `keywords.parquet` (columns id, text, self, keywords; weights and
 confidence of queries; fields where items carry some; rows in id order) and `manifest.json`, which
-is written last: a folder without it is no snapshot. Write-once. Nothing here knows of servers or
+is written last: a folder without it is no snapshot. Write-once. Nothing here needs servers or
 models.
 """
 

@@ -1,4 +1,4 @@
-"""Manifests: what a snapshot is, where it comes from, and which snapshots a store has."""
+"""Manifests: the facts and the origin of a snapshot, and the list of a store's snapshots."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ MIGRATION = (
     "run cogr-index rebuild --no-publish for --side item and for --side query, then cogr-index "
     "publish with both in one call"
 )
-"""What to do when snapshots are of two versions of the normaliser."""
+"""Advice for snapshots of two versions of the normaliser."""
 ID = re.compile(r"(?:item|query)-r\d{3,}-[0-9a-f]{12}")
-"""What a snapshot's id looks like. Nothing else is read from a store as a snapshot, or removed."""
+"""The pattern of snapshot ids. Folders with other names are neither read nor removed."""
 log = logging.getLogger(__name__)
 
 Mode = Literal["keywords", "both", "text"]
-"""What answers a query."""
+"""The ways to search for a query."""
 
 
 class Blend(BaseModel):
-    """When a query is searched by its keywords, by its words, or by both, as chosen on labelled
-    queries.
+    """The thresholds, chosen on labelled queries, that decide whether a query is searched by its
+    keywords, by its words, or by both.
 
     Attributes:
-        keywords_from: from this confidence on, the keywords answer alone; above 1: never.
-        text_below: below this confidence, the query's words answer alone; 0: never.
+        keywords_from: from this confidence on, search by keywords only; above 1: never.
+        text_below: below this confidence, search by the query's words only; 0: never.
         text_boost: weight of the words' score beside the keywords'.
     """
 
@@ -66,7 +66,7 @@ class Blend(BaseModel):
         return self
 
     def mode(self, confidence: float | None) -> Mode:
-        """What answers a query; both where the confidence is unknown."""
+        """The way to search; both where the confidence is unknown."""
         if confidence is None:
             return "both"
         if confidence >= self.keywords_from:
@@ -75,7 +75,7 @@ class Blend(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What a snapshot is and where it comes from. Field by field in docs/snapshots.md."""
+    """The facts and the origin of a snapshot. docs/snapshots.md describes each field."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -105,7 +105,7 @@ class Manifest(BaseModel):
 
     @model_serializer(mode="wrap")
     def _dumped(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without a blend nothing is said of it, as in manifests of versions that knew none."""
+        """Without a blend the key is left out, as in manifests of older versions."""
         made: dict[str, Any] = dump(self)
         if made.get("blend", "") is None:
             del made["blend"]
@@ -113,19 +113,21 @@ class Manifest(BaseModel):
 
     @property
     def sum(self) -> str:
-        """What `checksum` must be: a sha256 over all other fields."""
+        """The right value of `checksum`: a sha256 over all other fields."""
         fields = json.dumps(self.model_dump(mode="json", exclude={"checksum"}), sort_keys=True)
         return hashlib.sha256(fields.encode()).hexdigest()
 
     def summed(self, **changed: Any) -> Manifest:
-        """With these fields changed, and its checksum."""
+        """The manifest with these fields changed, and a new checksum."""
         made = self.model_copy(update=changed)
         return made.model_copy(update={"checksum": made.sum})
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """What the maker of a snapshot knows of it; the rest of the manifest is counted."""
+    """The fields of a manifest that the maker of a snapshot gives; the others are computed from the
+    rows.
+    """
 
     round: int = 0
     k_max: int = 30

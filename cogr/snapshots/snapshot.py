@@ -32,7 +32,7 @@ _LATER = (WEIGHTS, CONFIDENCE)
 
 
 def rounded(value: float) -> float:
-    """A weight or a confidence to four significant digits, which a float32 keeps."""
+    """A weight or a confidence rounded to four significant digits, which float32 can represent."""
     return float(f"{value:.4g}")
 
 
@@ -42,16 +42,16 @@ class Row:
 
     Attributes:
         id: the entity's id.
-        text: its own text as it was given (query text, item title).
+        text: its own text, unnormalised (query text, item title).
         keywords: its keyword set, distinct and normalised, in generation order, without the own
             text.
         fields_json: its extra fields (`cogr.item_fields.typed`), as one JSON object; "" for none.
-        weights: of a query, how much each keyword counts in the order of what is found, in the
-            order of `keywords`, and last the own text's; above 0, `rounded`. () where all are 1.
+        weights: of a query, the boost of each keyword in the order of `keywords`, and last that of
+            the own text; above 0, `rounded`. () where all are 1.
         confidence: of a query, the expected F1 of what its keywords retrieve, 0 to 1, `rounded`;
             None where it is unknown.
-        own: the own text as a keyword, by the rules of the snapshot that the row is of; None where
-            nobody has worked it out yet.
+        own: the own text as a keyword, by the normaliser of the row's snapshot; None until it is
+            computed.
     """
 
     id: str
@@ -69,7 +69,7 @@ class Row:
 
     @property
     def weighted(self) -> dict[str, float]:
-        """S ∪ {self} -> weight, the own text first: what a search takes."""
+        """S ∪ {self} -> weight, the own text first, for a search."""
         own = self.self_keyword
         if not self.weights:
             return dict.fromkeys(with_self(own, self.keywords), 1.0)
@@ -107,7 +107,7 @@ class Snapshot:
     def batches(
         self, columns: Sequence[str] | None = None, *, encoded: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """The rows as Arrow batches in id order, streaming; all columns, or these alone.
+        """The rows as Arrow batches in id order, streaming; all columns, or only these.
 
         Queries of a file that has no weights or confidences have null for them.
 
@@ -117,16 +117,17 @@ class Snapshot:
         numbered = ["keywords.list.element"] if encoded else None
         with self.store.open(self.path, "rb") as file:
             rows = pq.ParquetFile(file, read_dictionary=numbered)
-            # Arrow joins no two row groups, since each has a dictionary of its own.
+            # Arrow joins no row groups, since each has its own dictionary.
             for group in range(rows.num_row_groups):
-                # Arrow's threads may still hold the file when the process ends, which aborts it.
+                # Without this, Arrow's threads may still hold the file when the process ends, which
+                # would abort it.
                 for batch in rows.iter_batches(
                     ROWS, row_groups=[group], columns=columns, use_threads=False
                 ):
                     yield self._completed(batch, columns)
 
     def _completed(self, batch: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
-        """With the columns that were asked for and that the file is too old to have."""
+        """The batch, with null for columns that were asked for and that an older file lacks."""
         for column in _LATER if self.side == "query" else ():
             asked = columns is None or column.name in columns
             if asked and column.name not in batch.schema.names:
@@ -157,8 +158,8 @@ class Snapshot:
         return spool.arrow()
 
     def rows(self, numbers: Collection[int] | None = None) -> Iterator[Row]:
-        """The rows in id order (code points ascending), streaming; all, or those of these numbers,
-        counted from 0.
+        """The rows in id order (code points ascending), streaming; all, or those with these
+        numbers, counted from 0.
         """
         for batch in self.batches() if numbers is None else self.sample(numbers):
             yield from rows_of(batch)
@@ -168,7 +169,7 @@ class Snapshot:
         return batch["fields"].to_pylist() if self.manifest.fields else [""] * len(batch)
 
     def sample(self, numbers: Collection[int]) -> Iterator[pa.RecordBatch]:
-        """As `batches`, with the rows of these numbers alone. Reads the whole file and decodes
+        """As `batches`, with only the rows of these numbers. Reads the whole file, but decodes
         little of it.
         """
         wanted, start = np.sort(np.fromiter(numbers, np.int64, len(numbers))), 0
@@ -197,8 +198,8 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
 
 
 def _cells(batch: pa.RecordBatch, name: str) -> list[Any]:
-    """The values of a column, None where there is none; those of a float32 as their shortest
-    decimals, as they were before they became one.
+    """The values of a column, None where there is none; a float32 becomes its shortest decimal
+    form, which is the value before the conversion.
     """
     if name not in batch.schema.names or batch[name].null_count == len(batch):
         return [None] * len(batch)
@@ -255,7 +256,7 @@ def _verify_file(snapshot: Snapshot) -> None:
 def damaged_snapshots(store: Store) -> dict[str, str]:
     """Id -> what is wrong, of the snapshots that can't be opened.
 
-    On a local store every file is read and compared too, about a gigabyte a second.
+    On a local store every file is also read and its sha256 compared, about a gigabyte a second.
     """
     found = {}
     for id_ in folders(store):

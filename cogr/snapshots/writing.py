@@ -69,7 +69,7 @@ _FROM_ROWS = (
 )
 """Fields of a manifest that follow from the rows alone."""
 HASHES_AT_ONCE = 1 << 20
-"""Hashes of keywords that are collected before they are merged with the known ones."""
+"""Batch size: hashes of keywords that are collected before they are merged with the known ones."""
 
 log = logging.getLogger(__name__)
 
@@ -83,19 +83,19 @@ def write_snapshot(
 ) -> Snapshot:
     """Freeze rows (in ascending id order) as a snapshot; the manifest is written last.
 
-    Equal rows give an equal content hash and an equal id. Writing them again returns the snapshot
-    that is there; a damaged one is written again, with a warning. Memory: one batch of rows, and 16
-    bytes a distinct keyword. The file is made in TMPDIR first.
+    Equal rows give an equal content hash and an equal id. Writing them again returns the existing
+    snapshot; a damaged one is rewritten, with a warning. Memory: one batch of rows, and 16 bytes a
+    distinct keyword. The file is made in TMPDIR first.
 
     Args:
-        rows: what they say of their own texts is by this version's rules: rows of a snapshot of
-            another version come without it.
-        provenance: what the manifest says besides; a callable is called after the last row, for
+        rows: `Row.own` must be by this version's normaliser; leave it None in rows of a snapshot of
+            another version.
+        provenance: further fields of the manifest; a callable is called after the last row, for
             counts that are complete only then.
         fields: types of the extra fields that the rows carry.
 
     Raises:
-        SnapshotError: ids out of order or repeated; weights or a confidence that can't be.
+        SnapshotError: ids out of order or repeated; invalid weights or an invalid confidence.
         StorageError: the store is full or read-only.
     """
     fields = fields or {}
@@ -145,7 +145,7 @@ def _frozen(store: Store, manifest: Manifest, file: BufferedRandom) -> Snapshot:
 
 
 def _mended(store: Store, made: Manifest) -> Manifest:
-    """The manifest that is there with the new file's hash, if it can be trusted; else `made`."""
+    """The existing manifest with the new file's hash, if it is sound; else `made`."""
     try:
         known = read_manifest(store, made.id)
     except SnapshotError:
@@ -178,7 +178,7 @@ def _batched(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def _check_weights(rows: list[Row], side: Side) -> None:
-    """Raises SnapshotError with the first row whose weights or confidence can't be."""
+    """Raises SnapshotError with the first row whose weights or confidence are invalid."""
     weights = {weight for row in rows for weight in row.weights}
     bad = {weight for weight in weights if not (0 < weight <= HEAVIEST and _is_rounded(weight))}
     for row in rows:
@@ -252,13 +252,13 @@ def _manifest(
 class _Counts:
     """Content hash and counts of rows as they pass by, table by table.
 
-    Types of fields, weights, confidences and a blend, where there are any, are part of the content.
+    The content includes types of fields, weights, confidences and a blend, where there are any.
     """
 
     def __init__(self, side: Side, fields: Mapping[str, FieldType]) -> None:
         self.side = side
-        # Equal rows of two versions of the normaliser are two snapshots: their own texts match
-        # otherwise.
+        # Equal rows with two versions of the normaliser are two snapshots, because their own texts
+        # match differently.
         self._sha = hashlib.sha256(NORMALISER.encode())
         if fields:
             self._sha.update(json.dumps(dict(sorted(fields.items()))).encode())
@@ -294,7 +294,7 @@ class _Counts:
             self._last = id_
 
     def _add_weights(self, columns: Mapping[str, pa.Array]) -> None:
-        """Hash weights and confidences of queries; nothing where all are as if there were none."""
+        """Hash weights and confidences of queries; nothing where all have their default."""
         found = [columns[name] for name in ("weights", "confidence") if name in columns]
         if all(column.null_count == len(column) for column in found):
             return
@@ -302,13 +302,13 @@ class _Counts:
         weights, confidence = found
         counts = integers(weights.value_lengths().fill_null(0))
         sure = _floats(confidence.fill_null(-1.0))
-        # The number of the first row says where in the snapshot the rows are.
+        # The number of the first row fixes the position of the rows in the snapshot.
         for part in (np.array([self.entities], "<u8"), counts, _floats(weights.flatten()), sure):
             self._weighing.update(part.astype(part.dtype.newbyteorder("<")).tobytes())
 
     def content_hash(self, blend: Blend | None) -> str:
-        """Of rows without weights and confidences, and without a blend, it is what it was before
-        there were any.
+        """Without weights, confidences and a blend it equals the hash of versions that had none of
+        them.
         """
         if not self._weighs and blend is None:
             return self._sha.hexdigest()
@@ -324,18 +324,18 @@ class _Counts:
 def _spelled(
     columns: Mapping[str, pa.Array], sizes: NDArray[np.int32], words: pa.StringArray
 ) -> pa.Buffer:
-    """The bytes that the content hash is of: id, text, number of keywords, each keyword, and the
-    fields where there are any, row by row, each with its length before it (4 bytes, little-endian).
+    """The bytes of the content hash: id, text, number of keywords, each keyword, and the fields
+    where there are any, row by row, each after its length (4 bytes, little-endian).
 
-    With lengths two different lists of rows never give one byte string. As columns, since row by
-    row it takes three times as long.
+    The lengths make the bytes unambiguous. It works on columns, because row by row takes three
+    times as long.
     """
     rows = len(sizes)
     fields = [columns["fields"]] if "fields" in columns else []
     parts = pa.concat_arrays(
         [columns["id"], columns["text"], _arrow(sizes).cast(pa.string()), words, *fields]
     )
-    # Where each row's parts begin, and which part stands at which place.
+    # The start of each row's parts, and the part at each position.
     starts = np.cumsum(sizes + 3 + len(fields)) - (sizes + 3 + len(fields))
     order, is_word = np.empty(len(parts), np.int64), np.ones(len(parts), bool)
     heads = [starts, starts + 1, starts + 2, *([starts + 3 + sizes] * len(fields))]
@@ -356,7 +356,7 @@ def _floats(values: pa.FloatArray) -> NDArray[np.float32]:
 
 
 def _arrow(values: NDArray[Any]) -> pa.Array:
-    """Without pandas, which Arrow imports to convert an array of NumPy's."""
+    """Avoids Arrow's conversion of NumPy arrays, which imports pandas."""
     values = np.ascontiguousarray(values)
     type_ = pa.from_numpy_dtype(values.dtype)
     return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
@@ -365,7 +365,7 @@ def _arrow(values: NDArray[Any]) -> pa.Array:
 class _Distinct:
     """Counts distinct strings by 64-bit hashes: 16 bytes a string at most.
 
-    Among a million strings two have one hash by a chance of 1 in 3e7.
+    Two of a million strings have the same hash with a probability of 1 in 3e7.
     """
 
     def __init__(self) -> None:

@@ -1,11 +1,11 @@
-"""The one protocol of a search backend, and what every backend checks in the same way. `memory` is
-the mirror itself; `opensearch` is a cluster.
+"""The protocol of a search backend, and checks that all backends share. `memory` is the mirror
+itself; `opensearch` is a cluster.
 
 Every backend gives the same retrieved sets, the same scores (bit for bit) and the same order; only
-OpenSearch 2.x multiplies every score by (k1 + 1). Keywords handed in are normalised already;
-repeated ones count once, and a mapping gives each its weight. What backends raise: SnapshotError
-for what is not pushed or does not serve, CheckFailedError for what differs, ServiceError for a
-cluster that is away or refuses.
+OpenSearch 2.x multiplies every score by (k1 + 1). Callers pass normalised keywords; repeated ones
+count once, and a mapping gives each its weight. Backends raise SnapshotError for a snapshot that is
+not pushed or does not serve, CheckFailedError for a difference, and ServiceError for a cluster that
+can't be reached or refuses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cogr.records import FieldValue, Side
 from cogr.snapshots import Row, Snapshot
 
 Keywords = Sequence[str] | Mapping[str, float]
-"""What a search takes: normalised keywords, or keyword -> weight, above 0."""
+"""The query of a search: normalised keywords, or keyword -> weight, above 0."""
 
 
 def boosts_of(keywords: Keywords) -> dict[str, float]:
@@ -32,12 +32,13 @@ def boosts_of(keywords: Keywords) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A text search over the items' texts, beside the keywords or instead of them.
+    """A text search over the items' texts, together with the keywords or instead of them.
 
     Attributes:
-        text: what the shopper typed.
-        boost: how much its score counts beside the keywords'.
-        alone: the keywords find nothing, unless the texts can't be searched.
+        text: the query as the shopper typed it.
+        boost: factor on its score, which is added to that of the keywords.
+        alone: search by the words only; the keywords are used only where the texts can't be
+            searched.
     """
 
     text: str
@@ -64,7 +65,7 @@ class Hit:
 @dataclass(frozen=True, slots=True)
 class SearchResult:
     """`total` is the size of the whole retrieved set; `hits` are its best, score descending, then
-    id. `textless` says why the texts could not be searched, so that the keywords answered alone.
+    id. `textless` says why the texts could not be searched, so that only keywords were used.
     """
 
     total: int
@@ -75,8 +76,8 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What a push did: the index it wrote, documents in it, documents written by this call,
-    seconds.
+    """The result of a push: the index, its documents, the documents written by this
+    call, seconds.
     """
 
     index: str
@@ -87,7 +88,7 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a verification compared.
+    """The counts of a verification.
 
     It raises CheckFailedError instead of returning when anything differs.
     """
@@ -101,13 +102,13 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """One entity that a backend does not hold as the snapshot says.
+    """One entity that differs between a backend and the snapshot.
 
     Attributes:
         kind: `missing` in the backend, `extra` there, or `different`.
         field: the first field that differs, "" unless the kind is `different`.
-        found: what the backend has there, spelled; shortened.
-        expected: what the snapshot says.
+        found: the backend's value as text, shortened.
+        expected: the snapshot's value as text, shortened.
     """
 
     id: str
@@ -130,43 +131,40 @@ class Listed:
 
 
 class Backend(Protocol):
-    """Where snapshots are pushed to and searched.
+    """A place to which snapshots are pushed and where they are searched.
 
     Attributes:
         name: the setting `backend` that chooses it.
-        catalogue: names what it serves among all that snapshots of one store are published to, in
-            names of files.
+        catalogue: its name in file names, unique among the places to which snapshots of one store
+            are published.
     """
 
     name: str
     catalogue: str
 
     def push(self, snapshot: Snapshot) -> Pushed:
-        """Write the snapshot beside what serves. Idempotent; goes on after an interruption.
-
-        Serves nothing yet.
-        """
+        """Write the snapshot. Idempotent; goes on after an interruption. It does not serve yet."""
         ...
 
     def verify(self, snapshot: Snapshot, queries: Iterable[Keywords]) -> Verified:
-        """Compare what was pushed with the snapshot: count, a sample of documents, live results for
-        keyword lists, weighted or not.
+        """Compare a pushed snapshot with its files: the count, a sample of documents, and live
+        results for keyword lists, weighted or not.
 
-        Only what passed its last verification can be published. Raises CheckFailedError with the
-        first difference.
+        Only a snapshot that passed its last verification can be published. Raises CheckFailedError
+        with the first difference.
         """
         ...
 
     def compare(
         self, snapshot: Snapshot, rows: Sequence[Row], after: str, *, last: bool
     ) -> Sequence[Mismatch]:
-        """What differs between rows of a snapshot and what is held of it from `after` on, up to the
-        last of these rows.
+        """The differences between rows of a snapshot and the pushed documents after `after`, up to
+        the last of these rows.
 
         Args:
-            rows: some rows in a row, in id order.
+            rows: successive rows, in id order.
             after: the id before the first of them; "" at the beginning.
-            last: these are the snapshot's last rows: what is held behind them is extra.
+            last: whether these are the snapshot's last rows, so that all later documents are extra.
 
         Raises:
             SnapshotError: it is not pushed, or half-written.
@@ -174,21 +172,21 @@ class Backend(Protocol):
         ...
 
     def identity(self, snapshot_id: str) -> str:
-        """Names what is held of a snapshot: if it is removed and pushed again, the name is another.
+        """An id of this push of a snapshot: removing and pushing again gives another.
 
         Raises SnapshotError.
         """
         ...
 
     def distrust(self, snapshot_id: str) -> None:
-        """Take the mark of a passed verification back: it is not published before it
-        passes again.
+        """Remove the mark of a passed verification: the snapshot must pass again before it is
+        published.
         """
         ...
 
     def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
-        """Switch what serves, for all given sides by one atomic call; returns what served before.
-        Rollback is the same.
+        """Let snapshots serve, for all given sides by one atomic call; returns what served before.
+        A rollback is the same.
 
         Raises:
             SnapshotError: not pushed, half-written, of the wrong side, or of another normaliser
@@ -218,10 +216,10 @@ class Backend(Protocol):
         """The best entities whose keywords ∪ {self} meet `keywords`, with their texts.
 
         Args:
-            snapshot: the one to search; None means the one that serves.
+            snapshot: the snapshot to search; None for the one that serves.
             explain: fill in `Hit.matched` and `Hit.words`.
-            words: searched in the items' texts too. Scores are BM25's, and those of two backends
-                differ: their analysers do.
+            words: a text search in the items' texts. Its BM25 scores differ between backends, as
+                their analysers do.
         """
         ...
 
@@ -235,8 +233,8 @@ class Backend(Protocol):
         """The row of a query text, with its precomputed keywords, their weights and the confidence
         in them; None when there is none.
 
-        The text is normalised here. Of several queries that are normalised to one text, the first
-        by id answers.
+        The text is normalised here. Of several queries with the same normalised text, the first by
+        id is taken.
         """
         ...
 
@@ -245,21 +243,23 @@ class Backend(Protocol):
         ...
 
     def sweep(self, *, dry_run: bool) -> Sequence[str]:
-        """Remove what pushes that died have left behind; its names.
+        """Remove unfinished indexes of dead pushes. Returns their names.
 
-        What may belong to a push under way stays.
+        One that may belong to a push under way stays.
         """
         ...
 
     def close(self) -> None:
-        """Let go of connections and files."""
+        """Close connections and files."""
         ...
 
 
 MOST_TEXT = 1024
-"""Characters of a text that are searched: more words would be more clauses than a cluster takes."""
+"""Most characters of a text that are searched: more words would be more clauses than a cluster
+allows.
+"""
 SAMPLE = 500
-"""Entities that a verification compares field by field."""
+"""Size of the sample that a verification compares field by field."""
 
 _SPELLED = 200
 

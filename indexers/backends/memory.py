@@ -1,9 +1,8 @@
 """The backend `memory`: the mirror itself behind the protocol. No server; the embedded default.
 
 The mirror of a snapshot is saved in the store (`mirrors/<id>`), so that the next process opens it
-in seconds; it may be removed, and is built again. A push saves it and notes it in
-`memory/<id>.json`; `memory/serving.json`, replaced atomically, says what serves. Scores are those
-of OpenSearch 3.x.
+in seconds; if removed, it is built again. A push saves it and notes it in `memory/<id>.json`;
+`memory/serving.json`, replaced atomically, says what serves. Scores are those of OpenSearch 3.x.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ log = logging.getLogger(__name__)
 
 _SERVING = "memory/serving.json"
 _NOTED = {"content_hash": str, "entities": int, "normaliser": str, "verified": bool}
-"""What is noted of a pushed snapshot."""
+"""The note of a pushed snapshot."""
 _ANSWERS = pa.schema([*SCHEMA, WEIGHTS, CONFIDENCE])
 
 
@@ -85,14 +84,14 @@ class MemoryBackend:
     """Snapshots searched in this process.
 
     Args:
-        store: where snapshots and saved mirrors lie.
+        store: has the snapshots and saved mirrors.
     """
 
     name = catalogue = "memory"
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        # Both sides of what serves, and both of what is looked at beside it.
+        # Both sides of the serving pair, and both of another pair.
         self._opened = lru_cache(maxsize=4)(self._open)
         self._lexical = lru_cache(maxsize=1)(self._read_texts)
         self._warned: set[str] = set()
@@ -171,9 +170,7 @@ class MemoryBackend:
         return {side: self._sound(side, known.get(side)) for side in SIDES}
 
     def _sound(self, side: Side, id_: Any) -> str | None:
-        """The id, when it is one of a pushed snapshot of this side; a damaged file may say
-        anything.
-        """
+        """The id if it is that of a pushed snapshot of this side, since the file may be damaged."""
         if id_ is None:
             return None
         if (
@@ -211,8 +208,8 @@ class MemoryBackend:
         explain: bool = False,
         words: Words | None = None,
     ) -> SearchResult:
-        """The best entities whose keywords ∪ {self} meet `keywords`, or whose texts meet the
-        words: by BM25 of bm25s, read when it is first asked.
+        """The best entities that have one of `keywords`, or whose texts match the words by bm25s'
+        BM25, which is built at first use.
         """
         id_ = self._chosen(side, snapshot)
         opened, boosts = self._opened(id_), boosts_of(keywords)
@@ -273,11 +270,11 @@ class MemoryBackend:
         self._lexical.cache_clear()
 
     def sweep(self, *, dry_run: bool) -> Sequence[str]:  # noqa: ARG002
-        """A push leaves nothing behind: its note is written last, and files replace one another."""
+        """Nothing to remove: a push writes its note last, and replaces files atomically."""
         return []
 
     def close(self) -> None:
-        """Let go of the opened mirrors."""
+        """Close the opened mirrors."""
         self._opened.cache_clear()
         self._lexical.cache_clear()
 
@@ -332,8 +329,8 @@ class MemoryBackend:
         return None
 
     def _read(self, path: str) -> dict[str, Any] | None:
-        """What a file of this backend says; None, with a warning, when it is damaged: pushing or
-        publishing writes it anew.
+        """The content of a file of this backend; None, with a warning, when it is damaged: the next
+        push or publish rewrites it.
         """
         if not self._store.exists(path):
             return None
@@ -348,7 +345,7 @@ class MemoryBackend:
         return None
 
     def _warn(self, what: str) -> None:
-        """Once: the files are read again and again."""
+        """Warn once, since the files are read often."""
         if what not in self._warned:
             self._warned.add(what)
             log.warning("%s, in the memory backend of %s.", what, self._store.url)
@@ -368,7 +365,7 @@ class MemoryBackend:
 
 @dataclass(frozen=True)
 class _Blended:
-    """The best of what keywords and words find: dense ids, scores, and how many are found."""
+    """The best results of keywords and words together: dense ids, scores, and the total."""
 
     dense: Sequence[int]
     scores: Sequence[float]

@@ -1,6 +1,6 @@
-"""How far a judge's grades agree with those of people, and where it leans.
+"""The agreement of a judge's grades with those of people, and the judge's bias.
 
-Kappa and alpha are of the binary question, relevant or not; the confusion has every grade.
+Kappa and alpha are of the binary labels, relevant or not; the confusion matrix has every grade.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cogr.errors import MissingExtraError
 from trainers.labels import LEVELS, RELEVANT
 
 LEAST = 10
-"""Pairs below which no agreement is measured."""
+"""Fewest pairs for a measurement."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Both:
 
     Attributes:
         known: the grade that people gave.
-        relevant: whether that is relevant.
+        relevant: whether that grade is relevant.
         grade: the judge's, 0 to 4.
         characters: length of the item's title and text.
         rank: BM25's for the query, 0 for none.
@@ -49,8 +49,8 @@ class Agreement:
         alpha: Krippendorff's, nominal.
         precision, recall: of the judge's relevant pairs, by people's.
         confusion: people's grade -> level -> pairs.
-        lean: the share that the judge calls relevant minus the share that people do; above 0 it is
-            lenient.
+        lean: the share of pairs that the judge calls relevant minus the share that people do; above
+            0 the judge is lenient.
         lean_by_length, lean_by_rank: the same for the shortest, the middle and the longest third of
             the items, and for BM25's first 10, its first 100, and others. None without pairs.
     """
@@ -70,7 +70,7 @@ class Agreement:
         return asdict(self)
 
     def sentence(self) -> str:
-        """What it says, plainly."""
+        """The agreement in one sentence."""
         strength = next(word for least, word in _STRENGTHS if self.kappa >= least)
         leaning = (
             "as strict as people"
@@ -123,7 +123,7 @@ def agreement(pairs: Sequence[Both]) -> Agreement | None:
 
 
 def _chance_corrected(people: Any, judge: Any) -> tuple[float, float]:
-    """Kappa and alpha. Where all agree on one answer, both are 1: nothing is left to chance."""
+    """Kappa and alpha. Where all answers are equal, both are 1."""
     try:
         import krippendorff
         from sklearn.metrics import cohen_kappa_score

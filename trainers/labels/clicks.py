@@ -1,8 +1,8 @@
-"""Relevance from counts of what was shown and clicked: click models, smoothing, grades.
+"""Relevance from counts of impressions and clicks: click models, smoothing, grades.
 
-Each model says how often a pair of query and item was looked at (its exposure) and how often that
-went well. Their quotient is the pair's rate; a Beta distribution around the rate of all pairs
-smooths it where the exposure is small.
+Each model estimates how often a pair of query and item was examined (its exposure) and how often
+with success. Success divided by exposure is the pair's rate; a Beta distribution around the rate of
+all pairs smooths it where the exposure is small.
 
 - `pbm`: the position-based model (Richardson et al. 2007; Craswell et al. 2008): a click is the
   item's attractiveness times the chance that its position is looked at. Both by EM.
@@ -10,7 +10,7 @@ smooths it where the exposure is small.
   clicks over all queries, whatever was shown there.
 - `dbn`: the dynamic Bayesian network without abandonment (Chapelle and Zhang 2009, section 3.2):
   a shopper looks at everything down to the last click, which satisfies.
-- `ctr`: clicks over times shown, positions ignored. The one that needs none.
+- `ctr`: clicks over times shown, positions ignored. The only model that needs no positions.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Model = Literal["pbm", "coec", "dbn", "ctr"]
 Floats = NDArray[np.float64]
 
 SHARES = (0.2, 0.4, 0.6, 0.8)
-"""Rates from which a pair has the grades 1 to 4, as shares of the rate of its query's best."""
+"""Lowest rates of the grades 1 to 4, as shares of the best rate of the query."""
 
 _ROUNDS = 100
 _PULL = 5.0
-"""Looks by which a pair's attractiveness is drawn to the mean of all pairs."""
+"""Weight, in examinations, with which a pair's attractiveness is drawn to the mean of all pairs."""
 _SETTLED = 1e-4
 _STRENGTHS = (2.0, 50.0)
 _LEAST_SHARE = 0.01
@@ -47,8 +47,8 @@ class Pairs:
     Attributes:
         query, item: int32, numbers.
         raw: int64, visits that showed the item.
-        exposure: float64, how often it was looked at, by the model.
-        success: float64, how often that went well, 0 to `exposure`.
+        exposure: float64, how often it was examined, by the model.
+        success: float64, how often with success, 0 to `exposure`.
         bias: position -> chance that it is looked at, 1 for the best one; empty where the model
             knows none.
     """
@@ -68,7 +68,7 @@ class Graded:
     Attributes:
         rate: float64, smoothed.
         grade: int8, 0 to 4.
-        confidence: float64, 0.5 to 1: how sure it is that the pair is on its side of the line
+        confidence: float64, 0.5 to 1: probability that the pair is on the right side of the line
             between relevant and not.
         prior: (alpha, beta) of the Beta distribution of all pairs.
     """
@@ -91,7 +91,7 @@ def weigh(evidence: Evidence, model: Model) -> Pairs:
     exposure, clicked, bias = _MODELS[model](shown, of, len(first))
     value = _sums(of, shown.value) / evidence.best_value
     clicks = _sums(of, shown.clicked)
-    # What a click brought on average, 1 where all that counts are clicks.
+    # Mean value of a click; 1 where only clicks count.
     worth = np.divide(value, clicks, out=np.zeros_like(value), where=clicks > 0)
     return Pairs(
         shown.query[first],
@@ -141,7 +141,7 @@ def _coec(shown: Shown, of: NDArray[np.int64], _: int) -> Found:
 
 
 def _rate_by_position(shown: Shown) -> Floats:
-    """Clicks over times shown by position, as a share of the best one's."""
+    """Clicks over impressions by position, as shares of the best position's."""
     clicked = _sums(shown.position, shown.clicked)
     times = _sums(shown.position, shown.shown)
     rates = np.divide(clicked, times, out=np.zeros_like(clicked), where=times > 0)
@@ -150,7 +150,7 @@ def _rate_by_position(shown: Shown) -> Floats:
             "The log has no clicks on what was shown: name the actions that are clicks with "
             "--weight ACTION=1, and see that clicks and impressions share object ids and query ids."
         )
-    # Few visits at a position say little: the next ones above it say more.
+    # Positions with few visits are unreliable, so the next ones above them are used.
     return np.asarray(np.maximum(rates / rates.max(), _LEAST_SHARE), np.float64)
 
 
@@ -159,9 +159,9 @@ def _bias(shown: Shown, rates: Floats) -> dict[int, float]:
 
 
 def _pbm(shown: Shown, of: NDArray[np.int64], pairs: int) -> Found:
-    """EM: the chance that a position is looked at, and attractiveness.
+    """EM for the probability that a position is examined, and for attractiveness.
 
-    An item that was not clicked was looked at with the probability that the present estimates give.
+    The expectation step estimates how probably an unclicked item was examined.
     """
     look = _rate_by_position(shown)
     clicked = _sums(of, shown.clicked, pairs)
@@ -200,10 +200,10 @@ _MODELS = {"ctr": _ctr, "coec": _coec, "pbm": _pbm, "dbn": _dbn}
 
 
 def grade(pairs: Pairs) -> Graded:
-    """Smoothed rates, grades by the share of the best rate of the query, and how sure that is.
+    """Smoothed rates, grades by the share of the query's best rate, and confidences.
 
-    The best rate of a query counts as no less than that of all pairs: a query whose results nobody
-    wants has no relevant item.
+    The best rate of a query is taken to be at least the mean rate of all pairs, so that a query
+    with only bad results has no relevant item.
     """
     try:
         from scipy.special import betainc

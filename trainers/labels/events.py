@@ -3,20 +3,20 @@ each query, by position.
 
 Rules, in the order in which they apply:
 
-- A record with an `action_name` is an event, any other one a search. Records without a time, with
-  one that is no time, or with one more than a day ahead of now are left out.
-- A search's text is that of its record, else the `user_query` of its first event. Events that name
-  no query are one search for each text that a session's events name themselves.
-- What was shown are impression events, which name an item and its ordinal; for a search without
+- A record with an `action_name` is an event, any other one a search. Records with no or an invalid
+  time, or with a time more than a day in the future, are left out.
+- A search's text is that of its record, else the `user_query` of its first event. Events without a
+  query id form one search for each text that a session's events name.
+- Impression events, which name an item and its ordinal, tell what was shown; for a search without
   any, `query_response_hit_ids`. The lowest ordinal of the log is the first position.
 - A session is `session_id`, else a client's searches with pauses of 30 minutes at most. Equal
   queries in one session are one visit: pages and repeats show an item once.
 - A conversion without `query_id` belongs to the client's last click on the item, up to a day
   before.
-- A client with too many searches on a day, or one that clicks nearly all it is shown, is a bot; of
-  one query, a client's first visits count (`Rules`).
+- A client with too many searches on a day, or that clicks nearly everything shown, is a bot. Of
+  each query only a client's first visits count (`Rules`).
 
-The work is done by DuckDB in a file beside the results, in bounded memory.
+DuckDB does the work in a temporary file, in bounded memory.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from cogr.datasets.reading import json_records
 from cogr.errors import DataError, MissingExtraError, StorageError
 
 MEMORY = "380MB"
-"""What DuckDB may hold; it goes on in a temporary folder beyond."""
+"""Memory of DuckDB; beyond it uses a temporary folder."""
 _THREADS = 2
 _SESSION_MS = 30 * 60 * 1000
 _DAY_MS = 24 * 60 * 60 * 1000
 _LAST_POSITION = 200
 _TEXTS_AT_ONCE = 100_000
 
-# The counts of a reading, by the words they are shown under.
+# The counts, by the words under which they are shown.
 RECORDS = "records"
 BAD_LINES = "lines that are no records"
 NO_TIME = "records without a time that can be read"
@@ -63,12 +63,12 @@ NO_CLIENTS = "searches without client and session"
 
 @dataclass(frozen=True)
 class Rules:
-    """What is read as what, and what is left out.
+    """How records are interpreted, and which are left out.
 
     Attributes:
-        weights: action -> what it counts, 1 for a click; other actions are neither clicks nor
+        weights: action -> its value, 1 for a click; other actions are neither clicks nor
             conversions.
-        impressions: actions that say that an item was shown.
+        impressions: actions that report an impression.
         most_a_day: a client with more searches on one day is a bot.
         most_clicked: so is one that clicks a larger share of at least `enough_shown` items.
         most_visits: visits of one client that count for one query.
@@ -146,7 +146,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a log says.
+    """The evidence of a log.
 
     Attributes:
         shown, asked: counts by pair and by query.
@@ -164,13 +164,15 @@ class Evidence:
 
 
 Canonical = Callable[[Sequence[str]], Sequence[str]]
-"""Distinct texts as they were typed -> what makes two of them one query; "" to leave one out."""
+"""A function from distinct texts as typed to canonical texts: equal ones are one query, "" leaves a
+text out.
+"""
 
 
 def read_evidence(
     paths: Sequence[Path], rules: Rules, canonical: Canonical, folder: Path | None = None
 ) -> Evidence:
-    """Read logs and count.
+    """Read logs and count impressions and clicks.
 
     Args:
         paths: files with one JSON object a line (also .gz), and parquet files.

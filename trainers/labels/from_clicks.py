@@ -1,8 +1,7 @@
-"""Labels from a log of clicks, from reading to files; and the files that every maker of labels
-writes.
+"""Makes labels from a log of clicks, and writes the files that every source of labels writes.
 
 A folder gets `queries.jsonl`, `labels.jsonl` and `lineage.json`; `items.jsonl` beside them makes it
-a data set for the loader jsonl. The lineage, where labels come from, goes with the data set into
+a data set for the loader jsonl. The lineage (the origin of the labels) goes with the data set into
 the manifest of every snapshot.
 """
 
@@ -36,19 +35,19 @@ UNSURE = "pairs on neither side of relevance for sure"
 
 
 LOOKS_OF_SHOWN = 4
-"""A pair must have been looked at, by the model, a fourth as often as it must have been shown."""
+"""A pair must have been examined, by the model, at least this share of its required impressions."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What becomes a label.
+    """Conditions for a label.
 
     Attributes:
         model: the click model.
         k: a query that fewer distinct clients asked is left out; 0 or 1 keeps all.
         scrub: leave out queries with personal data.
-        min_impressions: a pair that fewer visits were shown gets no label.
-        min_confidence: nor does one that is less sure to be relevant, or not.
+        min_impressions: a pair that was shown in fewer visits gets no label.
+        min_confidence: a pair with a lower confidence gets no label.
     """
 
     model: Model = "pbm"
@@ -60,15 +59,15 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Made:
-    """What was written.
+    """The result: the labels that were written.
 
     Attributes:
         queries, labels: how many.
         relevant: labels of relevant pairs.
         grades: level -> labels.
-        counts: what was read and what was left out, by reason.
+        counts: records read and left out, by reason.
         bias: position -> chance that it is looked at, as far as the model says.
-        seconds: how long it took.
+        seconds: duration.
     """
 
     folder: Path
@@ -146,7 +145,7 @@ def _chosen(
 
 
 def query_id(text: str) -> str:
-    """An id that the query has in every log: a hash of its normalised text."""
+    """An id that does not depend on the log: a hash of the normalised text."""
     return f"q{hashlib.blake2b(self_keyword(text).encode(), digest_size=8).hexdigest()}"
 
 

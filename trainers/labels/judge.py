@@ -1,14 +1,14 @@
 """Labels from a language model as a judge: the paper's five levels for pooled pairs.
 
-Of each query the first items of every retriever are pooled (`indexers.inspection.gain`), without
-pairs that are judged already. Pairs that stand high with several retrievers come first, a pair of
-every query before the second of any: a budget that ends early has asked about all queries, and
-about what decides their figures, since an item that no search finds changes none.
+The first items of every retriever for each query are pooled (`indexers.inspection.gain`), without
+pairs that are judged already. Pairs that several retrievers rank high come first, and the first
+pair of every query comes before the second of any. So a budget that ends early covers all queries
+and the pairs that influence their figures most.
 
 Every pair is one prompt to one of the generators that read prompts. Answers go into the generation
-cache of the store as they come, so that a judge that was killed goes on where it was, and a pair is
-paid for once. An answer counts only when it names exactly one level; one that does not is asked
-again, with a reminder. What was refused, unreadable or failed is counted and gets no label.
+cache of the store as they come, so that a killed judge resumes, and no pair is paid for twice. An
+answer counts only when it names exactly one level; otherwise the pair is asked again, with a
+reminder. Refused, unreadable and failed pairs are counted and get no label.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ or {"grade": "bad"}."""
 REMINDER = '\n\nWrite the JSON object alone, such as {"grade": "poor"}.'
 
 SAMPLING = Sampling(temperature=0.0, top_p=1.0, top_k=0, max_tokens=48)
-"""The most probable answer; long enough for a model that explains itself in a few words."""
+"""Greedy decoding; long enough for a model that adds a few words."""
 
 _TEXT_CHARACTERS = 1200
 _CHARACTERS_PER_TOKEN = 4
@@ -69,7 +69,7 @@ _REFUSAL = re.compile(
 )
 _CANNOT_JUDGE = ("auto", "statistical", "extractive")
 
-# The counts of a judgement, by the words they are shown under.
+# The counts, by the words under which they are shown.
 JUDGED = "pairs judged"
 REFUSED = "pairs refused by the model"
 UNREADABLE = "pairs without a readable answer"
@@ -80,16 +80,16 @@ LEFT = "pairs beyond the budget"
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked.
+    """The options of the judge.
 
     Attributes:
-        queries: so many of the queries asked most.
+        queries: how many of the most frequent queries to judge.
         depths: retriever -> items of each query.
         known: pairs that people judged, asked too, to measure agreement.
-        retries: how often an unreadable answer is asked for again.
+        retries: further attempts after an unreadable answer.
         budget: most tokens to spend, prompts and answers by estimate; None for no limit.
         prompt: the user message, see `read_prompt`.
-        generator: instead of the settings' one.
+        generator: the generator, instead of that of the settings.
     """
 
     queries: int = 100
@@ -105,12 +105,12 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What judging would cost.
+    """The estimated cost of judging.
 
     Attributes:
         pairs, known: pairs to judge, and of them the sample that people judged.
         cached: of all these, already answered.
-        prompt_tokens, answer_tokens: for the others, by four characters a token.
+        prompt_tokens, answer_tokens: tokens for the others, at four characters a token.
     """
 
     pairs: int
@@ -129,7 +129,7 @@ class Judged:
     """What was written.
 
     Attributes:
-        folder: where; a whole data set.
+        folder: the folder, a complete data set.
         labels: how many labels of the judge.
         grades: level -> labels.
         counts: judged, refused and so on.
@@ -171,7 +171,7 @@ def read_prompt(path: Path | None) -> str:
 
 
 def parse(text: str) -> int | None:
-    """The grade that an answer names: of its JSON object, else the one level among its words; None
+    """The grade of an answer: that of its JSON object, else the only level among its words; None
     where it names none, or several.
     """
     found = _GRADE.search(text)
@@ -185,7 +185,7 @@ def parse(text: str) -> int | None:
 
 
 class Judge:
-    """The questions of one call, and what is known of their answers.
+    """The questions of one call, and their answers so far.
 
     Raises:
         GeneratorError: the generator is no language model, or can't be set up.
@@ -216,7 +216,9 @@ class Judge:
 
     @property
     def asked(self) -> list[Pair]:
-        """Every pair; the sample that people judged first, so that a judge is known early."""
+        """Every pair; the sample that people judged comes first, so that the agreement is known
+        early.
+        """
         return [*self.known, *self.pairs]
 
     def prompt(self, pair: Pair, attempt: int = 0) -> Prompt:
@@ -230,7 +232,7 @@ class Judge:
         return Prompt(SYSTEM, user + REMINDER * attempt, len(pair.item.text) > _TEXT_CHARACTERS)
 
     def estimate(self) -> Estimate:
-        """What the first attempts of all pairs would cost, without what the cache knows."""
+        """The cost of the first attempts of all pairs that are not in the cache."""
         missing = self._unanswered(self.asked, 0)
         prompts = sum(self._tokens(pair) for pair in missing)
         return Estimate(
@@ -252,9 +254,9 @@ class Judge:
         return [pairs[at] for at in self._cache.missing(self._keys(pairs, attempt))]
 
     def run(self, say: Say = lambda _: None) -> None:
-        """Ask what the cache does not know, within the budget, and read all answers.
+        """Ask for the pairs that are not in the cache, within the budget, and read all answers.
 
-        Raises ServiceError where the endpoint is away; what was answered until then is kept.
+        Raises ServiceError where the endpoint can't be reached; answers so far are kept.
         """
         budget = self.wanted.budget
         spent, pairs = 0, self.asked
@@ -288,7 +290,7 @@ class Judge:
                     self._keep(batch, requests)
                     batch = []
         finally:
-            # Also what came before an error, or before Ctrl-C.
+            # Also the answers before an error or Ctrl-C.
             self._keep(batch, requests)
 
     def _keep(self, answers: Sequence[Answer], requests: Mapping[str, Request]) -> None:
@@ -318,7 +320,7 @@ class Judge:
         return again
 
     def agreement(self) -> Agreement | None:
-        """With people, on the pairs of the sample that the judge graded."""
+        """Agreement with people, on the pairs of the sample that the judge graded."""
         dataset = self.workspace.dataset
         return agreement(
             [
@@ -336,7 +338,7 @@ class Judge:
 
 
 def _generator(workspace: Workspace, name: str | None) -> Generator:
-    """The generator of the query side, drawing the most probable answer."""
+    """The generator of the query side, with greedy decoding."""
     settings = workspace.settings.generator.of("query")
     chosen = name or settings.name
     if chosen in _CANNOT_JUDGE:
@@ -463,7 +465,7 @@ class Pair:
 
 
 def choose_queries(dataset: Dataset, most: int) -> list[Query]:
-    """The queries asked most, by their weights; among equals by a hash of the text."""
+    """The most frequent queries, by their weights; equal ones by a hash of the text."""
     every = [*dataset.all_queries(), *dataset.unlabelled]
     ordered = sorted(every, key=lambda query: (-query.weight, place(query.text), query.id))
     return ordered[:most]
@@ -472,7 +474,7 @@ def choose_queries(dataset: Dataset, most: int) -> list[Query]:
 def pool(
     searches: Searches, queries: Sequence[Query], depths: Mapping[Retriever, int]
 ) -> list[Pair]:
-    """Pairs that nobody judged, the most telling ones first.
+    """Unjudged pairs, the most informative ones first.
 
     Args:
         depths: retriever -> how many items of each query it gives.

@@ -1,8 +1,9 @@
-"""What of a query log may be kept: no query that says who somebody is, none that few people asked.
+"""Decides which queries of a log may be kept: none with personal data, and none that few people
+asked.
 
-A query that holds an e-mail address, an international telephone number, a payment card or bank
-account number with a right checksum, or an IP address is left out whole, and counted. So is one
-that fewer than k clients asked (k-anonymity): rare queries are where names and addresses are.
+A query with an e-mail address, an international telephone number, a payment card or bank account
+number with a valid checksum, or an IP address is left out entirely, and counted. So is one that
+fewer than k clients asked (k-anonymity): names and addresses are mostly in rare queries.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _IP = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
 
 
 class Scrubber:
-    """Names queries by their normalised texts; "" for those that may not be kept.
+    """Maps queries to their normalised texts, or to "" where they may not be kept.
 
     Args:
         personal: whether to look for personal data.
@@ -49,7 +50,7 @@ class Scrubber:
             _libraries()
 
     def __call__(self, texts: Sequence[str]) -> list[str]:
-        """The name of each text."""
+        """The normalised text of each text, or ""."""
         return [self._name(text) for text in texts]
 
     def _name(self, text: str) -> str:

@@ -1,10 +1,10 @@
-"""Every way to retrieve, side by side (`cogr-train compare`): what a method is given, what it
-answers, and which methods there are.
+"""Rival retrieval methods (`cogr-train compare`): the protocol of a method, its inputs and results,
+and the list of methods.
 
 A method fits on the training queries' labels and then ranks items for any queries. The runner
-(`trainers.rivals.compare`) does the rest the same way for all: hyperparameters, cutoffs, metrics,
-significance, cost. A method is a class in the file of its family; it is imported when it is asked
-for, so that no method needs another one's libraries.
+(`trainers.rivals.compare`) does the rest in the same way for all: hyperparameters, cutoffs,
+metrics, significance, cost. A method is a class in the module of its family, which is imported on
+demand, so that no method needs another one's libraries.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from cogr.records import Dataset, Item, Query, Say
 from cogr.settings import Settings
 
 Family = Literal["sparse", "dense", "generative", "keyword", "floor", "ceiling"]
-"""What a method is filed under, in the order of the tables."""
+"""The families of methods, in the order of the tables."""
 
 
 class NotRunError(UserError):
-    """A method can't run here: weights, an extra or a server are missing. A row of its own.
+    """A method can't run here, since weights, an extra or a server are missing. It still gets a
+    row.
 
     Args:
         needs: what is missing, such as "the weights of naver/splade_v2_max".
-        how: the configuration or the command that would run it.
+        how: the setting or the command with which it would run.
     """
 
     def __init__(self, needs: str, how: str) -> None:
@@ -39,13 +40,13 @@ class NotRunError(UserError):
 
 @dataclass(frozen=True)
 class Task:
-    """What a method is given. The same for all: fields, texts, splits, relevance.
+    """The inputs of a method, the same for all: fields, texts, splits, relevance.
 
     Attributes:
         dataset: items, and queries by split with their relevant items; dev is never empty.
-        work: a folder of the method's own; what is kept there is found again by --resume.
-        seed: of everything that is drawn.
-        say: tells a person one line.
+        work: a folder of the method's own, which --resume finds again.
+        seed: seed of all random draws.
+        say: prints one line for a person.
         settings: the resolved configuration.
         seconds: wall time that one fit may take (the stated budget).
     """
@@ -58,19 +59,19 @@ class Task:
     seconds: float
 
     def text(self, item: Item) -> str:
-        """Title and text of an item: the one text that all methods see."""
+        """Title and text of an item, as all methods read it."""
         return f"{item.title} {item.text}".strip()
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a fitted method costs.
+    """The cost of a fitted method.
 
     Attributes:
         train_seconds: wall time of the fit.
-        peak_bytes: most memory that the fit held above what the process had before.
-        index_bytes_per_item: what a serving index keeps for an item.
-        model_at_serving: whether a model must be asked for a query, unless it was prepared.
+        peak_bytes: peak memory of the fit above that of the process before.
+        index_bytes_per_item: size of a serving index for an item.
+        model_at_serving: whether serving an unprepared query needs a model.
     """
 
     train_seconds: float
@@ -87,19 +88,18 @@ class Fitted(Protocol):
     ) -> Mapping[str, Sequence[tuple[str, float]]]:
         """Query id -> (item id, score), best first, ties by item id, `depth` at most.
 
-        A score is never NaN: the runner refuses such a run.
+        A score must not be NaN: the runner refuses such a run.
         """
         ...
 
     def sets(self, queries: Sequence[Query]) -> Mapping[str, Sequence[str]] | None:
-        """Query id -> ids of the retrieved set, for a method with sets of its own (keywords).
-
-        None: the cutoff that was swept on the training queries makes them.
+        """Query id -> ids of the retrieved set, for a method with sets of its own (keywords). None:
+        the runner cuts the rankings by the cutoff that is best on the training queries.
         """
         ...
 
     def cost(self) -> Cost:
-        """What the fit took, and what serving needs."""
+        """The cost of the fit and of serving."""
         ...
 
 
@@ -109,22 +109,21 @@ Search = Callable[[Query], Sequence[tuple[str, float]]]
 
 @runtime_checkable
 class Prepares(Protocol):
-    """A fitted method whose side of the queries can be computed before they are asked, as
-    production does for the queries that it knows: their keywords, vectors or weights. One whose
-    attribute `known_only` is true has no others.
+    """A fitted method that can prepare queries (their keywords, vectors or weights) before they are
+    asked, as production does for known queries. With `known_only` it has only prepared queries.
     """
 
     def prepared(self, queries: Sequence[Query], depth: int) -> Search:
-        """A search for these queries, whose keywords, vectors or weights are at hand."""
+        """A search for these queries, with their keywords, vectors or weights prepared."""
         ...
 
 
 class Method(Protocol):
-    """One way to retrieve, before its fit.
+    """A retrieval method before its fit.
 
     Attributes:
         name: as asked for on the command line, such as "bm25" or "splade".
-        family: what it is filed under.
+        family: its family.
     """
 
     name: str

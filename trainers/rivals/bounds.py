@@ -1,4 +1,4 @@
-"""Floors, which every learned method must beat, and ceilings, which know the labels they are
+"""Floors, which every learned method should beat, and ceilings, which use the labels that they are
 measured by.
 """
 
@@ -27,13 +27,13 @@ from trainers.rivals.measuring import DEPTH, Meter, Spent, best_head, ids_of
 from trainers.rivals.sparse import BM25, LexicalRanks
 
 _BYTES = 8
-"""Of a label that is kept: a query and an item."""
+"""Bytes of a stored label: a query and an item."""
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The relevant items of the training queries whose words are nearest, each voting by its BM25
-    score. A training query is not its own neighbour.
+    """The relevant items of the most similar training queries, which vote by their BM25 scores. A
+    training query is not its own neighbour.
     """
 
     queries: Lexical
@@ -57,7 +57,7 @@ class Neighbours:
         return sorted(votes.items(), key=lambda pair: (-pair[1], pair[0]))
 
     def sets(self, queries: Sequence[Query]) -> None:
-        """None: a cutoff makes them."""
+        """None: rankings are cut."""
 
     def cost(self) -> Cost:
         """The labels, and an index of the training queries."""
@@ -67,7 +67,7 @@ class Neighbours:
 
 
 class NearestQueries:
-    """The items of the nearest training queries: memory alone, nothing is learned."""
+    """The items of the nearest training queries: memorised labels without learning."""
 
     name, seeded = "nearest", False
     family: Family = "floor"
@@ -117,7 +117,7 @@ class Fusion:
         }
 
     def sets(self, queries: Sequence[Query]) -> None:
-        """None: a cutoff makes them."""
+        """None: rankings are cut."""
 
     def cost(self) -> Cost:
         """Both."""
@@ -163,9 +163,7 @@ class Fused:
 
 
 class OracleKeywords:
-    """The best keywords a query could have of those that the items have: chosen by the true
-    labels.
-    """
+    """The best choice among the items' keywords for a query, by the true labels."""
 
     name, seeded = "oracle-keywords", False
     family: Family = "ceiling"
@@ -200,7 +198,7 @@ class OracleKeywords:
 
 @dataclass(frozen=True)
 class BestHeads:
-    """BM25 whose ranking is cut where a query's F1 is highest."""
+    """BM25, cut for each query where its F1 is highest."""
 
     plain: LexicalRanks
     dataset: Dataset

@@ -1,5 +1,5 @@
-"""The runner of `cogr-train compare`: every method on the same data, tuned, cut and measured the
-same way.
+"""The runner of `cogr-train compare`: it tunes, cuts and measures every method in the same way on
+the same data.
 
 For each method: hyperparameters by F1 on the dev queries within the budget of `[compare]`; a fit
 for every seed; cutoffs and score thresholds swept on training queries, and on the dev queries;
@@ -45,7 +45,7 @@ from trainers.rivals.results import Results, latex, markdown, put_together
 from trainers.training.rounds import SET_APART, set_apart
 
 SWEPT = 1000
-"""Training queries that cutoffs and thresholds are swept on, at most: the first by hash."""
+"""Most training queries that cutoffs and thresholds are chosen on: the first by hash."""
 
 _DEV_SHARE = 0.2
 _TIMED_DEPTH = 100
@@ -55,13 +55,13 @@ _HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was asked for.
+    """The options of the command.
 
     Attributes:
         methods: names, in the order of the tables.
         seeds: how many.
-        resume: take up the rows that are there.
-        out: folder of everything that is written.
+        resume: keep the rows that are finished.
+        out: output folder.
     """
 
     methods: Sequence[str]
@@ -87,11 +87,11 @@ def named(methods: str) -> list[str]:
 
 
 def compared(dataset: Dataset, share: float) -> Dataset:
-    """The data as all methods see them: with dev queries, taken from the training queries where
-    there are none.
+    """The data for all methods. Data without dev queries get some of the training queries as dev
+    queries.
 
     Args:
-        share: of the training queries that is set apart then.
+        share: share of the training queries that is then set apart.
 
     Raises:
         DataError: no test queries, or too few training queries to set one apart.
@@ -111,10 +111,10 @@ def compared(dataset: Dataset, share: float) -> Dataset:
 
 
 class Runner:
-    """Runs one method after another and keeps what is finished.
+    """Runs one method after another and keeps finished rows.
 
     Args:
-        workspace: whose data and settings all methods have.
+        workspace: data and settings of all methods.
         asked: what was asked for.
         say: tells a person one line.
     """
@@ -134,8 +134,8 @@ class Runner:
         self._budget = self.settings.compare
 
     def rows(self, name: str) -> list[Row]:
-        """The rows of one method, one a seed; a method without chance in it has one. A method that
-        can't run, or fails, has one row that says why.
+        """The rows of one method, one for each seed; a deterministic method has one. A method that
+        can't run, or fails, has one row with the reason.
         """
         method = METHODS[name]()
         seeds = range(self.asked.seeds if getattr(method, "seeded", True) else 1)
@@ -189,7 +189,7 @@ class Runner:
     # Hyperparameters
 
     def _tuned(self, method: Method) -> tuple[list[Trial], Mapping[str, Any], Fitted | None]:
-        """What was tried, the best of it on dev, and its fit with seed 0 where that is at hand."""
+        """The trials, the best of them on dev, and its fit with seed 0 where it exists."""
         known = self.kept.trials(method.name) if self.asked.resume else []
         wanted = list(method.trials(self._task(method, 0)))[: self._budget.trials]
         if len(wanted) == 1:
@@ -224,9 +224,9 @@ class Runner:
     # Measuring
 
     def _on_dev(self, method: Method, fitted: Fitted) -> tuple[float, Swept | None]:
-        """F1 on the dev queries: of the sets of the method's own, or of its rankings, cut where
-        that serves these queries best. A cut that was swept on training queries would judge a
-        method by how well it remembers them.
+        """F1 on the dev queries: of the method's own sets, or of its rankings with the cut that is
+        best for these queries. A cut chosen on training queries would favour a method that
+        memorises them.
         """
         dev = self.dataset.require("dev")
         own = fitted.sets(dev)
@@ -284,9 +284,9 @@ class Runner:
 
 
 def run(workspace: Workspace, asked: Comparison, metric: str, say: Say) -> Results:
-    """Run what was asked for and write compare.json, compare.md, compare.tex and compare.html.
+    """Run the comparison and write compare.json, compare.md, compare.tex and compare.html.
 
-    Interrupted by Ctrl-C it writes them of what is finished, and raises KeyboardInterrupt again.
+    Interrupted by Ctrl-C it writes them with the finished rows, and raises KeyboardInterrupt again.
 
     Raises:
         MissingExtraError: without the extra `compare`.
@@ -310,7 +310,7 @@ def run(workspace: Workspace, asked: Comparison, metric: str, say: Say) -> Resul
 
 
 def facts_of(runner: Runner) -> dict[str, Any]:
-    """What was compared, how, by which command and when."""
+    """The facts of a comparison: data, methods, command and date."""
     dataset, budget = runner.dataset, runner.settings.compare
     apart = dataset.notes.get(SET_APART)
     notes = [f"No dev queries in the data: {apart} training queries serve as dev."] if apart else []
@@ -338,7 +338,7 @@ def facts_of(runner: Runner) -> dict[str, Any]:
 
 
 def _command(arguments: Sequence[str]) -> str:
-    """A command line without the folders of this machine, since tables are published."""
+    """A command line without this machine's folders, since tables are published."""
     return shlex.join(map(_shown, arguments))
 
 
@@ -347,7 +347,7 @@ def _shown(word: str) -> str:
 
 
 def _commit() -> str:
-    """Of the checkout that this code is in; "" where it is none."""
+    """The commit of this code's checkout; "" without one."""
     here = Path(__file__).parent
     try:
         found = subprocess.run(
@@ -398,7 +398,7 @@ def _cut_row(row: Row, train: Swept, dev: Swept) -> Row:
 
 
 def _other_cuts(run: Scored, train: Swept, dev: Swept) -> dict[str, dict[str, list[str]]]:
-    """The retrieved sets of `CUTS`, but for the first."""
+    """The retrieved sets by every cut of `CUTS` but the first."""
     return {
         "dev_cut": dev.heads(run),
         "threshold": above(run, train.threshold),

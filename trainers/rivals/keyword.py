@@ -1,4 +1,4 @@
-"""Our own methods, by the same protocol: keyword sets on both sides, matched exactly, ranked by
+"""CoGR's own methods, by the same protocol: keyword sets on both sides, matched exactly, ranked by
 BM25 over the keywords.
 
 Their retrieved sets are what the keywords match; no cutoff is swept for them.
@@ -33,7 +33,7 @@ from trainers.training.rounds import Round, with_dev
 from trainers.training.run_folder import DEFAULT_RUN, Run, open_run
 
 Answers = Callable[[Sequence[Query]], Sequence[Mapping[str, float]]]
-"""Of queries: keyword -> weight, the query's own text among them."""
+"""The keywords of a query with their weights, the query's own text among them."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class KeywordRanks:
         model: whether a model writes a new query's keywords.
         server: the OpenSearch that serves the keywords, where its url is set; else the mirror does.
             Both find and rank the same.
-        said: what a reader of the table must know.
-        known_only: the queries' keywords are read from a snapshot, and no model writes them here.
+        said: a remark for the table.
+        known_only: the queries' keywords come from a snapshot, and no model writes them here.
     """
 
     mirror: Mirror
@@ -60,11 +60,11 @@ class KeywordRanks:
     _known: dict[Query, Mapping[str, float]] = field(default_factory=dict)
 
     def rank(self, queries: Sequence[Query], depth: int) -> dict[str, list[tuple[str, float]]]:
-        """What the keywords retrieve, by BM25 over the keywords."""
+        """The retrieved items, by BM25 over the keywords."""
         return {query.id: self._found(weights, depth) for query, weights in self._answered(queries)}
 
     def _answered(self, queries: Sequence[Query]) -> list[tuple[Query, Mapping[str, float]]]:
-        """Each query once, since rankings and sets ask for the same keywords."""
+        """Each query's answer, computed once, since rankings and sets need the same keywords."""
         new = [query for query in queries if query not in self._known]
         self._known.update(zip(new, self.answers(new), strict=True))
         return [(query, self._known[query]) for query in queries]
@@ -74,7 +74,7 @@ class KeywordRanks:
         return list(zip(ranking.ids, ranking.scores.tolist(), strict=True))
 
     def prepared(self, queries: Sequence[Query], depth: int) -> Search:
-        """A search by keywords that are at hand: on the server where there is one."""
+        """A search by prepared keywords, on the server where there is one."""
         known = {
             query.id: weights for query, weights in zip(queries, self.answers(queries), strict=True)
         }
@@ -120,9 +120,9 @@ def weighted(
 
 
 def fitted_generator(task: Task) -> tuple[Statistical | Extractive, Spent]:
-    """The item generator that this data set gets by default, fitted, and what the fit took.
+    """The fitted item generator that is the default for this data set, and the cost of its fit.
 
-    A fit is shared by the methods that read it; each of them counts it as its own.
+    Methods share a fit; each counts its cost in full.
     """
     train = task.dataset.require("train")
     if len(train) < LEAST_QUERIES or not is_installed():
@@ -143,11 +143,11 @@ def fitted_generator(task: Task) -> tuple[Statistical | Extractive, Spent]:
 def item_keywords(
     generator: Statistical | Extractive, items: Sequence[Item], kinds: str = "all"
 ) -> list[list[str]]:
-    """What a generator writes for items.
+    """The keywords that a generator writes for items.
 
     Args:
-        kinds: "anchors" (texts of training queries) or "phrases" alone, where the generator tells
-            them apart; else "all".
+        kinds: only "anchors" (texts of training queries) or only "phrases", where the generator
+            distinguishes them; else "all".
     """
     if isinstance(generator, Extractive):
         counted = generator.collection
@@ -207,7 +207,9 @@ _NO_EDITS = "the fit keeps no edits, which don't pay out of fold here: it is sta
 
 
 class StatisticalKeywords(_Statistical):
-    """Keywords that retrieve what a ranker, learned from the labels, holds for relevant."""
+    """Keywords that retrieve the items which a ranker, learned from the labels,
+    considers relevant.
+    """
 
     name, edits = "statistical", False
 
@@ -276,7 +278,7 @@ class _OfRun:
         return KeywordRanks(mirror, answers, spent, True, server, known_only=True)
 
     def pair(self, run: Run) -> tuple[str, str, float]:
-        """Item snapshot, query snapshot, and the seconds that its stages took."""
+        """Item snapshot, query snapshot, and the seconds of its stages."""
         raise NotImplementedError
 
 
@@ -296,8 +298,8 @@ class Cogr(_OfRun):
 
 
 class CogrFrozen(_OfRun):
-    """The items of SFT with the queries of round 1, which were trained against them: the item side
-    is frozen.
+    """The items of SFT with the queries of round 1, which were trained against them: a frozen item
+    side.
     """
 
     name = "cogr-frozen"

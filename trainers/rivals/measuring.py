@@ -1,9 +1,9 @@
-"""What is measured of a method, the same for every one: the checked run, cutoffs, figures,
-significance, time and memory; and the rows that keep it.
+"""The measurements of a method, the same for all: the checked run, cutoffs, figures, significance,
+time and memory; and the rows that store them.
 
-A row is of one method and seed: JSON beside TREC run files. It is written when it is finished, so
-that a killed comparison keeps what it has. `--resume` takes a row that was made from the same data
-and settings. Nothing here knows how a method retrieves.
+A row belongs to one method and seed: JSON, and TREC run files. It is written when it is finished,
+so that a killed comparison keeps its finished rows. `--resume` reuses rows of the same data and
+settings. Nothing here knows how a method retrieves.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ Scored = Mapping[str, Sequence[tuple[str, float]]]
 """Query id -> (item id, score), best first."""
 
 DEPTH = 1000
-"""Longest ranking: that of the deepest cutoffs and rank metrics in the tables."""
+"""Length of rankings: enough for the largest cutoffs and rank metrics of the tables."""
 
 RESAMPLES = 10_000
-"""Random changes of sign in the paired randomisation test."""
+"""Permutations of the paired randomisation test."""
 
 _TIMED = 100
-"""Queries that are searched one at a time for p50 and p99."""
+"""Most queries that are searched one at a time for p50 and p99."""
 
 _EVERY = 0.05
-"""Seconds between two looks at the process' memory."""
+"""Seconds between two measurements of the process' memory."""
 
 
 # Runs
@@ -52,15 +52,15 @@ _EVERY = 0.05
 def checked_run(
     name: str, found: Scored, queries: Sequence[Query], depth: int
 ) -> dict[str, list[tuple[str, float]]]:
-    """A method's rankings in the one total order: score descending, then item id.
+    """A method's rankings in total order: score descending, then item id.
 
     Args:
         name: the method, for the sentence.
-        queries: that were asked; the run has one entry for each.
+        queries: the queries asked; the run has an entry for each.
         depth: items a query at most.
 
     Raises:
-        UserError: a score that is no number, an item twice, or a run without any item.
+        UserError: a score that is NaN, an item twice, or a run without any item.
     """
     run = {}
     for query in queries:
@@ -116,7 +116,7 @@ def sweep_threshold(
     score, gain = np.concatenate(scores), np.concatenate(gains)
     order = np.argsort(-score, kind="stable")
     score, total = score[order], np.cumsum(gain[order])
-    # Items of one score come in together.
+    # Items with equal scores are added together.
     last = np.flatnonzero(np.append(np.diff(score) != 0, True)) if score.size else score
     if not last.size or total[last].max() <= 0:
         return math.inf
@@ -129,17 +129,18 @@ CUTS = {
     "threshold_f1": "a score swept on training queries",
     "dev_threshold_f1": "a score swept on dev",
 }
-"""Measure -> where it cuts rankings, for people."""
+"""Measure -> description of its cut."""
 
 
 @dataclass(frozen=True)
 class Swept:
-    """Where rankings are cut: the number of items and the score that maximise F1 on some queries.
+    """Cuts of rankings: the number of items and the score threshold that maximise F1 on some
+    queries.
 
     Attributes:
         k: items a query.
         threshold: the lowest score; infinity where no item helps.
-        f1: of the number of items, on those queries.
+        f1: F1 by the number of items, on those queries.
     """
 
     k: int
@@ -160,13 +161,13 @@ class Swept:
 
     @property
     def score(self) -> float | None:
-        """The threshold, None for infinity, which JSON has no word for."""
+        """The threshold, None for infinity, which JSON lacks."""
         return self.threshold if math.isfinite(self.threshold) else None
 
 
 def favoured(found: Mapping[str, float], metric: str) -> str:
-    """The measure that a method is compared by: the metric, but for F1 the cut of the method's
-    rankings that has the highest one, the first of equals.
+    """The measure by which a method is compared: the metric; for F1, that of the cut with the
+    highest F1, the first of equals.
     """
     cuts = [name for name in CUTS if name in found]
     return max(cuts, key=lambda name: found[name]) if metric == "f1" and cuts else metric
@@ -214,9 +215,7 @@ def perfect(
 
 
 def best_head(ids: Sequence[str], wanted: frozenset[str]) -> tuple[int, float]:
-    """Length and F1 of the head of a ranking that has the highest F1; (0, 0.0) where none has
-    any.
-    """
+    """Length and F1 of the head of a ranking with the highest F1; (0, 0.0) where all are 0."""
     hits = np.cumsum([id_ in wanted for id_ in ids])
     f1 = 2 * hits / (np.arange(1, len(ids) + 1) + len(wanted))
     if not len(ids) or f1.max() <= 0:
@@ -229,9 +228,9 @@ def best_head(ids: Sequence[str], wanted: frozenset[str]) -> tuple[int, float]:
 
 
 def paired_p(one: NDArray[np.float64], other: NDArray[np.float64], seed: int = 0) -> float:
-    """p of the two-sided paired randomisation test that two methods have one mean.
+    """p of the two-sided paired randomisation test for equal means of two methods.
 
-    Under that hypothesis the sign of each query's difference is a coin's (Smucker, Allan and
+    Under the null hypothesis the sign of each query's difference is random (Smucker, Allan and
     Carterette 2007). Raises MissingExtraError without scipy.
     """
     try:
@@ -241,7 +240,7 @@ def paired_p(one: NDArray[np.float64], other: NDArray[np.float64], seed: int = 0
     differences = one - other
     if not differences.any():
         return 1.0
-    # Flips of what is equal change nothing.
+    # Differences of 0 have no sign.
     told = differences[differences != 0]
     found = permutation_test(
         (told,),
@@ -256,7 +255,7 @@ def paired_p(one: NDArray[np.float64], other: NDArray[np.float64], seed: int = 0
 
 
 def holm(p: Mapping[str, float]) -> dict[str, float]:
-    """p values corrected for there being several (Holm 1979)."""
+    """p values corrected for multiple tests (Holm 1979)."""
     corrected, most = {}, 0.0
     for rank, name in enumerate(sorted(p, key=lambda name: p[name])):
         most = max(most, min(1.0, (len(p) - rank) * p[name]))
@@ -269,7 +268,7 @@ def holm(p: Mapping[str, float]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Spent:
-    """Wall time in seconds, and most memory above what there was before, in bytes."""
+    """Wall time in seconds, and peak memory above that before, in bytes."""
 
     seconds: float
     peak_bytes: int
@@ -278,7 +277,7 @@ class Spent:
 class Meter:
     """Measures a block: `with Meter() as meter: ...`, then `meter.spent`.
 
-    Memory is what the process' resident memory grew by, looked at twenty times a second.
+    Memory is the growth of the process' resident memory, sampled twenty times a second.
     """
 
     def __enter__(self) -> Self:
@@ -286,7 +285,7 @@ class Meter:
             import psutil
         except ImportError as error:
             raise MissingExtraError("cogr-train compare", "compare") from error
-        # What others left behind would be freed within the block, and hide what the block takes.
+        # Garbage of earlier work would be freed inside the block, and hide the block's own memory.
         gc.collect()
         self._resident: Callable[[], int] = lambda: int(psutil.Process().memory_info().rss)
         self._before = self._most = self._resident()
@@ -316,9 +315,9 @@ class Meter:
 def latencies(fitted: Fitted, queries: Sequence[Query], depth: int) -> dict[str, float]:
     """p50 and p99 of one search, in milliseconds: single queries, one after another.
 
-    `p50_ms` and `p99_ms` are of queries that nobody has seen. Of a method that can prepare queries
-    there are also `known_p50_ms` and `known_p99_ms`: of queries that were prepared; these alone
-    where the model that prepares them is not asked here.
+    `p50_ms` and `p99_ms` are of unprepared queries. A method that can prepare queries also has
+    `known_p50_ms` and `known_p99_ms`, of prepared queries; only these where no model writes
+    keywords here.
     """
     asked = queries[:_TIMED]
     if not isinstance(fitted, Prepares):
@@ -332,7 +331,7 @@ def latencies(fitted: Fitted, queries: Sequence[Query], depth: int) -> dict[str,
 def _timed(
     kind: str, asked: Sequence[Query], search: Callable[[Query], object]
 ) -> dict[str, float]:
-    # Once before: what first searches load, and compile, is no part of a search.
+    # One search before measuring: loading and compiling are not part of a search.
     for query in asked:
         search(query)
     taken = []
@@ -368,14 +367,14 @@ class Trial:
 
 @dataclass(frozen=True)
 class Row:
-    """What a method reached with one seed.
+    """The result of a method with one seed.
 
     Attributes:
         state: failed and not run have no figures.
-        reason: of that; of a finished row what its reader must know, such as random weights.
+        reason: why it failed or did not run; of a finished row a remark, such as random weights.
         params: the hyperparameters that were chosen.
-        trials: those that were tried.
-        sets: how its retrieved sets came about, for people.
+        trials: the trials.
+        sets: a description of how its retrieved sets were made.
         cutoff: items a query; None for sets of the method's own.
         threshold: score that maximises F1 on the training queries; None as above, or for none.
         dev_cutoff, dev_threshold: the same, by the dev queries.
@@ -408,17 +407,17 @@ class Kept:
 
     Args:
         folder: of the comparison.
-        key: names data and settings; rows of another key are not taken up.
+        key: a hash of data and settings; rows with another key are not reused.
     """
 
     def __init__(self, folder: Store, key: str) -> None:
         self.folder, self.key = folder, key
 
     def begin(self, *, anew: bool) -> None:
-        """Make the folder a comparison's.
+        """Prepare the folder for this comparison.
 
         Args:
-            anew: what a comparison left there goes.
+            anew: remove the files of an earlier comparison.
 
         Raises:
             UserError: the folder has other things in it.
@@ -489,7 +488,9 @@ class Kept:
 
 
 def key_of(dataset: Dataset, settings: Settings) -> str:
-    """Names what decides a row: the data, and every setting of models, keywords and budget."""
+    """A hash of everything that decides a row: the data, and every setting of models, keywords and
+    budget.
+    """
     told = settings.model_dump(
         mode="json",
         include={"dataset", "keywords", "prompts", "generator", "training", "compare"},

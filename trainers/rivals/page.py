@@ -1,8 +1,8 @@
 """The comparison as one HTML file: quality against cost, precision and recall, wins and losses
 query by query with examples, and where CoGR loses and why.
 
-It looks like the report of a training run, needs no network and holds no script. Texts of items
-and queries reach it through the template's escaping alone.
+It looks like the report of a training run, needs no network and has no script. The template escapes
+all texts of items and queries.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _TONES: Mapping[Family, tuple[str, str]] = {
 
 
 def check_extra() -> None:
-    """Raise MissingExtraError without the extra `compare`: better known before than after."""
+    """Raise MissingExtraError without the extra `compare`, before any method runs."""
     try:
         import bm25s  # noqa: F401
         import jinja2  # noqa: F401
@@ -63,9 +63,9 @@ class Example:
 
     Attributes:
         one, other: F1 of the two.
-        why: of the first method's result, in a few words.
+        why: what is wrong with the first method's result, in a few words.
         missed: titles of relevant items that it does not retrieve.
-        wrong: titles of others that it does.
+        wrong: titles of irrelevant items that it retrieves.
     """
 
     query: Query
@@ -164,7 +164,7 @@ def precision_recall_figure(done: Sequence[Summary]) -> Figure:
 
 
 def wins_figure(ours: Summary, rival: Summary) -> Figure:
-    """The difference of every query, in order."""
+    """The differences of all queries, sorted."""
     differences = np.sort(ours.values - rival.values)[::-1]
     canvas = Canvas("test query", f"{ours.name} − {rival.name}")
     at = np.arange(1, differences.size + 1)
@@ -195,7 +195,9 @@ def _scatter(
 
 
 def _duel(dataset: Dataset, ours: tuple[Summary, Sets], rival: Summary) -> dict[str, Any]:
-    """Where our best method wins and loses against the best other, with examples and reasons."""
+    """Queries on which CoGR's best method wins and loses against the best rival, with examples and
+    reasons.
+    """
     queries = dataset.require("test")
     titles = {item.id: item.title or item.text for item in dataset.items}
     differences = ours[0].values - rival.values

@@ -1,4 +1,4 @@
-"""What a comparison says: rows put together over seeds, significance, advice, and the tables for a
+"""The results of a comparison: averages over seeds, significance, advice, and tables for a
 terminal, Markdown and LaTeX.
 """
 
@@ -22,7 +22,7 @@ from trainers.rivals.measuring import CUTS, Row, favoured, holm, paired_p
 SIGNIFICANT = 0.05
 
 METRICS = ("p", "r", "f1", *(f"{name}@{k}" for k in CUTOFFS for name in ("mrr", "ndcg", "r", "f1")))
-"""What methods may be compared by: one value a query."""
+"""The metrics for comparing methods; each has one value for a query."""
 
 PAPER: Mapping[str, Mapping[str, float]] = {
     "wands": {
@@ -39,7 +39,7 @@ PAPER: Mapping[str, Mapping[str, float]] = {
         "cogr": 0.6819,
     }
 }
-"""F1 of the paper's table 1, by data set: shown beside ours, never in our column."""
+"""F1 in the paper's table 1, by data set. It is shown in a column of its own."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,15 @@ class Summary:
     """A method over its seeds.
 
     Attributes:
-        rows: one a seed; those that are done, or the one that says why there is none.
+        rows: the finished rows, one for each seed; or the single row with the reason why there is
+            none.
         figures: means over the seeds.
         spread: sample deviation over the seeds; empty for one seed.
         cost: means over the seeds.
-        measure: what it is compared by: the metric, for F1 the cut of its rankings that has most.
+        measure: the measure by which it is compared: the metric; for F1, that of its best cut.
         values: of that measure, one a query, the mean over the seeds.
-        p: of the test against the best method, corrected; None for that one itself, and for
-            methods that did not run.
+        p: corrected p value of the test against the best method; None for the best method itself,
+            and for methods that did not run.
     """
 
     rows: Sequence[Row]
@@ -83,12 +84,12 @@ class Summary:
 
     @property
     def score(self) -> float:
-        """The mean of what it is compared by."""
+        """The mean of the measure by which it is compared."""
         return self.figures[self.measure]
 
     @property
     def cut(self) -> str:
-        """Which of several cuts it is compared by, in words; "" for sets of its own."""
+        """The cut by which it is compared, in words; "" for sets of its own."""
         several = sum(name in self.figures for name in CUTS) > 1
         return CUTS[self.measure] if several and self.measure in CUTS else ""
 
@@ -113,7 +114,7 @@ class Results:
 
     @property
     def usable(self) -> list[Summary]:
-        """Those that ran and know no test labels, the best on test first."""
+        """The methods that ran and use no test labels, the best on test first."""
         found = [one for one in self.methods if one.done and one.family != "ceiling"]
         return sorted(found, key=lambda one: -one.score)
 
@@ -122,7 +123,7 @@ class Results:
         return [one for one in self.methods if one.row.state == "failed"]
 
     def best(self, *, ours: bool) -> Summary | None:
-        """The best on test of our keyword methods, or of the others."""
+        """The best on test of CoGR's keyword methods, or of the others."""
         return next((one for one in self.usable if (one.family == "keyword") == ours), None)
 
     def as_dict(self) -> dict[str, Any]:
@@ -146,12 +147,12 @@ class Results:
 
     @property
     def paper(self) -> Mapping[str, float]:
-        """F1 that the paper has for this data set."""
+        """F1 of the paper on this data set."""
         return PAPER.get(str(self.facts["dataset"]), {})
 
 
 def check_metric(metric: str) -> None:
-    """Raise UserError for what methods can't be compared by."""
+    """Raise UserError for an unknown metric."""
     if metric not in METRICS:
         raise UserError(f"There is no metric {metric!r}; name one of {', '.join(METRICS)}.")
 
@@ -159,10 +160,10 @@ def check_metric(metric: str) -> None:
 def put_together(rows: Iterable[Row], metric: str, facts: Mapping[str, Any]) -> Results:
     """Rows of all methods and seeds as results, with the tests of significance.
 
-    Every method is tested against the one that does best on test, and the p values are corrected
-    together. That choice favours the best a little. By F1 a method that ranks is compared by the
-    cut that does best on test, which favours such methods; ours that retrieve sets have one.
-    Nothing else is chosen on test queries.
+    Every method is tested against the best one on test, and the p values are corrected together.
+    This choice favours the best method a little. By F1 a ranking method is compared with its best
+    cut on test, which favours rankings; CoGR's methods have only one set. Nothing else is chosen on
+    test queries.
     """
     grouped: dict[str, list[Row]] = {}
     for row in rows:
@@ -229,7 +230,7 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def from_dict(told: Mapping[str, Any]) -> Results:
-    """Results as `as_dict` told them, without the values query by query."""
+    """Results from the output of `as_dict`, without values by query."""
     facts = {k: v for k, v in told.items() if k not in ("metric", "reference", "rows", "advice")}
     return Results(facts, told["metric"], [_of_dict(row, told["metric"]) for row in told["rows"]])
 
@@ -248,7 +249,7 @@ def _of_dict(told: Mapping[str, Any], metric: str) -> Summary:
 
 
 def advice(results: Results) -> str:
-    """One or two plain sentences: which method this team should use, CoGR or not."""
+    """One or two sentences that recommend a method, CoGR or another."""
     if not results.usable:
         return "Nothing was run that could be used."
     best, metric = results.usable[0], results.metric
@@ -353,8 +354,8 @@ def cost_columns() -> list[str]:
 
 
 def cost_cells(one: Summary) -> list[str]:
-    """Of `_COSTS`, in order. A method that prepares nothing takes as long for every query; what was
-    not timed is empty.
+    """The costs of `_COSTS`, in order. A method that prepares nothing has equal times for known and
+    new queries; unmeasured ones are empty.
     """
     prepares = "known_p50_ms" in one.cost
     found = []
@@ -413,7 +414,7 @@ def _ordered(results: Results) -> list[Summary]:
 
 
 def markdown(results: Results, level: int = 1) -> str:
-    """Every column, and how it was made.
+    """A table with every column, and notes on the method of the comparison.
 
     Args:
         level: of the first heading.

@@ -1,6 +1,6 @@
 """An index of the real OpenSearch for one method of a comparison, and searches over it.
 
-It is made when the method is fitted and removed with it.
+It is made when the method is fitted and removed when the method is closed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SERVER = "start one with cogr-ops opensearch start, and set opensearch.url or CO
 
 
 class Index:
-    """One index of a cluster, for as long as somebody holds it.
+    """One index of a cluster, which exists as long as this object.
 
     Args:
         settings: of the cluster.
@@ -52,7 +52,7 @@ class Index:
     def rank(
         self, queries: Sequence[Query], clauses: Sequence[Mapping[str, Any]], depth: int
     ) -> Ranked:
-        """By one clause a query on the field `text`, equal scores by id."""
+        """Rankings by one clause a query on the field `text`, equal scores by id."""
         found: Ranked = {}
         for at in range(0, len(queries), 50):
             lines: list[Any] = []
@@ -81,7 +81,7 @@ class Index:
 
 
 def _remove(cluster: Cluster, name: str) -> None:
-    """What was made for a comparison goes with it; a server that is away keeps it."""
+    """Remove an index made for a comparison; an unreachable server keeps it."""
     cluster.try_once("DELETE", f"/{name}", None)
 
 

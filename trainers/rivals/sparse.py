@@ -1,7 +1,7 @@
 """Rivals that match words: BM25, BM25 with RM3, OpenSearch's own text field, learned synonyms, and
 doc2query.
 
-bm25s scores in memory. What a server does is done by the server where `opensearch.url` is set.
+bm25s scores in memory. Where `opensearch.url` is set, OpenSearch's own features run on the server.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LexicalRanks:
         }
 
     def sets(self, queries: Sequence[Query]) -> None:
-        """None: a cutoff makes them."""
+        """None: rankings are cut."""
 
     def cost(self) -> Cost:
         """No model; the index is an array of postings."""
@@ -58,7 +58,7 @@ PARAMETERS = (
     (1.5, 0.95),
     (2.5, 0.95),
 )
-"""(k1, b) that are tried: bm25s' own first, then Lucene's, Anserini's, and around them."""
+"""Pairs (k1, b) to try: the defaults of bm25s, Lucene and Anserini, and others around them."""
 
 
 class BM25:
@@ -71,7 +71,7 @@ class BM25:
         return [{"k1": k1, "b": b} for k1, b in PARAMETERS]
 
     def fit(self, task: Task, params: Mapping[str, Any]) -> LexicalRanks:
-        Analysis()  # What is imported is no part of the fit.
+        Analysis()  # Import time is not part of the fit.
         with Meter() as meter:
             items = task.dataset.items
             lexical = Lexical(items, params["k1"], params["b"], [*map(task.text, items)])
@@ -103,7 +103,7 @@ class Feedback:
         return found
 
     def expanded(self, text: str) -> dict[int, float]:
-        """Word -> weight, of the query and of what it finds first."""
+        """Word -> weight, of the query and of its first results."""
         own = Counter(self.lexical.words_of(text))
         if not own:
             return {}
@@ -125,7 +125,7 @@ class Feedback:
         return weights
 
     def sets(self, queries: Sequence[Query]) -> None:
-        """None: a cutoff makes them."""
+        """None: rankings are cut."""
 
     def cost(self) -> Cost:
         """The index twice: words by item as well, for the feedback."""
@@ -167,7 +167,7 @@ class RM3:
 
 @dataclass(frozen=True)
 class ServerRanks:
-    """A text field of the server; `said` turns a query into what is sent."""
+    """A text field of the server; `said` turns a query into a query clause."""
 
     index: Index
     spent: Spent
@@ -182,7 +182,7 @@ class ServerRanks:
         return self.index.rank(queries, clauses, depth)
 
     def sets(self, queries: Sequence[Query]) -> None:
-        """None: a cutoff makes them."""
+        """None: rankings are cut."""
 
     def cost(self) -> Cost:
         """What the server keeps on its disk."""
@@ -249,11 +249,12 @@ def learned_synonyms(
     most: int,
     least_share: float,
 ) -> dict[str, list[str]]:
-    """Words that stand in what people want who say a word: stem -> other stems, best first.
+    """Synonyms learned from labels: stem of a query word -> stems that are frequent in the relevant
+    items of queries with that word, best first.
 
-    A query's relevant items share one vote. A stem is a synonym of a word of at least two queries
-    where `least_share` of their votes have it, and more than by chance; the order is by that share
-    times the log of how much more.
+    A query's relevant items share one vote. A stem is a synonym of a word that at least two queries
+    have, where `least_share` of their votes have the stem, and more than by chance. Synonyms are
+    ordered by that share times the logarithm of its ratio to chance.
 
     Args:
         asked: stems of the training queries.
@@ -307,9 +308,8 @@ def _entries(texts: Sequence[Sequence[str]], vocabulary: Mapping[str, int]) -> A
 
 
 class SynonymIndex:
-    """Lucene's BM25 where each word of a query stands for its synonyms too: a match of any of them
-    counts as the word itself (Lucene's SynonymQuery: frequencies added, the largest document
-    frequency).
+    """Lucene's BM25 with synonyms: a match of any synonym counts as the word itself (Lucene's
+    SynonymQuery: the sum of the frequencies, the largest document frequency).
 
     Args:
         ids: of the items.
@@ -385,7 +385,7 @@ class SynonymRanks:
         }
 
     def sets(self, queries: Sequence[Query]) -> None:
-        """None: a cutoff makes them."""
+        """None: rankings are cut."""
 
     def cost(self) -> Cost:
         size = self.index.size_bytes / self.items
@@ -393,8 +393,9 @@ class SynonymRanks:
 
 
 class Synonyms:
-    """A synonyms file learned from the labels, as OpenSearch's filter `synonym_graph` reads it; by
-    the server where one is named, else by the same law in memory. The file is kept in `work`.
+    """A synonyms file learned from the labels, for OpenSearch's filter `synonym_graph`. It is
+    searched on the server where one is set, else by the same formula in memory. The file is kept in
+    `work`.
     """
 
     name, seeded = "synonyms", False

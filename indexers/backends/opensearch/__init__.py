@@ -1,11 +1,11 @@
-"""The search backend `opensearch`, cut by noun.
+"""The search backend `opensearch`.
 
-client: the connection and its version. errors: what refusals mean. mapping: names, mapping,
+client: the connection and its version. errors: sentences for refusals. mapping: names, mapping,
     documents, roles. writer: bulk requests. indexes: state, statistics and marks of an index, and
     the aliases, which say what serves.
-push: one snapshot into its index, in full or by difference. verify: what is held and answered,
-    against the mirror. search: queries, and stored search templates.
-field: keywords as a field of another team's index. moving: old fields out of that index.
+push: one snapshot into its index, in full or by difference. verify: documents and results, compared
+    with the mirror. search: queries, and stored search templates.
+field: keywords as a field of another team's index. moving: removal of old fields from that index.
 """
 
 from indexers.backends.opensearch.backend import OpenSearchBackend

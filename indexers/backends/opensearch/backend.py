@@ -1,6 +1,5 @@
-"""The backend `opensearch`: the protocol over one cluster and one prefix.
-
-Each method is a line; the work is in the modules.
+"""The backend `opensearch`: the protocol for one cluster and one prefix. Its methods call the
+modules of this package.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class OpenSearchBackend:
         self._store = store
 
     def push(self, snapshot: Snapshot) -> Pushed:
-        """See `push.push`. Where the parent is pushed, and was normalised alike, only the
+        """See `push.push`. Where the parent is pushed and has the same normaliser, only the
         difference is written.
         """
         parent = snapshot.manifest.parent
@@ -79,7 +78,7 @@ class OpenSearchBackend:
     def compare(
         self, snapshot: Snapshot, rows: Sequence[Row], after: str, *, last: bool
     ) -> Sequence[Mismatch]:
-        """See `compare.compare`."""
+        """See `verify.compare`."""
         index = publish.complete_index(self.cluster, self.prefix, snapshot.id).name
         return compare.compare(self.cluster, index, snapshot.side, rows, after, last=last)
 
@@ -88,7 +87,7 @@ class OpenSearchBackend:
         return publish.complete_index(self.cluster, self.prefix, snapshot_id).uuid
 
     def distrust(self, snapshot_id: str) -> None:
-        """Take the mark of a passed verification back."""
+        """Remove the mark of a passed verification."""
         mark(
             self.cluster,
             publish.pushed_index(self.cluster, self.prefix, snapshot_id),
@@ -96,7 +95,7 @@ class OpenSearchBackend:
         )
 
     def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
-        """See `publish.publish`. Before the switch, the stored search template is put in place."""
+        """See `indexes.publish`. The stored search template is installed before the switch."""
         template.install(self.cluster, self.prefix)
         return publish.publish(self.cluster, self.prefix, snapshots)
 
@@ -118,8 +117,8 @@ class OpenSearchBackend:
         explain: bool = False,
         words: Words | None = None,
     ) -> SearchResult:
-        """The best entities whose keywords ∪ {self} meet `keywords`, or whose texts meet the words
-        where the index has them analysed.
+        """The best entities that have one of `keywords`, or whose texts match the words where the
+        index has analysed texts.
         """
         state = self._index(side, snapshot)
         boosts, textless = boosts_of(keywords), ""
@@ -144,11 +143,11 @@ class OpenSearchBackend:
         )
 
     def delete(self, snapshot: str) -> None:
-        """See `publish.delete`."""
+        """See `indexes.delete`."""
         publish.delete(self.cluster, self.prefix, snapshot)
 
     def sweep(self, *, dry_run: bool) -> Sequence[str]:
-        """See `publish.left_behind`."""
+        """See `indexes.left_behind`."""
         names = publish.left_behind(self.cluster, self.prefix)
         for name in () if dry_run else names:
             publish.remove_draft(self.cluster, name)
@@ -159,7 +158,9 @@ class OpenSearchBackend:
         self.cluster.close()
 
     def _index(self, side: Side, snapshot: str | None) -> IndexState:
-        """The index to ask: always a concrete one, so that a switch in mid-answer mixes nothing."""
+        """The index to search: always a concrete one, so that a switch during an answer mixes
+        nothing.
+        """
         if snapshot is not None:
             check_side(snapshot, side)
             return publish.pushed_index(self.cluster, self.prefix, snapshot)

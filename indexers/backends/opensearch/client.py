@@ -1,8 +1,8 @@
-"""One cluster: connection, authentication, version, and requests that are tried again while there
-is hope.
+"""One cluster: connection, authentication, version, and requests with retries of transient
+failures.
 
-Every request of this package goes through `Cluster.call`, so that every failure leaves as one
-sentence (errors.py). Nothing here knows of snapshots or indexes.
+Every request of this package goes through `Cluster.call`, so that every failure becomes one
+sentence (`errors`). Nothing here knows snapshots or indexes.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from cogr.settings import OpenSearchSettings
 from indexers.backends.opensearch.errors import Refusal, refusal_of, service_error
 
 RETRIES = 7
-"""Tries after the first one; with the waits below they bridge about half a minute."""
+"""Retries after the first attempt; with the waits below they last about half a minute."""
 FIRST_WAIT = 0.25
 LONGEST_WAIT = 16.0
 OLDEST = (2, 4)
 """The first version with point in time, which paging needs."""
 
-# The library logs every failed request as a warning, and unconfigured logging would print it beside
-# our one sentence.
+# The library logs every failed request as a warning, which unconfigured logging would print in
+# addition to our sentence.
 logging.getLogger("opensearch").addHandler(logging.NullHandler())
 
 
 def wait_before(attempt: int, draw: random.Random) -> float:
-    """Seconds to wait before try `attempt` (0-based): exponential, half of it jitter, so that
-    clients drift apart.
+    """Seconds to wait before retry `attempt` (0-based): exponential, half of it jitter, so that
+    clients spread out.
     """
     longest = min(LONGEST_WAIT, FIRST_WAIT * 2.0**attempt)
     return longest * (0.5 + 0.5 * draw.random())
@@ -68,11 +68,10 @@ class Cluster:
     """An OpenSearch cluster.
 
     Args:
-        settings: where it is and how to get in. Nothing is sent before the first request.
+        settings: its address and credentials. Nothing is sent before the first request.
 
     Raises:
-        SettingsError: a URL that is none, half of a pair of credentials, a CA file that is not
-            there.
+        SettingsError: a malformed URL, a user without a password or the reverse, a missing CA file.
         MissingExtraError: SigV4 is asked for and boto3 is not installed.
     """
 
@@ -86,7 +85,7 @@ class Cluster:
 
     @cached_property
     def version(self) -> Version:
-        """The cluster's version, asked for once.
+        """The cluster's version, requested once.
 
         Raises:
             ServiceError: it can't be reached, is no OpenSearch, or is too old.
@@ -107,16 +106,16 @@ class Cluster:
         exists_ok: bool = False,
         retry_connection: bool = True,
     ) -> Any:
-        """One request; the parsed answer. Tried again with growing waits while the failure may
-        pass.
+        """Send one request and return the parsed answer. Transient failures are retried with
+        growing waits.
 
-        A cluster that was never reached is not waited for: a wrong URL should show at once.
+        A cluster that was never reached is not retried, so that a wrong URL shows at once.
 
         Args:
-            doing: what is under way, for the sentence of an error.
+            doing: the activity, for error sentences.
             timeout: seconds; the setting `opensearch.timeout` when None.
             missing_ok: 404 gives None.
-            exists_ok: so does the refusal to create an index that is there.
+            exists_ok: so does the refusal to create an index that exists.
             retry_connection: False for requests that must not run twice.
 
         Raises:
@@ -142,7 +141,7 @@ class Cluster:
         params: dict[str, Any] | None = None,
         timeout: float | None = None,
     ) -> tuple[Any, Refusal | None]:
-        """One request without a second try: the answer, or why there is none."""
+        """One request without retries: the answer, or the refusal."""
         from opensearchpy.exceptions import OpenSearchException
 
         params = dict(params or {})
@@ -153,13 +152,13 @@ class Cluster:
                 None,
             )
         except (OpenSearchException, AttributeError) as error:
-            # The latter: the library takes the JSON of a refusal for an object.
+            # The latter because the library expects the JSON of a refusal to be an object.
             answer, refusal = None, refusal_of(error)
         self._reached = self._reached or refusal is None or refusal.answered
         return answer, refusal
 
     def wait(self, attempt: int) -> None:
-        """Sleep before trying again."""
+        """Sleep before a retry."""
         time.sleep(wait_before(attempt, self._draw))
 
     def close(self) -> None:
@@ -232,7 +231,7 @@ def _connect(settings: OpenSearchSettings, urls: Collection[str]) -> Any:
 
 
 def _patience(hosts: int) -> dict[str, Any]:
-    """A second host is tried at once; waits and counts of tries are ours (Cluster.call)."""
+    """The library tries a second host at once; `Cluster.call` does all other retries and waits."""
     return {"max_retries": hosts - 1, "retry_on_status": (), "retry_on_timeout": False}
 
 

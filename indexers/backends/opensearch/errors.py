@@ -1,8 +1,7 @@
-"""What a cluster's refusals mean: the one place where an exception of the client library becomes a
-sentence.
+"""Turns refusals of a cluster, and exceptions of the client library, into sentences.
 
-Nothing here sends a request or decides to try again; `is_transient` only says which failures may
-pass by themselves.
+Nothing here sends or retries a request; `is_transient` only says which failures may pass by
+themselves.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from cogr.errors import CogrError, ServiceError
 
 _TRANSIENT = {429, 502, 503, 504}
 _LONGEST = 500
-"""Characters of a reason."""
+"""Most characters of a reason."""
 _ITS_OWN = {"error", "found", "status", "_index", "acknowledged"}
 _PLAIN_HTTP = (
     "WRONG_VERSION_NUMBER",
@@ -24,7 +23,7 @@ _PLAIN_HTTP = (
     "UNKNOWN_PROTOCOL",
     "PACKET_LENGTH_TOO_LONG",
 )
-"""How OpenSSL says that what answers speaks no TLS."""
+"""OpenSSL's messages for a server that does not speak TLS."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Refusal:
     """A failed request or a failed document, in the cluster's words.
 
     Attributes:
-        status: the HTTP status; 0 when no answer came.
+        status: the HTTP status; 0 without an answer.
         kind: the cluster's error type, such as cluster_block_exception; for no answer "timeout",
             "tls" or "connection"; for an answer of something else "no_json".
         reason: the cluster's own explanation.
@@ -44,9 +43,9 @@ class Refusal:
 
     @property
     def is_transient(self) -> bool:
-        """True when the same request may well succeed a little later.
+        """True when the same request may succeed a little later.
 
-        A block (read-only, disk full) has status 429 or 403 but stays until somebody acts.
+        A block (read-only, disk full) has status 429 or 403 but stays until an operator acts.
         """
         if self.kind == "cluster_block_exception":
             return "no master" in self.reason or "not recovered" in self.reason
@@ -54,12 +53,12 @@ class Refusal:
 
     @property
     def answered(self) -> bool:
-        """True when the cluster said something, so that the request certainly came to its end."""
+        """True when the cluster answered, so that the request has certainly ended."""
         return self.status > 0
 
     @property
     def already_exists(self) -> bool:
-        """True when an index was to be created that is there."""
+        """True when the index to be created exists already."""
         return self.kind == "resource_already_exists_exception"
 
 
@@ -77,19 +76,19 @@ def refusal_of(error: Exception) -> Refusal:
         return Refusal(0, "connection", str(error.error))
     if isinstance(error, exceptions.TransportError):
         return _answered(error.status_code, error.info, str(error.error))
-    # A page instead of JSON, JSON of another shape: the library stumbles over each in its own way.
+    # A page instead of JSON, or JSON of another shape, raises various errors in the library.
     return Refusal(200 if isinstance(error, exceptions.SerializationError) else 0, "no_json")
 
 
 _PROXIES = {401, 403, 413, 429, 502, 503, 504}
-"""What stands before a cluster answers by itself, as a page."""
+"""A page without JSON is the answer of a proxy before the cluster."""
 
 
 def _answered(status: int, info: Any, fallback: str) -> Refusal:
     body = info.get("error") if isinstance(info, Mapping) else None
     if not isinstance(body, Mapping):
-        # A cluster's own answer is empty, or has one of these; any other is somebody else's, and
-        # nothing to be shown.
+        # A cluster's own answer is empty, or has one of these; any other comes from another program
+        # and is not shown.
         its_own = not fallback or (
             isinstance(info, Mapping) and not info.keys().isdisjoint(_ITS_OWN)
         )
@@ -103,20 +102,20 @@ def _answered(status: int, info: Any, fallback: str) -> Refusal:
 
 
 class IndexGoneError(ServiceError):
-    """An index that was there is not there any more."""
+    """An index was removed meanwhile."""
 
 
 class ForbiddenError(ServiceError):
-    """The user may not do this."""
+    """The user lacks a permission."""
 
 
 def service_error(refusal: Refusal, url: str, doing: str) -> CogrError:
-    """One sentence: what failed, at which address, what to do.
+    """One sentence: the failure, the address, what to do.
 
     Args:
-        refusal: what the cluster said.
+        refusal: the cluster's refusal.
         url: its address, without credentials.
-        doing: what was under way, as "writing to the index shop-items-...".
+        doing: the activity, such as "writing to the index shop-items-...".
     """
     what, todo = _sentence(refusal)
     kind = _KINDS.get(refusal.kind) or (ForbiddenError if refusal.status == 403 else ServiceError)
@@ -208,7 +207,7 @@ def _by_kind(refusal: Refusal) -> tuple[str, str] | None:
         ):
             return f"is read-only: {refusal.reason}", f"free disk space or lift the block; {_AGAIN}"
         case "index_create_block_exception":
-            # What a cluster says when no node is below the high watermark of its disk.
+            # A cluster's message when every node's disk is above the high watermark.
             return (
                 f"creates no indexes: {refusal.reason}",
                 "its disks are nearly full, or somebody blocked it: free disk space or lift the "

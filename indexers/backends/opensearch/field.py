@@ -1,17 +1,16 @@
 """The keywords of one snapshot as a field of an index that another team owns and writes to.
 
-The target is that index. A field is added to its mapping, filled, compared, and named by a stored
-search template; replacing the template is the switch, and atomic. Clients call it by its name,
-which never changes: `POST /<index>/_search/template {"id": NAME, "params": {"keywords": [...]}}`.
-Its parameters are those of `<prefix>-search`; it gives whole documents back, and ties stand in no
-order.
+The target is that index. A field is added to its mapping, filled and verified; then a stored search
+template uses it. Replacing the template is the switch, and atomic. Clients call the template by its
+name, which never changes: `POST /<index>/_search/template {"id": NAME, "params": {"keywords":
+[...]}}`. Its parameters are those of `<prefix>-search`; it returns whole documents, and the order
+of ties is undefined.
 
-Filling gives the field to every document that lacks it and touches nothing else. A sweep scrolls
-through the documents without the field and updates the known ones partially, each only if nobody
-has changed it since it was read (`if_seq_no`, `if_primary_term`); what was changed meanwhile is
-left to the next sweep. After some sweeps the shard itself reads, merges and writes what is still
-left, under its own version check. The field says what is done, so the same call goes on after a
-death.
+Filling adds the field to every document that lacks it and changes nothing else. A sweep scrolls
+through the documents without the field and updates the known ones partially, each only if it is
+unchanged since it was read (`if_seq_no`, `if_primary_term`); changed ones are left to the next
+sweep. After some sweeps the shard itself reads, merges and writes the remaining ones, under its own
+version check. A document that has the field is done, so the same call goes on after a death.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ _SUFFIX = r"r\d{3,}_[0-9a-f]{12}"
 
 @dataclass(frozen=True)
 class Target:
-    """Where the keywords go.
+    """The index that gets the keywords.
 
     Attributes:
-        name: what the team calls it, an index or an alias of one.
-        field: what the names of the fields begin with.
-        state: the one index behind the name.
+        name: the team's name for it: an index, or an alias of one.
+        field: prefix of the fields' names.
+        state: state of the index behind the name.
     """
 
     name: str
@@ -74,7 +73,7 @@ def field_of(field: str, snapshot_id: str) -> str:
 
 
 def snapshot_of(field: str, name: str) -> str | None:
-    """The snapshot that a field is of; None for a field of another name."""
+    """The snapshot of a field; None for a field of another name."""
     if not re.fullmatch(rf"{re.escape(field)}_{_SUFFIX}", name):
         return None
     return f"item-{name.removeprefix(f'{field}_').replace('_', '-')}"
@@ -84,8 +83,8 @@ def open_target(cluster: Cluster, name: str, field: str) -> Target:
     """The index behind a name.
 
     Raises:
-        UserError: there is none, or several, or it is one of cogr's own, or it scores otherwise
-            than BM25 with our parameters, or the field's name is none.
+        UserError: there is no such index, or several; it is one of cogr's own; it does not score by
+            BM25 with our parameters; or the field's name is invalid.
     """
     if not _FIELD.fullmatch(field):
         raise UserError(
@@ -126,7 +125,7 @@ def _check_similarity(state: IndexState) -> None:
 
 
 def add_field(cluster: Cluster, target: Target, snapshot_id: str) -> str:
-    """Add a snapshot's field to the mapping, where it is not there yet; its name."""
+    """Add a snapshot's field to the mapping, unless it is there. Returns its name."""
     name = field_of(target.field, snapshot_id)
     mapping: dict[str, Any] = {"type": "keyword", "norms": True, "index_options": "freqs"}
     if cluster.version.has_use_similarity:
@@ -142,12 +141,12 @@ def add_field(cluster: Cluster, target: Target, snapshot_id: str) -> str:
 
 
 SWEEPS = 10
-"""After so many, documents that still lose the field are somebody's doing."""
+"""Most sweeps. If documents still lack the field, another program keeps replacing them."""
 SHOWN = 10
-"""Ids that are named."""
+"""Most ids that are named."""
 CHECKED_SWEEPS = 3
-"""After so many, what is still left is changed too often to be caught between two of
-our requests.
+"""Sweeps after which the shard does the updates, because the remaining documents change too often
+between two requests.
 """
 _PAGE = 1_000
 _KEEP_ALIVE = "5m"
@@ -155,14 +154,13 @@ _KEEP_ALIVE = "5m"
 
 @dataclass
 class Filled:
-    """What filling did and found.
+    """The result of filling.
 
     Attributes:
         written: documents that got the field.
-        conflicts: updates that were held back because somebody changed the document meanwhile; they
-            were made later.
-        unknown: documents that the snapshot does not know.
-        absent: entities of the snapshot that the index has no document of.
+        conflicts: updates that were postponed because the document had changed meanwhile.
+        unknown: documents that the snapshot lacks.
+        absent: entities of the snapshot without a document in the index.
     """
 
     written: int = 0
@@ -178,7 +176,7 @@ class Filled:
 class _Sweep:
     """One pass over the documents without the field.
 
-    `checked`: versions are compared by us, not by the shard.
+    `checked`: this process compares versions, not the shard.
     """
 
     checked: bool
@@ -189,13 +187,13 @@ class _Sweep:
 
 
 def fill(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> Filled:
-    """Give the field to every document that the snapshot knows. Returns when none lacks it.
+    """Add the field to every document that the snapshot knows. Returns when none lacks it.
 
     Memory: a page of ids, the bulk chunks, and the mirror, which is mapped.
 
     Raises:
         CheckFailedError: documents keep losing the field.
-        ServiceError: the cluster went away; the same call goes on.
+        ServiceError: the cluster can't be reached; the same call goes on.
     """
     done = Filled()
     while True:
@@ -243,7 +241,7 @@ def _changes(
 
 
 def scroll(cluster: Cluster, index: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every hit of a query, as of one moment, with the number of its last change."""
+    """Every hit of a query at one point in time, with the number of its last change."""
     body = {
         "size": _PAGE,
         "query": query,
@@ -259,8 +257,8 @@ def scroll(cluster: Cluster, index: str, query: dict[str, Any]) -> Iterator[dict
         while hits := answer["hits"]["hits"]:
             yield from hits
             again = {"scroll": _KEEP_ALIVE, "scroll_id": answer["_scroll_id"]}
-            # A page that got lost on the way is lost: the scroll is past it. The next sweep finds
-            # its documents again.
+            # A page lost on the way can't be read again, because the scroll is past it. The next
+            # sweep finds its documents.
             answer = cluster.call("POST", "/_search/scroll", body=again, doing=doing)
     finally:
         gone = {"scroll_id": [answer["_scroll_id"]]}
@@ -277,7 +275,7 @@ def count(cluster: Cluster, index: str, query: dict[str, Any]) -> int:
 
 
 def _absent(cluster: Cluster, index: str, mirror: Mirror) -> Iterator[str]:
-    """Ids of the snapshot that the index has no document of, in order."""
+    """Ids of the snapshot without a document in the index, in order."""
     ids = (mirror.id_of(place) for place in range(len(mirror)))
     while batch := list(islice(ids, _PAGE)):
         there = ids_there(cluster, index, batch)
@@ -285,7 +283,7 @@ def _absent(cluster: Cluster, index: str, mirror: Mirror) -> Iterator[str]:
 
 
 def ids_there(cluster: Cluster, index: str, ids: Sequence[str]) -> set[str]:
-    """Those of some ids that the index has a document of."""
+    """The ids that have a document in the index."""
     query = {"size": len(ids), "query": {"ids": {"values": list(ids)}}, "_source": False}
     answer = cluster.call(
         "POST", f"/{index}/_search", body=query, doing=f"looking for documents of {index}"
@@ -296,10 +294,10 @@ def ids_there(cluster: Cluster, index: str, ids: Sequence[str]) -> set[str]:
 def check_values(
     cluster: Cluster, target: Target, name: str, mirror: Mirror, places: frozenset[int]
 ) -> int:
-    """Compare the field of some documents with the snapshot; the number that were there to compare.
+    """Compare the field of some documents with the snapshot. Returns how many of them exist.
 
     Raises:
-        CheckFailedError: one has other values: something else writes to the field.
+        CheckFailedError: a document has other values: another program writes to the field.
     """
     compared = 0
     ids = (mirror.id_of(place) for place in sorted(places))
@@ -327,7 +325,7 @@ def template_name(prefix: str, target: Target) -> str:
 
 
 def switch(cluster: Cluster, template: str, name: str, text_fields: Sequence[str] = ()) -> None:
-    """Let searches by the template use a field, and search a text in the team's own fields."""
+    """Make the template use a field, and search texts in the team's own fields."""
     made = source(name, id_field=None, shown=(), text_fields=text_fields)
     body = {"script": {"lang": "mustache", "source": made}}
     cluster.call(
@@ -336,7 +334,7 @@ def switch(cluster: Cluster, template: str, name: str, text_fields: Sequence[str
 
 
 def switched_to(cluster: Cluster, template: str, target: Target) -> str | None:
-    """The snapshot whose field the template names; None when there is no template yet."""
+    """The snapshot whose field the template uses; None when there is no template yet."""
     answer = cluster.call(
         "GET", f"/_scripts/{template}", doing=f"reading the template {template}", missing_ok=True
     )

@@ -1,5 +1,5 @@
-"""Indexes and what names them: an index's state, statistics and marks, refresh and merge; and the
-aliases, which say what serves.
+"""Indexes and aliases: an index's state, statistics and marks, refresh and merge; and the aliases,
+which name what serves.
 
 Publishing is one atomic call that switches one side's alias or both; a rollback is the same with
 an older snapshot. Deletion never takes an index that an alias names.
@@ -20,25 +20,26 @@ from indexers.backends.opensearch.errors import service_error
 from indexers.backends.opensearch.mapping import IndexState, alias_name, check_scored, index_name
 
 MERGE_SECONDS = 4 * 3600.0
-"""Longest wait for a force-merge; a load balancer may cut the request much earlier, then it is
-watched.
+"""Longest wait for a force-merge in seconds. If a load balancer cuts the request earlier, the merge
+is polled.
 """
 SEGMENTS = 2
-"""Of a shard, at most, after a push in full. Lucene merges a segment by one thread, and that is
-half of a push by difference, which two
-segments make 1.3 times as fast. A search takes 2 % longer than in one (docs/LOG.md)."""
+"""Most segments of a shard after a push in full. One thread merges a segment, and merging is half
+the time of a push by difference; with two segments that push is 1.3 times as fast. A search takes 2
+% longer than with one segment (docs/LOG.md).
+"""
 SMALL_SEGMENT = 16 << 20
-"""Bytes of a segment that is not worth a thread."""
+"""Segments below this size in bytes are merged together."""
 LEASE_SECONDS = 90.0
-"""Longest wait until a node lets go of deleted documents that it keeps for the recovery of copies:
-a timer of half a minute does.
+"""Longest wait in seconds until a node drops deleted documents that it keeps for the recovery of
+copies; its timer runs every half minute.
 """
 _LEASE_LOOK_EVERY = 5.0
 LOOK_EVERY = 1.0
 
 
 def read_index(cluster: Cluster, name: str) -> IndexState | None:
-    """The index of this very name, or None when there is none."""
+    """The index with exactly this name, or None."""
     answer = cluster.call("GET", f"/{name}", doing=f"looking at the index {name}", missing_ok=True)
     return IndexState.read(name, answer[name]) if answer and name in answer else None
 
@@ -52,8 +53,8 @@ def mark(cluster: Cluster, state: IndexState, **marks: bool) -> None:
 
 
 def check_count(cluster: Cluster, name: str, snapshot: Snapshot) -> None:
-    """Exactly the snapshot's entities, and no deleted versions, which would change the statistics
-    behind the scores.
+    """Check that the index has exactly the snapshot's entities, and no deleted documents, which
+    would change the statistics behind the scores.
 
     Raises:
         CheckFailedError: the counts differ.
@@ -73,17 +74,17 @@ def check_count(cluster: Cluster, name: str, snapshot: Snapshot) -> None:
 
 
 def refresh(cluster: Cluster, name: str) -> None:
-    """Let searches and statistics see what was written."""
+    """Make writes visible to searches and statistics."""
     cluster.call("POST", f"/{name}/_refresh", doing=f"refreshing the index {name}")
 
 
 def merge(cluster: Cluster, name: str, shards: int, patience: float = 0.0) -> None:
-    """At most SEGMENTS segments a shard, and no deleted document left in an index that nobody
-    writes to any more.
+    """Merge to at most SEGMENTS segments a shard, without deleted documents. Only for an index that
+    gets no more writes.
 
     Args:
-        patience: seconds to try again for while deleted documents are kept for the recovery of
-            copies (`LEASE_SECONDS`).
+        patience: seconds of retries while deleted documents are kept for the recovery of copies
+            (`LEASE_SECONDS`).
     """
     deadline = time.monotonic() + patience
     while True:
@@ -98,8 +99,8 @@ def merge(cluster: Cluster, name: str, shards: int, patience: float = 0.0) -> No
 
 
 def merging_apart(cluster: Cluster, name: str, shards: int) -> dict[str, Any]:
-    """Settings for `drop_deleted`, of this index or of a clone: large segments stay apart, so that
-    each has a thread of its own; small ones join one of them.
+    """Settings for `drop_deleted`, for this index or a clone: large segments are not merged with
+    each other, so that each has its own thread; small ones are merged into one of them.
     """
     found = stats(cluster, name, "store,docs")
     live, deleted = found["docs"]["count"], found["docs"]["deleted"]
@@ -117,8 +118,8 @@ _LARGEST = "merge.policy.max_merged_segment"
 
 
 def drop_deleted(cluster: Cluster, name: str) -> None:
-    """Write every segment that has deleted documents anew without them, by the settings
-    `merging_apart`, which are taken back.
+    """Rewrite every segment without its deleted documents, with the settings `merging_apart`, which
+    are removed afterwards.
     """
     _force_merge(cluster, name, {"only_expunge_deletes": "true"})
     body = {"index": dict.fromkeys((_THREADS, _LEFT_DELETED, _LARGEST))}
@@ -126,7 +127,7 @@ def drop_deleted(cluster: Cluster, name: str) -> None:
 
 
 def _force_merge(cluster: Cluster, name: str, params: dict[str, Any]) -> None:
-    """Force-merge to the end, also where something between cuts long requests off; then refresh."""
+    """Force-merge to the end, also where a proxy cuts long requests; then refresh."""
     doing = f"merging the index {name}"
     deadline = time.monotonic() + MERGE_SECONDS
     while True:
@@ -135,15 +136,15 @@ def _force_merge(cluster: Cluster, name: str, params: dict[str, Any]) -> None:
             break
         if not refusal.is_transient or time.monotonic() > deadline:
             raise service_error(refusal, cluster.url, doing)
-        # Cut off, but the merge runs on in the cluster: wait for it, then ask again, which is free
-        # once it is done.
+        # The request was cut, but the merge goes on in the cluster: wait for it, then repeat the
+        # request, which costs nothing after a finished merge.
         while stats(cluster, name, "merge")["merges"]["current"] and time.monotonic() < deadline:
             time.sleep(LOOK_EVERY)
     refresh(cluster, name)
 
 
 def stats(cluster: Cluster, name: str, metric: str) -> dict[str, Any]:
-    """Primaries' statistics of one index, refused when a shard did not answer."""
+    """Statistics of an index's primary shards. Raises ServiceError when a shard did not answer."""
     answer = cluster.call(
         "GET", f"/{name}/_stats/{metric}", doing=f"reading the statistics of {name}"
     )
@@ -158,17 +159,17 @@ def stats(cluster: Cluster, name: str, metric: str) -> dict[str, Any]:
 
 
 DRAFT_SECONDS = 3600.0
-"""A draft that is older belongs to nobody any more."""
+"""Age in seconds after which a draft counts as abandoned."""
 
 
 def publish(cluster: Cluster, prefix: str, snapshots: Mapping[Side, str]) -> dict[Side, str | None]:
-    """Switch the aliases of the given sides by one call; what they named before.
+    """Switch the aliases of the given sides by one call. Returns what they named before.
 
     Raises:
         SnapshotError: a snapshot is not pushed, half-written, of the wrong side, or of another
             normaliser than the other side.
         CheckFailedError: a snapshot was not verified.
-        ServiceError: an alias' name is taken, or the cluster refuses. The aliases are as they were.
+        ServiceError: an alias' name is taken, or the cluster refuses. The aliases are unchanged.
     """
     now = _aliased(cluster, prefix)
     new = {side: _publishable(cluster, prefix, side, id_) for side, id_ in snapshots.items()}
@@ -191,8 +192,9 @@ def publish(cluster: Cluster, prefix: str, snapshots: Mapping[Side, str]) -> dic
 
 
 def serving(cluster: Cluster, prefix: str) -> dict[Side, str | None]:
-    """The snapshot that each alias names, or None; both are of one moment, since one request asks
-    for both.
+    """The snapshot that each alias names, or None.
+
+    One request reads both, so they are consistent.
     """
     aliased = _aliased(cluster, prefix)
     return {
@@ -205,7 +207,7 @@ def serving_index(cluster: Cluster, prefix: str, side: Side) -> IndexState | Non
     """The index that serves one side.
 
     Raises:
-        ServiceError: the alias names several indexes, or one that is not ours.
+        ServiceError: the alias names several indexes, or one that cogr did not write.
     """
     return _only(prefix, side, _aliased(cluster, prefix, (side,))[side])
 
@@ -232,7 +234,7 @@ def pushed_index(cluster: Cluster, prefix: str, snapshot_id: str) -> IndexState:
 
 
 def complete_index(cluster: Cluster, prefix: str, snapshot_id: str) -> IndexState:
-    """The index of a snapshot whose push came to its end.
+    """The index of a completely pushed snapshot.
 
     Raises SnapshotError otherwise, ServiceError when it is not scored.
     """
@@ -267,7 +269,7 @@ def listed(cluster: Cluster, prefix: str) -> list[Listed]:
 
 
 def _pattern(prefix: str) -> str:
-    """Every index of a prefix, and none of another one that begins with it."""
+    """A pattern for every index of a prefix, and for none of a longer prefix."""
     return ",".join(f"{alias_name(prefix, side)}-{side}-r*" for side in SIDES)
 
 
@@ -277,8 +279,8 @@ def _all(cluster: Cluster, prefix: str) -> dict[str, Any]:
 
 
 def left_behind(cluster: Cluster, prefix: str) -> list[str]:
-    """What nobody needs: drafts of pushes by difference that died, and indexes of a name that is
-    not their snapshot's.
+    """Abandoned indexes: drafts of dead pushes by difference, and indexes whose name is not that of
+    their snapshot.
 
     Both must be older than DRAFT_SECONDS, longer than a push under way takes.
     """
@@ -302,12 +304,13 @@ def remove_draft(cluster: Cluster, name: str) -> None:
 def delete(cluster: Cluster, prefix: str, snapshot_id: str) -> None:
     """Remove the index of a snapshot.
 
-    Where another one serves its side, by one atomic call that fails if the alias is not where it
-    was: a publish from another store, which shares no lease with this one, can't lose its index.
+    Where another snapshot serves the side, one atomic call removes the index and fails if the alias
+    has changed. So a publish from another store, which shares no lease with this one, can't lose
+    its index.
 
     Raises:
         SnapshotError: it is not there, or an alias names it.
-        ServiceError: the alias was switched at this moment; nothing is removed.
+        ServiceError: the alias was switched meanwhile; nothing is removed.
     """
     side = side_of(snapshot_id)
     alias, serves = alias_name(prefix, side), _aliased(cluster, prefix, (side,))[side]
@@ -331,7 +334,7 @@ def delete(cluster: Cluster, prefix: str, snapshot_id: str) -> None:
     if not stays or (
         refusal and refusal.status == 403 and refusal.kind != "cluster_block_exception"
     ):
-        # Nothing serves, or this user may remove an index and not touch an alias (the role writer).
+        # Nothing serves, or this user may remove indexes but not change aliases (the role writer).
         cluster.call("DELETE", f"/{state.name}", doing=doing)
     elif refusal:
         cluster.call("POST", "/_aliases", body=body, doing=doing, retry_connection=False)
@@ -343,7 +346,8 @@ def _aliased(
     """The indexes that the alias of each of these sides names, by one request.
 
     Raises:
-        ServiceError: a name belongs to an index, or an alias names an index that is not ours.
+        ServiceError: a name belongs to an index, or an alias names an index that cogr did not
+            write.
     """
     names = {side: alias_name(prefix, side) for side in sides}
     path, doing = ",".join(names.values()), f"looking at the aliases of {prefix}"
@@ -387,7 +391,7 @@ def _publishable(cluster: Cluster, prefix: str, side: Side, snapshot_id: str) ->
 
 
 def _switch(alias: str, now: list[IndexState], target: str) -> list[dict[str, Any]]:
-    """Alias actions from what is named now to the target; none when it is named already."""
+    """Alias actions from the present index to the target; none when the alias names it already."""
     actions: list[dict[str, Any]] = [
         {"remove": {"index": state.name, "alias": alias, "must_exist": True}}
         for state in now

@@ -1,8 +1,7 @@
-"""Names, settings, mapping, documents and roles of an index: what is created, and whether what is
-there is as it must be.
+"""Names, settings, mapping, documents and roles of an index, and checks of an existing one.
 
-Pure data; nothing here sends a request. Why each line of the mapping is as it is, and what each
-role of the security plugin may do: docs/opensearch.md.
+Nothing here sends a request. docs/opensearch.md explains each line of the mapping and each role of
+the security plugin.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from indexers.backends import side_of
 from indexers.backends.opensearch.client import Version
 
 LAYOUT = 1
-"""Version of the documents' layout. An index of another layout is written anew."""
+"""Version of the documents' layout. An index of another layout is rewritten."""
 PLURAL: Mapping[Side, str] = {"item": "items", "query": "queries"}
 SIMILARITY = "kw_bm25"
 WORDS = "text.words"
 """The field of items' texts that a text search reads, where the meta names its analyser."""
 DRAFT = ".draft"
-"""Ending of an index that becomes a snapshot's by a push by difference."""
+"""Suffix of the draft index of a push by difference."""
 
 
 def alias_name(prefix: str, side: Side) -> str:
@@ -89,8 +88,8 @@ def index_settings(shards: int) -> dict[str, Any]:
 
 
 def meta_of(manifest: Manifest, analyser: str = "") -> dict[str, Any]:
-    """What an index says of itself: the manifest's essentials, and two marks, which are set
-    later: `complete` by the push, `verified` by the verification.
+    """The `_meta` of an index: the manifest's essentials, and two marks, which are set later:
+    `complete` by the push, `verified` by the verification.
 
     Args:
         analyser: of the items' texts; "" where they are not searched.
@@ -119,11 +118,12 @@ def meta_of(manifest: Manifest, analyser: str = "") -> dict[str, Any]:
 def documents(
     snapshot: Snapshot, numbers: Collection[int] | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(id, document) of every entity in id order, streaming; or of the rows of these numbers alone.
+    """(id, document) of every entity in id order, streaming; or only of the rows with these
+    numbers.
 
     `keywords` is S ∪ {self}: S in generation order, then the own text's keyword unless S has it. A
-    query's document keeps S itself in `generated`, so that it can be read back as it was. `weights`
-    is in the order of `generated`, with the own text's last.
+    query's document also has S in `generated`, so that S can be read back unchanged. `weights` is
+    in the order of `generated`, with the own text's last.
     """
     for row in snapshot.rows(numbers):
         yield row.id, document(snapshot.side, row)
@@ -164,7 +164,7 @@ class IndexState:
 
     @classmethod
     def read(cls, name: str, answer: Mapping[str, Any]) -> IndexState:
-        """From the cluster's words."""
+        """From the cluster's answer."""
         mappings = answer.get("mappings", {})
         return cls(
             name,
@@ -182,12 +182,12 @@ class IndexState:
 
     @property
     def snapshot(self) -> str:
-        """Id of the snapshot in it; "" when it is not one of ours."""
+        """Id of its snapshot; "" for an index that cogr did not write."""
         return str(self.meta.get("snapshot", ""))
 
     @property
     def uuid(self) -> str:
-        """Tells an index from another of the same name."""
+        """Distinguishes an index from a later one of the same name."""
         return str(self.settings.get("uuid", ""))
 
     @property
@@ -251,7 +251,7 @@ def role(name: str, prefix: str, index: str = "") -> dict[str, Any]:
 
     Args:
         name: one of ROLES.
-        prefix: the catalogue whose indexes it is for, and no other's.
+        prefix: the prefix to whose indexes the role is limited.
         index: for `merger`, the product index (or alias) that keywords are written into.
     """
     text = files(__package__).joinpath("roles", f"{name}.json").read_text("utf-8")

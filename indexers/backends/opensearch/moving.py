@@ -1,11 +1,12 @@
-"""Old fields out of another team's index. A mapping never forgets a field, so the documents are
+"""Removes old fields from another team's index. A mapping can't drop a field, so the documents are
 copied to a new index without them.
 
-The index takes writes meanwhile. Only for the last step, which copies what was changed since the
-copy began, writes are refused (not lost); then one alias call puts the new index in its place.
+The index takes writes meanwhile. Writes are refused (not lost) only during the last step, which
+copies the changes since the copy began; then one alias call switches to the new index.
 
-A note in the store says which index is blocked and for whom. It is removed with the block. The next
-command that opens the backend finds the note of a process that died, and takes the block back.
+A note in the store names the blocked index and the process that blocks it. It is removed with the
+block. The next command that opens the backend finds the note of a dead process and removes its
+block.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def move_without(
     store: Store,
     catalogue: str,
 ) -> int:
-    """Copy the index to a new one without these fields, and let the alias name that; the number of
-    documents.
+    """Copy the index to a new one without these fields, and switch the alias to it. Returns the
+    number of documents.
 
     The old index stays, blocked for writes, for its owners to remove. The same call goes on after a
     death.
@@ -54,11 +55,11 @@ def move_without(
         catalogue: whose lease the caller holds.
 
     Raises:
-        UserError: the target is no alias, or the new index is something else.
+        UserError: the target is no alias, or the new index exists and is no such copy.
         CheckFailedError: the copy has another number of documents; the old index takes writes
             again.
-        ServiceError: the cluster went away or refuses; the old index takes writes again where it
-            can be reached.
+        ServiceError: the cluster can't be reached or refuses; the old index takes writes again as
+            soon as it can be reached.
     """
     if not target.is_alias:
         raise UserError(
@@ -87,9 +88,7 @@ def move_without(
 
 
 def _written_up_to(cluster: Cluster, index: str) -> int:
-    """The number of a write before which none is missing in a copy that begins now, whatever the
-    shard.
-    """
+    """A sequence number up to which every write, in every shard, is in a copy that begins now."""
     params = {"level": "shards"}
     answer = cluster.call(
         "GET", f"/{index}/_stats/docs", params=params, doing=f"looking at the writes to {index}"
@@ -101,9 +100,7 @@ def _written_up_to(cluster: Cluster, index: str) -> int:
 
 
 def _map_what_is_new(cluster: Cluster, old: str, to: str, dropped: Collection[str]) -> None:
-    """Fields that the old index has got while it was copied are the same kind of field
-    in the copy.
-    """
+    """Map fields that the old index got during the copy in the new index, with the same types."""
     state = read_index(cluster, old)
     fields = (
         {name: one for name, one in state.properties.items() if name not in dropped}
@@ -116,8 +113,8 @@ def _map_what_is_new(cluster: Cluster, old: str, to: str, dropped: Collection[st
 
 
 def _without_gone(cluster: Cluster, old: str, to: str) -> int:
-    """Remove from the copy what the old index has no more; the number of documents that
-    both have.
+    """Remove documents from the copy that the old index has lost. Returns the number of documents
+    in both.
     """
     everything: dict[str, Any] = {"match_all": {}}
     documents = count(cluster, old, everything)
@@ -178,10 +175,10 @@ def copy_documents(
     dropped: Collection[str],
     query: Mapping[str, Any] | None = None,
 ) -> None:
-    """Copy by the cluster's own reindex, everything or what a query finds, over whatever is there
-    already.
+    """Copy all documents, or those that a query finds, by the cluster's own reindex; existing ones
+    are overwritten.
 
-    A reindex reads what a search sees, so the last writes are made visible first.
+    A reindex reads what a search sees, so the index is refreshed first.
     """
     refresh(cluster, old)
     source = {
@@ -209,7 +206,7 @@ _FOLDER = "blocks"
 
 @dataclass
 class Block:
-    """A block while it is held. `stays` is set when the index is not to take writes any more."""
+    """A write block. `stays` is set when the index must not take writes again."""
 
     stays: bool = False
 
@@ -218,14 +215,15 @@ class Block:
 def writes_blocked(
     cluster: Cluster, target: Target, store: Store, catalogue: str
 ) -> Iterator[Block]:
-    """No writes to the target's index for the time of the block, nor after it where `Block.stays`
+    """Refuse writes to the target's index during the `with` block, and after it where `Block.stays`
     is set.
 
-    SIGTERM in between ends the process as Ctrl-C does: the index takes writes again first. An index
-    that was blocked before stays so.
+    SIGTERM acts as Ctrl-C does: the index takes writes again before the process ends. An index that
+    was blocked before stays blocked.
 
     Args:
-        catalogue: whose lease the caller holds; while it is held, nobody takes the block back.
+        catalogue: whose lease the caller holds; while it is held, no other process removes the
+            block.
     """
     held, path, index = Block(), f"{_FOLDER}/{catalogue}.json", target.index
     if target.state.write_blocked:
@@ -243,9 +241,9 @@ def writes_blocked(
 
 
 def lift_left(cluster: Cluster, store: Store, say: Say) -> None:
-    """Take back the blocks that dead processes have left on this cluster.
+    """Remove the blocks that dead processes have left on this cluster.
 
-    What can't be is a warning: it is not what was asked for.
+    A failure is only a warning, since the command has another purpose.
     """
     try:
         for name in store.list(_FOLDER):
@@ -265,8 +263,8 @@ def _lift_noted(cluster: Cluster, store: Store, path: str, say: Say) -> None:
     if note["cluster"] != cluster.url:
         return
     state = read_index(cluster, note["index"])
-    # An alias that has moved on says that the copy was whole: the old index is for its owners to
-    # remove.
+    # A switched alias shows that the copy was complete: the old index stays blocked for its owners
+    # to remove.
     if state is not None and note["alias"] in state.aliases:
         _lift(cluster, state.name)
         say(
@@ -285,7 +283,7 @@ def _lift(cluster: Cluster, index: str) -> None:
 
 @contextmanager
 def _ending_on_sigterm() -> Iterator[None]:
-    """SIGTERM as SystemExit, so that what is open is closed; only the main thread gets
+    """Raise SystemExit on SIGTERM, so that `with` blocks end properly; only the main thread gets
     signals.
     """
     if threading.current_thread() is not threading.main_thread():

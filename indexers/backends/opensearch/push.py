@@ -1,15 +1,14 @@
 """Push: one snapshot into its own write-once index, which nothing serves yet.
 
 In full: create -> bulk -> refresh -> merge -> check -> write block -> replicas -> mark complete.
-Every step looks at what is there, so the same call goes on after a death at any point. The alias is
-switched by indexes.py.
+Every step checks what is done already, so the same call goes on after a death at any point.
+`indexes` switches the alias.
 
-By difference, where the parent's index is there: clone it (hard links) -> change documents ->
-freeze -> clone once more -> merge; then as above from the check on. The second clone makes it
-exact: an index keeps deleted documents for the recovery of copies until a timer lets go of them
-(half a minute), and till then they count in the statistics behind scores. A new clone has no copies
-to recover, so that its merge drops them at once. Whatever fails on this way is no error: the
-snapshot is written in full instead.
+By difference, where the parent's index exists: clone it (hard links) -> change documents -> freeze
+-> clone again -> merge; then as above from the check on. The second clone makes scores exact: an
+index keeps deleted documents for the recovery of copies for up to half a minute, and they count in
+the statistics behind scores. A new clone has no copies to recover, so its merge drops them at once.
+If a step fails, the snapshot is written in full instead.
 """
 
 from __future__ import annotations
@@ -53,9 +52,9 @@ from indexers.backends.opensearch.mapping import (
 from indexers.backends.opensearch.writer import Document, change_documents, write_documents
 
 STANDARD = "standard"
-"""The analyser that every cluster has."""
+"""An analyser that every cluster has."""
 REPLICA_SECONDS = 1800.0
-"""Longest wait for replicas to be copied."""
+"""Longest wait for replicas, in seconds."""
 LOOK_EVERY = 1.0
 
 
@@ -63,13 +62,12 @@ def push(cluster: Cluster, prefix: str, snapshot: Snapshot, base: Snapshot | Non
     """Write a snapshot to its index and freeze it. Idempotent; goes on after an interruption.
 
     Args:
-        base: the snapshot's parent; where its index is there, only the difference is written
-            (copying.py).
+        base: the snapshot's parent; where its index exists, only the difference is written
+            (`copy_and_change`).
 
     Raises:
         CheckFailedError: the index holds another number of documents than the snapshot.
-        ServiceError: the cluster can't be reached or refuses, or something else has the index's
-            name.
+        ServiceError: the cluster can't be reached or refuses, or another index has the name.
     """
     started = time.perf_counter()
     copied = copy_and_change(cluster, prefix, base, snapshot) if base else None
@@ -78,8 +76,8 @@ def push(cluster: Cluster, prefix: str, snapshot: Snapshot, base: Snapshot | Non
     if not state.complete:
         if not state.write_blocked:
             written += _fill(cluster, state, snapshot)
-        # A clone's push may have died before its merge. A node that died in mid-write may fill gaps
-        # in the order of operations with marks, which count as deleted documents.
+        # The push of a clone may have died before its merge. A node that died while writing may
+        # fill gaps in the sequence of operations with no-ops, which count as deleted documents.
         merge(cluster, state.name, state.shards, LEASE_SECONDS)
         check_count(cluster, state.name, snapshot)
         if not state.write_blocked:
@@ -94,7 +92,7 @@ def push(cluster: Cluster, prefix: str, snapshot: Snapshot, base: Snapshot | Non
 
 
 def _open_index(cluster: Cluster, prefix: str, snapshot: Snapshot) -> IndexState:
-    """The snapshot's index: as it is there, or newly created."""
+    """The snapshot's index, which is created where it does not exist."""
     name = index_name(prefix, snapshot.id)
     meta = meta_of(snapshot.manifest, cluster.settings.text_analyzer)
     state = read_index(cluster, name)
@@ -116,7 +114,7 @@ def _open_index(cluster: Cluster, prefix: str, snapshot: Snapshot) -> IndexState
 
 
 def _create(cluster: Cluster, name: str, snapshot: Snapshot, meta: dict[str, Any]) -> None:
-    """Make the index. A cluster that lacks the analyser of texts reads them by `STANDARD`."""
+    """Create the index. Where the cluster lacks the analyser of texts, `STANDARD` is used."""
     doing, analyser = f"creating the index {name}", meta.get("text_analyzer", "")
     body = {
         "settings": index_settings(cluster.settings.shards),
@@ -136,7 +134,7 @@ def _create(cluster: Cluster, name: str, snapshot: Snapshot, meta: dict[str, Any
 
 
 def _is_stale(cluster: Cluster, state: IndexState, meta: dict[str, Any]) -> bool:
-    """True when the index must be written anew: other content or layout, or half-written with other
+    """True when the index must be rewritten: other content or layout, or half-written with other
     shards.
     """
     if not state.snapshot:
@@ -156,14 +154,14 @@ def _is_stale(cluster: Cluster, state: IndexState, meta: dict[str, Any]) -> bool
 
 
 def _fill(cluster: Cluster, state: IndexState, snapshot: Snapshot) -> int:
-    """Write what is missing; the number of new documents."""
+    """Write the missing documents. Returns their number."""
     refresh(cluster, state.name)
     if stats(cluster, state.name, "docs")["docs"]["count"] == snapshot.manifest.entities:
         return 0
     try:
         written = write_documents(cluster, state.name, documents(snapshot))
     except IndexGoneError:
-        # One request found no index, another one may have made it anew.
+        # One request found no index; another may have created it again.
         _check_still_ours(cluster, state)
         raise
     _check_still_ours(cluster, state)
@@ -172,10 +170,10 @@ def _fill(cluster: Cluster, state: IndexState, snapshot: Snapshot) -> int:
 
 
 def _check_still_ours(cluster: Cluster, state: IndexState) -> None:
-    """Refuse to go on when somebody removed the index meanwhile.
+    """Refuse to go on when the index was removed meanwhile.
 
-    The bulk requests after that have made a new index of this name with a guessed mapping; that one
-    is removed.
+    Later bulk requests may have created a new index of this name with a guessed mapping, which is
+    removed.
     """
     now = read_index(cluster, state.name)
     if now is not None and now.uuid == state.uuid:
@@ -194,9 +192,7 @@ def _check_still_ours(cluster: Cluster, state: IndexState) -> None:
 
 
 def _set_replicas(cluster: Cluster, state: IndexState) -> None:
-    """Bring the replicas to the configured number and wait for them, where there are nodes to hold
-    them.
-    """
+    """Set the configured number of replicas and wait for them, where there are enough nodes."""
     wanted, name = cluster.settings.replicas, state.name
     if state.replicas != wanted:
         body = {"index": {"number_of_replicas": wanted}}
@@ -220,10 +216,12 @@ def _set_replicas(cluster: Cluster, state: IndexState) -> None:
 
 
 LARGEST_SHARE = 0.5
-"""Of more changed entities than this share, a full write costs about as much."""
+"""Largest share of changed entities for a push by difference; with more, a full write costs about
+the same.
+"""
 _FIRST = 500
-"""Changes that are read while the cluster makes the first clone; more would only take the processor
-from it.
+"""Changes that are read while the cluster makes the first clone; reading more would only compete
+for the processor.
 """
 CLONE = "_clone"
 _READY_SECONDS = 120.0
@@ -233,7 +231,7 @@ _log = logging.getLogger(__name__)
 def copy_and_change(
     cluster: Cluster, prefix: str, base: Snapshot, snapshot: Snapshot
 ) -> int | None:
-    """Make the snapshot's index out of its parent's. It is then merged and frozen, and not yet
+    """Make the snapshot's index from its parent's. It is then merged and frozen, but not yet
     marked.
 
     Returns:
@@ -241,11 +239,11 @@ def copy_and_change(
         parent is not pushed and verified, too much differs, or the cluster does not clone.
 
     Raises:
-        ServiceError: the cluster went away.
+        ServiceError: the cluster can't be reached.
     """
     name, source = index_name(prefix, snapshot.id), read_index(cluster, index_name(prefix, base.id))
     draft = f"{name}{DRAFT}"
-    # Of a push that died, after its second clone even.
+    # An index left by a dead push, perhaps after its second clone.
     _remove(cluster, draft)
     if (
         read_index(cluster, name) is not None
@@ -257,7 +255,7 @@ def copy_and_change(
         written = _change_clone(cluster, source, draft, base, snapshot)
         if written is None:
             return None
-        # A clone of what was not refreshed takes three times as long.
+        # Without a refresh the clone takes three times as long.
         refresh(cluster, draft)
         cluster.call("PUT", f"/{draft}/_block/write", doing=f"freezing the index {draft}")
         return written if _finish(cluster, draft, name, snapshot) else None
@@ -274,8 +272,8 @@ def copy_and_change(
 
 
 def _fit(cluster: Cluster, state: IndexState | None, base: Snapshot, snapshot: Snapshot) -> bool:
-    """True when the parent's index is whole, verified, frozen, and made as this one
-    would be made.
+    """True when the parent's index is complete, verified and frozen, and has the settings that the
+    new one would have.
     """
     analyser = cluster.settings.text_analyzer if snapshot.side == "item" else ""
     return (
@@ -296,15 +294,15 @@ class _TooMuchError(Exception):
 def _change_clone(
     cluster: Cluster, source: IndexState, draft: str, base: Snapshot, snapshot: Snapshot
 ) -> int | None:
-    """Clone an index, change the clone and name it; the number of changes, None when the cluster
-    does not clone.
+    """Clone an index, change the clone and name it. Returns the number of changes; None when the
+    cluster can't clone.
     """
     changes = _changes(base, snapshot)
-    # Its fields are named again, since an index of a former version may lack some.
+    # The mapping is sent again, since an index of a former version may lack some fields.
     meta = meta_of(snapshot.manifest, source.meta.get("text_analyzer", ""))
     naming = mapping(snapshot.side, cluster.version, meta)
     with ThreadPoolExecutor(1, "changes") as reader:
-        # The first ones are read while the cluster copies.
+        # The first changes are read while the cluster copies.
         first = reader.submit(list[tuple[str, Document | None]], islice(changes, _FIRST))
         if not _clone(cluster, source.name, draft, {"blocks.write": None}):
             return None
@@ -325,8 +323,8 @@ def _changes(base: Snapshot, snapshot: Snapshot) -> Iterator[tuple[str, Document
 
 
 def _clone(cluster: Cluster, source: str, target: str, settings: dict[str, Any]) -> bool:
-    """Clone a frozen index, with other settings; False when the cluster refuses or does not get to
-    it.
+    """Clone a frozen index, with other settings; False when the cluster refuses or does not finish
+    in time.
     """
     body = {"settings": {"index": {"number_of_replicas": 0, **settings}}}
     doing = f"cloning the index {source}"
@@ -346,8 +344,8 @@ def _clone(cluster: Cluster, source: str, target: str, settings: dict[str, Any])
 
 
 def _finish(cluster: Cluster, draft: str, name: str, snapshot: Snapshot) -> bool:
-    """The draft's clone under the right name, frozen as the draft is, and merged; False, and gone
-    again, when deleted documents are left in it.
+    """Clone the frozen draft under the final name, and merge the clone. False when deleted
+    documents are left in it; it is then removed.
     """
     shards = cluster.settings.shards
     if _clone(cluster, draft, name, merging_apart(cluster, draft, shards)):

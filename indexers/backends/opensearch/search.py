@@ -1,14 +1,12 @@
-"""Search: query bodies, pages, the checks that every answer must pass, and stored search templates.
+"""Search: query bodies, paging, checks of every answer, and stored search templates.
 
-The score is read from the sort values, where it is the float32 that Lucene computed. Which index is
-asked is the caller's.
+The score is read from the sort values, which have Lucene's own float32. The caller names the index.
 
 A stored template takes keywords, for clients that can't or won't build a query body.
 `<prefix>-search` searches our own indexes; a field in another team's index has one of its own
-(`field`), with the same parameters. Clauses and order are those of a search from here. Keywords,
+(`field`), with the same parameters. It has the same clauses and order as `search_body`. Keywords,
 numbers and field names are escaped as JSON strings; filters, aggregations, sort and search_after
-are structures that the caller's program makes (texts inside of them are escaped, too). See
-docs/search-template.md.
+are JSON structures of the caller (texts inside are escaped, too). See docs/search-template.md.
 """
 
 from __future__ import annotations
@@ -36,13 +34,13 @@ log = logging.getLogger(__name__)
 KEYWORDS = "keywords"
 """The field of our own indexes that holds keywords."""
 MAX_CLAUSES = 1024
-"""`indices.query.bool.max_clause_count` as clusters have it."""
+"""The default of `indices.query.bool.max_clause_count`."""
 PAGE = 10_000
-"""`index.max_result_window` as indexes have it."""
+"""The default of `index.max_result_window`."""
 _UNSHOWN = ["item_id", "query_id", "keywords", "self", "generated", "weights", "confidence"]
-"""Fields that a hit does not give back: the rest are its text and an item's extra fields."""
+"""Fields that a hit leaves out: the others are its text and an item's extra fields."""
 _KEEP_ALIVE = "2m"
-# Statistics summed over all shards; a single shard is asked as by query_then_fetch.
+# Statistics are summed over all shards; for a single shard it acts like query_then_fetch.
 _EXACT = {"search_type": "dfs_query_then_fetch"}
 _WEIGHT = re.compile(r"weight\((keywords|text\.words):(.*) in \d+\) \[.*", re.DOTALL)
 
@@ -63,10 +61,10 @@ def query_body(keywords: Keywords, field: str = KEYWORDS) -> dict[str, Any]:
     `terms` query.
 
     Args:
-        field: that holds them; another one in an index that a team owns.
+        field: the field of keywords, which has another name in another team's index.
 
     Raises:
-        UserError: more keywords than a cluster takes clauses.
+        UserError: more keywords than a cluster allows clauses.
     """
     boosts = boosts_of(keywords)
     if len(boosts) > MAX_CLAUSES:
@@ -136,10 +134,11 @@ def top(
     """The best `size` hits with their texts, and with `explain` each keyword's part of the score.
 
     Args:
-        words: searched in the texts too; the index must have them analysed.
+        words: a text search in the items' texts, which the index must have analysed.
 
     Raises:
-        UserError: more hits than a cluster gives in one answer, or more keywords than it takes.
+        UserError: more hits than a cluster returns in one answer, or more keywords than it allows
+            clauses.
         ServiceError: the cluster can't be reached, refuses, or gives only part of an answer.
     """
     if size > PAGE:
@@ -230,7 +229,7 @@ def checked(answer: Mapping[str, Any], url: str, index: str) -> Mapping[str, Any
     """The answer, unless it is only part of one.
 
     Raises:
-        ServiceError: it ran out of time, a shard failed, or the total is a bound.
+        ServiceError: it timed out, a shard failed, or the total is only a lower bound.
     """
     flaws = {
         "it ran out of time": answer["timed_out"],
@@ -342,21 +341,21 @@ MISNAMED = {
     "source": "fields",
     "_source": "fields",
 }
-"""What parameters are called elsewhere: mustache passes over a name that the template does not ask
-for.
+"""Wrong names for parameters, from other APIs. Mustache ignores unknown names, so the template
+refuses these.
 """
 _SIZE = 10
 _WEIGHT_OR_ONE = "{{weight}}{{^weight}}1{{/weight}}"
 """Quoted, as all numbers here: OpenSearch reads it as a number or refuses it."""
 _TEXT_BOOST = "{{text_boost}}{{^text_boost}}1{{/text_boost}}"
 _TEXT_QUERY = f'{{"bool": {{"must": [{{{{#toJson}}}}.{{{{/toJson}}}}], "boost": "{_TEXT_BOOST}"}}}}'
-"""A query of the caller's own text search, which weighs what the caller says."""
+"""The query of the caller's own text search, with the caller's boost."""
 _NO_TEXT = (
     '{{#text}}, "the parameter text has no fields to search: set publish.text_fields and publish '
     'again": true{{/text}}'
 )
 _NO_MUSTACHE = ("script_lang not supported", "unsupported lang [mustache]")
-"""How versions say it."""
+"""Messages of several versions."""
 
 
 def template_name(prefix: str) -> str:
@@ -373,14 +372,13 @@ def source(
     """The mustache source; it takes PARAMETERS, of which keywords, weighted or text is required.
 
     A parameter by a name of `MISNAMED` makes a body that OpenSearch refuses with that name:
-    nothing is passed over in silence.
+    no parameter is ignored silently.
 
     Args:
         field: that holds the keywords.
         id_field: the last tie-break of the order; None where the index has none that could be one.
-        shown: fields that are always given back; none gives whole documents unless `fields` names
-            some.
-        text_fields: that a text is searched in; without any, a text is refused.
+        shown: fields that are always returned; empty: whole documents, unless `fields` names some.
+        text_fields: the fields for a text search; empty: a text is refused.
     """
     # A match_none ends the list, so that every clause before it may end with a comma; it scores
     # nothing.
@@ -420,7 +418,7 @@ def _given_back(shown: Sequence[str]) -> str:
     names = _each("fields", json.dumps("{{.}}"))
     if shown:
         return f'"_source": [{names} {json.dumps(shown)[1:]}'
-    # The name that ends the list is of no field.
+    # The last name of the list is no field.
     return (
         f'"_source": {{{{#fields.0}}}}[{names} '
         f'"_"]{{{{/fields.0}}}}{{{{^fields.0}}}}true{{{{/fields.0}}}}'
@@ -428,8 +426,8 @@ def _given_back(shown: Sequence[str]) -> str:
 
 
 def _refusals() -> str:
-    """Parts that are in the body only when a misnamed parameter is given; their keys are sentences,
-    which OpenSearch repeats.
+    """Parts of the body for misnamed parameters. Their keys are sentences, which OpenSearch repeats
+    in its error.
     """
     return "".join(
         f'{{{{#{wrong}}}}}, "the parameter {wrong} is unknown: it is called {right}": '
@@ -455,15 +453,16 @@ def _each(name: str, element: str) -> str:
 
 
 def _structure(name: str, default: str = "") -> str:
-    """A list or an object of the caller's, as it is. toJson writes a text unquoted: it must
-    never be one.
+    """A list or an object of the caller, inserted unchanged. It must not be a text, which toJson
+    writes unquoted.
     """
     given = f"{{{{#toJson}}}}{name}{{{{/toJson}}}}"
     return f"{given}{{{{^{name}}}}}{default}{{{{/{name}}}}}" if default else given
 
 
 def install(cluster: Cluster, prefix: str) -> bool:
-    """Store the template unless it is there as it is; whether the cluster has it now.
+    """Store the template unless the cluster has it unchanged. Returns whether the cluster has it
+    now.
 
     A cluster without the module lang-mustache has no templates at all, and a user may lack the
     right to store them: each is a warning.

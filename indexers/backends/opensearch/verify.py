@@ -1,10 +1,10 @@
-"""Verification: what the cluster holds and answers, against the snapshot and its mirror. Nothing
-serves before this passed.
+"""Verification: the cluster's documents and results are compared with the snapshot and its mirror.
+No snapshot serves before it passes.
 
 `verify` looks at counts, a seeded sample of documents field by field, and live results: totals,
 order and the bits of every score. `compare` looks at every document, piece by piece in id order.
-Each piece is one search over a range of ids and independent of the others, so that a comparison can
-stop and go on anywhere. `indexers.release.push` cuts the pieces and keeps the differences.
+Each piece is one search over a range of ids, independent of the others, so a comparison can stop
+and resume anywhere. `indexers.release.push` makes the pieces and keeps the differences.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def verify(
     mirror: Mirror,
     queries: Iterable[Keywords],
 ) -> Verified:
-    """Compare a pushed snapshot with what it must be, and mark its index as verified, or as not.
+    """Compare a pushed snapshot with its files and mirror, and mark its index as verified or not.
 
     Args:
         mirror: the snapshot's mirror.
@@ -145,7 +145,8 @@ def compare(
 ) -> list[Mismatch]:
     """See `Backend.compare`.
 
-    A document is known by its `_id`; one whose id field says otherwise differs in that field.
+    A document is identified by its `_id`; one with another value in its id field differs in that
+    field.
     """
     expected = {row.id: document(side, row) for row in rows}
     bounds = {"gt": after} if after else {}

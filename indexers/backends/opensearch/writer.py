@@ -1,9 +1,9 @@
 """The bulk writer: documents to one index, streaming, each created exactly once; or changes of
 documents, each made once.
 
-`helpers.parallel_bulk` of opensearch-py never retries and `streaming_bulk` has one connection; this
-writer has both threads and retries, of whole requests and of single documents, and it serialises
-once. It knows nothing of snapshots.
+`helpers.parallel_bulk` of opensearch-py never retries, and `streaming_bulk` has one connection.
+This writer has threads, and retries of whole requests and of single documents, and it serialises
+only once. It knows no snapshots.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from indexers.backends.opensearch.client import RETRIES, Cluster, wait_before
 from indexers.backends.opensearch.errors import Refusal, service_error
 
 CHUNK_BYTES = 4 << 20
-"""Largest bulk body, well under the 10 MiB that the smallest managed nodes take; a longer document
-goes alone.
+"""Largest bulk body in bytes, well under the 10 MiB that the smallest managed nodes accept; a
+longer document is sent alone.
 """
 CHUNK_DOCUMENTS = 2000
 """Most documents of a bulk request: short ones, of some 50 keywords, fill half of its bytes."""
@@ -32,8 +32,8 @@ LONGEST_ID = 512
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
-# An earlier try, or an earlier push, has created it or removed it; somebody else has changed or
-# removed what was to be updated.
+# An earlier attempt or push has created or removed the document, or another program has changed or
+# removed it.
 _DONE_BY_OTHERS = (("create", 409), ("delete", 404), ("update", 409), ("update", 404))
 _TRIES_ON_A_SHARD = 20
 
@@ -41,15 +41,14 @@ Document = Mapping[str, Any]
 
 
 def write_documents(cluster: Cluster, index: str, documents: Iterable[tuple[str, Document]]) -> int:
-    """Create documents; ones that are there already are left as they are. Returns how many were
-    new.
+    """Create documents; existing ones are left unchanged. Returns how many were new.
 
-    Memory: `opensearch.bulk_threads` + 2 chunks, whatever comes in.
+    Memory: `opensearch.bulk_threads` + 2 chunks.
 
     Raises:
         DataError: an id longer than OpenSearch takes.
-        ServiceError: the cluster went away or refuses. What was written stays; the same call goes
-            on.
+        ServiceError: the cluster can't be reached or refuses. Written documents stay; the same call
+            goes on.
     """
     return _send_all(
         cluster, index, (entry("create", id_, document) for id_, document in documents)
@@ -80,7 +79,7 @@ class Seen:
 
     Attributes:
         version: (sequence number, primary term) of its last change; None lets the shard itself
-            read, merge and write it, again when somebody comes in between.
+            read, merge and write it, with retries when another write comes in between.
     """
 
     id: str
@@ -91,10 +90,11 @@ class Seen:
 def merge_into_documents(
     cluster: Cluster, index: str, changes: Iterable[tuple[Seen, Document]]
 ) -> int:
-    """Set some fields of documents, each only if it is still as it was seen. Returns how many were.
+    """Set some fields of documents that are unchanged since they were read. Returns how many were
+    updated.
 
-    One that somebody has changed or removed meanwhile is left as it is; no other field is ever
-    written. Memory and errors as of `write_documents`.
+    Documents that were changed or removed meanwhile are left alone; no other field is written.
+    Memory and errors as of `write_documents`.
     """
     return _send_all(cluster, index, (_merging(seen, fields) for seen, fields in changes))
 
@@ -111,7 +111,7 @@ def _merging(seen: Seen, fields: Document) -> bytes:
 
 
 def _send_all(cluster: Cluster, index: str, entries: Iterable[bytes]) -> int:
-    """Send entries from several threads; how many took effect."""
+    """Send entries from several threads. Returns how many took effect."""
     settings = cluster.settings
     sender = _Sender(cluster, index)
     done = 0
@@ -124,8 +124,7 @@ def _send_all(cluster: Cluster, index: str, entries: Iterable[bytes]) -> int:
                 pending.append(pool.submit(sender.send, chunk))
             done += sum(future.result() for future in pending)
         except BaseException:
-            # Ctrl-C or a lost cluster: the other threads stop at their next wait instead of trying
-            # on.
+            # Ctrl-C or a lost cluster: the other threads stop at their next wait.
             sender.stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -158,7 +157,9 @@ def chunks(entries: Iterable[bytes], most: int) -> Iterator[list[bytes]]:
 
 
 class _Sender:
-    """Sends chunks from several threads; each send goes on until all of its documents are there."""
+    """Sends chunks from several threads; each send is retried until all of its documents are
+    written.
+    """
 
     def __init__(self, cluster: Cluster, index: str) -> None:
         self._cluster = cluster
@@ -168,8 +169,8 @@ class _Sender:
         self.stop = threading.Event()
 
     def send(self, chunk: list[bytes]) -> int:
-        """Write the chunk's documents; the number that took effect. What is too large for whoever
-        takes it (status 413) goes in halves, and so does all that follows.
+        """Write the chunk's documents. Returns how many took effect. After a refusal for size
+        (status 413) this chunk and all later ones are sent in halves.
         """
         if len(chunk) > self._most:
             half = len(chunk) // 2
@@ -200,8 +201,8 @@ class _Sender:
 def _sort_out(
     chunk: list[bytes], answer: Mapping[str, Any]
 ) -> tuple[int, list[bytes], Refusal | None]:
-    """What came of each document: the number written, the entries to send again, and why (the worst
-    reason).
+    """The outcome of a chunk: the number of documents written, the entries to send again, and the
+    worst reason.
     """
     if not answer["errors"]:
         return len(chunk), [], None

@@ -1,10 +1,10 @@
-"""Rivals that train a model of their own, by the libraries that their fields use; and what they
-share: the model that they start from, a clock, a fit that is kept.
+"""Rivals that train their own model with the usual libraries, and their common parts: the start
+model, a clock, a fit that can be resumed.
 
-A method starts from the model that `compare.models` names. There is no other default: weights of
-gigabytes are never fetched by surprise. Two names stand for no download: `tiny`, a model of the
-method's architecture with random weights and a vocabulary of the catalogue, and the small models
-that packages carry (`PACKAGED`).
+A method starts from the model that `compare.models` names. There is no default, so that gigabytes
+of weights are never downloaded by surprise. Two kinds of names need no download: `tiny`, a model of
+the method's architecture with random weights and a vocabulary from the catalogue, and the small
+models in packages (`PACKAGED`).
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ ON_ITS_OWN: dict[str, Any] = {
     "disable_tqdm": True,
     "logging_strategy": "no",
     "save_strategy": "steps",
-    "save_steps": 10**9,  # The callback says when.
+    "save_steps": 10**9,  # The callback decides when.
     "save_total_limit": 1,
 }
-"""What every trainer of a rival is told: to be quiet, and to save when it is asked."""
+"""Options of every rival's trainer: no output, and saves only on request."""
 
 READ_TOKENS = 256
-"""Tokens of an item that a model reads, at most; most encoders were trained on fewer."""
+"""Most tokens of an item that a model reads; most encoders were trained on fewer."""
 _SAVE_SECONDS = 60.0
 _PROBE = 32
 _SAFE = 1.3
-"""How much longer all items may take than a sample of them says."""
+"""Safety factor on the time for all items that is estimated from a sample."""
 
 Architecture = Literal["bert", "mt5", "qwen3"]
 
@@ -67,8 +67,8 @@ Architecture = Literal["bert", "mt5", "qwen3"]
 
 
 def need_training(*packages: str) -> None:
-    """Raise NotRunError where one of these or a package of training is missing; nothing is
-    imported.
+    """Raise NotRunError where one of these packages or one for training is missing. Imports
+    nothing.
     """
     for package in ("torch", "transformers", "accelerate", "datasets", *packages):
         if importlib.util.find_spec(package) is None:
@@ -77,13 +77,13 @@ def need_training(*packages: str) -> None:
 
 @dataclass(frozen=True)
 class Start:
-    """Where a method starts.
+    """The start model of a method.
 
     Attributes:
         folder: the checked model folder.
         name: as `compare.models` has it.
         digest: of the folder's content.
-        said: what a reader of the table must know of it; "" for a pretrained model.
+        said: a remark for the table; "" for a pretrained model.
     """
 
     folder: Path
@@ -102,12 +102,12 @@ def start_of(
     """The model that `compare.models` names for a method.
 
     Args:
-        usual: what the method's paper started from, for the sentence that says what is missing.
-        architecture: of the random model that "tiny" stands for; None where there is none.
-        kinds: `model_type` of the configurations that will do; empty for any.
+        usual: the start model of the method's paper, for error sentences.
+        architecture: architecture of the random model `tiny`; None where there is none.
+        kinds: accepted `model_type`s; empty for any.
 
     Raises:
-        NotRunError: nothing is named, or its weights are not here.
+        NotRunError: no model is named, or its weights are not local.
         GeneratorError: a folder that is no model, or one of the wrong kind.
     """
     name = task.settings.compare.models.get(method)
@@ -151,7 +151,9 @@ def _resolved(name: str, method: str) -> Path:
 
 
 def tiny(task: Task, architecture: Architecture) -> Path:
-    """A model of random weights and a tokenizer of the catalogue's words; made once a folder."""
+    """A model with random weights and a tokenizer of the catalogue's words, made once in each
+    folder.
+    """
     folder = task.work / f"tiny-{architecture}-{task.seed}"
     if (folder / "config.json").is_file():
         return folder
@@ -164,7 +166,7 @@ def tiny(task: Task, architecture: Architecture) -> Path:
 
 
 def texts_of(task: Task) -> list[str]:
-    """What a tokenizer of the catalogue is made from: items and training queries."""
+    """The texts for a tokenizer of the catalogue: items and training queries."""
     train = task.dataset.require("train")
     return [task.text(item) for item in task.dataset.items] + [query.text for query in train]
 
@@ -213,8 +215,8 @@ class Clock:
     """The wall time of a fit.
 
     Attributes:
-        seconds: what it may take.
-        spent: what earlier attempts took that were interrupted.
+        seconds: the limit.
+        spent: seconds of earlier, interrupted attempts.
     """
 
     seconds: float
@@ -234,10 +236,10 @@ class Clock:
 
 @dataclass(frozen=True)
 class FitFolder:
-    """The folder of one fit: what an interrupted comparison finds again.
+    """The folder of one fit, which an interrupted comparison finds again.
 
     Attributes:
-        folder: of its own for this data, model, seed and these hyperparameters.
+        folder: one for each data set, model, seed and set of hyperparameters.
     """
 
     folder: Path
@@ -260,7 +262,7 @@ class FitFolder:
         return self.folder / "model"
 
     def save(self, write: Callable[[str], Any], name: str = "model") -> None:
-        """Have a trained model written, whole or not at all."""
+        """Write a trained model completely or not at all."""
         writing = self.folder / f".{name}"
         shutil.rmtree(writing, ignore_errors=True)
         writing.mkdir()
@@ -268,24 +270,24 @@ class FitFolder:
         writing.rename(self.folder / name)
 
     def done(self) -> Cost | None:
-        """What the finished fit took; None where there is none."""
+        """The cost of the finished fit; None where it is not finished."""
         file = self.folder / "done.json"
         return Cost(**json.loads(file.read_bytes())) if file.is_file() else None
 
     def finish(self, cost: Cost) -> Cost:
-        """Mark the fit as finished; its checkpoints go."""
+        """Mark the fit as finished and remove its checkpoints."""
         (self.folder / "done.json").write_text(json.dumps(asdict(cost)), "utf-8")
         for left in self.folder.glob("*/checkpoint-*"):
             shutil.rmtree(left, ignore_errors=True)
         return cost
 
     def clock(self, seconds: float) -> Clock:
-        """A clock that knows what interrupted attempts took."""
+        """A clock that includes the time of interrupted attempts."""
         file = self.folder / "spent.json"
         return Clock(seconds, json.loads(file.read_bytes()) if file.is_file() else 0.0)
 
     def spend(self, clock: Clock) -> None:
-        """Note what has been spent, beside a checkpoint."""
+        """Save the time spent, together with a checkpoint."""
         (self.folder / "spent.json").write_text(json.dumps(clock.elapsed), "utf-8")
 
     def checkpoint(self, within: str = "checkpoints") -> Path | None:
@@ -297,7 +299,7 @@ class FitFolder:
 
 @contextmanager
 def measured(kept: FitFolder, clock: Clock, index_bytes: Callable[[], float]) -> Any:
-    """Around a whole fit: afterwards its cost is written, which marks the fit as finished."""
+    """Measure a whole fit. At the end its cost is written, which marks the fit as finished."""
     with Meter() as meter:
         yield
     kept.finish(Cost(clock.elapsed, meter.spent.peak_bytes, index_bytes(), model_at_serving=True))
@@ -314,7 +316,8 @@ def as_callback(kept: FitFolder, clock: Clock, until: float) -> Any:
 
         def on_step_end(self, _a: Any, state: Any, control: Any, **_: Any) -> None:
             if clock.elapsed >= until or state.global_step >= state.max_steps:
-                # The fit saves the model itself; from the last step a trainer would do one more.
+                # The fit saves the model itself. A trainer that resumes from the last step would do
+                # another step.
                 control.should_training_stop, control.should_save = True, False
             elif time.monotonic() - self.last >= _SAVE_SECONDS:
                 control.should_save, self.last = True, time.monotonic()
@@ -326,7 +329,7 @@ def as_callback(kept: FitFolder, clock: Clock, until: float) -> Any:
 
 
 def progress(steps: float, clock: Clock, begun: float, until: float) -> float:
-    """How much of a training is over, 0 to 1: the share of its steps or of its time, the larger."""
+    """Progress of a training, 0 to 1: the larger of its shares of steps and of time."""
     return min(1.0, max(steps, (clock.elapsed - begun) / max(1e-9, until - begun)))
 
 
@@ -337,7 +340,9 @@ def decaying(trainer: Any, clock: Clock, until: float) -> Any:
 
     class Decaying(trainer):  # type: ignore[misc]
         def add_model_card_callback(self, *_: Any) -> None:
-            """Of sentence-transformers' trainers: it would tokenise the examples for a card."""
+            """Disable this method of sentence-transformers' trainers, which would tokenise the
+            examples for a model card.
+            """
 
         def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
             from torch.optim.lr_scheduler import LambdaLR
@@ -355,7 +360,7 @@ def decaying(trainer: Any, clock: Clock, until: float) -> Any:
 
 
 def quiet() -> None:
-    """Keep the libraries from drawing bars and warnings between our lines."""
+    """Suppress progress bars and warnings of the libraries."""
     import datasets
     import transformers
 
@@ -369,7 +374,7 @@ def quiet() -> None:
 
 
 def in_order(items: Sequence[Item]) -> list[Item]:
-    """The items in order of id, which settles ties."""
+    """The items in order of id, which decides ties."""
     return sorted(items, key=lambda item: item.id)
 
 

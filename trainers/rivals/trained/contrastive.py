@@ -20,19 +20,18 @@ from trainers.rivals.trained import ON_ITS_OWN, Clock, FitFolder, as_callback, d
 from trainers.training.trainer_config import silence
 
 TRAIN_TOKENS = 128
-"""Tokens of an item that training reads: twice the pairs in the same time."""
+"""Most tokens of an item that training reads; half as many tokens allow twice as many pairs."""
 _LETTERS = 8 * TRAIN_TOKENS
 _PAIRS_A_QUERY = 32
 _NEGATIVES_FROM = 100
 MINI_BATCH = 32
-"""Texts that are computed at once; the batch is larger, its gradients are cached (Gao et al.
-2021).
+"""Texts that are computed at once. The batch is larger; its gradients are cached (Gao et al. 2021).
 """
 
 
 @dataclass(frozen=True)
 class Labels:
-    """The training labels by number: what every contrastive method learns from.
+    """The training labels by number, for all contrastive methods.
 
     Attributes:
         queries: the training queries.
@@ -134,7 +133,7 @@ def losses() -> Any:
             self.hidden: Any = None
 
         def look_at(self, labels: Any) -> None:
-            """Find what is hidden in a batch, from the numbers in its labels."""
+            """Find the scores to mask in a batch, from the numbers in its labels."""
             numbers = labels.tolist()
             items = [row[column] for column in range(1, len(numbers[0])) for row in numbers]
             self.hidden = torch.tensor(
@@ -150,7 +149,7 @@ def losses() -> Any:
             return scores.masked_fill(self.hidden, -torch.inf)
 
     class Half:
-        """Embeds in bfloat16 where the device computes in it, in both passes of the cache."""
+        """Embeds in bfloat16 where the device supports it, in both passes of the gradient cache."""
 
         def embed_minibatch(self, *args: Any, **kwargs: Any) -> Any:
             with in_bfloat16(self.model.device.type):  # type: ignore[attr-defined]

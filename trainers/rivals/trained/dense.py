@@ -1,8 +1,8 @@
-"""Dense retrieval: a text is a point, the nearest items are found by exact search.
+"""Dense retrieval: texts are vectors (points), and the nearest items are found by exact search.
 
-`embeddings` is an encoder as it comes. `dpr` trains it on the labels with BM25 negatives (Karpukhin
-et al. 2020), `ance` goes on with negatives from its own index, looked up anew in every loop (Xiong
-et al. 2021). One encoder reads both sides, as sentence-transformers has it.
+`embeddings` is an encoder without training on these data. `dpr` trains one on the labels with BM25
+negatives (Karpukhin et al. 2020), `ance` goes on with negatives from its own index, found again in
+every loop (Xiong et al. 2021). One encoder reads both sides, as in sentence-transformers.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Dense:
         return ranked(queries, self.ids, points @ self.points.T, depth)
 
     def prepared(self, queries: Sequence[Query], depth: int) -> Search:
-        """A search by points that are at hand."""
+        """A search by prepared points."""
         self._model = self._model or open_encoder(self.folder)
         points = encode(self._model, [query.text for query in queries], "query")
         known = {query.id: point for query, point in zip(queries, points, strict=True)}
@@ -117,15 +117,15 @@ class Dense:
         return search
 
     def sets(self, queries: Sequence[Query]) -> None:
-        """None: a cutoff makes the sets."""
+        """None: rankings are cut."""
 
     def cost(self) -> Cost:
-        """Points of float32 are what an index keeps."""
+        """An index keeps float32 points."""
         return self.spent
 
 
 class Encoders:
-    """What the three methods share: a start, a training of their own, points of all items."""
+    """Base of the three methods: a start model, their own training, points of all items."""
 
     name: str
     usual = _USUAL
@@ -143,7 +143,7 @@ class Encoders:
     def train(
         self, kept: FitFolder, task: Task, model: Any, params: Mapping[str, Any], clock: Clock
     ) -> None:
-        """Better the model in place, within the clock less what reading all items takes."""
+        """Train the model in place, within the clock's limit less the time to encode all items."""
         raise NotImplementedError
 
     def fit(self, task: Task, params: Mapping[str, Any]) -> Dense:
@@ -175,7 +175,9 @@ def _save(file: Path, points: Points) -> None:
 
 
 class ZeroShot(Encoders):
-    """An encoder as it comes: Qwen3-Embedding, MiniLM or any other of sentence-transformers."""
+    """An encoder without training on these data: Qwen3-Embedding, MiniLM or any other of
+    sentence-transformers.
+    """
 
     name, seeded = "embeddings", False
 
@@ -207,8 +209,8 @@ class DPR(Encoders):
 
 
 class ANCE(Encoders):
-    """DPR, and then loops with negatives from the index that the loop before left behind. An LLM is
-    trained by adapters (PEFT), which are merged at the end.
+    """DPR, and then loops with negatives from the index of the previous loop. An LLM is trained by
+    adapters (PEFT), which are merged at the end.
     """
 
     name = "ance"
@@ -255,7 +257,7 @@ def contrast(
     until: float,
     within: str = "checkpoints",
 ) -> None:
-    """One training with given negatives; items are read to `TRAIN_TOKENS` meanwhile."""
+    """One training with given negatives; items are cut to `TRAIN_TOKENS`."""
     reads, model.max_seq_length = model.max_seq_length, min(TRAIN_TOKENS, model.max_seq_length)
     rows = examples(labels, negatives, task.seed)
     loss = ranking_loss(model, labels)

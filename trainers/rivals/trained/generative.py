@@ -43,13 +43,15 @@ from trainers.training.trainer_config import silence
 _USUAL = "google/mt5-base"
 _KINDS = ("t5", "mt5", "umt5")
 BRANCHES = 10
-"""Clusters of a cluster, and items of a leaf: each step of an identifier is one digit."""
+"""Number of clusters at each level, and most items of a leaf, so that each step of an identifier is
+one digit.
+"""
 _DIMENSIONS = 64
 _READ = 64
-"""Tokens of a text that are read: the first words of an item, as in DSI."""
+"""Most tokens of a text that are read: the first words of an item, as in DSI."""
 _QUERIES_AN_ITEM = 10
 _BEAMS = 100
-"""Identifiers that a beam search keeps: more is too slow, so rankings are no longer."""
+"""Beams of the search, and so the length of rankings; more are too slow."""
 
 Identifier = tuple[int, ...]
 
@@ -60,8 +62,8 @@ Identifier = tuple[int, ...]
 def identifiers(items: Sequence[Item], texts: Sequence[str], seed: int) -> dict[str, Identifier]:
     """Item id -> digits, by hierarchical k-means over latent semantic analysis of the texts.
 
-    Neighbours share the beginning of their identifiers (Tay et al. 2022, section 3.2). No
-    identifier is the beginning of another one.
+    Similar items share a prefix of their identifiers (Tay et al. 2022, section 3.2). No identifier
+    is a prefix of another.
     """
     found: dict[str, Identifier] = {}
     _cluster(_points(texts, seed), np.arange(len(items)), (), found, [i.id for i in items], seed)
@@ -99,7 +101,7 @@ def _cluster(
 
 
 def _parts(points: NDArray[np.float32], seed: int) -> list[NDArray[np.int64]]:
-    """The members of each cluster; equal parts where the points are not told apart."""
+    """The members of each cluster; equal parts where all points are the same."""
     from sklearn.cluster import KMeans
 
     if len(np.unique(points, axis=0)) >= BRANCHES:
@@ -111,7 +113,7 @@ def _parts(points: NDArray[np.float32], seed: int) -> list[NDArray[np.int64]]:
 
 
 class Trie:
-    """The identifiers as tokens: what may follow a beginning.
+    """The identifiers as tokens: the tokens that may follow a prefix.
 
     Args:
         paths: item id -> digits.
@@ -129,7 +131,7 @@ class Trie:
                 self._next.setdefault(tokens[:at], set()).add(token)
 
     def after(self, written: tuple[int, ...]) -> list[int]:
-        """Tokens that may follow; the end where there is nothing to follow."""
+        """Tokens that may follow; the end token after a whole identifier."""
         return sorted(self._next.get(written, {self.end}))
 
 
@@ -170,7 +172,7 @@ class Writer:
 
     Attributes:
         paths: item id -> digits.
-        beams: identifiers that are followed at once, and the longest ranking.
+        beams: beams of the search, and the length of rankings.
     """
 
     folder: Path

@@ -1,10 +1,10 @@
-"""Language models that learn to write queries for a search that stays as it is: BM25 over the
-items' texts.
+"""Language models that learn to rewrite queries for an unchanged search: BM25 over the items'
+texts.
 
-`deepretrieval` (Jiang et al. 2025) adds words to the query, and is paid the nDCG of what BM25 then
-finds. `quester` (Satouf et al. 2025) writes the whole query as keywords, and is paid a smooth nDCG
-of BM25's scores, which also tells two rewrites apart that rank alike. Both are trained by the GRPO
-of our own query side, with its prompts; the item side does not exist.
+`deepretrieval` (Jiang et al. 2025) adds words to the query; its reward is the nDCG of BM25's
+results. `quester` (Satouf et al. 2025) writes the whole query as keywords; its reward is a smooth
+nDCG of BM25's scores, which also distinguishes rewrites with equal rankings. Both are trained by
+the GRPO of CoGR's query side, with its prompts; there is no item side.
 """
 
 from __future__ import annotations
@@ -38,9 +38,11 @@ from trainers.rivals.trained import (
 
 _USUAL = "Qwen/Qwen3-4B-Instruct-2507"
 _SEEN = 100
-"""Results that a reward looks at."""
+"""Results that a reward uses."""
 _SOFT = 1.0
-"""Points of BM25 over which two items are as good as tied, in the smooth reward."""
+"""Temperature of the smooth reward, in points of BM25: items with a smaller difference count as
+nearly tied.
+"""
 _TINY_TOKENS, _TINY_RATE = 24, 3e-3
 _SFT_QUERIES, _SFT_EXAMPLES = 2000, 3200
 
@@ -50,7 +52,7 @@ _SFT_QUERIES, _SFT_EXAMPLES = 2000, 3200
 
 @dataclass(frozen=True)
 class TextWorld:
-    """What a rewrite is scored against; stands where the keyword rewards have their world.
+    """The data that rewards of rewrites are computed against, in place of `cogr.rewards.World`.
 
     Attributes:
         lexical: BM25 over the items' texts.
@@ -107,7 +109,7 @@ def _ideal(relevant: int) -> float:
 
 
 def joined(asked: str, keywords: Sequence[str]) -> str:
-    """The text that BM25 is asked."""
+    """The text of the BM25 search."""
     return " ".join((asked, *keywords)).strip()
 
 
@@ -120,7 +122,7 @@ class Rewriter:
 
     Attributes:
         alone: the keywords are the whole query; else they are added to it.
-        tokens: of a rewrite at most.
+        tokens: most tokens of a rewrite.
     """
 
     folder: Path
@@ -141,7 +143,7 @@ class Rewriter:
         return [(item.id, score) for item, score in self.lexical.rank(text, depth)]
 
     def prepared(self, queries: Sequence[Query], depth: int) -> Search:
-        """A search by rewrites that are at hand."""
+        """A search by prepared rewrites."""
         written = self.written(queries)
         return lambda query: self._found(query, written.get(query.id, ()), depth)
 
@@ -302,8 +304,8 @@ def _fine_tuned(
     settings: TrainingSettings,
     params: Mapping[str, Any],
 ) -> Path:
-    """What GRPO starts from: a pretrained model as it is; one of random weights after SFT on the
-    most frequent weighty words of each training query's relevant items.
+    """The model that GRPO starts from: a pretrained one unchanged; one with random weights after
+    SFT on the most frequent and distinctive words of each training query's relevant items.
     """
     if start.name != TINY:
         return start.folder

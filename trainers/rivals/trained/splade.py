@@ -46,7 +46,9 @@ from trainers.rivals.trained.contrastive import (
 
 _USUAL = "naver/splade_v2_max"
 _AT_ONCE = 8
-"""Texts at once: a row of logits has a number for each token and each word of the vocabulary."""
+"""Batch size; small, because the logits have a number for each token and each word of the
+vocabulary.
+"""
 
 
 def open_splade(folder: Path) -> Any:
@@ -121,7 +123,7 @@ class Sparse:
         return {query: [pair for pair in row if pair[1] > 0] for query, row in found.items()}
 
     def prepared(self, queries: Sequence[Query], depth: int) -> Search:
-        """A search by weights that are at hand."""
+        """A search by prepared weights."""
         known = {query.id: row for query, row in zip(queries, self.of(queries), strict=True)}
         return lambda query: self._found([query], known[query.id], depth)[query.id]
 
@@ -200,11 +202,11 @@ _BODY = {
 
 
 class Features(Index):
-    """Weights in a field `rank_features`; the server adds up the products."""
+    """Weights in a field `rank_features`; the server computes the sum of products."""
 
     @property
     def count(self) -> int:
-        """Items that the server has taken."""
+        """Number of items in the server's index."""
         return int(self._call("GET", "/_count", "counting")["count"])
 
     def of(self, weights: Any, queries: Sequence[Query], depth: int) -> dict[str, Any]:
@@ -221,12 +223,14 @@ class Features(Index):
 
 
 def named(row: Any) -> dict[str, float]:
-    """One row of weights by the names that the field has them under: no word has a dot there."""
+    """One row of weights by their names in the field, which must have no dots."""
     return {f"w{at}": float(weight) for at, weight in zip(row.indices, row.data, strict=True)}
 
 
 def clause_of(features: Mapping[str, float]) -> dict[str, Any]:
-    """The sum of products, of the heaviest words within what a server takes in one query."""
+    """The query for the sum of products, with as many of the heaviest words as a server allows in
+    one query.
+    """
     chosen = sorted(features, key=lambda name: -features[name])[:_MOST_CLAUSES]
     clauses = [
         {"rank_feature": {"field": f"text.{name}", "boost": features[name], "linear": {}}}
@@ -268,7 +272,7 @@ class OnServer:
 
 
 class NeuralSparse:
-    """OpenSearch's neural sparse search: the weights that `splade` has learned, served."""
+    """OpenSearch's neural sparse search with the weights that `splade` has learned."""
 
     name = "neural-sparse"
     family: Family = "sparse"
@@ -278,9 +282,10 @@ class NeuralSparse:
         return Splade().trials(task)
 
     def fit(self, task: Task, params: Mapping[str, Any]) -> OnServer:
-        """Take the fit of `splade`, or make it, and index it.
+        """Index the fit of `splade`, which is made if it does not exist.
 
-        Raises NotRunError also without a server, ServiceError where it takes some items only.
+        Raises NotRunError also without a server, ServiceError where the server indexed only some
+        items.
         """
         if task.settings.opensearch.url is None:
             raise NotRunError("an OpenSearch", SERVER)
