@@ -1,1 +1,1 @@
-"""Snapshots as people and other programs use them: export, import, compare, search."""
+"""Exchange of snapshots with people and other programs: export, import, comparison, search."""

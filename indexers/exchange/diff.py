@@ -1,7 +1,8 @@
-"""`cogr-index diff`: what changed from one snapshot to another, in keywords, in entities, and in
-what queries find.
+"""`cogr-index diff`: the changes from one snapshot to another, in keywords, entities and results of
+queries.
 
-Reads snapshots and their mirrors; asks no backend but for what serves on the other side.
+Reads snapshots and their mirrors; the backend is used only to find the serving snapshot of the
+other side.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class EntityChange:
 
 @dataclass(frozen=True)
 class QueryChange:
-    """What a query finds before and after.
+    """A query's results before and after.
 
     Attributes:
         overlap: average overlap of the two top tens, see `average_overlap`.
@@ -63,7 +64,7 @@ class Diff:
         new: entities that only the newer one has.
         gone: entities that only the older one has.
         changed: entities with another text or other keywords.
-        other_fields: entities of which extra fields alone are others.
+        other_fields: entities that differ only in extra fields.
         gained: keyword -> how many more entities have it, most first.
         lost: keyword -> how many fewer entities have it, most first.
         entities: the most changed ones.

@@ -1,8 +1,8 @@
 """`cogr-index export`: snapshots as files for other systems.
 
-A format turns a snapshot's rows into text, streaming, and says what lies beside the file. In the
-bulk formats a keyword is one term and BM25 with the mirror's parameters ranks. docs/export.md says
-which formats were run, and what a synonym file can't say.
+A format turns a snapshot's rows into text, streaming, and may add files beside it. In the bulk
+formats a keyword is one term, ranked by BM25 with the mirror's parameters. docs/export.md tells
+which formats were run, and the limits of a synonym file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from indexers.exchange.importing import manifest_beside
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote: entities in the file, and what lies beside it."""
+    """The result of an export: entities in the file, and the files beside it."""
 
     entities: int
     beside: list[str]
@@ -156,7 +156,7 @@ class Format:
     Attributes:
         pieces: the file's text, streaming, of a snapshot and the prefix of index names.
         beside: ending -> text of the files beside it.
-        side: the only side that it makes sense for; None for both.
+        side: its only side; None for both.
     """
 
     pieces: Callable[[Snapshot, str], Iterator[str]]

@@ -1,15 +1,15 @@
-"""What comes in from files: keyword sets that become a snapshot (`cogr-index import`), queries of a
-log that are added to the data set's own file (JSON lines, CSV or TSV), and judgements of another
-tool (`cogr-index import labels`).
+"""Imports from files: keyword sets as a snapshot (`cogr-index import`), queries of a log for the
+data set's own file (JSON lines, CSV or TSV), and judgements of another tool (`cogr-index import
+labels`).
 
 Keyword sets: with the manifest that an export wrote beside the file, the snapshot is the exported
 one, with the same content and the same id. Without it, the keyword sets may come from anywhere;
 they are normalised as generated ones are.
 
-Judgements go into the data set's queries.jsonl and labels.jsonl. A query is known by its text, else
-by its id. Of several grades of one pair in the files the highest stays, as when a data set is read;
-a pair that labels.jsonl has already gets the new grade. Both files are replaced as a whole, so that
-importing the same again changes nothing.
+Judgements go into the data set's queries.jsonl and labels.jsonl. A query is identified by its text,
+else by its id. Of several grades of one pair in the files the highest is kept, as when a data set
+is read; a pair that labels.jsonl has already gets the new grade. Both files are replaced as a
+whole, so that importing the same again changes nothing.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def _provenance(manifest: Manifest) -> Provenance:
 
 
 def _rows(path: Path, *, as_they_are: bool) -> Iterator[Row]:
-    """Rows of a file. An exported snapshot's are taken as they are; the hash in its manifest says
-    whether they still are.
+    """Rows of a file. Rows of an exported snapshot are taken unchanged; the hash in its manifest is
+    checked afterwards.
     """
     for place, record in _records(path):
         id_, text = id_field(record, "id", place), text_field(record, "text", place)
@@ -191,7 +191,7 @@ def _given(record: dict[str, Any], place: Place) -> list[str]:
 def _weights(
     record: dict[str, Any], spelled: list[str], words: tuple[str, ...], place: Place
 ) -> tuple[float, ...]:
-    """Weights of a row's words and of its text; a keyword that is said again keeps its first."""
+    """Weights of a row's words and of its text; a repeated keyword keeps its first weight."""
     given = record.get("weights")
     if not given:
         return ()
@@ -249,7 +249,7 @@ def check_place(path: Path) -> None:
 
 
 def save_queries(path: Path, queries: Sequence[Query], columns: QueryColumns) -> int:
-    """Add the queries whose ids the file lacks; how many these were.
+    """Add the queries whose ids the file lacks. Returns their number.
 
     The file is replaced as a whole: a kill leaves the old one or the new one, and a second time
     adds nothing.
@@ -319,11 +319,11 @@ def _ended(content: AnyStr) -> AnyStr:
 
 @dataclass
 class LabelsImported:
-    """What an import of judgements came to.
+    """The result of an import of judgements.
 
     Attributes:
         read: judgements of the files.
-        unrated: pairs and queries that nobody judged; such queries are kept.
+        unrated: pairs and queries without a judgement; such queries are kept.
         conflicts: pairs with several different grades in the files, of which the highest stays.
         queries, new_queries: in queries.jsonl now, and of these, how many were not there.
         labels, new_labels, changed: in labels.jsonl now; of these, how many were not there, or had

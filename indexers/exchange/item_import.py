@@ -1,10 +1,9 @@
 """`cogr-index import items`: from a source to the JSON lines that the loader `jsonl` reads.
 
 Items are checked as the loader checks them; a bad record is counted and named, and stops the import
-only beyond a share. The items go into a draft beside the file. What is in it for good, and where
-each part of the source goes on, is in a small note that is replaced as a whole: a killed import
-goes on where the note says, loses nothing and doubles nothing. The draft becomes the file in one
-step, at the end.
+only beyond a share. The items go into a draft beside the file. A small note, replaced atomically,
+has the valid length of the draft and the cursor of each part of the source: a killed import resumes
+from it without losses or repeats. At the end the draft becomes the file in one step.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _MILLISECONDS = 1e11
 _TELL = 10.0
 """Seconds between two lines of progress."""
 _SECONDS = 1.0
-"""Between two notes of how far the import is."""
+"""Seconds between two notes of the progress."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,9 @@ class Mapped:
 
     Attributes:
         columns: names or dotted paths in the source; of `fields`, name -> path.
-        target: what the file's fields are to be called, as the data set's settings say.
+        target: names of the file's fields, from the data set's settings.
         strip_html: take HTML out of titles and texts.
-        since: leave out what was updated before, or says no time; None for everything.
+        since: leave out records updated before, or without a time; None for all records.
     """
 
     columns: Columns
@@ -107,7 +106,7 @@ class Mapped:
 
 @dataclass
 class Counts:
-    """What became of the records.
+    """Counts of the records.
 
     `read` = `written` + `bad` + `older`.
 
@@ -137,7 +136,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import came to.
+    """The result of an import.
 
     Attributes:
         counts: of this import and of the one that it went on from.
@@ -173,7 +172,7 @@ def import_items(
     Args:
         to: the file of JSON lines.
         bad_share: the largest accepted share of bad records.
-        say: told how far it is, and when an interrupted import goes on or begins anew.
+        say: gets messages on the progress, and when an interrupted import resumes or begins anew.
 
     Raises:
         DataError: too many bad records, a damaged source; names file and line, or the document.
@@ -210,7 +209,7 @@ def newest(path: Path, target: Columns) -> datetime | None:
 
 
 class _Draft:
-    """The items so far, and the note that says how far they are good.
+    """The items so far, and the note of the draft's valid length.
 
     Attributes:
         key: what is imported and how.
@@ -275,7 +274,7 @@ class _Draft:
             self._keep()
 
     def _keep(self) -> None:
-        """Note how far the draft is good."""
+        """Write the note of the draft's valid length."""
         assert self._file is not None
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -317,8 +316,8 @@ class _Draft:
 
 
 def _updated(record: Mapping[str, Any], key: str, place: Place) -> datetime | None:
-    """As `time_field`, and milliseconds since 1970, as an index has them, are told from seconds by
-    their size.
+    """As `time_field`, but also accepts milliseconds since 1970, as in an index; they are
+    distinguished from seconds by size.
     """
     value = record[key]
     if isinstance(value, str) and value.strip().isdecimal():

@@ -1,5 +1,5 @@
-"""Results back to where a team looks: runs of what serves and the data set's judgements, in the
-formats of evaluation tools and in OpenSearch's Search Relevance Workbench.
+"""Exports for evaluation tools and OpenSearch's Search Relevance Workbench: runs of the serving
+pair, and the data set's judgements.
 
 The workbench gets a query set whose entries carry keywords, judgements, search configurations and
 an experiment. Since 3.8 an entry of a query set may have fields of its own, and a search
@@ -230,7 +230,7 @@ def keywords_query(field: str = KEYWORDS) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Bench:
-    """What goes into the workbench.
+    """The objects for the workbench.
 
     Attributes:
         name: of the query set and the judgements, and the beginning of the others' names.

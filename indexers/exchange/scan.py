@@ -1,7 +1,7 @@
 """Every document of an index: a point in time, slices, `search_after`.
 
-The index may change meanwhile; what is read is the moment when the reading began. A cursor holds
-the point in time, so that another process can go on within `KEEP_ALIVE`.
+All pages show the index as it was when the reading began. A cursor has the point in time, so that
+another process can go on within `KEEP_ALIVE`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from indexers.backends.opensearch.errors import service_error
 from indexers.exchange.sources import PAGE, GoneError, Page
 
 KEEP_ALIVE = "30m"
-"""How long the cluster keeps a point in time after the last page."""
+"""Time for which the cluster keeps a point in time after the last page."""
 
 
 class IndexSource:
@@ -119,7 +119,7 @@ class IndexSource:
         return Page(records, {"pit": self._pit, "after": hits[-1]["sort"]} if more else None)
 
     def close(self) -> None:
-        """Let the cluster forget the point in time."""
+        """Delete the point in time."""
         if self._pit:
             self._cluster.call(
                 "DELETE",

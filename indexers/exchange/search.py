@@ -1,5 +1,5 @@
-"""One search, as `cogr-index search` shows it: where the keywords come from, how sure they are,
-whether keywords, words or both answer, what they retrieve, and which keyword matched.
+"""One search, as `cogr-index search` shows it: the source of the keywords, their confidence, the
+mode (keywords, words or both), the retrieved items, and the keywords that matched.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Answered:
 
     Attributes:
         keywords: S_q ∪ {q}, the normalised query text first -> weight.
-        source: where S_q comes from: given on the command line, precomputed in the query index,
-            generated now, or none.
+        source: source of S_q: given on the command line, precomputed in the query index, generated
+            now, or none.
         confidence: expected F1 of what the keywords retrieve; None where it is unknown.
-        mode: what answered: the keywords, the words in the items' titles, or both.
+        mode: searched by the keywords, by the words in the items' titles, or by both.
         note: why the titles could not be searched where they were wanted; else "".
         total: size of the whole retrieved set.
     """
@@ -84,11 +84,12 @@ def search(
     keywords: str | None = None,
     keywords_only: bool = False,
 ) -> Answered:
-    """Search what serves: the pair of one moment, also when it is switched meanwhile.
+    """Search the serving pair; a switch meanwhile does not mix two pairs.
 
     Args:
-        keywords: given ones, comma-separated; they answer alone.
-        keywords_only: no words beside the keywords, however unsure these are.
+        keywords: comma-separated keywords, which are used alone.
+        keywords_only: search by keywords only, without the query's words, however low the
+            confidence is.
 
     Raises SnapshotError when nothing serves, ServiceError when the backend is away.
     """
@@ -129,8 +130,8 @@ def _manifest(workspace: Workspace, snapshot: str | None) -> Manifest | None:
 
 
 def _words(queries: Manifest | None, text: str, row: Row, source: Source) -> Words | None:
-    """What is searched in the items' titles, by the blend of the query side; without one, nothing,
-    unless there are no keywords at all.
+    """The text search in the items' titles, by the blend of the query side; without a blend, only
+    where there are no keywords.
     """
     blend = queries.blend if queries else None
     boost = blend.text_boost if blend else 1.0
@@ -173,6 +174,6 @@ def _live_generator(workspace: Workspace, queries: str | None) -> str | None:
     try:
         name = str(kind or workspace.choice("query").name)
     except MissingExtraError:
-        # Who only searches need not install what would write the query side.
+        # A mere search must not require the packages of the query side's generator.
         return None
     return name if name in _LIVE else None

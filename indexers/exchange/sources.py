@@ -1,4 +1,4 @@
-"""Where items come from: files in the forms that shops have them, and databases, page by page.
+"""Sources of items: files in common shop formats, and databases, page by page.
 
 - `csv`: any table of a spreadsheet or a database (`cogr.datasets.reading`);
 - `jsonl`: a JSON object a line;
@@ -51,7 +51,7 @@ class Page:
 
 
 class Source(Protocol):
-    """What items are imported from.
+    """A source of items.
 
     Attributes:
         name: for messages.
@@ -61,7 +61,7 @@ class Source(Protocol):
 
     @property
     def key(self) -> str:
-        """What it is, with its parameters: an interrupted import goes on only from its like."""
+        """The source with its parameters: an interrupted import resumes only with the same key."""
         ...
 
     def begin(self) -> list[Any]:
@@ -98,7 +98,7 @@ DEFAULTS: dict[str, Columns] = {
         updated="updated_at",
     ),
 }
-"""What the fields of a feed are called, where nothing else is said."""
+"""Default names of a feed's fields."""
 
 
 class FileSource:
@@ -135,7 +135,7 @@ class FileSource:
 
     @property
     def columns(self) -> Columns:
-        """What the fields are called, where nothing else is said."""
+        """Default names of the fields."""
         if self.format != "shopify":
             return DEFAULTS.get(self.format, Columns())
         if _is_json(self.paths[0]):
@@ -368,7 +368,7 @@ class SqlSource:
 
     Raises:
         MissingExtraError: SQLAlchemy is not installed.
-        SettingsError: a URL that is none, or whose driver is not installed.
+        SettingsError: a malformed URL, or one whose driver is not installed.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """Whether a data set's labels can be trusted, and what to do next: train, label more, or keep BM25.
 
-`examine` measures and advises; `page` writes it as one HTML file that needs no network and holds no
-script. Texts of queries and items are untrusted: they reach the page only through the template's
-escaping. `quality` looks at labels and texts, `gain` asks what could be won and has the ways to
-search. `cogr.datasets.inspection` counts what is in the data; it needs none of this.
+`examine` measures and advises; `write_page` writes one HTML file without scripts that needs no
+network. Texts of queries and items are untrusted, so the template escapes them. `quality` checks
+labels and texts; `gain` estimates possible gains and has the retrievers. `cogr.datasets.inspection`
+only counts, and needs none of these modules.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from indexers.inspection.quality import (
 from indexers.workspace import Workspace
 
 MOST_QUERIES = 500
-"""Queries that retrievers are looked at by, chosen by a hash."""
+"""Most queries for which retrievers are examined, chosen by a hash."""
 MOST_ITEMS = 300_000
-"""With more items nothing is searched here: it would take gigabytes."""
+"""Most items for searches: with more they would take gigabytes."""
 _DEPTH = 10
 _SAFE = 2.0
 """Standard errors beyond which a difference counts."""
@@ -46,15 +46,15 @@ _NAMED = 10
 
 @dataclass(frozen=True)
 class Findings:
-    """What `examine` found. What could not be measured is None, and `not_measured` says why.
+    """The results of `examine`. An unmeasured one is None, with the reason in `not_measured`.
 
     Attributes:
         counts: what is in the data.
         near_duplicates, leakage, disagreement, gap: see `quality`.
-        holes: retriever -> how much of what it finds was judged.
-        ceiling: what BM25's rankings could give at best.
-        gain: what `statistical` gives by cross-validation, where that was asked for.
-        label_next: texts of queries to label next, those that would tell most first.
+        holes: retriever -> share of its results that was judged.
+        ceiling: the best that BM25's rankings could give.
+        gain: the figures of `statistical` by cross-validation, where that was asked for.
+        label_next: texts of queries to label next, the most informative first.
         not_measured: what -> why.
         verdict: "train", "label more" or "keep BM25".
         advice: sentences on that, the most important first.
@@ -160,7 +160,7 @@ def sample(queries: Sequence[Query], most: int) -> list[Query]:
 
 
 def _label_next(dataset: Dataset, searches: Searches) -> list[str]:
-    """The queries whose labels would tell most: asked often, little of what is found judged."""
+    """The queries whose labels would be most informative: frequent ones with few judged results."""
     asked = sorted(dataset.unlabelled, key=lambda query: (-query.weight, query.id))[:MOST_QUERIES]
     queries = [*asked, *sample(dataset.all_queries(), MOST_QUERIES)]
     if not queries:

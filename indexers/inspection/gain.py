@@ -1,9 +1,9 @@
-"""What could be won: the ceiling of BM25's rankings, and `statistical` by cross-validation; and the
-ways to search that labels are looked at through, and that pairs to judge are pooled from.
+"""Possible gains: the ceiling of BM25's rankings, and `statistical` by cross-validation. Also the
+retrievers with which labels are examined and pairs to judge are pooled:
 
-bm25: the items' own text. keywords: what serves, by its keywords, where something serves.
-neighbours: items whose text is most like that of the query's relevant items, or of BM25's first
-three where none is known. random: any item.
+bm25: the items' own text. keywords: the serving pair, where one serves. neighbours: items with the
+most similar text to the query's relevant items, or to BM25's first three where none is known.
+random: any item.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LONGEST = 1000
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What BM25's rankings hold.
+    """The ceiling of BM25's rankings.
 
     Attributes:
         bm25: F1 with one number of items for all queries, the best one on these queries.
@@ -167,7 +167,7 @@ _TEXT_CHARACTERS = 300
 
 @dataclass(frozen=True)
 class Holes:
-    """How much of what a retriever finds was judged.
+    """The share of a retriever's results that was judged.
 
     Attributes:
         queries: how many it was asked.

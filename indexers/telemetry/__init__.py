@@ -1,5 +1,4 @@
-"""What a process says about itself: logs, metrics, traces. Off or silent unless the settings say
-so.
+"""Logs, metrics and traces of a process. They are off or silent by default.
 
     logs        lines for people or JSON lines, with the ids of run, shard and snapshot
     prometheus  every Prometheus metric of indexing, their registry, and the endpoint for scrapes
@@ -20,8 +19,7 @@ def observe(settings: Settings, service: str) -> None:
     """Begin to log and to trace as the settings say. Every command calls it once it has its
     settings; a second call changes no trace that is on.
 
-    Metrics are served by those commands alone that work for long (`prometheus.serve`): a look at
-    the status must not need a port.
+    Only long-running commands serve metrics (`prometheus.serve`), so that short ones need no port.
 
     Args:
         service: the kind of process, such as cogr-index or cogr-worker: the traces' service name.
@@ -29,7 +27,7 @@ def observe(settings: Settings, service: str) -> None:
     Raises:
         MissingExtraError: traces are wanted, and the exporter is not installed.
     """
-    # Imported here: every module of this package would load both.
+    # Imported here, because otherwise every module of this package would load both.
     from indexers.telemetry import logs, traces
 
     logs.configure(settings.log)

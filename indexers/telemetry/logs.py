@@ -1,8 +1,8 @@
 """Logs of our own packages on standard error: lines for people, or one JSON object a line.
 
-`bound` puts on each line what it is about: run, shard, snapshot, worker, side, stage. The text of
-an unexpected error may quote an item, so it is logged at the level debug alone; above that level a
-line has the error's class and where it was raised.
+`bound` adds fields to each line: run, shard, snapshot, worker, side, stage. The text of an
+unexpected error may quote an item, so only the level debug logs it; at other levels a line has the
+error's class and place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cogr.settings.telemetry import LogSettings
 
 PACKAGES = ("cogr", "indexers", "trainers", "ops")
 FIELDS = ("side", "run", "snapshot", "shard", "worker", "stage")
-"""What `bound` knows, and the fields of a JSON line beside time, level, logger and message."""
+"""The fields of `bound`, which a JSON line has beside time, level, logger and message."""
 
 _SAYS = logging.getLogger("cogr.says")
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -112,7 +112,7 @@ def say(message: str, level: int = logging.INFO) -> None:
 
 
 class _Printable(logging.Formatter):
-    """One line a message; no secrets, and nothing that steers a terminal."""
+    """One line a message, without secrets and terminal control characters."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (logging's name)
         return one_line(super().formatMessage(record))
@@ -122,7 +122,7 @@ class _Printable(logging.Formatter):
 
 
 class _Discreet(logging.Formatter):
-    """Leaves the text of an error out unless everything is logged."""
+    """Leaves out the text of an error, except at the level debug."""
 
     def formatException(self, raised: Any) -> str:  # noqa: N802  (logging's name)
         if logging.getLogger("cogr").isEnabledFor(logging.DEBUG):

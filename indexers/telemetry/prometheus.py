@@ -38,7 +38,7 @@ from indexers.generators import Answer, Completion
 from indexers.telemetry import logs
 
 REGISTRY = CollectorRegistry()
-"""Not the library's default one, which engines in the same process (vLLM) fill with theirs."""
+"""Not the library's default registry, which engines in the same process (vLLM) use."""
 ProcessCollector(registry=REGISTRY)
 
 LONG = (1, 5, 15, 60, 180, 600, 1800, 3600, 10_800, 36_000, 86_400)
@@ -238,8 +238,8 @@ def _listen(settings: MetricsSettings) -> WSGIServer:
 
 
 def _linger(seconds: float) -> None:
-    """Keep a process that is done for so long, so that its last figures are scraped; SIGTERM and
-    SIGINT end it at once. Its exit status is known by now and stays.
+    """Keep a finished process alive for so many seconds, so that its last figures are scraped.
+    SIGTERM and SIGINT end it at once, with the same exit status.
     """
     if seconds and _server is not None:
         asked = threading.Event()

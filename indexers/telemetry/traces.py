@@ -42,8 +42,9 @@ _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT
 _PATH = "/v1/traces"
 
 _provider: TracerProvider | None = None
-"""Set where settings or environment name a collector. It is not the process's global provider:
-engines that trace too (vLLM) keep theirs, and a test can switch traces off again."""
+"""The tracer provider, where settings or environment name a collector. It is not the global
+provider, so that engines with their own traces (vLLM) keep theirs, and tests can switch traces off.
+"""
 
 
 def start(settings: TracesSettings, service: str) -> bool:
@@ -81,7 +82,7 @@ def stop() -> None:
 
 
 def flush() -> None:
-    """Send what has ended by now, for a process that may be killed."""
+    """Send finished spans now, for a process that may be killed."""
     if _provider is not None:
         _provider.force_flush(10_000)
 

@@ -287,7 +287,7 @@ class Parts:
     follower: Follower
     expander: Expander
     closing: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
-    """What else is to be closed with them."""
+    """Other connections that `close` closes."""
 
     def state(self) -> dict[str, Any]:
         """For /readyz: the pair and the upstreams, without secrets and addresses."""

@@ -1,5 +1,5 @@
-"""The HTTP side of the playground: its files, the six requests that the page sends, and headers
-that keep it to itself. Any other request is rejected.
+"""The HTTP side of the playground: its files, the six requests of the page, and security headers.
+Any other request is rejected.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _PageRequest(BaseModel):
 
 
 class WeightedText(_PageRequest):
-    """A keyword as somebody writes it, and how much it counts."""
+    """A keyword as typed, and its weight."""
 
     text: Text
     weight: float = Field(1.0, gt=0, le=HEAVIEST, allow_inf_nan=False)
@@ -55,11 +55,11 @@ class RequestedPair(_PageRequest):
 
 
 class WorldRequest(_PageRequest):
-    """What there is to look at."""
+    """A request for the available pairs and data."""
 
 
 class SearchRequest(_PageRequest):
-    """One query, searched with one pair or with two beside one another."""
+    """A query to search with one pair, or with two side by side."""
 
     query: Text
     pairs: list[RequestedPair] = Field(min_length=1, max_length=2)
@@ -67,7 +67,7 @@ class SearchRequest(_PageRequest):
 
 
 class QueriesRequest(_PageRequest):
-    """The labelled queries, with how each of one pair or two does."""
+    """The labelled queries, with figures of one or two pairs."""
 
     pairs: list[RequestedPair] = Field(min_length=1, max_length=2)
     shown: int = Field(0, ge=0, le=1, description="The pair whose figures sort")
@@ -102,7 +102,7 @@ class LiveRequest(_PageRequest):
 
 
 STATIC = Path(__file__).parent / "static"
-# Nothing of another origin, nothing inline, and no text that becomes markup.
+# No content from other origins, no inline scripts or styles, no text as markup.
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -176,7 +176,7 @@ def _reject_in_sentences(app: FastAPI) -> None:
 
 
 class Answers:
-    """What the page's questions are answered with. Work on mirrors and data runs in threads."""
+    """Answers the page's requests. Work on mirrors and data runs in threads."""
 
     def __init__(self, workspace: Workspace, parts: Parts) -> None:
         self._workspace, self._parts = workspace, parts
@@ -223,7 +223,7 @@ class Answers:
         return {"pairs": answers}
 
     async def queries(self, ask: QueriesRequest, _: str) -> dict[str, Any]:
-        """The labelled queries, with how each pair does."""
+        """The labelled queries, with the figures of each pair."""
         pairs = [(pair.item, pair.query) for pair in ask.pairs]
         chosen = ask.model_dump(include={"shown", "match", "sort", "size"})
         return await asyncio.to_thread(self._listing.answer, pairs, **chosen)
@@ -260,8 +260,8 @@ class Answers:
         return await asyncio.to_thread(search)
 
     async def _words(self, query: str, asked: RequestedPair) -> Words:
-        """Keywords of a query: those given, else the expander's for what serves, else the pair's
-        own, stored or by its model.
+        """Keywords of a query: the given ones; for the serving pair those of the expander; else the
+        pair's own, stored or by its model.
         """
         if asked.keywords is not None:
             normaliser = await asyncio.to_thread(self._normaliser, asked.item)

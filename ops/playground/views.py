@@ -1,9 +1,9 @@
-"""What the page shows, as plain data: a search, the baseline, an item, the same search at the
+"""The contents of the page as plain data: a search, the baseline, an item, the same search at the
 cluster, the search as a request to copy (curl, Python, its JSON body), and all labelled queries.
 
-Nothing here knows of HTTP or asks a model. Addresses of a cluster stay out of the requests. The
-list of labelled queries measures each pair by the keywords of its query snapshot, or by the query
-alone where the snapshot has none.
+Nothing here uses HTTP or a model. Requests to copy contain no cluster address. The list of labelled
+queries measures each pair by the keywords of its query snapshot, or by the query alone where the
+snapshot has none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _REACHING = 25
 _MISSED = 25
 DEPTH = 1000
-"""How far down an order is looked at."""
+"""Depth of the rankings that are measured."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,8 @@ def _figures(found: SetLike, relevant: SetLike) -> dict[str, float]:
 def ranks(
     ids: Sequence[str], relevant: frozenset[str], grades: Mapping[str, float]
 ) -> dict[str, float | int | None]:
-    """How good an order is, whatever its length: nDCG@10 (by the labels' grades), MRR@10, and the
-    rank of the first relevant item, counted from 1; None when it is not among the first `DEPTH`.
+    """Figures of a ranking of any length: nDCG@10 (by the labels' grades), MRR@10, and the rank of
+    the first relevant item, counted from 1; None when it is not among the first `DEPTH`.
     """
     figures = ranked(
         {"it": ids}, {"it": relevant}, cutoffs=(10,), grades={"it": grades} if grades else None

@@ -1,6 +1,6 @@
-"""What the page can show: the store's snapshots as mirrors with texts, which item and query
-snapshot
-go together, and the data set with BM25 over its text as the baseline.
+"""The data behind the page: the store's snapshots as mirrors with texts, the pairs of item and
+query
+snapshots, and the data set with BM25 over its text as the baseline.
 
 Both are opened when first asked for. Also here: the models that write keywords for queries that a
 pair's snapshot does not hold. The expander keeps the model of what serves; these are of the other
@@ -36,7 +36,7 @@ from ops.expander.live_models import Models
 from ops.expander.prometheus import Metrics
 
 _OPEN = 8
-"""Snapshots kept open: both sides of A and B, and of the two before."""
+"""Most open snapshots: both sides of the pairs A and B, and of the two pairs before."""
 _LISTED = 50
 """Most pairs to choose from, newest first."""
 
@@ -52,7 +52,7 @@ class Opened:
 
     @property
     def manifest(self) -> Manifest:
-        """What the snapshot is."""
+        """The snapshot's manifest."""
         return self.snapshot.manifest
 
     def text(self, dense: int) -> str:
@@ -69,8 +69,8 @@ class Opened:
         return dense if dense >= 0 else None
 
     def numbers_of(self, ids: Collection[str]) -> BitMap:
-        """Dense ids. What this snapshot does not hold can't be retrieved: it gets a number behind
-        all of them.
+        """Dense ids. An id that the snapshot lacks gets a number after all others, since it can't
+        be retrieved.
         """
         known = [dense for id_ in ids if (dense := self.find(id_)) is not None]
         return BitMap([*known, *range(len(self.mirror), len(self.mirror) + len(ids) - len(known))])
@@ -117,7 +117,7 @@ class Choice:
 
 
 class World:
-    """What a workspace's store and data set hold. Threads may share it."""
+    """The snapshots and the data set of a workspace. Threads may share it."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
@@ -149,7 +149,7 @@ class World:
         return Catalogue(self.workspace.dataset)
 
     def choices(self, serving: Pair) -> list[Choice]:
-        """The pairs to choose from: what serves first, then newest first."""
+        """The pairs to choose from: the serving pair, then the newest first."""
         usable = [one for one in list_snapshots(self.workspace.store) if one.normaliser in READABLE]
         newest = usable[::-1]
         items, queries = ([one for one in newest if one.side == side] for side in ("item", "query"))
@@ -181,8 +181,8 @@ def _serving(
 
 
 def _companion(of: Manifest, others: Sequence[Manifest]) -> Manifest | None:
-    """The newest of the other side that was written in the same round by the same kind of
-    generator, and normalised alike.
+    """The newest snapshot of the other side with the same round, kind of generator and
+    normaliser.
     """
 
     def makers(one: Manifest) -> tuple[int, object, str]:
@@ -218,7 +218,7 @@ class Catalogue:
         return self._queries.get(self_keyword(text))
 
     def relevant(self, text: str) -> frozenset[str] | None:
-        """Ids of the items that are relevant for a query text; None when nobody labelled it."""
+        """Ids of the items that are relevant for a query text; None for an unlabelled query."""
         query = self.labelled(text)
         return self.dataset.relevant[query.id] if query else None
 
@@ -262,7 +262,7 @@ _KEPT = 2
 
 
 class Writers:
-    """The models of the pairs that were asked for last."""
+    """The models of the pairs used last."""
 
     def __init__(self, workspace: Workspace, settings: ServingSettings) -> None:
         self._workspace, self._settings = workspace, settings
@@ -271,7 +271,7 @@ class Writers:
     async def ask(
         self, item: Manifest, query: Manifest | None, text: str
     ) -> tuple[Row | None, str]:
-        """Keywords of a normalised text, or None and the expander's word for why there are none."""
+        """Keywords of a normalised text, or None and the expander's reason."""
         pair = Pair(served_side(item), served_side(query) if query else None)
         models = await self._of(pair)
         try:

@@ -1,8 +1,8 @@
-"""What two searches' answers to one log say of each other: overlap, rank-biased overlap, clicks,
-empty answers, latency.
+"""Compares the answers of two searches to one log: overlap, rank-biased overlap, clicks, empty
+answers, latency.
 
 Means are over searches: a query that was asked ten times weighs ten times as much. Latencies are
-over the queries as they were asked, once each. Nothing here asks anything.
+over distinct queries, since each is sent once. Nothing here sends a request.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Asks a log's queries of both searches and takes the time. What the answers say is in
-`comparison`.
+"""Sends a log's queries to both searches and measures the times. `comparison` compares the answers.
 
-A request body holds placeholders, which are filled after the JSON was read: a query is data, and
-can't become syntax. `{{query}}` inside of any string becomes the query's text. A string that is
+A request body has placeholders, which are filled after the JSON is parsed, so that a query can't
+become syntax. `{{query}}` inside of any string becomes the query's text. A string that is
 `{{keywords}}` becomes the list of keywords, one that is `{{clause}}` the OpenSearch query that
 matches them with their weights, and `{{clause FIELD}}` the same over another field. An object
 `{"{{blend}}": TEXT}` (or `{{blend FIELD}}`) becomes that clause, the text query TEXT, or both, as
@@ -31,7 +30,7 @@ from indexers.backends.opensearch.search import KEYWORDS as FIELD
 from indexers.backends.opensearch.search import query_body
 
 IN_A_ROW = 10
-"""Failed queries in a row after which a replay ends: that is an outage and no bad luck."""
+"""Failed queries in a row after which a replay ends, because that means an outage."""
 _EXACT = {"search_type": "dfs_query_then_fetch"}
 _HARMLESS = "a"
 
@@ -42,8 +41,8 @@ class Answer:
 
     Attributes:
         ids: of the hits, best first.
-        seconds: until it was here and read.
-        source: where the keywords came from, as the expander says; "" for a search without.
+        seconds: until the answer was read.
+        source: source of the keywords, from the expander; "" for a search without keywords.
         expanding: seconds of `seconds` that the expander took.
     """
 
@@ -64,7 +63,7 @@ class Compared:
 
 @dataclass
 class Replayed:
-    """What came of a replay; queries that failed are set aside, with their reasons."""
+    """The result of a replay; failed queries are set aside, with their reasons."""
 
     compared: list[Compared] = field(default_factory=list)
     failed: Counter[str] = field(default_factory=Counter)
@@ -91,15 +90,15 @@ class FailedError(ServiceError):
 
 
 class BadRequestError(UserError):
-    """OpenSearch rejects a request. Where others pass, that is this query's fault."""
+    """OpenSearch rejects a request. Where other requests pass, the query is the cause."""
 
     reason = "refused"
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Searches an index for the ids of hits alone, so that both sides are compared by their
-    searching.
+    """Searches an index for ids only, so that both searches are compared without the cost of
+    fetching documents.
 
     Attributes:
         size: hits.
@@ -249,8 +248,8 @@ def replay(
     rate: float,
     advance: Callable[[int], object] = lambda _: None,
 ) -> Replayed:
-    """Ask every query of both, at most `rate` a second. Which of the two goes first takes turns:
-    the second one finds warmer caches.
+    """Ask every query of both, at most `rate` a second. The two searches alternate in going first,
+    since the second one finds warmer caches.
 
     Raises:
         BadRequestError, FailedError: that happened to 10 queries in a row.
@@ -297,8 +296,8 @@ _BLEND = re.compile(r"\{\{blend(?: ([^\s{}]+))?\}\}")
 
 @dataclass(frozen=True)
 class Expansion:
-    """What the expander says of a query: keywords with their weights, and what to search by. One of
-    a former version says nothing but the keywords.
+    """The expander's answer to a query: keywords with weights, and the mode of search. Former
+    versions give only keywords.
     """
 
     keywords: Mapping[str, float] = field(default_factory=dict)
@@ -352,7 +351,7 @@ class Body:
         return cls(json_object(value, Place(path, 1)), str(path))
 
     def need(self, *, keywords: bool) -> None:
-        """Raises DataError for a body that would ask the same whatever the query is."""
+        """Raises DataError for a body that does not depend on the query."""
         found = list(_strings(self.template))
         placeholders = (_CLAUSE, _BLEND, re.compile(re.escape(KEYWORDS)))
         if keywords and not any(one.fullmatch(text) for text in found for one in placeholders):
@@ -370,7 +369,7 @@ class Body:
 
 
 CLAUSE_ALONE = Body({"query": "{{clause}}"}, "the clause alone")
-"""Keywords alone, ranked by BM25: what CoGR is without anything else."""
+"""The default body: only keywords, ranked by BM25."""
 
 
 def _fill(value: Any, query: str, expansion: Expansion) -> Any:

@@ -2,7 +2,7 @@
 and the settings by which `tiny` learns the shop in minutes on a CPU.
 
 The folder is an ordinary workspace: every command works on it with `-c .demo/cogr.toml`, and
-`cogr-train run` with the same settings does the same. What is done there is `run`'s business.
+`cogr-train run` with the same settings does the same. `run` does the demo's steps.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _OWN = {
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder that is laid out.
+    """A prepared demo folder.
 
     Attributes:
         config: its configuration file.
-        values: dotted key -> value as TOML has it: what the file says.
+        values: dotted key -> TOML value, the content of the file.
     """
 
     config: Path
@@ -59,8 +59,8 @@ class Folder:
         return self.config.parent
 
     def overrides(self, url: str | None = None) -> list[str]:
-        """The file's values as `--set` has them, so that the environment of another project changes
-        nothing.
+        """The file's values in the form of `--set`, so that the environment of another project
+        can't change them.
 
         Args:
             url: of the OpenSearch that was started for the demo.
@@ -75,7 +75,7 @@ class Folder:
         return [f"{key}={value}" for key, value in {**self.values, **own}.items()]
 
     def settings(self, url: str | None = None) -> Settings:
-        """The demo's settings. Raises SettingsError for a `--set` value that is none."""
+        """The demo's settings. Raises SettingsError for an invalid `--set` value."""
         return load_settings(self.config, self.overrides(url))
 
 
@@ -108,7 +108,7 @@ def lay_out(out: Path, backend: str, more: Sequence[str] = ()) -> Folder:
 
 
 def _value(override: str) -> tuple[str, str]:
-    """One `--set` value as TOML has it: as it is where it parses, else as a string."""
+    """One `--set` value as TOML: parsed where it is TOML, else a string."""
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
         raise SettingsError(
@@ -136,8 +136,7 @@ _TAIL = 20
 
 SAMPLE_SETTINGS: dict[str, Any] = {
     "keywords.k_max": 12,
-    # Tags instead of the paper's sentences: a model of this size spends its attention on every word
-    # of the prompt.
+    # Tags instead of the paper's sentences: every word of a prompt distracts a model of this size.
     "prompts.item_system": "",
     "prompts.item_user": "{item}\n{description}",
     "prompts.query_system": "",
@@ -166,12 +165,12 @@ SAMPLE_SETTINGS: dict[str, Any] = {
     "training.item.micro_batch": 256,
     "training.item.learning_rate": 5e-4,
 }
-"""Dotted key -> value, over whatever the configuration says of data and store."""
+"""Dotted key -> value; they override the configuration, but not its data and store."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one row of the demo's table is made of.
+    """The data for one row of the demo's table.
 
     Attributes:
         name: sft, round 1, round 2, ...
@@ -205,12 +204,12 @@ def train_sample(
 ) -> Iterator[Step]:
     """SFT and rounds on the shop of a configuration, one step after another as they finish.
 
-    What an earlier call has finished is not done again; a run of other settings or data is begun
+    Steps that an earlier call finished are not repeated; a run with other settings or data is begun
     anew.
 
     Args:
         config: a configuration with [dataset] and store.
-        say: told which stage begins.
+        say: gets a message when a stage begins.
         rounds: rounds after SFT.
         overrides: `--set` values, after the sample's own.
         run: name of the run.
@@ -244,8 +243,8 @@ def _step(done: Round) -> Step:
 
 @contextmanager
 def stages_write_to(log: Path) -> Iterator[None]:
-    """Inside the block, the standard error that child processes inherit leads to `log`, begun anew;
-    ours stays where it was.
+    """Inside the block, child processes write their standard error to `log`, which is begun anew;
+    this process keeps its own.
 
     When the block ends with an error, the log's last lines are printed, since the error's sentence
     may point to them.
@@ -269,6 +268,8 @@ def stages_write_to(log: Path) -> Iterator[None]:
 
 
 def _last_lines(log: Path) -> list[str]:
-    """What a terminal would show of the log in the end: progress bars overwrite their own line."""
+    """The last lines of the log as a terminal would show them, where progress bars overwrite their
+    own line.
+    """
     lines = log.read_bytes().decode("utf-8", "replace").split("\n")
     return [line.rpartition("\r")[2] for line in lines if line.strip()][-_TAIL:]

@@ -1,7 +1,7 @@
-"""The rows of the demo's table: one way to search the shop each, taken through the real path and
+"""The rows of the demo's table. Each is a way to search the shop, published as in production and
 measured on the test queries.
 
-What a row shows is in `show`; where the shop lies is in `run`.
+`show` prints a row; `folder` has the shop.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Row:
         p, r, f1: of the whole retrieved set (BM25: of the best k items), macro-averaged over the
             test queries.
         ndcg, mrr: nDCG@10 (by the labels' grades) and MRR@10 of the whole ranking.
-        seconds: everything from the item texts to the figures.
+        seconds: duration from the item texts to the figures.
         keywords_per_item: mean size of S_i; None where there are no keywords.
         cached: share of the entities whose keywords an earlier demo had already generated; 1 for
             rounds that it had trained.
-        rejected: why a round is not built upon; "" where it is, and for rows that are no rounds.
+        rejected: why a round was rejected; "" for accepted rounds and other rows.
         items, queries: the pair's snapshots; "" where there are no keywords.
     """
 
@@ -83,7 +83,7 @@ def bm25_row(dataset: Dataset) -> Row:
 
 
 def generator_row(workspace: Workspace, name: str, bar: ProgressBar, say: Say) -> Row:
-    """Rebuild both sides by a generator, publish the pair, and measure what is then served."""
+    """Rebuild both sides by a generator, publish the pair, and measure it as it serves."""
     started = time.monotonic()
     sides: tuple[Side, ...] = ("item", "query")
     items, queries = (_rebuild(workspace, name, side, bar, say) for side in sides)
@@ -103,11 +103,11 @@ def generator_row(workspace: Workspace, name: str, bar: ProgressBar, say: Say) -
 
 
 def step_row(workspace: Workspace, step: Step, done: Round, *, reused: bool) -> Row:
-    """Publish a trained round's pair where it is built upon, and measure it: as it serves, or else
-    as its stage did.
+    """Publish and measure the pair of an accepted round. A rejected round has the figures of its
+    own stage.
 
     Args:
-        step: what was trained.
+        step: the round's figures and snapshots.
         done: its record in the run.
         reused: an earlier demo had trained it.
     """
@@ -153,8 +153,8 @@ def distilled_row(workspace: Workspace, beside: Rivals, *, reused: bool) -> Row:
 
 
 def serving_row(workspace: Workspace, chosen: Contender) -> Row:
-    """Publish the pair that is best on the dev queries, and measure what then serves:
-    the last row.
+    """The last row: publish the pair that is best on the dev queries, and measure it as
+    it serves.
     """
     started = time.monotonic()
     publish_pair(workspace, chosen, lambda _: None)
@@ -168,7 +168,7 @@ def serving_row(workspace: Workspace, chosen: Contender) -> Row:
 
 def _rebuild(workspace: Workspace, name: str, side: Side, bar: ProgressBar, say: Say) -> Rebuilt:
     say(f"{name}: {'items' if side == 'item' else 'queries'}")
-    # The two sides are switched as a pair below, so neither is published alone.
+    # The two sides are published together below.
     return run_rebuild(
         workspace, RebuildRequest(side, generator=name, publish=False), bar, lambda _: None
     ).rebuilt

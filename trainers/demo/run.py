@@ -1,9 +1,9 @@
-"""The demo, step by step: each row through the real path, then what serves is searched, and summary
-and report are written.
+"""The demo, step by step: each row is published and measured, then example queries are searched,
+and summary and report are written.
 
-Where it works is `folder`, how a row comes about is `rows`, what is printed is `show`. For
-OpenSearch without a URL a server is started by `cogr-ops`, as a command, since trainers don't
-import ops; it is stopped at the end.
+`folder` prepares the folder, `rows` makes the rows, `show` prints. For OpenSearch without a URL a
+server is started by `cogr-ops`, as a command, since trainers don't import ops; it is stopped at the
+end.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from trainers.training.run_folder import DEFAULT_RUN, Run
 from trainers.training.trainer_config import check_settings
 
 GENERATORS = ("extractive", "statistical")
-"""Those that train no model, in the order of the table."""
+"""The generators without training, in the order of the table."""
 SEARCHES = ("metal bookshelf", "armchair small", "wicker workstation", "Sofa rustikal", "实木 书桌")
 """Test queries to show, in the shop's three languages."""
 HITS = 3
@@ -55,9 +55,7 @@ ROUNDS = 2
 def run(
     backend: Literal["memory", "opensearch"], out: Path, json_mode: bool, more: Sequence[str] = ()
 ) -> None:
-    """The whole demo. Raises UserError and ServiceError; what was generated and trained stays in
-    the folder.
-    """
+    """The whole demo. Raises UserError and ServiceError; finished work stays in the folder."""
     folder = lay_out(out, backend, more)
     if backend == "memory":
         demo = Demo(_workspace(folder), folder)
@@ -71,10 +69,10 @@ def run(
 
 
 def _workspace(folder: Folder, url: str | None = None) -> Workspace:
-    """Where rows are published, measured and searched.
+    """The workspace in which rows are published, measured and searched.
 
-    Every round that is built upon is to serve for a while, also after an untrained row with better
-    figures: so the gate is off here, until the best pair takes over.
+    Every accepted round serves for a while, also after an untrained row with better figures, so the
+    gate is off until the best pair is published.
     """
     return Workspace(load_settings(folder.config, [*folder.overrides(url), "publish.gate=false"]))
 
@@ -91,7 +89,7 @@ class Demo:
         """Measure every row, search what serves in the end, write summary.json and report.html,
         print.
         """
-        # What is missing is better known now than after minutes.
+        # Check for missing packages now, not after minutes.
         check_extra()
         check_settings(self.workspace)
         self.workspace.backend.serving()
@@ -206,7 +204,7 @@ def relevant_items(dataset: Dataset, text: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Server:
-    """Where OpenSearch is. `ours` says that it was started for this block and ends with it."""
+    """The address of OpenSearch. `ours`: it was started for this block and is stopped with it."""
 
     url: str
     ours: bool

@@ -6,8 +6,8 @@ value of each attribute; a query names two values by shoppers' words; relevant a
 with both values, whatever the language. No combination of two values is in two splits, and every
 word of a dev or test query occurs in training.
 
-`make_catalogue(0)` is the catalogue that ships in `data/`. Not here: the words (`words`), the
-sentences (`phrases`).
+`make_catalogue(0)` is the catalogue that ships in `data/`. `vocabulary` has the words and
+sentences.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ITEMS_A_TYPE = 50
 FOREIGN_ITEMS_A_TYPE = 3
 """Items of each type in German, and as many in Chinese: 12 % of all together."""
 RELEVANT = range(8, 16)
-"""How many relevant items a query may have."""
+"""Fewest and most relevant items of a query."""
 QUOTAS: Mapping[Family, Mapping[Split, int]] = {
     ("style", "type"): {"train": 20, "test": 10, "dev": 10},
     ("room", "type"): {"train": 22, "test": 11, "dev": 12},
@@ -53,15 +53,15 @@ QUOTAS: Mapping[Family, Mapping[Split, int]] = {
     ("need", "type"): {"train": 25, "test": 12, "dev": 3},
     ("style", "room"): {"train": 8, "test": 5, "dev": 6},
 }
-"""How many queries of each kind a split has; dev has what the others leave."""
+"""Number of queries of each kind by split; dev has the rest."""
 SHOPPERS_WORD = 0.12
-"""Chance that a seller uses a shopper's word: what plain word matching lives on."""
+"""Chance that a seller uses a shopper's word, which only then matches by plain words."""
 HOUSE_WORD = 0.95
 """Chance that an item keeps to its own choice among the sellers' words."""
 
 
 class _Draw:
-    """Random choices from `random()` alone, the one method that Python promises never to change."""
+    """Random choices from `random()`, the only method that Python promises never to change."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed).random
@@ -87,7 +87,7 @@ class Catalogue:
 
     Attributes:
         items: the whole universe.
-        values: item id -> attribute -> value; what the labels come from, not shipped.
+        values: item id -> attribute -> value, the source of the labels; not shipped.
         queries: queries by split.
         asked: query id -> the two values that it names, by attribute; not shipped.
         relevant: query id -> ids of its relevant items.

@@ -1,8 +1,8 @@
-"""What the demo prints: the table that grows, how far a training stage is, examples, searches, what
-to type next.
+"""The output of the demo: the growing table, the progress of a training stage, examples, searches,
+next steps.
 
-Text of items is untrusted: shown as it is, never as markup. How far a stage is, is read from its
-step log while another process writes it.
+Text of items is untrusted and never shown as markup. The progress of a stage is read from its step
+log while another process writes it.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def under_way(rows: Sequence[Row], doing: str) -> Group:
 
 
 class Progress:
-    """The growing table on standard error while the demo runs; gone when it ends, and silent where
-    nobody watches.
+    """The growing table on standard error while the demo runs. It is removed at the end, and not
+    shown without a terminal.
     """
 
     def __init__(self) -> None:
@@ -83,14 +83,14 @@ class Progress:
         self.say("")
 
     def say(self, doing: str) -> None:
-        """What is under way."""
+        """Show what is under way."""
         if self._live is not None:
             self._live.update(under_way(self.rows, doing), refresh=True)
         elif doing:
             console.note(doing)
 
     def tick(self, doing: str) -> None:
-        """How far it is: for those who watch only."""
+        """Show the progress, on a terminal only."""
         if self._live is not None:
             self._live.update(under_way(self.rows, doing), refresh=True)
 
@@ -109,7 +109,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Ended:
-    """What a demo has come to.
+    """The results of a demo.
 
     Attributes:
         choice: the pair that serves, and why.
@@ -198,7 +198,7 @@ def safe(text: str) -> str:
 
 
 def next_steps(config: Path, summary: Path, report: Path, *, server_stopped: bool) -> None:
-    """What to type next, on standard error."""
+    """Print next commands on standard error."""
     console.note(f"\nThe figures are in {summary}, the configuration is {config}.")
     console.note(f"The report of the training is {report}: open it in a browser.")
     if server_stopped:
@@ -251,8 +251,8 @@ def stage_under_way(run: Run, settings: TrainingSettings) -> Stage | None:
 
 
 def _steps(now: Round, stage: StageName, settings: TrainingSettings) -> int | None:
-    """How many steps a training stage has: SFT's by its examples, GRPO's where the settings name
-    them.
+    """Number of steps of a training stage: for SFT from its examples, for GRPO from the settings,
+    if set.
     """
     side = stage.removeprefix("train-")
     if now.number:
@@ -284,8 +284,8 @@ def how_far(stage: Stage, done: int, rate: float | None = None) -> str:
 
 @contextmanager
 def followed(say: Say) -> Iterator[Callable[[Stage | None], None]]:
-    """Inside the block, `say` hears twice a second how far the stage is that was last given to the
-    yielded function.
+    """Inside the block, `say` gets twice a second the progress of the stage that was last passed to
+    the yielded function.
     """
     follower = _Follower(say)
     thread = threading.Thread(target=follower.run, daemon=True, name="following")

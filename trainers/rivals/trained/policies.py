@@ -56,7 +56,7 @@ class TextWorld:
 
     Attributes:
         lexical: BM25 over the items' texts.
-        relevant: query id -> ids of its relevant items; the training queries alone.
+        relevant: query id -> ids of its relevant items; only the training queries.
         asked: query id -> its text.
         k_max: most keywords of a rewrite.
     """
