@@ -1,8 +1,8 @@
-"""What the expander and OpenSearch answer, as values, and a memory of expansions. Nothing here
-sends anything.
+"""The answers of the expander and OpenSearch as values, and a cache of expansions. Nothing here
+sends requests.
 
-The memory holds what was asked for lately, so that a shop's frequent queries are searched without
-asking the expander each time.
+The cache has recent expansions, so that a shop's frequent queries don't need the expander each
+time.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _SEPARATORS = re.compile("[,;、،؛]")
 
 
 class SearchError(Exception):
-    """OpenSearch can't be reached, refuses, or gives only a part of an answer."""
+    """OpenSearch can't be reached, refuses, or returns only a part of an answer."""
 
 
 class RefusedError(ValueError):
     """The expander refuses the request: a wrong token, too long a query.
 
-    No degrading: it is the caller's to mend.
+    There is no fallback, since the caller has to correct the request.
     """
 
 
@@ -37,16 +37,16 @@ class Expansion:
 
     Attributes:
         keywords: the normalised query first, then its keywords.
-        source: cache, index, model, or none: then the query is its own only keyword.
-        reason: why there is none; "no expander" when the expander did not answer.
+        source: cache, index, model, or none; with none the query is the only keyword.
+        reason: for the source none, why; "no expander" when the expander did not answer.
         clause: the OpenSearch query, for a body of your own; it searches the field `keywords`.
-        index: the index to search, so that keywords and items are of one round; None to use the
+        index: the index to search, so that keywords and items belong to one round; None to use the
             alias.
         snapshots: ids of the pair of snapshots.
-        weights: how much each keyword counts in the order of what is found; () where all are 1.
-        confidence: the expected F1 of what the keywords find, 0 to 1; None where it is unknown.
-        mode: what to search by, given a text query of your own: keywords, both, or text alone.
-        text_boost: how much that text query counts beside the keywords.
+        weights: boost of each keyword; () where all are 1.
+        confidence: expected F1 of what the keywords retrieve, 0 to 1; None where it is unknown.
+        mode: with a text query of your own, search by keywords, both, or text only.
+        text_boost: boost of that text query beside the keywords.
     """
 
     keywords: Sequence[str]
@@ -62,9 +62,9 @@ class Expansion:
 
     @classmethod
     def read(cls, answer: Mapping[str, Any], shared: Mapping[str, Any]) -> Expansion:
-        """From the expander's words; `shared` holds what is said once for several queries."""
+        """From the expander's answer; `shared` has the fields that several queries share."""
         named = {name: answer[name] for name in ("source", "reason", "clause")}
-        # Expanders of former versions say nothing of these.
+        # Expanders of former versions lack these fields.
         unsaid = {"mode": "both" if answer["source"] == "none" else "keywords"}
         later = ("confidence", "mode", "text_boost")
         named |= unsaid | {name: answer[name] for name in later if name in answer}
@@ -78,7 +78,9 @@ class Expansion:
 
     @classmethod
     def fallback(cls, query: str) -> Expansion:
-        """Without an expander: near enough to its normalisation for plain words."""
+        """The expansion without an expander; for plain words it is close to the expander's
+        normalisation.
+        """
         text = " ".join(
             _SEPARATORS.sub(" ", unicodedata.normalize("NFKC", query).casefold()).split()
         )
@@ -106,7 +108,7 @@ class Hit:
     def read(cls, hit: Mapping[str, Any]) -> Hit:
         """From OpenSearch's words."""
         source, sort = hit["_source"], tuple(hit["sort"])
-        # Every order ends with score and id, whatever comes before.
+        # Every order ends with score and id.
         return cls(source["item_id"], sort[-2], source, tuple(hit.get("matched_queries", ())), sort)
 
 
@@ -123,7 +125,7 @@ class Found:
 
     @classmethod
     def read(cls, answer: Any, expansion: Expansion) -> Found:
-        """From OpenSearch's words. Raises SearchError when they are not a whole answer."""
+        """From OpenSearch's answer. Raises SearchError when it is not complete."""
         try:
             if answer["timed_out"] or answer["_shards"]["failed"]:
                 raise SearchError("OpenSearch gave only a part of the answer; search again")
@@ -136,31 +138,33 @@ class Found:
 
 
 SIZE = 1000
-"""Queries that are remembered; beyond them the one that was used longest ago is forgotten."""
+"""Most cached queries; beyond them the least recently used one is dropped."""
 
 
 class Memory:
-    """Expansions by query, for some seconds; all of one pair of snapshots. One serves many threads.
+    """A cache of expansions by query, for some seconds; all of one pair of snapshots. Threads may
+    share it.
 
-    Only what has keywords is kept: the query alone may have keywords by the next time.
+    Only expansions with keywords are kept, since a query without any may have keywords the next
+    time.
     """
 
     def __init__(self, seconds: float) -> None:
-        # As JSON: whoever gets a clause may change it.
+        # As JSON, because callers may change the clause that they get.
         self._known: TTLCache[str, str] = TTLCache(SIZE, seconds)
         self._pair: Mapping[str, str | None] = {}
         self._lock = Lock()
 
     def get(self, query: str) -> Expansion | None:
-        """What is remembered of a query."""
+        """The cached expansion of a query, or None."""
         with self._lock:
             known = self._known.get(query)
         return None if known is None else Expansion.read(said := json.loads(known), said)
 
     def put(self, query: str, expansion: Expansion) -> None:
-        """Remember an answer of the expander.
+        """Cache an answer of the expander.
 
-        One of another pair says that something was published: all else is forgotten.
+        An answer of another pair means that a pair was published, so all others are dropped.
         """
         with self._lock:
             if expansion.snapshots != self._pair:
@@ -170,6 +174,6 @@ class Memory:
                 self._known[query] = json.dumps(asdict(expansion))
 
     def forget(self) -> None:
-        """Forget all."""
+        """Drop all expansions."""
         with self._lock:
             self._known.clear()

@@ -1,4 +1,4 @@
-"""The two clients: they carry talks, one blocking, one with `await`. What is said is in `talks`."""
+"""The two clients, one blocking, one with `await`. They send the requests of `talks`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Client:
     Args:
         expander: address of the expander.
         opensearch: address of OpenSearch; None for a client that only expands.
-        verify: CA file for TLS, or False to trust anybody.
+        verify: CA file for TLS, or False to accept any certificate.
         access: prefix, token, auth, patience, timeout, remember, as of `Access`.
     """
 
@@ -49,7 +49,9 @@ class Client:
         self._http.close()
 
     def expand(self, query: str) -> Expansion:
-        """Keywords of a query; the query alone when the expander is away. Raises RefusedError."""
+        """Keywords of a query; the query alone when the expander can't be reached. Raises
+        RefusedError.
+        """
         return self._carry(self._talks.expand(query))
 
     def expand_many(self, queries: Sequence[str]) -> list[Expansion]:

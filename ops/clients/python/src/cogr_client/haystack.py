@@ -1,4 +1,4 @@
-"""A Haystack component: what a search finds, as documents. Needs the extra `haystack`."""
+"""A Haystack component: search results as documents. Needs the extra `haystack`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CogrRetriever:
     """Items for a query, best first; the content is the item's text, `meta` holds the keywords that
     matched.
 
-    A pipeline with it can be saved: of secrets it keeps the names of their environment variables.
+    A pipeline with it can be saved; for secrets it saves the names of their environment variables.
 
     Args:
         expander: address of the expander.
@@ -40,7 +40,7 @@ class CogrRetriever:
         options: dict[str, Any] | None = None,
         patience: float = 0.5,
     ) -> None:
-        # Under the names of the arguments, by which Haystack saves them.
+        # Haystack saves attributes by the names of the arguments.
         self.expander, self.opensearch, self.prefix = expander, opensearch, prefix
         self.token, self.username, self.password = token, username, password
         self.options, self.patience = options, patience

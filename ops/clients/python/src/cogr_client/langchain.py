@@ -1,4 +1,4 @@
-"""A LangChain retriever: what a search finds, as documents. Needs the extra `langchain`."""
+"""A LangChain retriever: search results as documents. Needs the extra `langchain`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What is asked of expander and OpenSearch, and how answers are read: once, for both clients.
-Nothing here sends anything.
+"""The requests to expander and OpenSearch, and the reading of their answers, shared by both
+clients. Nothing here sends requests.
 
-A talk is a generator: it yields requests, is sent what became of each, and returns the result. A
-client's only work is to carry them, blocking or not.
+A talk is a generator: it yields requests, is sent the response or error of each, and returns the
+result. A client only sends the requests, blocking or not.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class SearchOptions(TypedDict, total=False):
 
     Attributes:
         text: the shopper's words, to be searched in titles, or a query clause that is your own text
-            search for them. With it the expansion's `mode` says what is searched by: its keywords,
-            both, or the text alone; without it, its keywords alone.
+            search for them. With it the expansion's `mode` decides whether to search by its
+            keywords, both, or only the text; without it, by its keywords.
         size: results in a page (10).
         filters: query clauses that results must meet; they don't score.
         post_filter: a query clause for the hits but not for the aggregations.
-        sort: what comes before the score in the order, such as [{"price": "asc"}].
+        sort: sort keys before the score, such as [{"price": "asc"}].
         search_after: the `sort` of the last hit of the page before.
         aggs: aggregations, for facets.
-        fields: more fields of the document to give back than `item_id` and `text`.
+        fields: fields of the document to return, besides `item_id` and `text`.
     """
 
     text: str | Mapping[str, Any]
@@ -50,7 +50,7 @@ class SearchOptions(TypedDict, total=False):
 
 
 class Access(TypedDict, total=False):
-    """How to reach both.
+    """How to reach expander and OpenSearch.
 
     Attributes:
         prefix: `opensearch.prefix` of the configuration that publishes: names the alias and the
@@ -59,8 +59,7 @@ class Access(TypedDict, total=False):
         auth: user and password of OpenSearch.
         patience: seconds to wait for the expander; beyond it the query alone is used (0.5).
         timeout: seconds to wait for OpenSearch (10).
-        remember: seconds for which an expansion is used again instead of asking for it; 0 to ask
-            each time (60).
+        remember: seconds for which an expansion is cached; 0 for no cache (60).
     """
 
     prefix: str
@@ -73,7 +72,7 @@ class Access(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Talks:
-    """What a client can talk about.
+    """The talks of a client.
 
     OpenSearch's address is None for one that only expands; the rest as of `Access`.
     """
@@ -128,7 +127,7 @@ class Talks:
         expansion = yield from self.expand(query)
         answer = yield self._search(self.opensearch, expansion, options)
         if isinstance(answer, httpx.Response) and answer.status_code == httpx.codes.NOT_FOUND:
-            # The index was pruned since the expander named it; what is remembered is as old.
+            # The index was removed since the expander named it; cached expansions are as old.
             self._memory.forget()
             expansion = yield from self.expand(query)
             answer = yield self._search(self.opensearch, expansion, options)
@@ -153,7 +152,9 @@ class Talks:
 
 
 def _parameters(expansion: Expansion, options: SearchOptions) -> dict[str, Any]:
-    """Of the search template: the expansion's keywords, the caller's text query, or both."""
+    """Parameters of the search template: the expansion's keywords, the caller's text query, or
+    both.
+    """
     mode = expansion.mode if "text" in options else "keywords"
     given: dict[str, Any] = {"explain": True, **options}
     text = given.pop("text", None)
@@ -170,7 +171,9 @@ def _parameters(expansion: Expansion, options: SearchOptions) -> dict[str, Any]:
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """The search template would pass over what it does not know: a filter that filters nothing."""
+    """Refuse unknown options: the search template would ignore them, such as a
+    misspelled filter.
+    """
     known = sorted(SearchOptions.__annotations__)
     for name in options.keys() - set(known):
         near = get_close_matches(name, known, n=1)
@@ -179,7 +182,9 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 def _said(answer: Answer) -> Any:
-    """The expander's words; None when it is away, ill or busy. Raises RefusedError."""
+    """The expander's answer; None when it can't be reached, fails or is overloaded. Raises
+    RefusedError.
+    """
     if isinstance(answer, httpx.RequestError) or answer.status_code == 429:
         return None
     if answer.is_client_error:
