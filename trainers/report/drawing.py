@@ -12,13 +12,11 @@ import math
 import re
 import textwrap
 import xml.etree.ElementTree as ET
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.resources import files
-from itertools import accumulate, pairwise
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,9 +31,6 @@ _WIDTH, _HEIGHT = 440, 280
 """In points: 6.1 inches, near the width of a paper's text."""
 _MOST_POINTS = 240
 _LONGEST_TEXT = 300
-_LONGEST_LABEL = 24
-_LATIN_ENDS = 0x250
-_NAMED_BUBBLES = 5
 _WIDTHS = (16, 38, 38)
 """Of a table's columns, in letters."""
 _SVG = "{http://www.w3.org/2000/svg}"
@@ -99,7 +94,7 @@ class Figure:
     @property
     def inline(self) -> str:
         """SVG for the page: colours as CSS variables."""
-        return re.sub(r"#[0-9a-f]{6}", _variable, self._svg())
+        return re.sub(r"#[0-9a-f]{6}", lambda c: _VARIABLES.get(c[0], c[0]), self._svg())
 
     def _repr_svg_(self) -> str:
         """For notebooks."""
@@ -135,21 +130,19 @@ class Figure:
         return ET.tostring(root, encoding="unicode")
 
     def _saved(self, kind: str, **options: Any) -> bytes:
+        from matplotlib import rc_context
+
         data = io.BytesIO()
-        with style({"svg.hashsalt": self.name}):
+        with style(), rc_context({"svg.hashsalt": self.name}):
             self.drawing.savefig(data, format=kind, **options)
         return data.getvalue()
 
 
-def style(more: Mapping[str, str] = MappingProxyType({})) -> AbstractContextManager[None]:
+def style() -> AbstractContextManager[None]:
     """Draw alike everywhere: matplotlib's own defaults and ours, whatever the user has set."""
     from matplotlib.style import context
 
-    return context(["default", {**_STYLE, **more}])
-
-
-def _variable(colour: re.Match[str]) -> str:
-    return _VARIABLES.get(colour[0], colour[0])
+    return context(["default", dict(_STYLE)])
 
 
 def _short(place: str) -> str:
@@ -205,11 +198,12 @@ class Canvas:
         if not values:
             return
         tone, _, dashes = LINES[name]
-        shown, wide = np.array(thin(values)), np.array(thin(spread))
+        shown = np.array(thin(values))
         at = (np.arange(len(shown)) + 1) * len(values) / len(shown)
         dot = "o" if len(shown) == 1 else None
         (line,) = self.axes.plot(at, shown, ls=dashes, marker=dot, color=COLOURS[tone], label=name)
         if spread:
+            wide = np.array(thin(spread))
             band: dict[str, Any] = {"color": COLOURS[tone], "alpha": 0.2, "lw": 0}
             self.axes.fill_between(at, shown - wide, shown + wide, **band)
         ends = {"first": shown[0], "last": shown[-1], "least": min(shown), "most": max(shown)}
@@ -217,12 +211,12 @@ class Canvas:
         self.tip(line, name, f"{len(values):,} steps", *words)
         self.axes.set_xlim(0, max(1.0, self.axes.dataLim.x1))
 
-    def rules(self, places: Sequence[tuple[float, str]]) -> None:
+    def rules(self, places: Iterable[float], names: Sequence[str]) -> None:
         """Vertical lines; not every one is named where there are many."""
         above = self.axes.get_xaxis_transform()
-        for at, (x, name) in enumerate(places):
+        for at, (x, name) in enumerate(zip(places, names, strict=False)):
             self.axes.axvline(x, color=COLOURS["strong"], ls=(0, (3, 3)), lw=1)
-            if at % math.ceil(len(places) / 5) == 0:
+            if at % math.ceil(len(names) / 5) == 0:
                 # Out of the layout, which would go on changing with each drawing.
                 place: dict[str, Any] = {"transform": above, "va": "top", "in_layout": False}
                 self.axes.text(x, 1, f" {name}", **place, **_SMALL)
@@ -248,15 +242,12 @@ class Canvas:
         """Horizontal bars stacked from parts (name, colour)."""
         canvas, left = cls(x, "", 100 + 26 * len(rows)), np.zeros(len(rows))
         for at, (name, tone) in enumerate(parts):
-            lengths = [row.lengths[at] for row in rows]
-            look: dict[str, Any] = {"left": left, "color": COLOURS[tone], "label": name}
-            drawn = canvas.axes.barh(range(len(rows)), lengths, 0.7, **look)
+            lengths, look = [row.lengths[at] for row in rows], {"color": COLOURS[tone]}
+            drawn = canvas.axes.barh(range(len(rows)), lengths, 0.7, left, label=name, **look)
             for bar, row in zip(drawn, rows, strict=True):
                 canvas.tip(bar, row.name, name, spell(row.lengths[at]))
             left = left + lengths
-        beside = canvas.axes.get_yaxis_transform()
-        for at, row in enumerate(rows):
-            canvas.axes.text(1.02, at, row.note, transform=beside, va="center", **_SMALL)
+        canvas.axes.bar_label(drawn, [row.note for row in rows], padding=6, **_SMALL)
         canvas.axes.set_yticks(range(len(rows)), [row.name for row in rows])
         canvas.axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, max(*left, 1e-9)))
         canvas.axes.grid(axis="x")
@@ -281,7 +272,8 @@ class Canvas:
         from matplotlib.transforms import Bbox
 
         self.drawing.draw_without_rendering()
-        centres = self.axes.transData.transform(self._marks)
+        self._marks += points
+        centres = self.axes.transData.transform(np.reshape(self._marks, (-1, 2)))
         taken = [Bbox.from_extents(x - 5, y - 5, x + 5, y + 5) for x, y in centres]
         sides = [(x, y) for y in (5, -14, 19, -28, 33) for x in (7, -7)]
         behind = {"boxstyle": "square,pad=0", "fc": COLOURS["card"], "ec": "none", "alpha": 0.8}
@@ -298,50 +290,25 @@ class Canvas:
                     break
                 text.remove()
 
-    def bubbles(self, found: Sequence[tuple[str, float, float, float, str]]) -> None:
-        """Circles of (kind, x, y, area, name), `added` or `dropped`; the largest of each kind are
-        named.
-        """
-        most = max((size for *_, size, _ in found), default=1.0)
-        for axis, at in (("x", 1), ("y", 2)):
-            end = fifth_above(max((float(one[at]) for one in found), default=1.0))
-            self.axes.set(**{f"{axis}lim": (-0.05 * end, 1.05 * end)})
-        for kind, tone in (("added", "blue"), ("dropped", "red")):
-            own = [one for one in found if one[0] == kind]
-            for at, (_, x, y, size, name) in enumerate(own):
-                look: dict[str, Any] = {"color": COLOURS[tone], "alpha": 0.35, "lw": 0.5}
-                shown = kind if at == 0 else None
-                drawn = self.axes.scatter(x, y, 12 + 588 * size / most, label=shown, **look)
-                self.tip(drawn, name, kind, spell(size), f"precision {spell(y)}, recall {spell(x)}")
-            named = [one for one in own if is_drawable(one[4])][:_NAMED_BUBBLES]
-            self._marks += [(x, y) for _, x, y, *_ in named]
-            self.label(
-                [(x, y) for _, x, y, *_ in named],
-                [name[:_LONGEST_LABEL] for *_, name in named],
-            )
-
     @classmethod
     def of_table(cls, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Canvas:
         """A table whose cells are wrapped."""
-        wrapped = [
-            [textwrap.wrap(cell, width) for cell, width in zip(row, _WIDTHS, strict=True)]
-            for row in rows
+        cells = [
+            [textwrap.fill(cell, width) for cell, width in zip(row, _WIDTHS, strict=True)]
+            for row in (head, *rows)
         ]
-        tall = [max(1, *(len(lines) for lines in row)) + 0.6 for row in wrapped]
-        canvas = cls("", "", 60 + 11 * sum(tall))
+        tall = [0.6 + max(1 + cell.count("\n") for cell in row) for row in cells]
+        canvas, shares = cls("", "", 60 + 11 * sum(tall)), np.array(_WIDTHS) / sum(_WIDTHS)
         canvas.axes.set_axis_off()
-        whole, edges = sum(tall) + 1.6, [0.0, *accumulate(_WIDTHS)]
-        look: dict[str, Any] = {"va": "top", "fontsize": 8, "parse_math": False}
-        for at, cell in enumerate(head):
-            canvas.axes.text(edges[at] / edges[-1], 1, cell, weight="bold", **look)
-        top = 1.6
-        for row, cells, height in zip(rows, wrapped, tall, strict=True):
-            for at, lines in enumerate(cells):
-                x, y = edges[at] / edges[-1], 1 - top / whole
-                drawn = canvas.axes.text(x, y, "\n".join(lines), **look)
-                if at == 0:
-                    canvas.tip(drawn, "; ".join(row))
-            top += height
+        look: dict[str, Any] = {"cellLoc": "left", "edges": "horizontal", "bbox": (0, 0, 1, 1)}
+        table = canvas.axes.table(cells, colWidths=list(shares), **look)
+        table.auto_set_font_size(False)
+        table.set_fontsize(8)
+        for (row, column), cell in table.get_celld().items():
+            cell.set(height=tall[row], edgecolor=COLOURS["line"])
+            cell.get_text().set(parse_math=False, weight="bold" if row == 0 else "normal")
+            if row and column == 0:
+                canvas.tip(cell.get_text(), "; ".join(rows[row - 1]))
         return canvas
 
     def logarithmic(self) -> None:
@@ -386,11 +353,6 @@ def spell(value: float, digits: int = 4) -> str:
     return (f"{value:,.0f}" if whole else f"{value:.{digits}g}").replace("-", "−")
 
 
-def is_drawable(text: str) -> bool:
-    """Whether the font that matplotlib brings has all of a text's characters: Latin ones."""
-    return all(ord(character) < _LATIN_ENDS for character in text)
-
-
 def fifth_above(most: float) -> float:
     """Where an axis of shares ends: low ones fill the plane, too."""
     return min(1.0, math.ceil(5 * most + 0.2) / 5)
@@ -398,7 +360,4 @@ def fifth_above(most: float) -> float:
 
 def thin(values: Sequence[float], most: int = _MOST_POINTS) -> list[float]:
     """Means of equally long stretches, at most so many: what a figure can show of a long log."""
-    if len(values) <= most:
-        return list(values)
-    borders = [round(at * len(values) / most) for at in range(most + 1)]
-    return [sum(values[a:b]) / (b - a) for a, b in pairwise(borders)]
+    return [float(part.mean()) for part in np.array_split(values, min(len(values), most))]

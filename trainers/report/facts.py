@@ -1,5 +1,5 @@
 """What a report says of a run, read from the run's files: finished rounds, step logs, snapshots,
-and what a side's keywords gained and lost between two of them.
+and what became of the keywords between them (paper, section 5.4).
 
 Only the pairs in the middle of a round (new queries, old items) are measured when the report is
 written, and only while the data are still those of the run.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
@@ -23,21 +23,11 @@ from cogr.evaluation import retrieved_ids, rows_of_queries, set_figures
 from cogr.matching.mirror import Mirror
 from cogr.metrics import reliability
 from cogr.progress import Say
-from cogr.records import SIDES, SPLITS, Side, Split
+from cogr.records import SIDES, SPLITS, Dataset, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot
-from cogr.store import Store
 from indexers.backends.memory import MemoryBackend
 from indexers.workspace import Workspace
 from trainers.evaluation import evaluate
-from trainers.report.keywords import (
-    Lengths,
-    Moved,
-    Snapshots,
-    Vocabulary,
-    lengths,
-    moved,
-    vocabularies,
-)
 from trainers.training.contest import (
     Choice,
     Contender,
@@ -51,7 +41,14 @@ from trainers.training.rounds import Round, StageRecord, State, Verdict, with_de
 from trainers.training.run_folder import Run
 from trainers.training.run_folder import changes as setting_changes
 
+EXAMPLES: Mapping[Side, int] = {"item": 3, "query": 2}
+"""How many entities of each side are shown as examples."""
+BESIDE = 4
+"""How many entities of each side are shown with the keywords of two runs."""
+
 Figures = Mapping[str, float]
+Snapshots = Mapping[Side, Snapshot]
+"""The snapshots of one round."""
 
 
 @dataclass(frozen=True)
@@ -81,16 +78,105 @@ class StageLog:
     round: int
     side: Side
     steps: Sequence[Mapping[str, Any]]
-    measured: Sequence[Mapping[str, Any]] = ()
+    measured: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Movement:
-    """Keywords gained and lost by one side in one round, against the round that it was built on."""
+class Vocabulary:
+    """The keywords of one round's pair.
+
+    Attributes:
+        size: side -> mean number of keywords of an entity.
+        distinct: side -> number of distinct keywords.
+        shared: distinct keywords that both sides have.
+        lengths: words in a keyword -> number of such distinct keywords of both sides.
+    """
 
     round: int
+    size: Mapping[Side, float]
+    distinct: Mapping[Side, int]
+    shared: int
+    lengths: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Bubble:
+    """A keyword that both sides came to have, or to have no more.
+
+    Attributes:
+        added: against the earlier pair; else it was dropped.
+        p: of all pairs of a query and an item that have it, the share that is relevant.
+        r: of all relevant items of the queries that have it, the share that has it too.
+        entities: queries and items that have it.
+    """
+
+    keyword: str
+    added: bool
+    p: float
+    r: float
+    entities: int
+
+
+@dataclass(frozen=True)
+class Moved:
+    """The keywords of both sides before and after.
+
+    Attributes:
+        added, dropped: how many distinct ones.
+        bubbles: of these, those that queries with labels and items have, most entities first.
+    """
+
+    added: int
+    dropped: int
+    bubbles: Sequence[Bubble]
+
+
+@dataclass(frozen=True)
+class Changed:
+    """One entity before and after: keywords, in the order in which the set has them."""
+
     side: Side
-    changes: Changes
+    id: str
+    text: str
+    gained: Sequence[str]
+    lost: Sequence[str]
+    kept: Sequence[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """A whole side before and after.
+
+    Attributes:
+        gained, lost: keyword -> number of entities that gained or lost it.
+        changed: entities with other keywords, in id order.
+        entities: how many the later snapshot has.
+    """
+
+    gained: Counter[str]
+    lost: Counter[str]
+    changed: Sequence[Changed]
+    entities: int
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The last pairs of two runs that are built upon, beside one another.
+
+    Attributes:
+        names: of the two runs.
+        settings: what the other one was trained with otherwise, one phrase each.
+        rows: entities whose keywords differ, evenly from all of them; `lost` are those of the
+            first run alone, `gained` those of the other.
+    """
+
+    names: tuple[str, str]
+    settings: Sequence[str]
+    rows: Sequence[Changed]
 
 
 @dataclass(frozen=True)
@@ -101,9 +187,10 @@ class Facts:
         rounds: the finished ones; SFT is the first.
         pairs: the finished rounds' pairs, and those in the middle of a round where the data allow
             it.
+        vocabularies: round by round.
+        movements: side -> round -> against the round that it was built on.
         base: the last round that is built upon.
-        lengths: of the distinct keywords of both sides, round by round.
-        overall: SFT against `base`, by side; None while that is SFT.
+        overall: side -> SFT against `base`; empty while that is SFT.
         moved: keywords added and dropped from SFT to `base`; None while that is SFT, and where the
             data are no longer the run's.
         rivals: what the rounds are compared with; None where that was not measured and the data are
@@ -121,16 +208,14 @@ class Facts:
     pairs: Sequence[Pair]
     logs: Sequence[StageLog]
     vocabularies: Sequence[Vocabulary]
-    lengths: Sequence[Lengths]
-    movements: Sequence[Movement]
-    moved: Moved | None
+    movements: Mapping[Side, Mapping[int, Changes]]
     base: Round
-    overall: Mapping[Side, Changes] | None
-    examples: Sequence[Changed]
+    overall: Mapping[Side, Changes]
+    moved: Moved | None
     rivals: Rivals | None
     choice: Choice | None
     reliability: Mapping[Split, Sequence[Sequence[float]]]
-    beside: Beside | None = None
+    beside: Beside | None
 
     @property
     def whole(self) -> list[Pair]:
@@ -139,13 +224,20 @@ class Facts:
 
     @property
     def splits(self) -> list[Split]:
-        """The splits that were measured, the one of the headlines first."""
+        """The splits that were measured, the one of the headlines first: test, else dev, else
+        train.
+        """
         return [split for split in reversed(SPLITS) if split in self.whole[0].figures]
 
     @property
     def split(self) -> Split:
-        """The split that headlines are about: test, else dev, else train."""
+        """The split that headlines are about."""
         return self.splits[0]
+
+    @property
+    def examples(self) -> list[Changed]:
+        """Entities to look at, of those that changed since SFT."""
+        return examples(self.overall["item"], self.overall["query"]) if self.overall else []
 
 
 def gather(
@@ -158,79 +250,47 @@ def gather(
         say: called with a line about what is measured now.
         other: a run whose keywords are shown beside this one's.
     """
-    state = run.state()
+    state, workspace = run.state(), with_dev(workspace)
     if not state.finished or state.base is None:
         raise TrainingError(f"The run {run.name} has nothing to report yet: run cogr-train sft.")
-    workspace = with_dev(workspace)
-    frozen, opened = run.frozen(), _pairs(workspace.store)
+    frozen, now, first, last = run.frozen(), state.unfinished, state.finished[0], state.base
     same = workspace.dataset.dataset_hash == frozen["dataset_hash"]
-    beside = rivals(workspace, run, say) if same else known_rivals(run)
+    compared = rivals(workspace, run, say) if same else known_rivals(run)
+    snapshot = cache(partial(open_snapshot, workspace.store))
+
+    def opened(round_: Round) -> Snapshots:
+        return {"item": snapshot(round_.items), "query": snapshot(round_.queries)}
+
     whole = [Pair(round_name(r.number), r.number, _figures(r), r.verdict) for r in state.finished]
-    first, last = state.finished[0], state.base
-    overall = _both(opened(first), opened(last)) if last.number else None
+    middles = _middles(workspace, opened, state) if same else ()
+    steps = {
+        round_.number: _both(opened(built_on(state, round_)), opened(round_))
+        for round_ in state.finished[1:]
+    }
     return Facts(
         run=run.name,
         frozen=frozen,
         rounds=state.finished,
-        under_way=_under_way(state),
-        pairs=sorted(
-            [*(_middles(workspace, opened, state) if same else ()), *whole],
-            key=lambda p: (p.round, p.verdict is not None),
-        ),
+        under_way=f"{round_name(now.number)} is under way, next is {now.next_stage}" if now else "",
+        pairs=sorted([*middles, *whole], key=lambda p: (p.round, p.verdict is not None)),
         logs=list(_logs(run, state)),
-        vocabularies=[
-            one for round_ in state.finished for one in vocabularies(round_.number, opened(round_))
-        ],
-        lengths=[lengths(round_.number, opened(round_)) for round_ in state.finished],
-        movements=[
-            Movement(round_.number, side, found)
-            for round_ in state.finished[1:]
-            for side, found in _both(opened(built_on(state, round_)), opened(round_)).items()
-        ],
-        moved=moved(opened(first), opened(last), workspace.dataset) if same and overall else None,
+        vocabularies=[vocabulary(round_.number, opened(round_)) for round_ in state.finished],
+        movements={side: {at: found[side] for at, found in steps.items()} for side in SIDES},
         base=last,
-        overall=overall,
-        examples=examples(overall["item"], overall["query"]) if overall else [],
-        rivals=beside,
-        choice=choose(contenders(state, beside)),
-        reliability=_reliability(workspace, beside.statistical if same and beside else None),
+        overall=_both(opened(first), opened(last)) if last.number else {},
+        moved=moved(opened(first), opened(last), workspace.dataset)
+        if same and last.number
+        else None,
+        rivals=compared,
+        choice=choose(contenders(state, compared)),
+        reliability=_reliability(workspace, compared.statistical if same and compared else None),
         beside=None if other is None else _beside(opened, run, last, other),
     )
-
-
-def _reliability(
-    workspace: Workspace, pair: Contender | None
-) -> Mapping[Split, Sequence[Sequence[float]]]:
-    if pair is None:
-        return {}
-    items, queries = (open_snapshot(workspace.store, id_) for id_ in (pair.items, pair.queries))
-    mirror = Mirror.build(items)
-    found: dict[Split, Sequence[Sequence[float]]] = {}
-    for split in cast("list[Split]", list(pair.figures)):
-        asked = workspace.dataset.queries[split]
-        rows = rows_of_queries(asked, queries)
-        sure = [row.confidence for row in rows.values() if row.confidence is not None]
-        if len(sure) == len(rows):
-            sets = retrieved_ids(mirror, {id_: list(row.weighted) for id_, row in rows.items()})
-            f1 = set_figures(workspace.dataset, asked, sets).values["f1"]
-            found[split] = reliability(np.array(sure), f1)
-    return found
-
-
-def _pairs(store: Store) -> Callable[[Round], Snapshots]:
-    """Gives both snapshots of a round, each verified and opened once."""
-    opened = cache(partial(open_snapshot, store))
-    return lambda round_: {"item": opened(round_.items), "query": opened(round_.queries)}
 
 
 def round_name(number: int) -> str:
     """SFT, round 1, ..."""
     return f"round {number}" if number else "SFT"
-
-
-def _under_way(state: State) -> str:
-    now = state.unfinished
-    return f"{round_name(now.number)} is under way, next is {now.next_stage}" if now else ""
 
 
 def _figures(round_: Round) -> Mapping[str, Figures]:
@@ -265,13 +325,31 @@ def _middles(
         yield Pair(f"{round_.number} queries", round_.number, found)
 
 
+def _reliability(
+    workspace: Workspace, pair: Contender | None
+) -> Mapping[Split, Sequence[Sequence[float]]]:
+    if pair is None:
+        return {}
+    items, queries = (open_snapshot(workspace.store, id_) for id_ in (pair.items, pair.queries))
+    mirror, found = Mirror.build(items), {}
+    for split in cast("list[Split]", list(pair.figures)):
+        asked = workspace.dataset.queries[split]
+        rows = rows_of_queries(asked, queries)
+        sure = [row.confidence for row in rows.values() if row.confidence is not None]
+        if len(sure) == len(rows):
+            sets = retrieved_ids(mirror, {id_: list(row.weighted) for id_, row in rows.items()})
+            f1 = set_figures(workspace.dataset, asked, sets).values["f1"]
+            found[split] = reliability(np.array(sure), f1)
+    return found
+
+
 def _logs(run: Run, state: State) -> Iterator[StageLog]:
-    sides = {f"train-{side}": side for side in SIDES}
     for round_ in state.rounds:
         for stage in round_.stages:
-            if (side := sides.get(stage.name)) is not None:
-                found = (_lines(run, round_, stage, f"{side}{end}") for end in ("", ".f1"))
-                yield StageLog(round_.number, side, *found)
+            trained, _, name = stage.name.partition("-")
+            if trained == "train":
+                found = (_lines(run, round_, stage, f"{name}{end}") for end in ("", ".f1"))
+                yield StageLog(round_.number, cast("Side", name), *found)
 
 
 def _lines(run: Run, round_: Round, stage: StageRecord, name: str) -> list[Mapping[str, Any]]:
@@ -288,30 +366,6 @@ def _lines(run: Run, round_: Round, stage: StageRecord, name: str) -> list[Mappi
         with contextlib.suppress(ValueError):
             steps.append(json.loads(line))
     return [step for step in steps if isinstance(step, dict)]
-
-
-def _both(before: Snapshots, after: Snapshots) -> dict[Side, Changes]:
-    return {side: changes(before[side], after[side]) for side in SIDES}
-
-
-@dataclass(frozen=True)
-class Beside:
-    """The last pairs of two runs that are built upon, beside one another.
-
-    Attributes:
-        names: of the two runs.
-        settings: what the other one was trained with otherwise, one phrase each.
-        rows: entities whose keywords differ, evenly from all of them; `lost` are those of the
-            first run alone, `gained` those of the other.
-    """
-
-    names: tuple[str, str]
-    settings: Sequence[str]
-    rows: Sequence[Changed]
-
-
-BESIDE = 4
-"""How many entities of each side are shown beside one another."""
 
 
 def _beside(opened: Callable[[Round], Snapshots], run: Run, last: Round, other: Run) -> Beside:
@@ -331,44 +385,64 @@ def _beside(opened: Callable[[Round], Snapshots], run: Run, last: Round, other: 
     return Beside((run.name, other.name), settings, found)
 
 
-EXAMPLES: Mapping[Side, int] = {"item": 3, "query": 2}
-"""How many entities of each side are shown as examples."""
+# Keywords
 
 
-@dataclass(frozen=True)
-class Changed:
-    """One entity before and after.
+def vocabulary(round_: int, pair: Snapshots) -> Vocabulary:
+    """The keywords of a pair."""
+    counts = {
+        side: Counter(word for row in pair[side].rows() for word in row.keywords) for side in SIDES
+    }
+    entities = {side: max(1, pair[side].manifest.entities) for side in SIDES}
+    return Vocabulary(
+        round_,
+        size={side: found.total() / entities[side] for side, found in counts.items()},
+        distinct={side: len(found) for side, found in counts.items()},
+        shared=len(counts["item"].keys() & counts["query"].keys()),
+        lengths=Counter(len(word.split()) for word in counts["item"].keys() | counts["query"]),
+    )
 
-    Attributes:
-        gained, lost, kept: keywords, in the order in which the set has them.
+
+def moved(before: Snapshots, after: Snapshots, dataset: Dataset) -> Moved:
+    """What one pair has and the other has not, and how well each keyword matches by itself.
+
+    Memory: the owners of every keyword of both pairs.
     """
+    first, last = _owners(before), _owners(after)
+    new, gone = last.keys() - first.keys(), first.keys() - last.keys()
+    bubbles = [
+        bubble
+        for added, words, owners in ((True, new, last), (False, gone, first))
+        for word in words
+        if (bubble := _bubble(word, owners[word], dataset, added=added)) is not None
+    ]
+    bubbles.sort(key=lambda one: (-one.entities, one.keyword))
+    return Moved(len(new), len(gone), bubbles)
 
-    side: Side
-    id: str
-    text: str
-    gained: Sequence[str]
-    lost: Sequence[str]
-    kept: Sequence[str]
 
-    def as_dict(self) -> dict[str, Any]:
-        """For --json."""
-        return asdict(self)
+def _owners(pair: Snapshots) -> Mapping[str, Mapping[Side, set[str]]]:
+    found: dict[str, dict[Side, set[str]]] = defaultdict(lambda: {"query": set(), "item": set()})
+    for side in SIDES:
+        for row in pair[side].rows():
+            for word in row.keywords:
+                found[word][side].add(row.id)
+    return found
 
 
-@dataclass(frozen=True)
-class Changes:
-    """A whole side before and after.
+def _bubble(
+    word: str, owners: Mapping[Side, set[str]], dataset: Dataset, *, added: bool
+) -> Bubble | None:
+    items = owners["item"]
+    wanted = [dataset.relevant[id_] for id_ in owners["query"] if dataset.relevant.get(id_)]
+    if not wanted or not items:
+        return None
+    hits = sum(len(items & ids) for ids in wanted)
+    p, r = hits / (len(wanted) * len(items)), hits / sum(map(len, wanted))
+    return Bubble(word, added, p, r, len(items) + len(owners["query"]))
 
-    Attributes:
-        gained, lost: keyword -> number of entities that gained or lost it.
-        changed: entities with other keywords, in id order.
-        entities: how many the later snapshot has.
-    """
 
-    gained: Counter[str]
-    lost: Counter[str]
-    changed: Sequence[Changed]
-    entities: int
+def _both(before: Snapshots, after: Snapshots) -> dict[Side, Changes]:
+    return {side: changes(before[side], after[side]) for side in SIDES}
 
 
 def changes(before: Snapshot, after: Snapshot) -> Changes:

@@ -20,14 +20,18 @@ import pytest
 
 from cogr.errors import ServiceError, SettingsError, StorageError, UserError
 from ops.servers import programs
-from ops.servers.folders import instance_folder, locked, reachable, require_free, servers_folder
 from ops.servers.instances import ServerState, known, read_state, write_state
-from ops.servers.processes import (
+from ops.servers.machine import (
     Account,
     ProcessId,
     created_at,
     current_process,
     end,
+    instance_folder,
+    locked,
+    reachable,
+    require_free,
+    servers_folder,
     service_account,
     spawn,
 )
@@ -305,7 +309,7 @@ def test_a_variant_leaves_the_original_as_it_was(tmp_path: Path) -> None:
     for module in ("keep", "drop"):
         (home / "modules" / module).mkdir(parents=True)
         (home / "modules" / module / "a.jar").write_text(module)
-    base = Distribution(home, "1.2.3", home.name)
+    base = Distribution(home, "1.2.3")
     changed = variant(base, "less", lambda copy: shutil.rmtree(copy / "modules/drop"), tmp_path)
     assert changed.home.name == "opensearch-1.2.3-less"
     assert [path.name for path in (changed.home / "modules").iterdir()] == ["keep"]

@@ -24,9 +24,8 @@ from cogr.store import Store
 from indexers.workspace import Workspace
 from tests.trainers.report_worlds import Told, whole_run
 from trainers.report.drawing import COLOURS, Canvas, Figure, clean, spell, style, thin
-from trainers.report.facts import EXAMPLES, Changed, Facts, changes, evenly, gather
+from trainers.report.facts import EXAMPLES, Changed, Facts, changes, evenly, gather, moved
 from trainers.report.figures import draw, steps_figure
-from trainers.report.keywords import moved
 from trainers.report.page import render, write_report
 from trainers.training.rounds import Round, State
 from trainers.training.run_folder import branch
@@ -103,13 +102,15 @@ def test_figures_of_the_page_are_those_of_the_run(tmp_path: Path) -> None:
     text = page_of(facts).text
     for split in facts.splits:
         assert all(f"{pair.figures[split]['f1']:.3f}" in text for pair in facts.whole)
-    item = next(one for one in facts.vocabularies if one.side == "item" and one.round == 1)
+    assert [one.round for one in facts.vocabularies] == [0, 1, 2]
+    found = facts.vocabularies[1]
     words = [
         w
         for row in open_snapshot(workspace.store, facts.rounds[1].items).rows()
         for w in row.keywords
     ]
-    assert (item.keywords, item.distinct) == (len(words), len(set(words)))
+    assert found.size["item"] == len(words) / len(workspace.dataset.items)
+    assert found.distinct["item"] == len(set(words))
     pair = (facts.rounds[1].items, facts.rounds[1].queries)
     both = {
         word
@@ -117,9 +118,8 @@ def test_figures_of_the_page_are_those_of_the_run(tmp_path: Path) -> None:
         for row in open_snapshot(workspace.store, id_).rows()
         for word in row.keywords
     }
-    assert [one.round for one in facts.lengths] == [0, 1, 2]
-    assert sum(facts.lengths[1].words.values()) == len(both)
-    assert facts.lengths[1].words[1] == sum(" " not in word for word in both)
+    assert sum(found.lengths.values()) == len(both)
+    assert found.lengths[1] == sum(" " not in word for word in both)
 
 
 def test_it_opens_with_bm25_and_statistical_beside_the_trained_pairs(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_f1_is_drawn_over_all_steps_and_inside_a_phase(tmp_path: Path) -> None:
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     facts = gather(workspace, run)
     with style():
-        figure = steps_figure(facts)
+        (figure,) = steps_figure(facts)
     tips = [tip for tip in figure.tips.values() if tip.startswith("test, ")]
     # SFT, after query 1, in item 1, after it, after query 2, after item 2: six steps each.
     steps = [tip.split(", ")[1] for tip in tips]
@@ -471,7 +471,7 @@ def test_a_long_log_is_thinned_by_means(values: list[float], most: int) -> None:
 def test_many_rounds_are_not_all_named() -> None:
     canvas = Canvas("round", "")
     canvas.names([f"round {at}" for at in range(30)])
-    canvas.rules([(float(at), f"round {at}") for at in range(30)])
+    canvas.rules(range(30), [f"round {at}" for at in range(30)])
     assert len(canvas.axes.get_xticks()) <= 8
     assert len(canvas.axes.texts) <= 5
     assert len(canvas.axes.lines) == 30
