@@ -364,9 +364,8 @@ def known(kind: str, name: str | None = None, *, stopped: bool = False) -> list[
             continue
         if state is not None and state.kind == kind and name in (None, state.name):
             found.append(state)
-    found.sort(key=lambda state: state.started, reverse=True)
-    running = [state for state in found if state.stopped is None]
-    return running + [state for state in found if state.stopped is not None and stopped]
+    found.sort(key=lambda state: (state.stopped is None, state.started), reverse=True)
+    return [state for state in found if stopped or state.stopped is None]
 
 
 def stop(state: ServerState, *, remove: bool = False) -> bool:

@@ -89,33 +89,20 @@ def service_account() -> Account:
 
 
 def servers_folder(account: Account) -> Path:
-    """The folder of all servers, created; one that the account can enter.
-
-    Raises:
-        SettingsError: COGR_CACHE_DIR names a folder that can't be used.
-        StorageError: no folder could be created anywhere.
-    """
-    chosen = os.environ.get(CACHE_VARIABLE)
+    """The folder of all servers, created; one that the account can enter. Raises SettingsError."""
+    default = site_cache_path("cogr") if os.geteuid() == 0 else user_cache_path("cogr")
+    caches = [default, Path(tempfile.gettempdir()) / f"cogr-{os.geteuid()}"]
+    if chosen := os.environ.get(CACHE_VARIABLE):
+        caches = [Path(chosen).expanduser().absolute()]
     problems = []
-    for cache in [Path(chosen).expanduser().absolute()] if chosen else _default_caches():
+    for cache in caches:
         problem = _problem(cache / "servers", account)
         if problem is None:
             return cache / "servers"
         problems.append(f"{cache} {problem}")
-    if chosen:
-        raise SettingsError(f"{CACHE_VARIABLE}={problems[0]}; name another folder.")
-    raise StorageError(
-        f"There is no folder for servers ({'; '.join(problems)}); set {CACHE_VARIABLE} to one."
+    raise SettingsError(
+        f"There is no folder for servers ({'; '.join(problems)}); let {CACHE_VARIABLE} name one."
     )
-
-
-def _default_caches() -> list[Path]:
-    """Candidates, best first."""
-    temporary = Path(tempfile.gettempdir()) / f"cogr-{os.geteuid()}"
-    if os.geteuid() != 0:
-        return [user_cache_path("cogr"), temporary]
-    own = [user_cache_path("cogr")] if os.environ.get("XDG_CACHE_HOME") else []
-    return [*own, site_cache_path("cogr"), temporary]
 
 
 def _problem(folder: Path, account: Account) -> str | None:
@@ -172,19 +159,30 @@ def locked(path: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[N
         lock.release()
 
 
+def made_once(
+    path: Path, make: Callable[[Path], Path], waiting: Callable[[], None] = lambda: None
+) -> Path:
+    """A file or folder that the first one who needs it makes: `make` writes it below the folder
+    that it is given, and returns where.
+    """
+    with locked(path, waiting):
+        if not path.exists():
+            with tempfile.TemporaryDirectory(dir=path.parent, prefix=".tmp-") as scratch:
+                make(Path(scratch)).rename(path)
+    return path
+
+
 def reachable(path: Path, account: Account, copy: Path) -> Path:
     """A program where the account can run it: a copy, made once, where it lies in a closed folder,
     such as a virtual environment below /root.
     """
-    if account.may("x", path):
-        return path
-    with locked(copy):
-        if not copy.exists():
-            unfinished = copy.with_name(f".tmp-{os.getpid()}")
-            shutil.copyfile(path, unfinished)
-            unfinished.chmod(0o755)
-            unfinished.rename(copy)
-    return copy
+
+    def copied(scratch: Path) -> Path:
+        made = shutil.copyfile(path, scratch / path.name)
+        made.chmod(0o755)
+        return made
+
+    return path if account.may("x", path) else made_once(copy, copied)
 
 
 def require_free(folder: Path, what: str, needed: int = LEAST_FREE) -> None:

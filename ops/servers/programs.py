@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -21,7 +20,7 @@ from pathlib import Path
 
 from cogr.errors import ServiceError, SettingsError, UserError
 from cogr.progress import Say
-from ops.servers.machine import Account, locked, open_to_others, require_free
+from ops.servers.machine import Account, made_once, open_to_others, require_free
 
 HOME_VARIABLE = "COGR_OPENSEARCH_HOME"
 UNPACKED_BYTES = 700_000_000
@@ -56,10 +55,17 @@ def find_distribution(version: str | None, default: str, servers: Path, say: Say
     version = version or default
     folder = servers / "distributions" / f"opensearch-{version}"
     waiting = f"Waiting for another process that unpacks OpenSearch {version} ..."
-    with locked(folder, lambda: say(waiting)):
-        if not folder.exists():
-            _fetch_distribution(version, folder, say)
-    return Distribution(folder, version)
+
+    def fetched(scratch: Path) -> Path:
+        require_free(scratch, f"Fetching and unpacking OpenSearch {version}", UNPACKED_BYTES)
+        artifact = f"org.opensearch.distribution.integ-test-zip:opensearch:{version}:zip"
+        archive = fetch_with_maven(artifact, scratch, f"OpenSearch {version}", say)
+        say(f"Unpacking OpenSearch {version} to {folder} ...")
+        unpack(archive, scratch / "unpacked")
+        (top,) = (scratch / "unpacked").iterdir()
+        return top
+
+    return Distribution(made_once(folder, fetched, lambda: say(waiting)), version)
 
 
 def from_home(home: Path, version: str | None) -> Distribution:
@@ -87,17 +93,6 @@ def _in(folder: Path) -> list[Path]:
         return sorted(folder.iterdir(), reverse=True)
     except OSError:
         return []
-
-
-def _fetch_distribution(version: str, folder: Path, say: Say) -> None:
-    require_free(folder.parent, f"Fetching and unpacking OpenSearch {version}", UNPACKED_BYTES)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".tmp-") as scratch:
-        artifact = f"org.opensearch.distribution.integ-test-zip:opensearch:{version}:zip"
-        archive = fetch_with_maven(artifact, Path(scratch), f"OpenSearch {version}", say)
-        say(f"Unpacking OpenSearch {version} to {folder} ...")
-        unpack(archive, Path(scratch) / "unpacked")
-        (top,) = (Path(scratch) / "unpacked").iterdir()
-        top.rename(folder)
 
 
 def fetch_with_maven(artifact: str, into: Path, what: str, say: Say) -> Path:
@@ -184,15 +179,13 @@ def variant(
     if base.home.parent != folder:
         # Two homes elsewhere may have one name.
         name = f"opensearch-{base.version}-{hashlib.sha256(bytes(base.home)).hexdigest()[:8]}"
-    folder /= f"{name}-{change_name}"
-    with locked(folder):
-        if not folder.exists():
-            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".tmp-") as scratch:
-                copy = Path(scratch) / "copy"
-                link_tree(base.home, copy)
-                change(copy)
-                copy.rename(folder)
-    return Distribution(folder, base.version)
+
+    def changed(scratch: Path) -> Path:
+        link_tree(base.home, scratch / "copy")
+        change(scratch / "copy")
+        return scratch / "copy"
+
+    return Distribution(made_once(folder / f"{name}-{change_name}", changed), base.version)
 
 
 def link_tree(source: Path, target: Path) -> None:

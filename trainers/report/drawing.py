@@ -34,6 +34,8 @@ _LONGEST_TEXT = 300
 _WIDTHS = (16, 38, 38)
 """Of a table's columns, in letters."""
 _SVG = "{http://www.w3.org/2000/svg}"
+ET.register_namespace("", _SVG[1:-1])
+ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
 # What a line shows -> (colour, mark, dashes): lines are told apart by more than their colour.
 LINES = {
@@ -110,19 +112,12 @@ class Figure:
 
     def _svg(self) -> str:
         """Without what concerns the rest of a page: style sheets, ids that other figures have."""
-        svg = self._saved("svg", metadata={"Date": None})
-        ET.register_namespace("", _SVG[1:-1])
-        ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
-        root = ET.fromstring(re.sub(rb">\s+<", b"><", svg))
-        for child in list(root):
-            if child.tag == f"{_SVG}metadata" or child.find(f"{_SVG}style") is not None:
-                root.remove(child)
-        for element in root.iter():
-            for place in ("d", "x", "y", "transform"):
-                if place in element.attrib:
-                    element.attrib[place] = _short(element.attrib[place])
-            if element.tag == f"{_SVG}g" and (tip := self.tips.get(element.attrib.pop("id", ""))):
-                _say(element, "title", tip)
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        root = ET.fromstring(re.sub(rb">\s+<", b"><", self._saved("svg", metadata=nothing)))
+        root[:] = [child for child in root if child.find(f"{_SVG}style") is None]
+        for group in root.iter(f"{_SVG}g"):
+            if tip := self.tips.get(group.attrib.pop("id", "")):
+                _say(group, "title", tip)
         words = f"{self.name}-title {self.name}-text"
         root.attrib.update({"role": "img", "aria-labelledby": words}, style="stroke-linejoin:round")
         _say(root, "desc", "; ".join(self.tips.values()), id=f"{self.name}-text")
@@ -143,11 +138,6 @@ def style() -> AbstractContextManager[None]:
     from matplotlib.style import context
 
     return context(["default", dict(_STYLE)])
-
-
-def _short(place: str) -> str:
-    """Coordinates to a hundredth of a point, without turns by nothing."""
-    return re.sub(r"(\.\d\d)\d+|rotate\(-0 [^)]*\)|( )\s+", r"\1\2", place)
 
 
 def _say(element: ET.Element, tag: str, text: str, **attributes: str) -> None:
@@ -238,17 +228,24 @@ class Canvas:
         self.from_zero()
 
     @classmethod
-    def of_rows(cls, x: str, parts: Sequence[tuple[str, str]], rows: Sequence[Row]) -> Canvas:
-        """Horizontal bars stacked from parts (name, colour)."""
-        canvas, left = cls(x, "", 100 + 26 * len(rows)), np.zeros(len(rows))
-        for at, (name, tone) in enumerate(parts):
-            lengths, look = [row.lengths[at] for row in rows], {"color": COLOURS[tone]}
-            drawn = canvas.axes.barh(range(len(rows)), lengths, 0.7, left, label=name, **look)
-            for bar, row in zip(drawn, rows, strict=True):
-                canvas.tip(bar, row.name, name, spell(row.lengths[at]))
-            left = left + lengths
-        canvas.axes.bar_label(drawn, [row.note for row in rows], padding=6, **_SMALL)
-        canvas.axes.set_yticks(range(len(rows)), [row.name for row in rows])
+    def of_rows(
+        cls,
+        x: str,
+        parts: Sequence[tuple[str, str]],
+        rows: Sequence[tuple[str, Sequence[float], str]],
+    ) -> Canvas:
+        """Horizontal bars stacked from parts (name, colour); `rows` are (what stands before the
+        bar, the lengths of its parts, what stands after it).
+        """
+        canvas, left, at = cls(x, "", 100 + 26 * len(rows)), np.zeros(len(rows)), range(len(rows))
+        names, lengths, notes = zip(*rows, strict=True)
+        for (part, tone), widths in zip(parts, np.transpose(lengths), strict=True):
+            drawn = canvas.axes.barh(at, widths, 0.7, left, color=COLOURS[tone], label=part)
+            for bar, name, width in zip(drawn, names, widths, strict=True):
+                canvas.tip(bar, name, part, spell(width))
+            left = left + widths
+        canvas.axes.bar_label(drawn, notes, padding=6, **_SMALL)
+        canvas.axes.set_yticks(at, names)
         canvas.axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, max(*left, 1e-9)))
         canvas.axes.grid(axis="x")
         canvas.axes.grid(visible=False, axis="y")
@@ -313,12 +310,12 @@ class Canvas:
 
     def logarithmic(self) -> None:
         """A logarithmic y axis with plain numbers."""
-        from matplotlib.ticker import LogLocator, NullFormatter
+        from matplotlib.ticker import LogLocator
 
         self.axes.set_yscale("log")
         self.axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         self.axes.yaxis.set_major_formatter(lambda value, _: spell(value))
-        self.axes.yaxis.set_minor_formatter(NullFormatter())
+        self.axes.yaxis.set_minor_formatter("")
 
     def done(self, name: str, title: str, note: str = "") -> Figure:
         """The figure, with a legend where it shows several things."""
@@ -330,15 +327,6 @@ class Canvas:
         self.drawing.draw_without_rendering()
         self.drawing.set_layout_engine("none")
         return Figure(name, title, note, self.drawing, self._tips)
-
-
-@dataclass(frozen=True)
-class Row:
-    """A stacked bar: what stands before it, its parts, what stands after it."""
-
-    name: str
-    lengths: Sequence[float]
-    note: str
 
 
 def clean(text: str) -> str:

@@ -17,13 +17,12 @@ from trainers.report.drawing import (
     LINES,
     Canvas,
     Figure,
-    Row,
     clean,
     fifth_above,
     spell,
     style,
 )
-from trainers.report.facts import Bubble, Facts, StageLog, round_name
+from trainers.report.facts import Bubble, Facts, Pair, StageLog, round_name
 
 SIDE_NAMES: Mapping[Side, str] = {"query": "queries", "item": "items"}
 _BUBBLES, _NAMED_BUBBLES = 120, 5
@@ -72,18 +71,14 @@ def draw(facts: Facts) -> Mapping[str, Sequence[Figure]]:
 
 def f1_figure(facts: Facts) -> Iterator[Figure]:
     """F1 of every split over the stages of the rounds."""
-    names = [pair.name for pair in facts.pairs]
     rejected = [at for at, pair in enumerate(facts.pairs) if pair.verdict == "rejected"]
-    canvas = Canvas("stage", "F1")
-    for split in facts.splits:
-        points = [(float(at), pair.figures[split]["f1"]) for at, pair in enumerate(facts.pairs)]
-        canvas.marks(split, points, names, rejected)
-        if split == facts.split:
-            errors = [pair.figures[split].get("f1_se", 0.0) for pair in facts.pairs]
-            colour = COLOURS[LINES[split][0]]
-            x, y = zip(*points, strict=True)
-            canvas.axes.errorbar(x, y, errors, fmt="none", color=colour)
-    canvas.names(names, 7)
+    lines: dict[str, list[float]] = {
+        split: [pair.figures[split]["f1"] for pair in facts.pairs] for split in facts.splits
+    }
+    canvas = _over("stage", "F1", facts.pairs, lines, rejected)
+    errors = [pair.figures[facts.split].get("f1_se", 0.0) for pair in facts.pairs]
+    colour = COLOURS[LINES[facts.split][0]]
+    canvas.axes.errorbar(range(len(errors)), lines[facts.split], errors, fmt="none", color=colour)
     canvas.from_zero(0.5)
     note = (
         f"Of the whole retrieved set. Whiskers on {facts.split}: one standard error over its "
@@ -94,6 +89,22 @@ def f1_figure(facts: Facts) -> Iterator[Figure]:
     if rejected:
         note += " Rings: rounds that are not built upon."
     yield canvas.done("f1", "F1 after each stage", note)
+
+
+def _over(
+    x: str,
+    y: str,
+    pairs: Sequence[Pair],
+    lines: Mapping[str, Sequence[float]],
+    rejected: Sequence[int] = (),
+) -> Canvas:
+    """A mark a pair on each line, a ring where it is rejected."""
+    canvas, names = Canvas(x, y), [pair.name for pair in pairs]
+    for name, values in lines.items():
+        canvas.marks(name, list(enumerate(values)), names, rejected)
+    canvas.names(names, 7)
+    canvas.from_zero()
+    return canvas
 
 
 def steps_figure(facts: Facts) -> Iterator[Figure]:
@@ -224,23 +235,13 @@ def vocabulary_figures(facts: Facts) -> Iterator[Figure]:
     log = min(numbers) > 0 and max(numbers) >= _DECADES * min(numbers)
     note = "Both: keywords that items and queries have in common; only these can match."
     note += " The scale is logarithmic." * log
-    canvas = _over_rounds(facts, "distinct keywords", distinct)
+    canvas = _over("round", "distinct keywords", facts.whole, distinct)
     if log:
         canvas.logarithmic()
     yield canvas.done("vocabulary", "Vocabulary", note)
     sizes = {name: [one.size[side] for one in found] for side, name in SIDE_NAMES.items()}
-    yield _over_rounds(facts, "keywords an entity, mean", sizes).done(
-        "size", "Size of keyword sets"
-    )
-
-
-def _over_rounds(facts: Facts, y: str, lines: Mapping[str, Sequence[float]]) -> Canvas:
-    canvas, names = Canvas("round", y), [pair.name for pair in facts.whole]
-    for name, values in lines.items():
-        canvas.marks(name, list(enumerate(values)), names)
-    canvas.names(names)
-    canvas.from_zero()
-    return canvas
+    canvas = _over("round", "keywords an entity, mean", facts.whole, sizes)
+    yield canvas.done("size", "Size of keyword sets")
 
 
 def words_figure(facts: Facts) -> Iterator[Figure]:
@@ -253,7 +254,7 @@ def words_figure(facts: Facts) -> Iterator[Figure]:
         shares = [one.lengths.get(n, 0) / total for n in range(1, _LONGEST)]
         mean = sum(n * times for n, times in one.lengths.items()) / total
         lengths = [*shares, max(0.0, 1 - sum(shares))]
-        rows.append(Row(round_name(one.round), lengths, f"{mean:.2f} words"))
+        rows.append((round_name(one.round), lengths, f"{mean:.2f} words"))
     names = ["1 word", *(f"{n} words" for n in range(2, _LONGEST)), f"{_LONGEST} or more"]
     parts = [(name, f"ramp{at}") for at, name in enumerate(names, 1)]
     canvas = Canvas.of_rows("share of the distinct keywords", parts, rows)
@@ -361,7 +362,7 @@ def time_figure(facts: Facts) -> Iterator[Figure]:
     rows = []
     for round_ in facts.rounds:
         parts = [sum(s.seconds for s in round_.stages if s.name in names) for *_, names in _TIMES]
-        rows.append(Row(round_name(round_.number), parts, duration(sum(parts))))
+        rows.append((round_name(round_.number), parts, duration(sum(parts))))
     canvas = Canvas.of_rows("seconds", [part[:2] for part in _TIMES], rows)
     steps = [s.notes["seconds"] for r in facts.rounds[1:] for s in r.stages if "seconds" in s.notes]
     totals = {

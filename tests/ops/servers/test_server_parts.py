@@ -168,7 +168,7 @@ def test_a_cache_folder_that_is_a_file_is_one_sentence(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("COGR_CACHE_DIR", str(tmp_path / "file"))
-    with pytest.raises(SettingsError, match=r"COGR_CACHE_DIR=.*can't be written"):
+    with pytest.raises(SettingsError, match=r"file can't be written .*let COGR_CACHE_DIR name one"):
         servers_folder(ME)
 
 
