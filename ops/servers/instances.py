@@ -23,20 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from cogr.errors import ServiceError, StorageError, UserError
 from cogr.progress import Say
 from cogr.store import replacing
-from ops.servers.machine import (
-    Account,
-    ProcessId,
-    current_process,
-    end,
-    instance_folder,
-    last_words,
-    locked,
-    open_to_others,
-    require_free,
-    servers_folder,
-    service_account,
-    spawn,
-)
+from ops.servers import machine
+from ops.servers.machine import Account, ProcessId, locked, open_to_others
 
 STATE_FILE = "state.json"
 T = TypeVar("T")
@@ -198,8 +186,8 @@ class Place:
             state = ServerState(
                 kind=self.wanted.kind,
                 name=self.wanted.server_name,
-                process=spawn(command, environment, self.data, log, self.account),
-                owner=current_process() if self.wanted.bound_to_caller else None,
+                process=machine.spawn(command, environment, self.data, log, self.account),
+                owner=machine.current_process() if self.wanted.bound_to_caller else None,
                 started=_now(),
                 folder=self.folder,
                 data=self.data,
@@ -233,10 +221,10 @@ def start(wanted: Wanted, say: Say = lambda _: None) -> Started:
             server of this name is another one than was asked for.
         ServiceError: the server did not come up; the message names its log.
     """
-    account = service_account()
-    servers = servers_folder(account)
+    account = machine.service_account()
+    servers = machine.servers_folder(account)
     name = wanted.server_name
-    folder = instance_folder(servers, name)
+    folder = machine.instance_folder(servers, name)
     # Root's files are for the account that the server runs as.
     for_account = open_to_others if account.drops else nullcontext
     with for_account():
@@ -277,7 +265,7 @@ def _running(state: ServerState | None, wanted: Wanted, say: Say) -> ServerState
 
 def _launch(place: Place, say: Say) -> ServerState:
     """Start a server's process, once there is disk for it and a folder for its data."""
-    require_free(place.servers, f"Starting {place.wanted.server_name}")
+    machine.require_free(place.servers, f"Starting {place.wanted.server_name}")
     place.folder.mkdir(parents=True, exist_ok=True)
     if not place.data.exists():
         place.account.own(place.data)
@@ -321,7 +309,7 @@ def _as_before_if_it_fails(folder: Path, before: ServerState | None) -> Iterator
         yield
     except BaseException:
         if (state := read_state(folder)) is not None:
-            end(state.process)
+            machine.end(state.process)
             (folder / STATE_FILE).unlink()
         if before is not None and before.url:
             write_state(before.model_copy(update={"stopped": before.stopped or _now()}))
@@ -341,7 +329,7 @@ def wait_until(ask: Callable[[], T], state: ServerState, seconds: float) -> T:
         except ServiceError as error:
             said = str(error)
             if not state.running:
-                said = f"{state.name} ended while starting: {last_words(state.log)}"
+                said = f"{state.name} ended while starting: {machine.last_words(state.log)}"
             if not state.running or time.monotonic() > deadline:
                 raise ServiceError(f"{said} The log is {state.log}.") from error
         time.sleep(0.1)
@@ -355,8 +343,8 @@ def known(kind: str, name: str | None = None, *, stopped: bool = False) -> list[
     """All servers of a kind that were started (or the one of a name), the latest first; some may
     have died since. With `stopped` those that were stopped follow. A broken state is a warning.
     """
-    found = []
-    for path in (servers_folder(service_account()) / "instances").glob(f"*/{STATE_FILE}"):
+    found, servers = [], machine.servers_folder(machine.service_account())
+    for path in (servers / "instances").glob(f"*/{STATE_FILE}"):
         try:
             state = read_state(path.parent)
         except StorageError as error:
@@ -373,7 +361,7 @@ def stop(state: ServerState, *, remove: bool = False) -> bool:
     for the next start; `remove` deletes its data and its folder (logs, configuration), too.
     """
     with locked(state.folder):
-        ended = state.stopped is None and end(state.process)
+        ended = state.stopped is None and machine.end(state.process)
         if state.url:
             write_state(state.model_copy(update={"stopped": state.stopped or _now()}))
         else:

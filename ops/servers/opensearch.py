@@ -21,21 +21,11 @@ from typing import Any, ClassVar
 from cogr.errors import ServiceError, UserError
 from cogr.progress import Say
 from cogr.settings import OpenSearchSettings
-from ops.servers import instances
+from ops.servers import instances, programs
 from ops.servers.instances import Place, ServerState, wait_until
 from ops.servers.instances import start as start
 from ops.servers.instances import stop as stop
-from ops.servers.programs import (
-    ANY_JAVA,
-    Distribution,
-    Java,
-    fetch_with_maven,
-    find_distribution,
-    find_java,
-    link_tree,
-    unpack,
-    variant,
-)
+from ops.servers.programs import Distribution, Java
 
 KIND = "opensearch"
 DEFAULT_VERSION = "3.8.0"
@@ -108,13 +98,17 @@ class Wanted(instances.Wanted):
         return super().difference(state)
 
     def launch(self, place: Place, say: Say) -> ServerState:
-        found = find_distribution(self.version, self.default_version, place.servers, say)
+        found = programs.find_distribution(self.version, self.default_version, place.servers, say)
         # 2.x needs the security manager, which Java 24 removed.
-        fits = range(11, 24) if found.version.startswith("2.") else range(LEAST_JAVA, ANY_JAVA)
-        java = find_java(f"OpenSearch {found.version}", fits, place.account)
+        fits = (
+            range(11, 24)
+            if found.version.startswith("2.")
+            else range(LEAST_JAVA, programs.ANY_JAVA)
+        )
+        java = programs.find_java(f"OpenSearch {found.version}", fits, place.account)
         if self.security:
             add = partial(_add_security_plugin, version=found.version, say=say)
-            found = variant(found, "security", add, place.servers)
+            found = programs.variant(found, "security", add, place.servers)
         node = _Node(self, place, found, java)
         node.prepare()
         say(f"Starting OpenSearch {found.version} with Java {java.major} ...")
@@ -245,7 +239,7 @@ class _Node:
         """
         scratch = self.place.folder / ".installing"
         shutil.rmtree(scratch, ignore_errors=True)
-        link_tree(self.distribution.home, scratch)
+        programs.link_tree(self.distribution.home, scratch)
         config, plugin = scratch / "config", scratch / "plugins" / SECURITY_PLUGIN
         # The installer writes into these: they must not be links to the distribution's.
         shutil.rmtree(config)
@@ -281,10 +275,10 @@ def _add_security_plugin(home: Path, version: str, say: Say) -> None:
     plugin = home / "plugins" / SECURITY_PLUGIN
     what = f"the security plugin of OpenSearch {version}"
     artifact = f"org.opensearch.plugin:{SECURITY_PLUGIN}:{version}.0:zip"
-    unpack(fetch_with_maven(artifact, home.parent, what, say), plugin)
+    programs.unpack(programs.fetch_with_maven(artifact, home.parent, what, say), plugin)
     # The plugin comes without this library and answers every request with 500 if it is not there.
     library = "org.apache.commons:commons-collections4:4.4"
-    jar = fetch_with_maven(library, home.parent, "commons-collections4", say)
+    jar = programs.fetch_with_maven(library, home.parent, "commons-collections4", say)
     shutil.copyfile(jar, plugin / jar.name)
     descriptor = plugin / "plugin-descriptor.properties"
     text = descriptor.read_text("utf-8")

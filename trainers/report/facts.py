@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any, cast
 
 import numpy as np
@@ -30,14 +30,13 @@ from indexers.workspace import Workspace
 from trainers.evaluation import evaluate
 from trainers.training.contest import (
     Choice,
-    Contender,
     Rivals,
     choose,
     contenders,
     known_rivals,
     rivals,
 )
-from trainers.training.rounds import Round, StageRecord, State, Verdict, with_dev
+from trainers.training.rounds import Round, StageRecord, Verdict, with_dev
 from trainers.training.run_folder import Run
 from trainers.training.run_folder import changes as setting_changes
 
@@ -92,7 +91,6 @@ class Vocabulary:
         lengths: words in a keyword -> number of such distinct keywords of both sides.
     """
 
-    round: int
     size: Mapping[Side, float]
     distinct: Mapping[Side, int]
     shared: int
@@ -179,48 +177,69 @@ class Beside:
     rows: Sequence[Changed]
 
 
-@dataclass(frozen=True)
 class Facts:
-    """Everything that a report says of one run.
+    """Everything that a report says of one run. Each fact is read, or measured, when it is first
+    asked for.
+
+    Args:
+        say: called with a line about what is measured now.
+        other: a run whose keywords are shown beside this one's.
 
     Attributes:
         rounds: the finished ones; SFT is the first.
-        pairs: the finished rounds' pairs, and those in the middle of a round where the data allow
-            it.
-        vocabularies: round by round.
-        movements: side -> round -> against the round that it was built on.
         base: the last round that is built upon.
-        overall: side -> SFT against `base`; empty while that is SFT.
-        moved: keywords added and dropped from SFT to `base`; None while that is SFT, and where the
-            data are no longer the run's.
-        rivals: what the rounds are compared with; None where that was not measured and the data are
-            no longer the run's.
-        choice: the best pair on dev, whoever wrote it; None where nothing is judged.
-        reliability: split -> points of the reliability diagram of `statistical`
-            (`cogr.metrics.reliability`), where its pair is there and says how sure it is.
-        beside: the pair of another run, entity by entity; None without one.
+        beside: None without another run.
+
+    Raises:
+        TrainingError: SFT is not finished, or the other run's; or that is of other data.
+        SnapshotError: a snapshot is gone or broken; raised by the fact that needs it, too.
     """
 
-    run: str
-    frozen: Mapping[str, Any]
-    rounds: Sequence[Round]
-    under_way: str
-    pairs: Sequence[Pair]
-    logs: Sequence[StageLog]
-    vocabularies: Sequence[Vocabulary]
-    movements: Mapping[Side, Mapping[int, Changes]]
-    base: Round
-    overall: Mapping[Side, Changes]
-    moved: Moved | None
-    rivals: Rivals | None
-    choice: Choice | None
-    reliability: Mapping[Split, Sequence[Sequence[float]]]
-    beside: Beside | None
+    def __init__(
+        self, workspace: Workspace, run: Run, say: Say = lambda _: None, other: Run | None = None
+    ) -> None:
+        self._run, self._state, self._say = run, run.state(), say
+        if not self._state.finished or self._state.base is None:
+            raise TrainingError(
+                f"The run {run.name} has nothing to report yet: run cogr-train sft."
+            )
+        self.run, self.frozen = run.name, run.frozen()
+        self.rounds, self.base = self._state.finished, self._state.base
+        self._workspace = with_dev(workspace)
+        self._dataset = self._workspace.dataset
+        self._same_data = self._dataset.dataset_hash == self.frozen["dataset_hash"]
+        self._snapshot = cache(partial(open_snapshot, workspace.store))
+        self.beside = None if other is None else self._beside(other)
 
     @property
+    def under_way(self) -> str:
+        """The round that is not finished, and its next stage; "" where there is none."""
+        now = self._state.unfinished
+        return f"{round_name(now.number)} is under way, next is {now.next_stage}" if now else ""
+
+    @cached_property
     def whole(self) -> list[Pair]:
         """The pairs that rounds ended with."""
-        return [pair for pair in self.pairs if pair.verdict is not None]
+        return [Pair(round_name(r.number), r.number, _figures(r), r.verdict) for r in self.rounds]
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """With those in the middle of a round, where the data are still the run's: its new queries
+        on the items of the round before, which is what the query side alone brought.
+        """
+        found, workspace = list(self.whole), self._workspace
+        backend, weights = MemoryBackend(workspace.store), workspace.settings.keywords.weights
+        for round_ in self.rounds[1:] if self._same_data else ():
+            items = self._opened(self._built_on(round_))["item"]
+            backend.push(items)
+            asked = (backend, self._dataset, items, self._opened(round_)["query"])
+            figures: dict[str, Figures] = {
+                split: evaluate(*asked, split, weights=weights).as_dict()
+                for split in SPLITS
+                if split in _figures(round_)
+            }
+            found.append(Pair(f"{round_.number} queries", round_.number, figures))
+        return sorted(found, key=lambda pair: (pair.round, pair.verdict is not None))
 
     @property
     def splits(self) -> list[Split]:
@@ -234,58 +253,125 @@ class Facts:
         """The split that headlines are about."""
         return self.splits[0]
 
+    @cached_property
+    def rivals(self) -> Rivals | None:
+        """What the rounds are compared with; None where that was not measured and the data are no
+        longer the run's.
+        """
+        if not self._same_data:
+            return known_rivals(self._run)
+        return rivals(self._workspace, self._run, self._say)
+
+    @cached_property
+    def choice(self) -> Choice | None:
+        """The best pair on dev, whoever wrote it; None where nothing is judged."""
+        return choose(contenders(self._state, self.rivals))
+
+    @cached_property
+    def reliability(self) -> Mapping[Split, Sequence[Sequence[float]]]:
+        """Split -> points of the reliability diagram of `statistical`
+        (`cogr.metrics.reliability`), where its pair is there and says how sure it is.
+        """
+        pair = self.rivals.statistical if self._same_data and self.rivals else None
+        if pair is None:
+            return {}
+        queries, mirror = self._snapshot(pair.queries), Mirror.build(self._snapshot(pair.items))
+        found = {}
+        for split in cast("list[Split]", list(pair.figures)):
+            asked = self._dataset.queries[split]
+            rows = rows_of_queries(asked, queries)
+            sure = [row.confidence for row in rows.values() if row.confidence is not None]
+            if len(sure) == len(rows):
+                sets = retrieved_ids(mirror, {id_: list(row.weighted) for id_, row in rows.items()})
+                f1 = set_figures(self._dataset, asked, sets).values["f1"]
+                found[split] = reliability(np.array(sure), f1)
+        return found
+
+    @cached_property
+    def logs(self) -> list[StageLog]:
+        """Of all training stages, in their order."""
+        found = []
+        for round_ in self._state.rounds:
+            for stage in round_.stages:
+                trained, _, side = stage.name.partition("-")
+                if trained == "train":
+                    lines = (self._lines(round_, stage, f"{side}{end}") for end in ("", ".f1"))
+                    found.append(StageLog(round_.number, cast("Side", side), *lines))
+        return found
+
+    def _lines(self, round_: Round, stage: StageRecord, name: str) -> list[Mapping[str, Any]]:
+        """A log beside the model that the stage wrote, which may lie in the run that this one is a
+        branch of.
+        """
+        owner, store = stage.output.partition("/models/")[0], self._run.store
+        path = f"{owner}/logs/r{round_.number:03d}-{name}.jsonl"
+        lines = store.read(path).decode(errors="replace") if store.exists(path) else ""
+        steps: list[Any] = []
+        for line in lines.splitlines():
+            # The last line of a stage that was killed may be torn.
+            with contextlib.suppress(ValueError):
+                steps.append(json.loads(line))
+        return [step for step in steps if isinstance(step, dict)]
+
+    @cached_property
+    def vocabularies(self) -> list[Vocabulary]:
+        """Round by round."""
+        return [vocabulary(self._opened(round_)) for round_ in self.rounds]
+
+    @cached_property
+    def movements(self) -> Mapping[Side, Mapping[int, Changes]]:
+        """Side -> round -> what changed against the round that it was built on."""
+        found = {
+            round_.number: _both(self._opened(self._built_on(round_)), self._opened(round_))
+            for round_ in self.rounds[1:]
+        }
+        return {side: {number: both[side] for number, both in found.items()} for side in SIDES}
+
+    @cached_property
+    def overall(self) -> Mapping[Side, Changes]:
+        """Side -> SFT against `base`; empty while that is SFT."""
+        both = self._opened(self.rounds[0]), self._opened(self.base)
+        return _both(*both) if self.base.number else {}
+
+    @cached_property
+    def moved(self) -> Moved | None:
+        """Keywords added and dropped from SFT to `base`; None while that is SFT, and where the data
+        are no longer the run's.
+        """
+        if not (self._same_data and self.base.number):
+            return None
+        return moved(self._opened(self.rounds[0]), self._opened(self.base), self._dataset)
+
     @property
     def examples(self) -> list[Changed]:
         """Entities to look at, of those that changed since SFT."""
         return examples(self.overall["item"], self.overall["query"]) if self.overall else []
 
+    def _opened(self, round_: Round) -> Snapshots:
+        """Both snapshots of a round, each verified and opened once."""
+        return {"item": self._snapshot(round_.items), "query": self._snapshot(round_.queries)}
 
-def gather(
-    workspace: Workspace, run: Run, say: Say = lambda _: None, other: Run | None = None
-) -> Facts:
-    """Read a run. Raises TrainingError before SFT is finished, SnapshotError when a snapshot is
-    gone or broken.
+    def _built_on(self, round_: Round) -> Round:
+        """The round that a later one was built on: the last accepted one before it."""
+        earlier = self.rounds[: round_.number]
+        return next(one for one in reversed(earlier) if one.verdict == "accepted")
 
-    Args:
-        say: called with a line about what is measured now.
-        other: a run whose keywords are shown beside this one's.
-    """
-    state, workspace = run.state(), with_dev(workspace)
-    if not state.finished or state.base is None:
-        raise TrainingError(f"The run {run.name} has nothing to report yet: run cogr-train sft.")
-    frozen, now, first, last = run.frozen(), state.unfinished, state.finished[0], state.base
-    same = workspace.dataset.dataset_hash == frozen["dataset_hash"]
-    compared = rivals(workspace, run, say) if same else known_rivals(run)
-    snapshot = cache(partial(open_snapshot, workspace.store))
-
-    def opened(round_: Round) -> Snapshots:
-        return {"item": snapshot(round_.items), "query": snapshot(round_.queries)}
-
-    whole = [Pair(round_name(r.number), r.number, _figures(r), r.verdict) for r in state.finished]
-    middles = _middles(workspace, opened, state) if same else ()
-    steps = {
-        round_.number: _both(opened(built_on(state, round_)), opened(round_))
-        for round_ in state.finished[1:]
-    }
-    return Facts(
-        run=run.name,
-        frozen=frozen,
-        rounds=state.finished,
-        under_way=f"{round_name(now.number)} is under way, next is {now.next_stage}" if now else "",
-        pairs=sorted([*middles, *whole], key=lambda p: (p.round, p.verdict is not None)),
-        logs=list(_logs(run, state)),
-        vocabularies=[vocabulary(round_.number, opened(round_)) for round_ in state.finished],
-        movements={side: {at: found[side] for at, found in steps.items()} for side in SIDES},
-        base=last,
-        overall=_both(opened(first), opened(last)) if last.number else {},
-        moved=moved(opened(first), opened(last), workspace.dataset)
-        if same and last.number
-        else None,
-        rivals=compared,
-        choice=choose(contenders(state, compared)),
-        reliability=_reliability(workspace, compared.statistical if same and compared else None),
-        beside=None if other is None else _beside(opened, run, last, other),
-    )
+    def _beside(self, other: Run) -> Beside:
+        theirs = other.state().base
+        if theirs is None:
+            raise TrainingError(
+                f"The run {other.name} has nothing to show yet: run cogr-train sft."
+            )
+        mine, yours = self.frozen, other.frozen()
+        if mine["dataset"] != yours["dataset"]:
+            raise TrainingError(
+                f"The runs {self.run} and {other.name} are of two data sets, {mine['dataset']} and "
+                f"{yours['dataset']}; name a run of the same."
+            )
+        both = _both(self._opened(self.base), self._opened(theirs)).values()
+        found = [one for changed in both for one in evenly(changed.changed, BESIDE)]
+        settings = setting_changes(mine["settings"], yours["settings"])
+        return Beside((self.run, other.name), settings, found)
 
 
 def round_name(number: int) -> str:
@@ -299,103 +385,16 @@ def _figures(round_: Round) -> Mapping[str, Figures]:
     return stage.notes
 
 
-def built_on(state: State, round_: Round) -> Round:
-    """The round that a later one was built on: the last accepted one before it."""
-    return next(
-        r for r in reversed(state.finished) if r.number < round_.number and r.verdict == "accepted"
-    )
-
-
-def _middles(
-    workspace: Workspace, opened: Callable[[Round], Snapshots], state: State
-) -> Iterator[Pair]:
-    """The new queries of each round on the items of the round before: what the query side alone
-    brought.
-    """
-    backend, weights = MemoryBackend(workspace.store), workspace.settings.keywords.weights
-    for round_ in state.finished[1:]:
-        items, queries = opened(built_on(state, round_))["item"], opened(round_)["query"]
-        backend.push(items)
-        asked = (backend, workspace.dataset, items, queries)
-        found: dict[str, Figures] = {
-            split: evaluate(*asked, split, weights=weights).as_dict()
-            for split in SPLITS
-            if split in _figures(round_)
-        }
-        yield Pair(f"{round_.number} queries", round_.number, found)
-
-
-def _reliability(
-    workspace: Workspace, pair: Contender | None
-) -> Mapping[Split, Sequence[Sequence[float]]]:
-    if pair is None:
-        return {}
-    items, queries = (open_snapshot(workspace.store, id_) for id_ in (pair.items, pair.queries))
-    mirror, found = Mirror.build(items), {}
-    for split in cast("list[Split]", list(pair.figures)):
-        asked = workspace.dataset.queries[split]
-        rows = rows_of_queries(asked, queries)
-        sure = [row.confidence for row in rows.values() if row.confidence is not None]
-        if len(sure) == len(rows):
-            sets = retrieved_ids(mirror, {id_: list(row.weighted) for id_, row in rows.items()})
-            f1 = set_figures(workspace.dataset, asked, sets).values["f1"]
-            found[split] = reliability(np.array(sure), f1)
-    return found
-
-
-def _logs(run: Run, state: State) -> Iterator[StageLog]:
-    for round_ in state.rounds:
-        for stage in round_.stages:
-            trained, _, name = stage.name.partition("-")
-            if trained == "train":
-                found = (_lines(run, round_, stage, f"{name}{end}") for end in ("", ".f1"))
-                yield StageLog(round_.number, cast("Side", name), *found)
-
-
-def _lines(run: Run, round_: Round, stage: StageRecord, name: str) -> list[Mapping[str, Any]]:
-    """A log beside the model that the stage wrote, which may lie in the run that this one is a
-    branch of.
-    """
-    owner = stage.output.partition("/models/")[0]
-    path = f"{owner}/logs/r{round_.number:03d}-{name}.jsonl"
-    if not run.store.exists(path):
-        return []
-    steps: list[Any] = []
-    for line in run.store.read(path).decode(errors="replace").splitlines():
-        # The last line of a stage that was killed may be torn.
-        with contextlib.suppress(ValueError):
-            steps.append(json.loads(line))
-    return [step for step in steps if isinstance(step, dict)]
-
-
-def _beside(opened: Callable[[Round], Snapshots], run: Run, last: Round, other: Run) -> Beside:
-    """Raises TrainingError where the other run has no pair, or is of other data."""
-    theirs = other.state().base
-    if theirs is None:
-        raise TrainingError(f"The run {other.name} has nothing to show yet: run cogr-train sft.")
-    mine, yours = run.frozen(), other.frozen()
-    if mine["dataset"] != yours["dataset"]:
-        raise TrainingError(
-            f"The runs {run.name} and {other.name} are of two data sets, {mine['dataset']} and "
-            f"{yours['dataset']}; name a run of the same."
-        )
-    both = _both(opened(last), opened(theirs)).values()
-    found = [one for changed in both for one in evenly(changed.changed, BESIDE)]
-    settings = setting_changes(mine["settings"], yours["settings"])
-    return Beside((run.name, other.name), settings, found)
-
-
 # Keywords
 
 
-def vocabulary(round_: int, pair: Snapshots) -> Vocabulary:
+def vocabulary(pair: Snapshots) -> Vocabulary:
     """The keywords of a pair."""
     counts = {
         side: Counter(word for row in pair[side].rows() for word in row.keywords) for side in SIDES
     }
     entities = {side: max(1, pair[side].manifest.entities) for side in SIDES}
     return Vocabulary(
-        round_,
         size={side: found.total() / entities[side] for side, found in counts.items()},
         distinct={side: len(found) for side, found in counts.items()},
         shared=len(counts["item"].keys() & counts["query"].keys()),

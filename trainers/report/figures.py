@@ -249,12 +249,12 @@ def words_figure(facts: Facts) -> Iterator[Figure]:
     5.4).
     """
     rows = []
-    for one in facts.vocabularies:
+    for pair, one in zip(facts.whole, facts.vocabularies, strict=True):
         total = max(1, sum(one.lengths.values()))
         shares = [one.lengths.get(n, 0) / total for n in range(1, _LONGEST)]
         mean = sum(n * times for n, times in one.lengths.items()) / total
         lengths = [*shares, max(0.0, 1 - sum(shares))]
-        rows.append((round_name(one.round), lengths, f"{mean:.2f} words"))
+        rows.append((pair.name, lengths, f"{mean:.2f} words"))
     names = ["1 word", *(f"{n} words" for n in range(2, _LONGEST)), f"{_LONGEST} or more"]
     parts = [(name, f"ramp{at}") for at, name in enumerate(names, 1)]
     canvas = Canvas.of_rows("share of the distinct keywords", parts, rows)

@@ -20,7 +20,7 @@ from cogr.redaction import page_template
 from cogr.store import Store
 from indexers.workspace import Workspace
 from trainers.report.drawing import Figure, clean
-from trainers.report.facts import Facts, gather, round_name
+from trainers.report.facts import Facts, round_name
 from trainers.report.figures import acceptance, draw, duration
 from trainers.training.run_folder import Run
 
@@ -57,7 +57,7 @@ def write_report(
         StorageError: the file can't be written.
     """
     check_extra()
-    facts = gather(workspace, run, say, other)
+    facts = Facts(workspace, run, say, other)
     drawn = draw(facts)
     data = render(facts, drawn).encode("utf-8", "replace")
     Store(file.resolve().parent).write(file.name, data)
@@ -70,13 +70,12 @@ def render(facts: Facts, figures: Mapping[str, Sequence[Figure]]) -> str:
     """The page of some facts with their figures, by section (`figures.draw`)."""
     from markupsafe import Markup
 
-    ends = {pair.round: pair for pair in facts.whole}
     page: str = page_template("trainers.report", clean).render(
         style=Markup((files("trainers.report") / "page.css").read_text("utf-8")),
         facts=facts,
-        first=ends[0],
-        last=ends[facts.base.number],
-        words=next(one for one in facts.vocabularies if one.round == facts.base.number),
+        first=facts.whole[0],
+        last=facts.whole[facts.base.number],
+        words=facts.vocabularies[facts.base.number],
         beside={} if facts.rivals is None else facts.rivals.rows(),
         best="" if facts.choice is None else facts.choice.chosen.name,
         seconds=sum(stage.seconds for round_ in facts.rounds for stage in round_.stages),

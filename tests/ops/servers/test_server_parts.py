@@ -134,7 +134,7 @@ def test_a_state_is_read_back_and_tells_whether_it_is_orphaned(
     earlier = ProcessId(me.pid, me.created - 1)
     write_state(server_state(folder / "b", me, owner=earlier))
     write_state(server_state(folder / "c", me, kind="another"))
-    monkeypatch.setattr("ops.servers.instances.servers_folder", lambda _: tmp_path / "servers")
+    monkeypatch.setattr("ops.servers.machine.servers_folder", lambda _: tmp_path / "servers")
     first, second = sorted(known("opensearch"), key=lambda state: state.name)
     assert first == mine
     assert (first.running, first.orphaned) == (True, False)
