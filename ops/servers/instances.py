@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field
 
 from cogr.errors import ServiceError, StorageError, UserError
-from cogr.progress import Say
+from cogr.records import Say
 from cogr.store import replacing
 from ops.servers import machine
 from ops.servers.machine import Account, ProcessId, locked, open_to_others

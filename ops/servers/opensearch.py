@@ -19,7 +19,7 @@ from secrets import token_urlsafe
 from typing import Any, ClassVar
 
 from cogr.errors import ServiceError, UserError
-from cogr.progress import Say
+from cogr.records import Say
 from cogr.settings import OpenSearchSettings
 from ops.servers import instances, programs
 from ops.servers.instances import Place, ServerState, wait_until
