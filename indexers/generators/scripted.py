@@ -19,15 +19,7 @@ from pydantic import Field
 from cogr.errors import GeneratorError
 from cogr.records import Dataset, Entity, Item, Side
 from cogr.store import Store
-from indexers.generators.protocol import (
-    Answer,
-    Completion,
-    Failure,
-    GeneratorBase,
-    Options,
-    Reads,
-    Request,
-)
+from indexers.generators import Answer, Completion, Failure, GeneratorBase, Options, Reads, Request
 
 _WORD = re.compile(r"\w+")
 

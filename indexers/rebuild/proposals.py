@@ -1,6 +1,5 @@
 """What our own retrievers add to a language model's work: before it the proposals that a prompt
-shows,
-after it the weights of a query's keywords.
+shows, after it the weights of a query's keywords.
 
 The prompt variants `search` and `edit` show what a retriever proposes (paper, section 5.5): titles
 of the best items by BM25, keywords by the ranker of `statistical`, or the set that `statistical`
@@ -29,7 +28,7 @@ from cogr.records import Dataset, Entity, Item, Query, Side, self_text
 from cogr.settings import Settings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
-from indexers.generators.protocol import Completion, Generator, batched
+from indexers.generators import Completion, Generator, batched
 from indexers.generators.statistical import LEAST_QUERIES
 from indexers.generators.statistical.generator import Statistical, is_installed
 
