@@ -30,6 +30,3 @@ class CompareSettings(Table):
         le=LONGEST,
         description="Wall time for all trials of one method; no new trial begins after it",
     )
-    hour_price: float = Field(
-        0.1, ge=0, description="Price of an hour of the machine, for the cost of a million items"
-    )

@@ -106,9 +106,6 @@ class FleetSettings(Table):
             "machines pause"
         ),
     )
-    patience_seconds: float = Field(
-        600.0, gt=0, le=LONGEST, description="Wait so long for a broker that is away"
-    )
 
     @property
     def heartbeat_seconds(self) -> float:

@@ -96,13 +96,6 @@ class StatisticalSettings(Table):
             "training against them: a training query's own text would find its labels"
         ),
     )
-    edits: bool = Field(
-        True,
-        description=(
-            "A booster that predicts what an edit changes in F1 edits query keywords, where that "
-            "pays out of fold"
-        ),
-    )
     signals: tuple[str, ...] = Field(
         (),
         description=(
@@ -137,16 +130,9 @@ class StatisticalSettings(Table):
         (),
         description=(
             "Earlier snapshot pairs (items, queries), such as a trained one, whose retrieved sets "
-            "count beside the ranker's probabilities of a query, where that gains F1"
-        ),
-    )
-    evidence_share: float = Field(
-        0.2,
-        ge=0,
-        le=1,
-        description=(
-            "Share of the training queries, by the hash of their ids, that these pairs have not "
-            "learned from (training.gate.dev_share); counts where the data have no dev queries"
+            "count beside the ranker's probabilities of a query, where that gains F1. Where the "
+            "data have no dev queries, a fifth of the training queries says so, by the hash of "
+            "their ids: those that training sets apart"
         ),
     )
 

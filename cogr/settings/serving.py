@@ -162,15 +162,6 @@ class ServingSettings(Table):
         le=LONGEST,
         description="Seconds after which a query is answered with whatever keywords there are",
     )
-    model_timeout: float = Field(
-        10.0,
-        gt=0,
-        le=LONGEST,
-        description=(
-            "Seconds that a model may take; what comes after the deadline is cached for the next "
-            "time"
-        ),
-    )
     live: Live = Field(
         "auto",
         description=(
@@ -212,9 +203,6 @@ class ServingSettings(Table):
         description=(
             "Most requests of one client address, such as 50/second or 1000/minute; over it 429"
         ),
-    )
-    log_queries: bool = Field(
-        False, description="Log each query's text with its source (with -v); off, for privacy"
     )
 
     @property

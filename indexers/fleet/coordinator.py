@@ -59,6 +59,10 @@ log = logging.getLogger(__name__)
 
 KEPT_RUNS = 5
 """Runs whose files are kept, for `cogr-index status` and for questions afterwards."""
+PATIENCE_SECONDS = 600.0
+"""How long to wait for a broker that is away: longer than a restart or a failover takes. After that
+an orchestrator's next try goes on.
+"""
 RESEND_POLLS = 5
 """Polls after which a message that nobody took counts as lost, if the queue is empty."""
 _ROUNDS = 3
@@ -344,7 +348,7 @@ class Coordinator:
         if self._away_since is None:
             self._away_since = now
             self.say(f"{error} Waiting for it; shards with workers go on.")
-        if now - self._away_since > self.settings.patience_seconds and not self._tracker.running:
+        if now - self._away_since > PATIENCE_SECONDS and not self._tracker.running:
             raise error
 
     # What others see

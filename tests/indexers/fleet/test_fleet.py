@@ -67,8 +67,9 @@ def test_what_coordinator_and_worker_tell_in_metrics_traces_and_logs(
         ) as fleet,
         Collector() as collector,
     ):
-        worker = fleet.worker(traces__endpoint=collector.url)
-        outcome = fleet.outcome(fleet.rebuild(traces__endpoint=collector.url))
+        fleet.environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+        worker = fleet.worker()
+        outcome = fleet.outcome(fleet.rebuild())
         lines = [
             json.loads(line)
             for process in fleet.processes

@@ -27,12 +27,10 @@ EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*-train.toml"))
 
 
 def test_labels_can_not_index_the_items() -> None:
-    with pytest.raises(SettingsError, match=r'first_items is "source".*"statistical"'):
-        items_from(TrainingSettings(sft=SftSettings(first_items="source")))
+    with pytest.raises(SettingsError, match=r'start is "source".*"statistical"'):
+        items_from(TrainingSettings(start="source"))
     assert (
-        items_from(
-            TrainingSettings(sft=SftSettings(first_items="source", items_from="statistical"))
-        )
+        items_from(TrainingSettings(start="source", sft=SftSettings(items_from="statistical")))
         == "statistical"
     )
 
@@ -99,7 +97,7 @@ def test_an_example_runs_two_steps_on_the_shop(example: Path, tmp_path: Path) ->
         "rebuild.max_failure_share=1.0",
         "training.gate.on=false",
         "training.candidates=0",
-        *(f"training.tiny.{key}" for key in ("hidden=32", "layers=1", "vocabulary=600")),
+        *(f"training.tiny.{key}" for key in ("hidden=32", "layers=1")),
         *(f"training.sft.{side}_epochs=1" for side in ("query", "item")),
         *(
             f"training.{side}.{key}"

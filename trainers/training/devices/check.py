@@ -259,8 +259,8 @@ class _Work:
     def stages(self) -> Iterator[Expected]:
         """SFT's, and those of one round."""
         settings = self.workspace.settings.training
-        sides = [side for side in SIDES if not (side == "item" and settings.frozen_items)]
-        for side in sides if settings.sft.on else ():
+        sides: tuple[Side, ...] = ("query",) if settings.variant == "frozen-items" else SIDES
+        for side in sides if settings.variant != "no-sft" else ():
             epochs = settings.sft.item_epochs if side == "item" else settings.sft.query_epochs
             yield self._fine_tuning(f"sft, {side} side", side, epochs)
         for side in sides:

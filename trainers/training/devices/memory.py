@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cogr.settings.training import TinySettings
+from trainers.training.tiny import MOST_TOKENS
 
 GIB = 1024**3
 ROOM = 4 * GIB
@@ -63,7 +64,7 @@ class Shape:
         """Of the model `tiny`."""
         hidden = settings.hidden
         size = hidden // 4
-        return cls(hidden, settings.layers, 4, 4, size, 2 * hidden, settings.vocabulary, True, 1024)
+        return cls(hidden, settings.layers, 4, 4, size, 2 * hidden, MOST_TOKENS, True, 1024)
 
     @property
     def parameters(self) -> int:
