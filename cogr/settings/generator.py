@@ -70,15 +70,10 @@ class ScriptedSettings(Table):
     script: str | None = Field(
         None,
         description=(
-            'jsonl file of answers: {"id": ..., "text": ...} or {"id": ..., "failure": ...}'
+            'jsonl file of answers: {"id": ..., "text": ...} or {"id": ..., "failure": ...}; an '
+            "entity that it does not name gets its own first ten words"
         ),
     )
-    words: int = Field(
-        10,
-        ge=0,
-        description="An entity that the script does not name gets so many of its words at most",
-    )
-    delay: float = Field(0.0, ge=0, le=LONGEST, description="Seconds to wait before each answer")
 
     _is_path = field_validator("script")(usable_path)
 

@@ -109,9 +109,11 @@ GONE: Mapping[str, str] = {
     "generator.scripted.accidents": "faults are for tests",
     "generator.scripted.away_after": "faults are for tests",
     "generator.scripted.fail_every": "faults are for tests; a script may name entities that fail",
+    "generator.scripted.delay": "answers come at once; slow ones are for tests",
     "generator.scripted.rule": (
-        "the rule is words; generator.scripted.words = 0 gives empty sets, a script any text"
+        "an entity gets its own first ten words; a script gives it any text"
     ),
+    "generator.scripted.words": "an entity that the script does not name gets its first ten words",
     "opensearch.bulk_documents": (
         "a bulk request has at most 2,000 documents and 4 MiB, and fewer where that is refused"
     ),
