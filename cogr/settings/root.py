@@ -124,6 +124,9 @@ GONE: Mapping[str, str] = {
         "keywords that statistical proposes have their score behind them, titles by bm25 none"
     ),
     "publish.empty_growth": "publish.growth holds for every share that may grow",
+    "publish.min_vocabulary": (
+        "a side may lose half of its distinct keywords; publish --no-gate overrules it"
+    ),
     "publish.over_budget_growth": "publish.growth holds for every share that may grow",
     "publish.split": "F1 is measured on dev queries, else on test queries",
     "publish.unreached_growth": "publish.growth holds for every share that may grow",

@@ -53,13 +53,6 @@ class PublishSettings(Table):
             "each side, and items that no keyword of any query reaches"
         ),
     )
-    min_vocabulary: float = Field(
-        0.5,
-        ge=0,
-        description=(
-            "Least number of distinct keywords of a side, as a share of the serving snapshot's"
-        ),
-    )
     fields: tuple[str, ...] = Field(
         (),
         description=(

@@ -185,7 +185,7 @@ def test_what_was_set_aside_stays_so_with_its_reason(
             "with a budget of 30 keywords instead of 7",
         ),
         (
-            ("--changed", "changes.jsonl", "--generator", "extractive"),
+            ("--changed", "changes.jsonl", "--set", "generator.name=extractive"),
             "by another generator",
         ),
         (
