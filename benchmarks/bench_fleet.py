@@ -33,7 +33,7 @@ from typing import Any
 
 from _timing import Row, report
 
-from cogr.progress import Advance
+from cogr.records import Advance
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 

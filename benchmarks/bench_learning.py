@@ -17,7 +17,7 @@ from statistics import mean
 
 from _timing import Row, report
 
-from trainers.demo.sample import train_sample
+from trainers.demo.folder import train_sample
 from trainers.demo.shop import write_catalogue
 
 SEEDS = (0, 1, 2)

@@ -15,11 +15,24 @@ CogrError
 └── ServiceError           exit 3: a service can't be reached, refuses us, or went away
 
 Tracebacks are for bugs: anything outside this tree.
+
+Texts of items, of servers and of libraries are untrusted. `masked` takes secrets out of them and
+`visible` the characters that control a terminal. The sentence of an error is masked where it is
+made; both are applied where text leaves the process (`indexers.cli.console`,
+`indexers.telemetry.logs`, pages by `page_template`). So callers print what they have.
 """
 
 from __future__ import annotations
 
-from cogr.redaction import masked
+import json
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, unquote_plus
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 
 class CogrError(Exception):
@@ -97,3 +110,132 @@ class ServiceError(CogrError):
     """
 
     exit_status = 3
+
+
+_ADDRESS = r"//(?:(?![,;]\s*[a-z][a-z0-9+.-]*://)\S)*@"
+_USER = re.compile(_ADDRESS, re.IGNORECASE)
+"""From the slashes of a URL to the last @ before a space or before the next URL of a list, since a
+password may contain any of /?#@.
+"""
+_PARAMETER = re.compile(
+    r"([?&][\w.-]*(?:key|token|pass|password|secret|sig|signature|auth|credential)=)[^&#\s]+", re.I
+)
+_SECRET_NAME = re.compile(
+    r"pas+w|pass|pwd|secret|token|api_?key|hash_?key|credential", re.IGNORECASE
+)
+_LEAST = 6
+"""Shorter secrets are not masked: they would be found in ordinary words."""
+_JOINERS = "\u200c\u200d"
+_JOINED = frozenset("LMSN")
+
+learned: set[str] = set()
+"""Every secret of this process, in all its spellings."""
+
+
+def masked(text: str) -> str:
+    """The text without secrets: user and password of URLs, URL parameters with the name of a
+    secret, and all that `learn` was given.
+    """
+    for secret in sorted(learned, key=len, reverse=True):
+        if secret in text:
+            text = text.replace(secret, "...")
+    return _PARAMETER.sub(r"\1...", _USER.sub("//...@", text)) if "//" in text else text
+
+
+def learn(secret: str) -> None:
+    """Mask this text from now on, as it is and as a URL, JSON or Python spells it.
+
+    A secret of less than 6 characters is ignored.
+    """
+    for plain in {secret, unquote(secret), unquote_plus(secret)}:
+        spelled = (
+            plain,
+            json.dumps(plain)[1:-1],
+            json.dumps(plain, ensure_ascii=False)[1:-1],
+            repr(plain)[1:-1],
+        )
+        learned.update(one for one in spelled if len(one) >= _LEAST)
+
+
+def learn_address(text: str) -> None:
+    """Learn the password, or else the user, of the URLs in a text, well-formed or not."""
+    if "://" not in text or "@" not in text:
+        return
+    for user in re.findall(_ADDRESS, text, re.IGNORECASE):
+        _, colon, password = user[2:-1].partition(":")
+        learn(password if colon else user[2:-1])
+
+
+def learn_words(words: list[str]) -> None:
+    """Learn the secrets of a command line, well-formed or not: `--set opensearch.password=X`,
+    `opensearch.password X`, URLs.
+    """
+    follows = False
+    for word in (word.removeprefix("--set=") for word in words):
+        learn_address(word)
+        key, *rest = re.split(r"[=:\s]", word, maxsplit=1)
+        value = rest[0] if rest else ""
+        named = "." in key and _SECRET_NAME.search(key) is not None
+        if (follows and not word.startswith("-")) or (named and value):
+            learn(value.strip() or word)
+            learn(value.strip().partition("=")[0])
+        follows = named and not value
+
+
+def page_template(package: str, clean: Callable[[str], str]) -> Template:
+    """The template page.html of a package, for Jinja: every text that is filled in is escaped, and
+    a name that is not there is an error.
+
+    Args:
+        clean: the filter for texts that somebody else wrote.
+
+    The filter `svg` lets our own files and matplotlib's drawings through as markup, and nothing
+    else may.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=PackageLoader(package, "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["clean"], environment.filters["svg"] = clean, Markup
+    return environment.get_template("page.html")
+
+
+def visible(text: str, *, keep: str = "\n\t") -> str:
+    r"""The text with control and format characters as escapes, such as \x1b and \u202e.
+
+    Those are the categories Cc (but for `keep`), Cf (directions, tags, zero widths), Cs, Zl and Zp.
+    The zero-width joiners U+200C and U+200D stay between two letters, marks, digits or symbols,
+    where Persian, Indic scripts and emoji need them.
+    """
+    if text.isprintable():
+        return text
+    shown = []
+    for at, character in enumerate(text):
+        controls = (
+            unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+            and character not in keep
+        )
+        joins = (
+            controls and character in _JOINERS and _stands(text, at - 1) and _stands(text, at + 1)
+        )
+        shown.append(_escape(character) if controls and not joins else character)
+    return "".join(shown)
+
+
+def one_line(text: str) -> str:
+    """`masked` and `visible` on one line: a sentence for a person, or a line of a log."""
+    return visible(masked(text), keep="")
+
+
+def _stands(text: str, at: int) -> bool:
+    return 0 <= at < len(text) and unicodedata.category(text[at])[0] in _JOINED
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

@@ -1,19 +1,30 @@
-"""The records of a data set, the data set itself, and the formats of query logs.
+"""The records of a data set, the data set itself, the formats of query logs, and how a piece of
+work
+tells its caller how far it is.
 
-`cogr.datasets` reads them. This module imports nothing heavy: commands name its types in their
-options, and must start at once.
+`cogr.datasets` reads the records. This module imports nothing heavy: commands name its types in
+their options, and must start at once.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, cast
 
 from cogr.errors import DataError
+
+Say = Callable[[str], None]
+"""Tells a person one line."""
+Advance = Callable[[int], None]
+"""Adds so many to what is done."""
+ProgressBar = Callable[[str, int], AbstractContextManager[Advance]]
+"""Shows, while a block runs, what is being done and how far it is of so many."""
+
 
 Side = Literal["query", "item"]
 SIDES: tuple[Side, ...] = ("query", "item")

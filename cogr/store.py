@@ -24,8 +24,7 @@ from typing import IO, Any, BinaryIO, Literal
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from cogr.errors import LockedError, ServiceError, StorageError
-from cogr.redaction import masked
+from cogr.errors import LockedError, ServiceError, StorageError, masked
 
 try:
     import fcntl

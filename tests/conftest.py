@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cogr import redaction
+from cogr import errors as redaction
 from cogr.errors import CogrError
 from cogr.settings import OpenSearchSettings
 from cogr.settings.fleet import RedisSettings

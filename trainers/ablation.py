@@ -18,8 +18,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from cogr.errors import CogrError, SettingsError
-from cogr.progress import Say
-from cogr.records import Dataset, Split
+from cogr.records import Dataset, Say, Split
 from cogr.settings import Settings
 from indexers.workspace import Workspace
 from trainers.training.contest import of_round

@@ -14,9 +14,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from cogr.datasets.inspection import Report
-from cogr.errors import MissingExtraError
+from cogr.errors import MissingExtraError, visible
 from cogr.records import Side
-from cogr.redaction import visible
 
 if TYPE_CHECKING:
     from pandas import DataFrame

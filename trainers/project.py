@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cogr.errors import DataError, SettingsError, UserError
-from cogr.progress import Say
-from cogr.records import Dataset, Side, Split
+from cogr.records import Dataset, Say, Side, Split
 from cogr.store import Store
 from indexers.workspace import Workspace
 from trainers.notebook import Compared, Evaluated, Inspected, Rebuilt, Released, Searched, Trained

@@ -1,9 +1,8 @@
 """Data sets: `load_dataset` reads any known format into one `cogr.records.Dataset`.
 
-`LOADERS` names the function of each format: those of one's own data are in `layouts`, published
-data sets and those of the package ir_datasets in `published`. Formats, their files and their
-rules are in docs/datasets.md. Nothing here writes, and only `ir_datasets:NAME` may download
-anything.
+`LOADERS` names the function of each format; the functions are in `loaders`. Formats, their files
+and their rules are in docs/datasets.md. Nothing here writes, and only `ir_datasets:NAME` may
+download anything.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cogr.datasets import layouts, published
+from cogr.datasets import loaders as layouts
+from cogr.datasets import loaders as published
 from cogr.datasets.builder import Builder, Options
 from cogr.datasets.fields import Columns
 from cogr.datasets.reading import Place, json_object, lines, parse_json

@@ -20,12 +20,11 @@ from cogr.datasets.fields import (
     check_id,
     check_text,
     fields_as_json,
-    nearest,
     number_field,
+    plain_text,
 )
 from cogr.datasets.items import ItemTable, in_id_order
-from cogr.datasets.markup import plain_text
-from cogr.datasets.reading import Place
+from cogr.datasets.reading import Place, nearest
 from cogr.datasets.splits import SplitBy, by_time, hashed
 from cogr.errors import DataError, SettingsError
 from cogr.records import SPLITS, Dataset, Item, Query, Side, Split

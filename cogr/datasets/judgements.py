@@ -28,8 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from cogr.datasets.fields import check_id, id_field, number_field, parse_number, text_field
-from cogr.datasets.reading import Place, json_object, lines, parse_json
-from cogr.datasets.sheets import Sheet, safe_cell
+from cogr.datasets.reading import Place, Sheet, json_object, lines, parse_json, safe_cell
 from cogr.errors import DataError
 
 

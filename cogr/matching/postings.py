@@ -2,7 +2,7 @@
 batch, in mapped files.
 
 Entities and keywords are numbered by rank in code-point order. `cogr.matching.mirror` searches the
-arrays, `cogr.matching.mirrorfile` saves them.
+arrays, `cogr.matching.mirror` saves them.
 """
 
 from __future__ import annotations

@@ -17,8 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource
 from pydantic_settings.exceptions import SettingsError as UnreadableError
 
-from cogr.errors import SettingsError
-from cogr.redaction import learn, learn_address
+from cogr.errors import SettingsError, learn, learn_address
 from cogr.settings.root import what_now
 
 FLAG = "--set"

@@ -14,7 +14,7 @@ import typer
 
 from cogr.records import LogFormat
 from indexers.cli import console, exchange, fleet, release, snapshots
-from indexers.cli.options import (
+from indexers.cli.console import (
     Call,
     ColumnOption,
     CountColumnOption,

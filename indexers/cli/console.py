@@ -1,13 +1,17 @@
-"""What the commands share: exit status, error sentences, `--json` and the next useful command.
+"""What the commands share: their common options, exit status, error sentences, `--json` and the
+next
+useful command.
 
-Standard output belongs to the result, a table for people or one JSON object; everything else
-(progress, messages, errors) goes to standard error. Texts of items and of servers go through here
-to a terminal, and come out without characters that steer it (`cogr.redaction`). No command logic
-here.
+A command takes one `Call` in place of the common options. Standard output belongs to the result, a
+table for people or one JSON object; everything else (progress, messages, errors) goes to standard
+error. Texts of items and of servers go through here to a terminal, and come out without characters
+that steer it (`cogr.errors`). No command logic here.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import logging
 import os
@@ -15,17 +19,24 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
 from pathlib import Path, PurePath
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, get_type_hints
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from cogr.errors import CogrError
-from cogr.redaction import learn_words, visible
+from cogr import __version__
+from cogr.errors import CogrError, learn_words, visible
+from cogr.records import LogFormat, Side
 from indexers.telemetry import logs
+
+if TYPE_CHECKING:
+    from indexers.workspace import Workspace
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C."""
@@ -135,7 +146,7 @@ def runnable(command: str) -> str:
 
 class _VisibleConsole(Console):
     """A console that steers the terminal itself, and lets no text do so: see
-    `cogr.redaction.visible`.
+    `cogr.errors.visible`.
     """
 
     def render_str(self, text: str, *args: Any, **kwargs: Any) -> Text:
@@ -158,3 +169,223 @@ def _console(*, stderr: bool) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
     return _VisibleConsole(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
+
+
+ConfigOption = Annotated[
+    Path | None,
+    # Whether it can be read is said by who reads it, in our words.
+    typer.Option(
+        "-c",
+        "--config",
+        help="Configuration file; ./cogr.toml by default.",
+        show_default=False,
+        readable=False,
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override one setting, e.g. opensearch.prefix=shop. Repeatable.",
+    ),
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="One JSON object on standard output and nothing else there.")
+]
+VerboseOption = Annotated[
+    bool, typer.Option("-v", "--verbose", help="Log what happens to standard error.")
+]
+
+
+BackendName = Literal["memory", "opensearch"]
+WorkersName = Literal["local", "celery"]
+GeneratorKind = Literal[
+    "auto", "statistical", "extractive", "vllm", "transformers", "openai", "scripted"
+]
+"""Those of the setting generator.name."""
+FormatName = Literal["jsonl", "parquet", "bulk", "elasticsearch", "synonyms"]
+"""Those of `indexers.exchange.export`."""
+
+GeneratorOption = Annotated[
+    GeneratorKind | None,
+    typer.Option("--generator", help="Instead of the configuration's generator."),
+]
+SideOption = Annotated[Side, typer.Option("--side", help="Which side: items or queries.")]
+BackendOption = Annotated[
+    BackendName | None, typer.Option("--backend", help="Instead of the configuration's backend.")
+]
+PushOption = Annotated[
+    bool, typer.Option("--push/--no-push", help="Write the snapshot to the backend.")
+]
+PublishOption = Annotated[
+    bool, typer.Option("--publish/--no-publish", help="Let it serve once it is verified.")
+]
+WorkersOption = Annotated[
+    WorkersName | None,
+    typer.Option(
+        "--workers",
+        help="local: in this process; celery: on workers. Instead of rebuild.workers.",
+    ),
+]
+
+# How a query log is written.
+FormatOption = Annotated[
+    LogFormat,
+    typer.Option(
+        "--format", help="How the logs are written; auto: what the first lines look like."
+    ),
+]
+ColumnOption = Annotated[
+    str | None,
+    typer.Option(
+        "--column",
+        help="CSV column or JSON field of the query; query, search_term and the like by default.",
+    ),
+]
+CountColumnOption = Annotated[
+    str | None,
+    typer.Option("--count-column", help="The same for how often it was asked; count by default."),
+]
+ParameterOption = Annotated[
+    str, typer.Option("--parameter", help="URL parameter of the query in an access log.")
+]
+
+
+@dataclass(frozen=True)
+class Call:
+    """How a command was called: what the common options say. See `common_options`.
+
+    Attributes:
+        config: the configuration file, or None for ./cogr.toml.
+        overrides: `--set` values.
+        backend: instead of the configuration's.
+        json: the result is wanted as one JSON object.
+        program: whose command it is, the name of its traces.
+    """
+
+    config: Path | None = None
+    overrides: list[str] = field(default_factory=list)
+    backend: BackendName | None = None
+    json: bool = False
+    program: str = "cogr-index"
+
+    @cached_property
+    def workspace(self) -> Workspace:
+        """What the configuration names; opened when it is first asked for. Raises SettingsError."""
+        from indexers.telemetry import observe
+        from indexers.workspace import Workspace
+
+        workspace = Workspace.open(self.config, self.overrides, self.backend)
+        observe(workspace.settings, self.program)
+        return workspace
+
+    def emit(self, payload: Mapping[str, Any], human: Callable[[Console], None]) -> None:
+        """Write the command's result, as JSON or for people (`console.emit`)."""
+        emit(self.json, payload, human)
+
+
+_PROGRAMS = {"indexers": "cogr-index", "trainers": "cogr-train", "ops": "cogr-ops"}
+
+
+def common_options(*, backend: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the common options. It takes them as one parameter of the type `Call`.
+
+    In --help, --config and --set stand where the `Call` stands, the others at the end.
+
+    Args:
+        backend: False for a command that never looks at a backend: it has no --backend.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(command, include_extras=True)
+        place = next(name for name, hint in hints.items() if hint is Call)
+        program = _program_of(command)
+
+        @functools.wraps(command)
+        def called(**given: Any) -> None:
+            set_verbosity(given.pop("verbose"))
+            config, overrides, backend = (
+                given.pop("config"),
+                given.pop("set_") or [],
+                given.pop("backend", None),
+            )
+            call = Call(config, overrides, backend, given.pop("json_"), program)
+            command(**given, **{place: call})
+
+        called.__signature__ = _spread(inspect.signature(command), hints, place, backend)  # type: ignore[attr-defined]
+        # What typer resolves names by; those of the signature are resolved already.
+        called.__annotations__ = {}
+        return called
+
+    return decorate
+
+
+def _program_of(command: Callable[..., None]) -> str:
+    """By the command's package.
+
+    Run by `python -m`, its module is called __main__, and only the spec knows its name.
+    """
+    spec = sys.modules[command.__module__].__spec__
+    name = command.__module__ if spec is None else spec.name
+    return _PROGRAMS[name.partition(".")[0]]
+
+
+def _spread(
+    signature: inspect.Signature, hints: Mapping[str, Any], place: str, backend: bool
+) -> inspect.Signature:
+    """The command's signature with the common options instead of the `Call`."""
+    parameters = []
+    for name, parameter in signature.parameters.items():
+        if name == place:
+            parameters += [_option("config", ConfigOption), _option("set_", SetOption)]
+        else:
+            parameters.append(
+                parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+            )
+    parameters += [_option("backend", BackendOption)] if backend else []
+    parameters += [_option("json_", JsonOption, False), _option("verbose", VerboseOption, False)]
+    return signature.replace(parameters=parameters)
+
+
+def _option(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
+
+
+def add_version(app: typer.Typer, program: str) -> None:
+    """Give a program the option --version."""
+
+    def show(asked: bool) -> None:
+        if asked:
+            print(f"{program} {__version__}")
+            raise typer.Exit
+
+    @app.callback()
+    def main(
+        version: bool = typer.Option(
+            False, "--version", callback=show, is_eager=True, help="Show the version and exit."
+        ),
+    ) -> None:
+        pass
+
+
+def set_verbosity(verbose: bool) -> None:
+    """Logs of our own packages to standard error: warnings, or everything from INFO up, until
+    settings say more.
+    """
+    logs.set_verbosity(verbose)
+
+
+def time_of(text: str) -> datetime:
+    """The value of --since. Raises SettingsError."""
+    from cogr.datasets.fields import in_utc
+    from cogr.errors import SettingsError
+
+    try:
+        return in_utc(datetime.fromisoformat(text))
+    except ValueError as error:
+        raise SettingsError(
+            f"--since {text!r} is no time; write one such as 2026-01-31 or 2026-01-31T12:00:00Z."
+        ) from error

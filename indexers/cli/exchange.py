@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 from cogr.errors import SettingsError
 from cogr.records import Side
 from indexers.cli import console
-from indexers.cli.options import Call, FormatName, SideOption, common_options, time_of
+from indexers.cli.console import Call, FormatName, SideOption, common_options, time_of
 
 if TYPE_CHECKING:
     from cogr.datasets.fields import Columns
@@ -292,7 +292,7 @@ def _source(
         cluster = Cluster(call.workspace.settings.opensearch)
         return IndexSource(cluster, index, Mapped(columns).paths, slices, since), columns
     if sql is not None:
-        from indexers.exchange.sql import SqlSource
+        from indexers.exchange.sources import SqlSource
 
         if query is None:
             raise SettingsError("--sql needs --query: name a table, or write a SELECT.")
@@ -358,7 +358,7 @@ def import_ubi(
     """Copy the indexes of User Behavior Insights to a file, for cogr-train labels from-clicks,
     cogr-ops shadow and cogr-index update --from-log.
     """
-    from cogr.datasets.ubi import ubi_record
+    from cogr.datasets.query_logs import ubi_record
     from indexers.backends.opensearch.client import Cluster
     from indexers.cli import reports
     from indexers.exchange.scan import IndexSource, copy_records
@@ -404,7 +404,7 @@ def import_labels(
     Of several grades of one pair the highest stays; a pair that is there gets the new grade.
     """
     from indexers.cli import reports
-    from indexers.exchange.label_import import import_labels as run
+    from indexers.exchange.importing import import_labels as run
 
     workspace = call.workspace
     folder = _file_of(workspace, "labels").parent
@@ -525,8 +525,7 @@ def export_workbench(
     """
     from indexers.backends.opensearch.client import Cluster
     from indexers.cli import reports
-    from indexers.exchange.results import judged_of, queries_of, serving_pair, written
-    from indexers.exchange.workbench import Bench
+    from indexers.exchange.results import Bench, judged_of, queries_of, serving_pair, written
 
     workspace = call.workspace
     queries = queries_of(workspace.dataset, split)
@@ -566,8 +565,8 @@ def _body(path: Path) -> str:
 
 def _index_of(workspace: Workspace, item: str) -> str:
     """The name of the index that a snapshot was pushed to."""
-    from indexers.backends.opensearch.aliases import pushed_index
     from indexers.backends.opensearch.client import Cluster
+    from indexers.backends.opensearch.indexes import pushed_index
 
     settings = workspace.settings.opensearch
     return pushed_index(Cluster(settings), settings.prefix, item).name

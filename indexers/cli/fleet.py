@@ -1,6 +1,6 @@
 """`cogr-index status` and `cogr-index cancel`: options, and what they print.
 
-The state is read by `indexers.fleet.status`.
+The state is read by `indexers.fleet.run_files`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import typer
 from cogr.errors import CheckFailedError, UserError
 from cogr.records import SIDES, Side
 from indexers.cli import console
-from indexers.cli.options import Call, SideOption, common_options
+from indexers.cli.console import Call, SideOption, common_options
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
 
-    from indexers.fleet.status import Overview
+    from indexers.fleet.run_files import Overview
     from indexers.workspace import Workspace
 
 SideChoice = Annotated[Side | None, typer.Option("--side", help="Only this side.")]
@@ -104,7 +104,7 @@ def _cancel(workspace: Workspace, side: Side, wait: float) -> str:
 
 
 def _look(workspace: Workspace, side: Side | None) -> list[Overview]:
-    from indexers.fleet.status import overview
+    from indexers.fleet.run_files import overview
 
     wanted = SIDES if side is None else [side]
     found = (

@@ -13,7 +13,7 @@ import typer
 
 from cogr.errors import CheckFailedError, UserError
 from indexers.cli import console
-from indexers.cli.options import Call, common_options
+from indexers.cli.console import Call, common_options
 
 if TYPE_CHECKING:
     from indexers.release import Released
@@ -223,8 +223,7 @@ def _verified(call: Call, id_: str, *, quick: bool, queries: int, show: int) -> 
     """One snapshot's verification, as it is emitted."""
     from cogr.snapshots import open_snapshot
     from indexers.cli import reports
-    from indexers.release.push import probes
-    from indexers.release.verify import compare_all
+    from indexers.release.push import compare_all, probes
 
     workspace, backend = call.workspace, call.workspace.backend
     opened = open_snapshot(workspace.store, id_)

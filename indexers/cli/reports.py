@@ -27,9 +27,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cogr.datasets.inspection import Report
-from cogr.progress import Advance
-from cogr.records import SIDES, Side
-from cogr.redaction import visible
+from cogr.errors import visible
+from cogr.records import SIDES, Advance, Side
 from indexers.cli.console import stderr_console
 from indexers.exchange.diff import Diff
 from indexers.exchange.search import Answered

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from cogr.errors import UserError
 from indexers.cli import console
-from indexers.cli.options import Call, common_options
+from indexers.cli.console import Call, common_options
 
 log = logging.getLogger(__name__)
 _COLUMNS = ("snapshot", "state", "entities", "keywords", "F1", "age", "MB", "generator", "parent")
@@ -211,8 +211,7 @@ def inspect(
     """
     from cogr.datasets.inspection import inspect_dataset
     from indexers.cli import reports
-    from indexers.inspection import examine
-    from indexers.inspection.page import check_extra, write_page
+    from indexers.inspection import check_extra, examine, write_page
 
     if quick and (page or cross_validate):
         raise UserError("--quick only counts: leave it out to have --page or --cross-validate.")

@@ -25,8 +25,7 @@ from cogr.datasets.builder import HTML, NULS, Options, make_item
 from cogr.datasets.fields import Columns, id_field, time_field, written
 from cogr.datasets.reading import Place, json_records, parse_json
 from cogr.errors import CogrError, DataError, ServiceError
-from cogr.progress import Say
-from cogr.records import Item
+from cogr.records import Item, Say
 from cogr.store import replacing, storage_errors
 from indexers.exchange.sources import GoneError, Page, Record, Source, pick
 

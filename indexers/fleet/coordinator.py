@@ -16,8 +16,7 @@ from pyroaring import BitMap
 
 from cogr.errors import CheckFailedError, ServiceError, StorageError
 from cogr.matching.postings import to_array
-from cogr.progress import Advance, Say
-from cogr.records import Side
+from cogr.records import Advance, Say, Side
 from cogr.settings.fleet import FleetSettings
 from indexers.fleet.broker import Broker, queue_of
 from indexers.fleet.run_files import (
@@ -33,6 +32,7 @@ from indexers.fleet.run_files import (
     new_run_id,
     public_settings,
     runs_of,
+    summary_of,
     total_rates,
 )
 from indexers.fleet.shards import (
@@ -44,7 +44,6 @@ from indexers.fleet.shards import (
     ShardTracker,
     write_requests,
 )
-from indexers.fleet.status import summary_of
 from indexers.generators.protocol import Failure
 from indexers.rebuild.assembly import Rebuilt, freeze
 from indexers.rebuild.cache import GenerationCache, Keys

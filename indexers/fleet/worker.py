@@ -1,35 +1,40 @@
 """A worker: takes messages from Celery, generates what the cache lacks of a shard.
 
 Celery's solo pool runs a shard in the worker's main process, where an engine may start processes of
-its own: one message at a time. Importing this loads neither Celery nor a model.
+its own: one message at a time. An `Attempt` is one worker's try at one shard: claim, heartbeat,
+last word. Importing this loads neither Celery nor a model.
 """
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import os
 import signal
 import socket
+import threading
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from pydantic import ValidationError
 
-from cogr.errors import CogrError, GeneratorError, ServiceError
+from cogr.errors import CogrError, GeneratorError, ServiceError, StorageError
 from cogr.settings import GeneratorSettings
-from indexers.fleet.attempt import RunningAttempt, end_at_once
+from cogr.settings.fleet import FleetSettings
 from indexers.fleet.broker import TASK, Message, make_app
 from indexers.fleet.run_files import (
     FORMAT,
     Attempt,
+    AttemptState,
     Run,
     RunFolder,
     entities_of,
     with_public_settings,
 )
 from indexers.fleet.shards import read_requests
-from indexers.generators.protocol import Answer, Generator
+from indexers.generators.protocol import Answer, Completion, Failure, Generator
 from indexers.generators.registry import make_generator
 from indexers.rebuild.cache import GenerationCache, Keys, ReadCache, fingerprint_hash
 from indexers.rebuild.plan import CacheWriter, generate_into
@@ -40,6 +45,13 @@ log = logging.getLogger(__name__)
 
 ONE_PER_PROCESS = {"vllm"}
 """Generators whose memory is free again only when their process has ended."""
+
+
+def end_at_once() -> None:
+    """End this process although its main thread hangs, maybe where no signal interrupts it."""
+    traces.flush()
+    logging.shutdown()
+    os._exit(STUCK)
 
 
 class RestartNeededError(Exception):
@@ -278,3 +290,118 @@ def _asked_to_stop() -> bool:
 
     asked = (state.should_stop, state.should_terminate)
     return any(one is not None and one is not False for one in asked)
+
+
+STUCK_SECONDS = 1800.0
+"""Seconds without an answer after which a live worker gives up: no model takes that long."""
+STUCK = 70
+"""Exit status of a worker whose generator hung."""
+
+
+class RunningAttempt:
+    """An attempt from its claim to its last word; in the block a thread writes its heartbeat.
+
+    Args:
+        abandon: called in that thread when no answer has come for `STUCK_SECONDS`.
+
+    Attributes:
+        items, tokens: generated so far; the heartbeat tells them.
+        unwanted: set when the run was cancelled or has ended.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        record: Attempt,
+        settings: FleetSettings,
+        abandon: Callable[[], None],
+    ) -> None:
+        self.folder = folder
+        self.record = record
+        self._name = f"attempts/{record.shard}.{record.number}"
+        self.items = self.tokens = 0
+        self.unwanted = threading.Event()
+        self._settings = settings
+        self._abandon = abandon
+        self._began: float | None = None
+        self._writing = threading.Lock()
+        self._over = threading.Event()
+        beat = contextvars.copy_context().run
+        self._thread = threading.Thread(target=beat, args=(self._beat,), daemon=True)
+
+    def claim(self) -> bool:
+        """Take the attempt; False when it was taken before: messages may come twice."""
+        return self.folder.create(self.record, self._name)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # To leave without a last word, as by SystemExit, counts as a stop: the shard is all right.
+        if not self._over.is_set():
+            how = "" if kind is None else f" by {kind.__name__}"
+            self.end("stopped", f"the worker ended{how}")
+        self._thread.join()
+
+    def begin(self) -> None:
+        """The generator is loaded; from here on, a death counts against the shard."""
+        self._began = time.monotonic()
+        self._write(state="running")
+
+    def count(self, answer: Answer) -> None:
+        """One more answer."""
+        self.items += 1
+        self.tokens += answer.tokens if isinstance(answer, Completion) else 0
+
+    def end(
+        self, state: AttemptState, reason: str = "", transient: Mapping[str, Failure] | None = None
+    ) -> None:
+        """The last word of this attempt."""
+        self._over.set()
+        reasons = {id_: failure.reason for id_, failure in (transient or {}).items()}
+        self._write(state=state, reason=reason, transient=reasons)
+
+    def summary(self) -> str:
+        """One line for the log."""
+        one = self.record
+        line = f"{one.shard}: {one.state}, {one.items} generated in {one.seconds:.1f} s"
+        return f"{line} ({one.logged_reason})" if one.reason else line
+
+    def _beat(self) -> None:
+        seen, since = (self.record.state, self.items), time.monotonic()
+        while not self._over.wait(self._settings.heartbeat_seconds):
+            if seen != (self.record.state, self.items):
+                seen, since = (self.record.state, self.items), time.monotonic()
+            elif time.monotonic() - since > STUCK_SECONDS:
+                self._give_up()
+                return
+            try:
+                if self.folder.cancelled or self.folder.ended is not None:
+                    self.unwanted.set()
+                self._write(beating=True)
+            except (StorageError, ServiceError, OSError) as error:
+                log.warning("The heartbeat can't be written: %s", error)
+
+    def _give_up(self) -> None:
+        """The generator hangs: another worker may do better."""
+        reason = f"no answer for {STUCK_SECONDS:g} s while {self.record.state}; this worker ends"
+        log.error("Shard %s is given up: %s", self.record.shard, reason)
+        try:
+            self.end("failed" if self.record.state == "running" else "stopped", reason)
+        finally:
+            self._abandon()
+
+    def _write(self, *, beating: bool = False, **changes: Any) -> None:
+        with self._writing:
+            if beating and self._over.is_set():
+                return
+            update = {
+                "updated": time.time(),
+                "items": self.items,
+                "tokens": self.tokens,
+                "seconds": round(time.monotonic() - self._began, 3) if self._began else 0.0,
+                **changes,
+            }
+            self.record = self.record.model_copy(update=update)
+            self.folder.write(self.record, self._name)

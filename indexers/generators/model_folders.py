@@ -21,9 +21,8 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import Field
 
-from cogr.errors import GeneratorError, MissingExtraError, ServiceError
+from cogr.errors import GeneratorError, MissingExtraError, ServiceError, masked
 from cogr.prompts import ChatTokenizer, Prompt, render
-from cogr.redaction import masked
 from cogr.settings import Sampling
 from cogr.snapshots import Snapshot, open_snapshot
 from cogr.store import Store

@@ -1,22 +1,26 @@
 """Whether a data set's labels can be trusted, and what to do next: train, label more, or keep BM25.
 
-`examine` measures and advises, `page` writes it as one HTML file. `retrieval` has the ways to
-search that it looks through, `quality` looks at labels and texts, `gain` asks what could be won.
-`cogr.datasets.inspection` counts what is in the data; it needs none of this.
+`examine` measures and advises; `page` writes it as one HTML file that needs no network and holds no
+script. Texts of queries and items are untrusted: they reach the page only through the template's
+escaping. `quality` looks at labels and texts, `gain` asks what could be won and has the ways to
+search. `cogr.datasets.inspection` counts what is in the data; it needs none of this.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from cogr import __version__
 from cogr.datasets.inspection import Report, inspect_dataset
 from cogr.datasets.splits import place
-from cogr.errors import MissingExtraError
-from cogr.progress import Say
-from cogr.records import Dataset, Query
-from indexers.inspection.gain import Ceiling, Gain, ceiling, cross_validate
+from cogr.errors import MissingExtraError, page_template, visible
+from cogr.records import Dataset, Query, Say
+from cogr.store import Store
+from indexers.inspection.gain import Ceiling, Gain, Holes, Searches, ceiling, cross_validate, holes
 from indexers.inspection.quality import (
     Disagreement,
     Gap,
@@ -27,7 +31,6 @@ from indexers.inspection.quality import (
     near_duplicates,
     vocabulary_gap,
 )
-from indexers.inspection.retrieval import Holes, Searches, holes
 from indexers.workspace import Workspace
 
 MOST_QUERIES = 500
@@ -232,3 +235,51 @@ def _verdict(counts: Report, gain: Gain | None, few: bool, which: str) -> tuple[
     if gain.difference < -_SAFE * gain.standard_error:
         return "keep BM25", f"Keep BM25: {told}"
     return "label more", f"Label more{which}. {told} The difference is within chance."
+
+
+_LONGEST_TEXT = 200
+
+
+def check_extra() -> None:
+    """Raise MissingExtraError where the page can't be written."""
+    try:
+        import jinja2  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("The page of cogr-index inspect", "data") from error
+
+
+def write_page(findings: Findings, file: Path) -> None:
+    """Write the page, replacing the file atomically.
+
+    Raises MissingExtraError without jinja2, StorageError when the file can't be written.
+    """
+    data = render(findings).encode("utf-8", "replace")
+    Store(file.resolve().parent).write(file.name, data)
+
+
+def render(findings: Findings) -> str:
+    check_extra()
+    return page_template("indexers.inspection", _clean).render(
+        found=findings,
+        counts=findings.counts,
+        spreads=_spreads(findings.counts.as_dict()),
+        version=__version__,
+        written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+    )
+
+
+def _clean(text: object) -> str:
+    shown = " ".join(visible(str(text)).split())
+    return shown if len(shown) <= _LONGEST_TEXT else f"{shown[: _LONGEST_TEXT - 1]}…"
+
+
+def _spreads(counts: Mapping[str, Any]) -> list[tuple[str, Mapping[str, float]]]:
+    """Rows of the table of lengths: name, and mean, median, p95, max."""
+    rows = [
+        (f"relevant items a query, {split}", spread)
+        for split, spread in counts["relevant_per_query"].items()
+    ]
+    return [
+        *rows,
+        *((f"words of {name}", lengths["words"]) for name, lengths in counts["lengths"].items()),
+    ]

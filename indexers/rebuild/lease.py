@@ -23,8 +23,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cogr.errors import LockedError, ServiceError, StorageError
-from cogr.progress import Say
-from cogr.records import Side
+from cogr.records import Say, Side
 from cogr.store import Store
 
 log = logging.getLogger(__name__)

@@ -18,9 +18,8 @@ from pyroaring import BitMap
 
 from cogr.datasets.items import in_id_order
 from cogr.item_fields import FieldType, typed, types_of
-from cogr.progress import Advance
 from cogr.prompts import Prompt, Prompter
-from cogr.records import Entity, Item, Side
+from cogr.records import Advance, Entity, Item, Side
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.generators.protocol import Answer, Failure, Generator, Request

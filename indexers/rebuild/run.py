@@ -12,14 +12,13 @@ from typing import Any, Literal, Protocol
 
 from cogr.datasets.inspection import remarks
 from cogr.errors import CheckFailedError
-from cogr.progress import Advance, ProgressBar, Say
-from cogr.records import Entity, Side
+from cogr.records import Advance, Entity, ProgressBar, Say, Side
 from indexers.generators.protocol import Generator
 from indexers.rebuild.assembly import Rebuilt, freeze
 from indexers.rebuild.lease import Lease, hold, right_to_rebuild
 from indexers.rebuild.plan import Job, Plan, generate_missing, make_plan
+from indexers.rebuild.proposals import weigher
 from indexers.rebuild.report import RunReport, empty_sets, reported
-from indexers.rebuild.weighing import weigher
 from indexers.release import release
 from indexers.release.push import push_and_verify
 from indexers.telemetry import logs, prometheus

@@ -27,8 +27,7 @@ from cogr.datasets.items import Items, ItemsSpool, in_id_order
 from cogr.datasets.query_logs import LogOptions, read_log
 from cogr.errors import SettingsError, SnapshotError
 from cogr.keywords import NORMALISER, self_keyword
-from cogr.progress import ProgressBar, Say
-from cogr.records import Entity, Item, Side, self_text
+from cogr.records import Entity, Item, ProgressBar, Say, Side, self_text
 from cogr.snapshots import MIGRATION, Snapshot, open_snapshot
 from indexers.backends.protocol import check_side
 from indexers.exchange.importing import check_place, save_queries

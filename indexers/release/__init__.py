@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from cogr.errors import CogrError, SnapshotError, UserError
-from cogr.progress import Say
-from cogr.records import Side
+from cogr.records import Say, Side
 from cogr.store import Store
 from indexers.backends.protocol import Backend, side_of
 from indexers.rebuild.lease import Lease, alone

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cogr.errors import UserError
-from cogr.progress import Say
+from cogr.records import Say
 from cogr.snapshots import open_snapshot
 from indexers.backends.memory import mirror_of
 from indexers.backends.opensearch import OpenSearchBackend

@@ -16,8 +16,7 @@ from functools import partial
 from typing import Any
 
 from cogr.errors import SnapshotError
-from cogr.progress import Say
-from cogr.records import SIDES, Side
+from cogr.records import SIDES, Say, Side
 from cogr.snapshots import ID, Manifest, damaged_snapshots, list_snapshots
 from cogr.store import Store
 from indexers.backends.memory import mirror_folder

@@ -20,7 +20,7 @@ from typing import Any
 from opentelemetry import trace
 from pythonjsonlogger.json import JsonFormatter
 
-from cogr.redaction import masked, one_line, visible
+from cogr.errors import masked, one_line, visible
 from cogr.settings.telemetry import LogSettings
 
 PACKAGES = ("cogr", "indexers", "trainers", "ops")

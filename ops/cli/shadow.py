@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cogr.datasets.sheets import safe_cell
+from cogr.datasets.reading import safe_cell
 from cogr.errors import StorageError
 from cogr.records import CLICKS, LogFormat
-from indexers.cli.options import (
+from indexers.cli.console import (
     Call,
     ColumnOption,
     CountColumnOption,
@@ -108,9 +108,8 @@ def shadow(
     """
     from cogr.datasets.query_logs import LogOptions, read_log, sample
     from indexers.cli.reports import progress_bar
-    from ops.shadow.bodies import CLAUSE_ALONE, Body
     from ops.shadow.comparison import rows, summary
-    from ops.shadow.replay import Candidate, Present, check, replay
+    from ops.shadow.replay import CLAUSE_ALONE, Body, Candidate, Present, check, replay
 
     bodies = Body.read(present), CLAUSE_ALONE if candidate is None else Body.read(candidate)
     for body, keywords in zip(bodies, (False, True), strict=True):

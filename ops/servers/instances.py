@@ -24,7 +24,7 @@ from filelock import Timeout
 from pydantic import BaseModel, ConfigDict, Field
 
 from cogr.errors import ServiceError, StorageError, UserError
-from cogr.progress import Say
+from cogr.records import Say
 from ops.servers import folders, processes
 from ops.servers.folders import locked, open_to_others, servers_folder
 from ops.servers.processes import Account, ProcessId, current_process, end, service_account

@@ -14,7 +14,7 @@ from pathlib import Path
 from secrets import token_urlsafe
 
 from cogr.errors import ServiceError
-from cogr.progress import Say
+from cogr.records import Say
 from ops.servers.instances import Place
 from ops.servers.programs import Distribution, Java, fetch_with_maven, link_tree, unpack
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from cogr.errors import ServiceError, UserError
-from cogr.progress import Say
+from cogr.records import Say
 from cogr.settings import OpenSearchSettings
 from ops.servers import instances
 from ops.servers.instances import Place, ServerState, wait_until

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cogr.errors import ServiceError, SettingsError, UserError
-from cogr.progress import Say
+from cogr.records import Say
 from ops.servers.folders import locked, open_to_others, require_free
 from ops.servers.processes import Account
 

@@ -18,7 +18,7 @@ from secrets import token_urlsafe
 from typing import ClassVar
 
 from cogr.errors import UserError
-from cogr.progress import Say
+from cogr.records import Say
 from cogr.settings.fleet import RedisSettings
 from ops.servers import instances
 from ops.servers.folders import reachable

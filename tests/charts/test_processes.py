@@ -19,7 +19,7 @@ import pytest
 from cogr.settings import OpenSearchSettings
 from cogr.settings.fleet import RedisSettings
 from cogr.store import Store
-from indexers.fleet.status import Overview, overview
+from indexers.fleet.run_files import Overview, overview
 from ops.servers.instances import free_port
 from ops.servers.valkey import Wanted, start, stop
 from tests.charts.conftest import Render, merged

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cogr import redaction
-from cogr.errors import ServiceError
-from cogr.redaction import learn, learn_words, masked, one_line, visible
+from cogr import errors as redaction
+from cogr.errors import ServiceError, learn, learn_words, masked, one_line, visible
 
 
 @pytest.fixture(autouse=True)

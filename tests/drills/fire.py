@@ -24,7 +24,7 @@ from cogr.snapshots import Snapshot, open_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.indexes import read_index
-from indexers.fleet.status import overview
+from indexers.fleet.run_files import overview
 from indexers.rebuild.lease import read_lease
 from tests.drills.catalogue import Catalogue, answers
 from tests.drills.nursery import Child, Nursery

@@ -29,7 +29,7 @@ IMPORTED = (
     "celery.worker.autoscale",
     "celery.worker.consumer",
     "celery.worker.strategy",
-    "cogr.datasets.layouts",
+    "cogr.datasets.loaders",
     "indexers.backends.memory",
     "indexers.backends.opensearch",
     "indexers.cli",

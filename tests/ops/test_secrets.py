@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from cogr import redaction
+from cogr import errors as redaction
 from cogr.settings import secret_keys
 from tests.commands import Ended, run_here
 from tests.indexers.generators.fake_endpoint import FakeEndpoint

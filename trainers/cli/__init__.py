@@ -11,7 +11,7 @@ from rich.table import Table
 
 from cogr.records import Split
 from indexers.cli import console
-from indexers.cli.options import (
+from indexers.cli.console import (
     BackendName,
     Call,
     JsonOption,
@@ -23,7 +23,7 @@ from indexers.cli.options import (
 )
 from trainers.cli import labels
 from trainers.cli import training as commands
-from trainers.cli.compare import compare
+from trainers.cli.training import compare
 
 app = typer.Typer(
     name="cogr-train",

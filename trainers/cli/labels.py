@@ -13,7 +13,7 @@ from rich.table import Table
 
 from cogr.errors import SettingsError
 from indexers.cli import console
-from indexers.cli.options import (
+from indexers.cli.console import (
     Call,
     GeneratorOption,
     JsonOption,
@@ -23,7 +23,7 @@ from indexers.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from indexers.inspection.retrieval import Retriever
+    from indexers.inspection.gain import Retriever
     from trainers.labels.agreement import Agreement
     from trainers.labels.from_clicks import Made
     from trainers.labels.judge import Judged
@@ -177,8 +177,8 @@ def judge(
     Answers are cached: a call that ended early, or was killed, goes on where it was. Agreement with
     labels of people is measured where there are any.
     """
+    from trainers.labels.from_clicks import check_free
     from trainers.labels.judge import Judge, Wanted, read_prompt, write
-    from trainers.labels.output import check_free
 
     prices = _prices(price)
     depths = {**Wanted().depths, **_depths(depth or [])}
@@ -221,7 +221,7 @@ def _prices(given: str | None) -> tuple[float, float] | None:
 
 
 def _depths(given: list[str]) -> dict[Retriever, int]:
-    from indexers.inspection.retrieval import RETRIEVERS
+    from indexers.inspection.gain import RETRIEVERS
 
     found: dict[Retriever, int] = {}
     for one in given:
@@ -237,7 +237,7 @@ def _depths(given: list[str]) -> dict[Retriever, int]:
 
 
 def _show_judged(out: Console, made: Judged) -> None:
-    from trainers.labels.output import configuration
+    from trainers.labels.from_clicks import configuration
 
     levels = ", ".join(f"{count:,} {level}" for level, count in reversed([*made.grades.items()]))
     out.print(f"{made.labels:,} labels of the judge in {made.folder}: {levels}.")
@@ -279,7 +279,7 @@ def _weights(given: list[str]) -> dict[str, float]:
 
 
 def _show(out: Console, made: Made) -> None:
-    from trainers.labels.output import configuration
+    from trainers.labels.from_clicks import configuration
 
     levels = ", ".join(f"{count:,} {level}" for level, count in reversed([*made.grades.items()]))
     out.print(f"{made.labels:,} labels of {made.queries:,} queries in {made.folder}: {levels}.")

@@ -21,7 +21,7 @@ from trainers.training.contest import (
     round_name,
     to_serve,
 )
-from trainers.training.devices.memory import GIB
+from trainers.training.devices.check import GIB
 from trainers.training.rounds import Round
 from trainers.training.run_folder import Run
 

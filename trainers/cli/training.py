@@ -1,5 +1,4 @@
-"""The commands of a training run, its report among them: options and output only.
-
+"""The commands of a training run, its report, and `cogr-train compare`: options and output only.
 `trainers.cli` puts them beside the others.
 """
 
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from indexers.cli import console
-from indexers.cli.options import Call, common_options
+from indexers.cli.console import Call, common_options
 
 if TYPE_CHECKING:
     from trainers.project import Project
@@ -321,3 +320,40 @@ def _command(name: str, call: Call, run: str) -> str:
 
 def _config(call: Call) -> str:
     return f" -c {call.config}" if call.config else ""
+
+
+@common_options(backend=False)
+def compare(
+    call: Call,
+    methods: Annotated[
+        str,
+        typer.Option("--methods", help="all, or names with commas between them."),
+    ] = "all",
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Fits of each method.")] = 3,
+    metric: Annotated[
+        str, typer.Option("--metric", help="What significance and the advice go by.")
+    ] = "f1",
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Keep the rows that --out has of these data and settings."),
+    ] = False,
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder of tables, page, rows and TREC runs.")
+    ] = Path("compare"),
+) -> None:
+    """Every method side by side on this data set: trained, tuned on dev, measured on test, with
+    significance and cost, and which one to use.
+
+    Hyperparameters, cutoffs and thresholds are chosen the same way for all (see `[compare]` of the
+    settings for the budget). What can't run here is a row that says what it needs. Ctrl-C keeps
+    the finished rows; --resume goes on from them.
+    """
+    from trainers.project import Project
+    from trainers.rivals.results import show
+
+    project = Project(call.workspace, call.config, call.overrides, console.note)
+    found = project.compare(methods, seeds=seeds, metric=metric, resume=resume, out=out)
+    results = found.results
+    call.emit(results.as_dict(), lambda print_to: show(print_to, results))
+    console.note(f"Tables, page and runs are in {out}.")
+    results.check()

@@ -1,25 +1,35 @@
-"""The demo's folder: the sample shop and the configuration of everything that the demo does with
-it.
+"""The demo's folder: the sample shop, the configuration of everything that the demo does with it,
+and
+the settings by which `tiny` learns the shop in minutes on a CPU.
 
-The folder is an ordinary workspace: every command works on it with `-c .demo/cogr.toml`. What is
-done there is `run`'s business.
+The folder is an ordinary workspace: every command works on it with `-c .demo/cogr.toml`, and
+`cogr-train run` with the same settings does the same. What is done there is `run`'s business.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
-from cogr.errors import SettingsError, UserError
+from cogr.errors import SettingsError, TrainingError, UserError
+from cogr.records import Say
 from cogr.settings import Settings, load_settings
 from cogr.store import storage_errors
+from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
-from trainers.demo.sample import SAMPLE_SETTINGS
+from trainers.training.driver import Driver
+from trainers.training.rounds import Round
+from trainers.training.run_folder import DEFAULT_RUN, create, open_run
+from trainers.training.stage import Launcher
 
 MARK = "# Written by cogr-train demo."
 _HEAD = f"{MARK} Your own shop: copy this file and point dataset.path at your folder.\n"
@@ -121,3 +131,145 @@ def as_toml(values: Mapping[str, str]) -> str:
     for name, inner in groupby(tables, key=lambda parts: parts[0]):
         lines += ["", f"[{name}]", *(f"{key} = {values[f'{name}.{key}']}" for _, _, key in inner)]
     return "\n".join(lines) + "\n"
+
+
+_TAIL = 20
+
+SAMPLE_SETTINGS: dict[str, Any] = {
+    "keywords.k_max": 12,
+    # Tags instead of the paper's sentences: a model of this size spends its attention on every word
+    # of the prompt.
+    "prompts.item_system": "",
+    "prompts.item_user": "{item}\n{description}",
+    "prompts.query_system": "",
+    "prompts.query_user": "{query}",
+    "generator.dtype": "float32",
+    "generator.batch_size": 200,
+    "generator.sampling.temperature": 0,
+    "generator.sampling.max_tokens": 48,
+    "training.model": "tiny",
+    "training.invented_queries": 500,
+    "training.candidates": 12,
+    "training.sft.item_keywords": 12,
+    "training.sft.query_keywords": 10,
+    "training.sft.item_epochs": 12,
+    "training.sft.query_epochs": 12,
+    "training.sft.learning_rate": 3e-3,
+    "training.sft.batch_size": 16,
+    "training.sft.micro_batch": 16,
+    "training.rollouts.max_tokens": 40,
+    "training.query.max_steps": 50,
+    "training.query.prompts_per_step": 50,
+    "training.query.micro_batch": 400,
+    "training.query.learning_rate": 1e-3,
+    "training.item.max_steps": 40,
+    "training.item.prompts_per_step": 32,
+    "training.item.micro_batch": 256,
+    "training.item.learning_rate": 5e-4,
+}
+"""Dotted key -> value, over whatever the configuration says of data and store."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one row of the demo's table is made of.
+
+    Attributes:
+        name: sft, round 1, round 2, ...
+        figures: of the test queries, as `trainers.evaluation.Evaluation.as_dict` has them.
+        seconds: sum over its stages, imports included.
+        items, queries: the round's snapshots.
+    """
+
+    name: str
+    figures: dict[str, Any]
+    seconds: float
+    items: str
+    queries: str
+
+
+def sample_overrides(more: Sequence[str] = ()) -> tuple[str, ...]:
+    """`--set` values of the sample's settings, with others after them."""
+    own = (
+        f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in SAMPLE_SETTINGS.items()
+    )
+    return (*own, *more)
+
+
+def train_sample(
+    config: Path,
+    say: Say,
+    *,
+    rounds: int = 2,
+    overrides: Sequence[str] = (),
+    run: str = DEFAULT_RUN,
+) -> Iterator[Step]:
+    """SFT and rounds on the shop of a configuration, one step after another as they finish.
+
+    What an earlier call has finished is not done again; a run of other settings or data is begun
+    anew.
+
+    Args:
+        config: a configuration with [dataset] and store.
+        say: told which stage begins.
+        rounds: rounds after SFT.
+        overrides: `--set` values, after the sample's own.
+        run: name of the run.
+    """
+    chosen = sample_overrides(overrides)
+    workspace = Workspace.open(config, chosen)
+    try:
+        create(workspace, run)
+    except TrainingError:
+        workspace.store.remove(f"runs/{run}")
+        create(workspace, run)
+    driver = Driver(workspace, open_run(workspace, run), Launcher(config, chosen), say)
+    driver.sft()
+    for number in range(rounds + 1):
+        while driver.run.state().rounds_done < number:
+            driver.round()
+        yield _step(driver.run.state().rounds[number])
+
+
+def _step(done: Round) -> Step:
+    evaluation = done.stage("evaluate")
+    assert evaluation is not None
+    return Step(
+        name=f"round {done.number}" if done.number else "sft",
+        figures=dict(evaluation.notes["test"]),
+        seconds=sum(stage.seconds for stage in done.stages),
+        items=done.items,
+        queries=done.queries,
+    )
+
+
+@contextmanager
+def stages_write_to(log: Path) -> Iterator[None]:
+    """Inside the block, the standard error that child processes inherit leads to `log`, begun anew;
+    ours stays where it was.
+
+    When the block ends with an error, the log's last lines are printed, since the error's sentence
+    may point to them.
+    """
+    sys.stderr.flush()
+    ours, kept = sys.stderr, os.dup(2)
+    with (
+        log.open("wb") as file,
+        os.fdopen(kept, "w", encoding="utf-8", errors="backslashreplace", buffering=1) as out,
+    ):
+        os.dup2(file.fileno(), 2)
+        sys.stderr = out
+        try:
+            yield
+        except Exception:
+            print(*_last_lines(log), sep="\n", file=out)
+            raise
+        finally:
+            sys.stderr = ours
+            os.dup2(kept, 2)
+
+
+def _last_lines(log: Path) -> list[str]:
+    """What a terminal would show of the log in the end: progress bars overwrite their own line."""
+    lines = log.read_bytes().decode("utf-8", "replace").split("\n")
+    return [line.rpartition("\r")[2] for line in lines if line.strip()][-_TAIL:]

@@ -11,15 +11,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cogr.progress import ProgressBar, Say
-from cogr.records import Dataset, Side, Split
+from cogr.records import Dataset, ProgressBar, Say, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.rebuild.assembly import Rebuilt
 from indexers.rebuild.run import RebuildRequest, run_rebuild
 from indexers.release import release
 from indexers.workspace import Workspace
 from trainers import evaluation as comparison
-from trainers.demo.sample import Step
+from trainers.demo.folder import Step
 from trainers.evaluation import Evaluation, evaluate
 from trainers.training.contest import Contender, Rivals, publish_pair, publish_round
 from trainers.training.rounds import Round

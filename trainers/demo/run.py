@@ -1,7 +1,7 @@
 """The demo, step by step: each row through the real path, then what serves is searched, and summary
 and report are written.
 
-Where it works is `folder`, how a row comes about is `rows`, how the sample is trained is `sample`,
+Where it works is `folder`, how a row comes about is `rows`,
 what is printed is `show`. For OpenSearch without a URL a server is started by `cogr-ops`, as a
 command, since trainers don't import ops; it is stopped at the end.
 """
@@ -27,7 +27,7 @@ from indexers.cli import console
 from indexers.cli.console import INTERRUPTED
 from indexers.exchange.search import search
 from indexers.workspace import Workspace
-from trainers.demo.folder import Folder, lay_out
+from trainers.demo.folder import Folder, lay_out, stages_write_to, train_sample
 from trainers.demo.rows import (
     SPLIT,
     Row,
@@ -37,7 +37,6 @@ from trainers.demo.rows import (
     serving_row,
     step_row,
 )
-from trainers.demo.sample import stages_write_to, train_sample
 from trainers.demo.show import Ended, Progress, followed, next_steps, results, stage_under_way
 from trainers.report.facts import Changed, changes, examples
 from trainers.report.page import check_extra, write_report

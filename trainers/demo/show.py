@@ -20,8 +20,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from cogr.progress import Advance, Say
-from cogr.redaction import visible
+from cogr.errors import visible
+from cogr.records import Advance, Say
 from cogr.settings.training import TrainingSettings
 from indexers.cli import console
 from indexers.exchange.search import Answered

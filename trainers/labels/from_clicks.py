@@ -1,10 +1,17 @@
-"""Labels from a log of clicks, from reading to files."""
+"""Labels from a log of clicks, from reading to files; and the files that every maker of labels
+writes.
+
+A folder gets `queries.jsonl`, `labels.jsonl` and `lineage.json`; `items.jsonl` beside them makes it
+a data set for the loader jsonl. The lineage, where labels come from, goes with the data set into
+the manifest of every snapshot.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,12 +20,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cogr import __version__
+from cogr.datasets import LINEAGE
 from cogr.errors import DataError
 from cogr.keywords import self_keyword
+from cogr.store import Store
 from trainers.labels import LEVELS, RELEVANT
 from trainers.labels.clicks import Graded, Model, Pairs, grade, weigh
 from trainers.labels.events import Evidence, Rules, read_evidence
-from trainers.labels.output import check_free, write_folder
 from trainers.labels.privacy import Scrubber
 
 FEW_CLIENTS = "queries asked by fewer than k clients"
@@ -200,3 +209,46 @@ def _lineage(
 
 def _iso(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+QUERIES, LABELS = "queries.jsonl", "labels.jsonl"
+
+
+def check_free(folder: Path, *, replace: bool, queries: bool = True) -> None:
+    """Raises DataError where the folder has labels or queries already, unless they are to be
+    replaced.
+    """
+    names = [LABELS, *([QUERIES] if queries else [])]
+    there = [name for name in names if (folder / name).exists()]
+    if there and not replace:
+        raise DataError(
+            f"{folder} already has {' and '.join(there)}: name another folder with --out, or "
+            "replace them with --replace."
+        )
+
+
+def write_folder(
+    folder: Path,
+    queries: Iterable[Mapping[str, Any]] | None,
+    labels: Iterable[Mapping[str, Any]],
+    lineage: Mapping[str, Any],
+) -> None:
+    """Write the files, each as a whole; the lineage last.
+
+    Raises StorageError when the disk is full or read-only.
+    """
+    store = Store(folder.absolute())
+    for name, rows in ((QUERIES, queries), (LABELS, labels)):
+        if rows is not None:
+            with store.replacing(name) as file:
+                for row in rows:
+                    file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+    store.write_json(LINEAGE, {"cogr": __version__, "relevant_from": RELEVANT, **lineage})
+
+
+def configuration(folder: Path) -> str:
+    """The lines of cogr.toml that read such a folder."""
+    return (
+        f'[dataset]\nloader = "jsonl"\npath = {json.dumps(str(folder))}\n'
+        f'threshold = {RELEVANT:g}  # acceptable or better\nsplit_by = "cluster"'
+    )

@@ -1,5 +1,10 @@
 """Labels from a language model as a judge: the paper's five levels for pooled pairs.
 
+Of each query the first items of every retriever are pooled (`indexers.inspection.gain`), without
+pairs that are judged already. Pairs that stand high with several retrievers come first, a pair of
+every query before the second of any: a budget that ends early has asked about all queries, and
+about what decides their figures, since an item that no search finds changes none.
+
 Every pair is one prompt to one of the generators that read prompts. Answers go into the generation
 cache of the store as they come, so that a judge that was killed goes on where it was, and a pair is
 paid for once. An answer counts only when it names exactly one level; one that does not is asked
@@ -10,28 +15,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from cogr.datasets.splits import place
 from cogr.errors import DataError, GeneratorError, SettingsError
-from cogr.progress import Say
 from cogr.prompts import Prompt
-from cogr.records import SPLITS, Dataset, Query
+from cogr.records import SPLITS, Dataset, Item, Query, Say
 from cogr.settings import Sampling
 from cogr.store import Store
 from indexers.generators.protocol import Answer, Completion, Failure, Generator, Request
 from indexers.generators.registry import make_generator
-from indexers.inspection.retrieval import Retriever, Searches
+from indexers.inspection.gain import Retriever, Searches
 from indexers.rebuild.cache import GenerationCache, Keys, request_key
 from indexers.workspace import Workspace, generator_options
 from trainers.labels import LEVELS, RELEVANT
 from trainers.labels.agreement import Agreement, Both, agreement
-from trainers.labels.output import check_free, write_folder
-from trainers.labels.pools import Pair, choose_queries, known_sample, pool
+from trainers.labels.from_clicks import check_free, write_folder
 
 SYSTEM = "You judge search results. You answer with one JSON object and nothing else."
 USER = """How well does the item answer the search?
@@ -438,3 +442,85 @@ def _lineage(judge: Judge, found: Agreement | None) -> dict[str, Any]:
         "labels_of": judge.workspace.dataset.dataset_hash,
         **({"before": dict(earlier)} if (earlier := judge.workspace.dataset.lineage) else {}),
     }
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One question to the judge.
+
+    Attributes:
+        rank: the best place that a retriever gave the item, from 1.
+        found_by: the retrievers that found it; none for a pair of the sample that people judged.
+    """
+
+    query: Query
+    item: Item
+    rank: int
+    found_by: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return f"{self.query.id}\t{self.item.id}"
+
+
+def choose_queries(dataset: Dataset, most: int) -> list[Query]:
+    """The queries asked most, by their weights; among equals by a hash of the text."""
+    every = [*dataset.all_queries(), *dataset.unlabelled]
+    ordered = sorted(every, key=lambda query: (-query.weight, place(query.text), query.id))
+    return ordered[:most]
+
+
+def pool(
+    searches: Searches, queries: Sequence[Query], depths: Mapping[Retriever, int]
+) -> list[Pair]:
+    """Pairs that nobody judged, the most telling ones first.
+
+    Args:
+        depths: retriever -> how many items of each query it gives.
+    """
+    dataset = searches.dataset
+    rows = {item.id: row for row, item in enumerate(dataset.items)}
+    wanted = {name: depth for name, depth in depths.items() if depth}
+    runs = searches.all(queries, max(wanted.values(), default=1))
+    pairs: list[tuple[int, float, Pair]] = []
+    for query in queries:
+        places: dict[str, dict[str, int]] = defaultdict(dict)
+        for name, depth in wanted.items():
+            for rank, id_ in enumerate(runs.get(name, {}).get(query.id, ())[:depth], start=1):
+                places[id_][name] = rank
+        unknown = [id_ for id_ in places if id_ not in dataset.judged.get(query.id, {})]
+        scores = {id_: sum(1 / rank for rank in places[id_].values()) for id_ in unknown}
+        ordered = sorted(unknown, key=lambda id_: (-scores[id_], id_))
+        for turn, id_ in enumerate(ordered):
+            pair = Pair(
+                query, dataset.items[rows[id_]], min(places[id_].values()), tuple(places[id_])
+            )
+            pairs.append((turn, -query.weight, pair))
+    return [pair for _, _, pair in sorted(pairs, key=lambda one: (*one[:2], one[2].id))]
+
+
+def known_sample(searches: Searches, size: int) -> list[Pair]:
+    """Pairs that people judged, drawn by a hash: half of them relevant where there are enough of
+    both kinds. Ranks are BM25's, 0 where it does not find the item among the first 100.
+    """
+    dataset = searches.dataset
+    sides: dict[bool, list[tuple[float, Query, str]]] = {True: [], False: []}
+    for query in dataset.all_queries():
+        for id_ in dataset.judged[query.id]:
+            relevant = id_ in dataset.relevant[query.id]
+            sides[relevant].append((place(f"{query.id}\t{id_}"), query, id_))
+    for found in sides.values():
+        found.sort(key=lambda one: (one[0], one[1].id, one[2]))
+    half = size // 2
+    irrelevant = sides[False][: max(half, size - len(sides[True]))]
+    chosen = [*sides[True][: size - len(irrelevant)], *irrelevant]
+    rows = {item.id: row for row, item in enumerate(dataset.items)}
+    ranked = {query.id: searches.bm25(query, 100) for _, query, _ in chosen}
+    return [
+        Pair(
+            query,
+            dataset.items[rows[id_]],
+            ranked[query.id].index(id_) + 1 if id_ in ranked[query.id] else 0,
+        )
+        for _, query, id_ in chosen
+    ]

@@ -22,8 +22,7 @@ from cogr.errors import TrainingError
 from cogr.evaluation import retrieved_ids, rows_of_queries, set_figures
 from cogr.matching.mirror import Mirror
 from cogr.metrics import reliability
-from cogr.progress import Say
-from cogr.records import SIDES, SPLITS, Side, Split
+from cogr.records import SIDES, SPLITS, Say, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot
 from cogr.store import Store
 from indexers.backends.memory import MemoryBackend

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from cogr import __version__
-from cogr.errors import MissingExtraError
-from cogr.progress import Say
-from cogr.redaction import page_template
+from cogr.errors import MissingExtraError, page_template
+from cogr.records import Say
 from cogr.store import Store
 from indexers.workspace import Workspace
 from trainers.report.drawing import Figure, clean

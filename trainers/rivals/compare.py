@@ -22,25 +22,27 @@ from cogr import __version__
 from cogr.datasets.splits import DEV_SHARE, by_hash
 from cogr.errors import CogrError, DataError, MissingExtraError, UserError
 from cogr.evaluation import grades_of, set_figures
-from cogr.progress import Say
-from cogr.records import SPLITS, Dataset, Query
+from cogr.records import SPLITS, Dataset, Query, Say
 from cogr.settings import Settings
 from cogr.store import Store
 from indexers.workspace import Workspace
 from trainers.rivals import METHODS
 from trainers.rivals.measuring import (
     DEPTH,
+    Kept,
+    Row,
     Scored,
     Swept,
+    Trial,
     above,
     checked_run,
     figures,
+    key_of,
     latencies,
 )
 from trainers.rivals.page import check_extra, render
 from trainers.rivals.protocol import Fitted, Method, NotRunError, Task
 from trainers.rivals.results import Results, latex, markdown, put_together
-from trainers.rivals.rows import Kept, Row, Trial, key_of
 from trainers.training.rounds import SET_APART, set_apart
 
 SWEPT = 1000

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from cogr import __version__
-from cogr.errors import MissingExtraError
+from cogr.errors import MissingExtraError, page_template
 from cogr.records import Dataset, Query
-from cogr.redaction import page_template
 from trainers.report.drawing import COLOURS, Canvas, Figure, clean, spell, style
 from trainers.rivals.measuring import CUTS, favoured
 from trainers.rivals.protocol import Family

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from cogr.errors import UserError
-from cogr.progress import Say
-from cogr.records import Dataset, Item, Query
+from cogr.records import Dataset, Item, Query, Say
 from cogr.settings import Settings
 
 Family = Literal["sparse", "dense", "generative", "keyword", "floor", "ceiling"]

@@ -18,9 +18,8 @@ from pyroaring import BitMap
 
 from cogr.datasets.changes import Changes
 from cogr.keywords import over_budget, parse, self_keyword
-from cogr.progress import Advance
 from cogr.prompts import Prompt
-from cogr.records import Entity, Query, Side, self_text
+from cogr.records import Advance, Entity, Query, Side, self_text
 from cogr.rewards import MOST_CHOICES, best_subset
 from cogr.settings import GeneratorSettings
 from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snapshot

@@ -20,8 +20,7 @@ from typing import Any
 
 from cogr.errors import CheckFailedError, GeneratorError, MissingExtraError, SnapshotError
 from cogr.evaluation import figures_of_pair
-from cogr.progress import Say
-from cogr.records import SIDES, Side, Split
+from cogr.records import SIDES, Say, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot, read_manifest
 from indexers.backends.memory import MemoryBackend, mirror_of
 from indexers.generators.statistical.generator import EVIDENCE

@@ -21,8 +21,7 @@ from cogr.errors import (
     TrainingError,
     UserError,
 )
-from cogr.progress import Say
-from cogr.records import SIDES
+from cogr.records import SIDES, Say
 from cogr.snapshots import open_snapshot
 from indexers.cli.console import INTERRUPTED
 from indexers.cli.reports import minutes

@@ -18,9 +18,8 @@ from typing import Any
 
 from cogr.errors import CogrError, TrainingError
 from cogr.keywords import over_budget
-from cogr.progress import Say
 from cogr.prompts import Prompt, chat
-from cogr.records import Side
+from cogr.records import Say, Side
 from cogr.rewards import Reward, World, load_reward
 from cogr.settings.training import GrpoSettings, TrainingSettings
 from indexers.generators.model_folders import encode

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from cogr.matching.mirror import Mirror
-from cogr.progress import Say
-from cogr.records import Query, Side
+from cogr.records import Query, Say, Side
 from cogr.rewards import Belief, World
 from cogr.settings.training import TrainingSettings
 from cogr.snapshots import Snapshot, open_snapshot

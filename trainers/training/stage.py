@@ -35,7 +35,7 @@ from cogr.settings.training import TrainingSettings
 from cogr.store import Store, storage_errors
 from indexers.backends.memory import MemoryBackend
 from indexers.cli import console
-from indexers.cli.options import set_verbosity
+from indexers.cli.console import set_verbosity
 from indexers.telemetry import logs
 from indexers.workspace import Workspace
 from trainers.evaluation import evaluate

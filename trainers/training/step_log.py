@@ -20,7 +20,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from cogr.errors import CheckFailedError, TrainingError
-from cogr.progress import Advance, Say
+from cogr.records import Advance, Say
 from indexers.cli.reports import progress_bar
 from trainers.training.devices import ranks
 

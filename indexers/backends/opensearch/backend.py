@@ -14,8 +14,9 @@ from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot, open_snapshot
 from cogr.store import Store
 from indexers.backends.memory import mirror_of
-from indexers.backends.opensearch import aliases as publish
-from indexers.backends.opensearch import push, search, template, verify
+from indexers.backends.opensearch import indexes as publish
+from indexers.backends.opensearch import push, search, verify
+from indexers.backends.opensearch import search as template
 from indexers.backends.opensearch import verify as compare
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import mark

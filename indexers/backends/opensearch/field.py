@@ -28,7 +28,7 @@ from cogr.matching.mirror import Mirror
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import refresh
 from indexers.backends.opensearch.mapping import IndexState
-from indexers.backends.opensearch.template import source
+from indexers.backends.opensearch.search import source
 from indexers.backends.opensearch.writer import Document, Seen, merge_into_documents
 from indexers.backends.protocol import check_side
 

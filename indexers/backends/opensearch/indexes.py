@@ -1,15 +1,23 @@
-"""One index, whatever it is for: its state, statistics and marks, refresh and merge."""
+"""Indexes and what names them: an index's state, statistics and marks, refresh and merge; and the
+aliases, which say what serves.
+
+Publishing is one atomic call that switches one side's alias or both; a rollback is the same with
+an older snapshot. Deletion never takes an index that an alias names.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cogr.errors import CheckFailedError, ServiceError
-from cogr.snapshots import Snapshot
+from cogr.errors import CheckFailedError, ServiceError, SnapshotError
+from cogr.records import SIDES, Side
+from cogr.snapshots import Snapshot, check_normalisers
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.errors import service_error
-from indexers.backends.opensearch.mapping import IndexState
+from indexers.backends.opensearch.mapping import IndexState, alias_name, check_scored, index_name
+from indexers.backends.protocol import Listed, check_side, side_of
 
 MERGE_SECONDS = 4 * 3600.0
 """Longest wait for a force-merge; a load balancer may cut the request much earlier, then it is
@@ -147,3 +155,256 @@ def stats(cluster: Cluster, name: str, metric: str) -> dict[str, Any]:
         )
     primaries: dict[str, Any] = answer["indices"][name]["primaries"]
     return primaries
+
+
+DRAFT_SECONDS = 3600.0
+"""A draft that is older belongs to nobody any more."""
+
+
+def publish(cluster: Cluster, prefix: str, snapshots: Mapping[Side, str]) -> dict[Side, str | None]:
+    """Switch the aliases of the given sides by one call; what they named before.
+
+    Raises:
+        SnapshotError: a snapshot is not pushed, half-written, of the wrong side, or of another
+            normaliser than the other side.
+        CheckFailedError: a snapshot was not verified.
+        ServiceError: an alias' name is taken, or the cluster refuses. The aliases are as they were.
+    """
+    now = _aliased(cluster, prefix)
+    new = {side: _publishable(cluster, prefix, side, id_) for side, id_ in snapshots.items()}
+    pair = [state for side in SIDES for state in ([new[side]] if side in new else now[side])]
+    check_normalisers({state.snapshot: str(state.meta.get("normaliser")) for state in pair})
+    actions = [
+        action
+        for side, state in new.items()
+        for action in _switch(alias_name(prefix, side), now[side], state.name)
+    ]
+    if actions:
+        cluster.call(
+            "POST",
+            "/_aliases",
+            body={"actions": actions},
+            doing=f"switching the aliases of {prefix}",
+            retry_connection=False,
+        )
+    return {side: now[side][0].snapshot if now[side] else None for side in new}
+
+
+def serving(cluster: Cluster, prefix: str) -> dict[Side, str | None]:
+    """The snapshot that each alias names, or None; both are of one moment, since one request asks
+    for both.
+    """
+    aliased = _aliased(cluster, prefix)
+    return {
+        side: state.snapshot if (state := _only(prefix, side, aliased[side])) else None
+        for side in SIDES
+    }
+
+
+def serving_index(cluster: Cluster, prefix: str, side: Side) -> IndexState | None:
+    """The index that serves one side.
+
+    Raises:
+        ServiceError: the alias names several indexes, or one that is not ours.
+    """
+    return _only(prefix, side, _aliased(cluster, prefix, (side,))[side])
+
+
+def _only(prefix: str, side: Side, states: list[IndexState]) -> IndexState | None:
+    if len(states) > 1:
+        names = " and ".join(state.name for state in states)
+        raise ServiceError(
+            f"The alias {alias_name(prefix, side)} names {names} at once; publish one snapshot "
+            "to repair it."
+        )
+    return states[0] if states else None
+
+
+def pushed_index(cluster: Cluster, prefix: str, snapshot_id: str) -> IndexState:
+    """The index of a pushed snapshot. Raises SnapshotError when there is none."""
+    state = read_index(cluster, index_name(prefix, snapshot_id))
+    if state is None or state.snapshot != snapshot_id:
+        raise SnapshotError(
+            f"Snapshot {snapshot_id} is not in OpenSearch at {cluster.url} under the prefix "
+            f"{prefix}; run cogr-index push {snapshot_id}."
+        )
+    return state
+
+
+def complete_index(cluster: Cluster, prefix: str, snapshot_id: str) -> IndexState:
+    """The index of a snapshot whose push came to its end.
+
+    Raises SnapshotError otherwise, ServiceError when it is not scored.
+    """
+    state = pushed_index(cluster, prefix, snapshot_id)
+    if not state.complete:
+        raise SnapshotError(
+            f"The index {state.name} is half-written; run cogr-index push {snapshot_id}, which "
+            "goes on."
+        )
+    check_scored(state, cluster.version)
+    return state
+
+
+def listed(cluster: Cluster, prefix: str) -> list[Listed]:
+    """Every pushed snapshot under the prefix, with its size, by side and id."""
+    pattern, found = _pattern(prefix), _all(cluster, prefix)
+    ours = [
+        state
+        for name, answer in found.items()
+        if (state := IndexState.read(name, answer)).snapshot
+        and index_name(prefix, state.snapshot) == name
+    ]
+    if not ours:
+        return []
+    stats = cluster.call(
+        "GET", f"/{pattern}/_stats/docs,store", doing="reading the sizes of the indexes"
+    )["indices"]
+    return sorted(
+        (_listed(prefix, state, stats.get(state.name)) for state in ours),
+        key=lambda one: (one.side, one.snapshot),
+    )
+
+
+def _pattern(prefix: str) -> str:
+    """Every index of a prefix, and none of another one that begins with it."""
+    return ",".join(f"{alias_name(prefix, side)}-{side}-r*" for side in SIDES)
+
+
+def _all(cluster: Cluster, prefix: str) -> dict[str, Any]:
+    found: dict[str, Any] = cluster.call("GET", f"/{_pattern(prefix)}", doing="listing the indexes")
+    return found
+
+
+def left_behind(cluster: Cluster, prefix: str) -> list[str]:
+    """What nobody needs: drafts of pushes by difference that died, and indexes of a name that is
+    not their snapshot's.
+
+    Both must be older than DRAFT_SECONDS, longer than a push under way takes.
+    """
+    states = [IndexState.read(name, answer) for name, answer in _all(cluster, prefix).items()]
+    oldest = (time.time() - DRAFT_SECONDS) * 1e3
+    return sorted(
+        state.name
+        for state in states
+        if state.snapshot
+        and not state.aliases
+        and state.name != index_name(prefix, state.snapshot)
+        and float(state.settings["creation_date"]) < oldest
+    )
+
+
+def remove_draft(cluster: Cluster, name: str) -> None:
+    """Remove a draft."""
+    cluster.call("DELETE", f"/{name}", doing=f"removing the index {name}", missing_ok=True)
+
+
+def delete(cluster: Cluster, prefix: str, snapshot_id: str) -> None:
+    """Remove the index of a snapshot.
+
+    Where another one serves its side, by one atomic call that fails if the alias is not where it
+    was: a publish from another store, which shares no lease with this one, can't lose its index.
+
+    Raises:
+        SnapshotError: it is not there, or an alias names it.
+        ServiceError: the alias was switched at this moment; nothing is removed.
+    """
+    side = side_of(snapshot_id)
+    alias, serves = alias_name(prefix, side), _aliased(cluster, prefix, (side,))[side]
+    state = pushed_index(cluster, prefix, snapshot_id)
+    if state.aliases:
+        raise SnapshotError(
+            f"Snapshot {snapshot_id} serves as {', '.join(state.aliases)}; publish another one "
+            "before deleting it."
+        )
+    doing = f"deleting the index {state.name}"
+    stays = [
+        action
+        for one in serves
+        for action in (
+            {"remove": {"index": one.name, "alias": alias, "must_exist": True}},
+            {"add": {"index": one.name, "alias": alias, **one.alias_options[alias]}},
+        )
+    ]
+    body = {"actions": [*stays, {"remove_index": {"index": state.name}}]}
+    _, refusal = cluster.try_once("POST", "/_aliases", body) if stays else (None, None)
+    if not stays or (
+        refusal and refusal.status == 403 and refusal.kind != "cluster_block_exception"
+    ):
+        # Nothing serves, or this user may remove an index and not touch an alias (the role writer).
+        cluster.call("DELETE", f"/{state.name}", doing=doing)
+    elif refusal:
+        cluster.call("POST", "/_aliases", body=body, doing=doing, retry_connection=False)
+
+
+def _aliased(
+    cluster: Cluster, prefix: str, sides: Sequence[Side] = SIDES
+) -> dict[Side, list[IndexState]]:
+    """The indexes that the alias of each of these sides names, by one request.
+
+    Raises:
+        ServiceError: a name belongs to an index, or an alias names an index that is not ours.
+    """
+    names = {side: alias_name(prefix, side) for side in sides}
+    path, doing = ",".join(names.values()), f"looking at the aliases of {prefix}"
+    found = cluster.call("GET", f"/{path}", params={"ignore_unavailable": "true"}, doing=doing)
+    states = [IndexState.read(name, answer) for name, answer in sorted(found.items())]
+    for alias in names.values():
+        if alias in found:
+            raise ServiceError(
+                f"The name {alias} at {cluster.url} is taken by an index, so it can't be an "
+                "alias; rename or remove the index, or choose another opensearch.prefix."
+            )
+    aliased = {
+        side: [state for state in states if name in state.aliases] for side, name in names.items()
+    }
+    for side, state in ((side, state) for side, some in aliased.items() for state in some):
+        if not state.snapshot:
+            raise ServiceError(
+                f"The alias {names[side]} at {cluster.url} names the index {state.name}, which "
+                "was not written by cogr; choose another opensearch.prefix."
+            )
+    return aliased
+
+
+def _publishable(cluster: Cluster, prefix: str, side: Side, snapshot_id: str) -> IndexState:
+    check_side(snapshot_id, side)
+    state = complete_index(cluster, prefix, snapshot_id)
+    if not state.verified:
+        raise CheckFailedError(
+            f"The index {state.name} has not passed verification; run cogr-index verify "
+            f"{snapshot_id}."
+        )
+    health = cluster.call(
+        "GET", f"/_cluster/health/{state.name}", doing=f"asking for the health of {state.name}"
+    )
+    if health["status"] == "red":
+        raise CheckFailedError(
+            f"The index {state.name} has shards that are not there (red); see the cluster's "
+            "health, or push the snapshot again."
+        )
+    return state
+
+
+def _switch(alias: str, now: list[IndexState], target: str) -> list[dict[str, Any]]:
+    """Alias actions from what is named now to the target; none when it is named already."""
+    actions: list[dict[str, Any]] = [
+        {"remove": {"index": state.name, "alias": alias, "must_exist": True}}
+        for state in now
+        if state.name != target
+    ]
+    if all(state.name != target for state in now):
+        actions.append({"add": {"index": target, "alias": alias}})
+    return actions
+
+
+def _listed(prefix: str, state: IndexState, stats: Mapping[str, Any] | None) -> Listed:
+    side = side_of(state.snapshot)
+    return Listed(
+        snapshot=state.snapshot,
+        side=side,
+        documents=stats["primaries"]["docs"]["count"] if stats else 0,
+        bytes=stats["total"]["store"]["size_in_bytes"] if stats else None,
+        serving=alias_name(prefix, side) in state.aliases,
+        complete=state.complete,
+    )

@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Any
 
 from cogr.errors import CheckFailedError, CogrError, LockedError, ServiceError, UserError
-from cogr.progress import Say
+from cogr.records import Say
 from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.field import Target, count, ids_there, scroll

@@ -2,7 +2,7 @@
 
 In full: create -> bulk -> refresh -> merge -> check -> write block -> replicas -> mark complete.
 Every step looks at what is there, so the same call goes on after a death at any point. The alias is
-switched by aliases.py.
+switched by indexes.py.
 
 By difference, where the parent's index is there: clone it (hard links) -> change documents ->
 freeze -> clone once more -> merge; then as above from the check on. The second clone makes it

@@ -4,7 +4,7 @@ serves before this passed.
 `verify` looks at counts, a seeded sample of documents field by field, and live results: totals,
 order and the bits of every score. `compare` looks at every document, piece by piece in id order.
 Each piece is one search over a range of ids and independent of the others, so that a comparison can
-stop and go on anywhere. `indexers.release.verify` cuts the pieces and keeps the differences.
+stop and go on anywhere. `indexers.release.push` cuts the pieces and keeps the differences.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from cogr.errors import CheckFailedError
 from cogr.matching.mirror import Mirror
 from cogr.records import Side
 from cogr.snapshots import Row, Snapshot
-from indexers.backends.opensearch.aliases import complete_index
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.indexes import check_count, mark
+from indexers.backends.opensearch.indexes import check_count, complete_index, mark
 from indexers.backends.opensearch.mapping import IndexState, document, documents, id_field
 from indexers.backends.opensearch.search import checked, everything
 from indexers.backends.protocol import Keywords, Mismatch, Verified, boosts_of, mismatches, sample

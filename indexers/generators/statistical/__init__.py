@@ -2,9 +2,9 @@
 
 A ranker gives every item a probability of being relevant to a query (`ranking`). Items get keywords
 (`item_keywords`). A query gets the keywords that retrieve its probable items (`distillation`), a
-booster edits them (`edits`), weights and ordering keywords order what they find (`ordering`), and
-`confidence` says how sure that is. `fitting` makes the `artefact`, `storage` keeps it, and
-`generator` answers from it.
+booster edits them (`edits`), and weights and ordering keywords order what they find, with how sure
+that is (`ordering`). `fitting` makes the `artefact`, `storage` keeps it, and `generator` answers
+from it.
 
 Importing this package imports neither LightGBM nor scipy; its submodules do.
 """

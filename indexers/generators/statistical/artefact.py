@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from cogr.keywords import query_keywords, self_keyword
 from cogr.matching.mirror import Mirror
 from cogr.records import Item, Query
-from indexers.generators.statistical.confidence import Calibration
 from indexers.generators.statistical.distillation import Distilled, distil, exact_cut, expected_f1
 from indexers.generators.statistical.edits import Asked, Board, Editor, boards
 from indexers.generators.statistical.item_keywords import (
@@ -28,7 +27,7 @@ from indexers.generators.statistical.item_keywords import (
     ItemKeywords,
     NearestAnchors,
 )
-from indexers.generators.statistical.ordering import ScoredIndex, weights_in
+from indexers.generators.statistical.ordering import Calibration, ScoredIndex, weights_in
 from indexers.generators.statistical.ranking.evidence import Evidence
 from indexers.generators.statistical.ranking.features import candidates
 from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints

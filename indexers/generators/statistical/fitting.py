@@ -19,7 +19,6 @@ from cogr.keywords import NORMALISER, self_keyword
 from cogr.records import Dataset, Query
 from indexers.generators.statistical import LEAST_QUERIES, READABILITY
 from indexers.generators.statistical.artefact import K_MAX, Artefact, item_digest
-from indexers.generators.statistical.confidence import assess
 from indexers.generators.statistical.edits import LEAST_QUERIES as LEAST_EDITED
 from indexers.generators.statistical.edits import (
     MOST_KEYWORDS,
@@ -36,13 +35,18 @@ from indexers.generators.statistical.item_keywords import (
     item_phrases,
     unknown_items,
 )
+from indexers.generators.statistical.ordering import assess
 from indexers.generators.statistical.ranking.encoder import Encoder
 from indexers.generators.statistical.ranking.evidence import Evidence
 from indexers.generators.statistical.ranking.features import Pairs, candidates
 from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints
-from indexers.generators.statistical.ranking.pair_signals import PairSignals
 from indexers.generators.statistical.ranking.ranker import Ranker, fit_ranker
-from indexers.generators.statistical.ranking.text_index import ItemWords, TextIndex, item_text
+from indexers.generators.statistical.ranking.text_index import (
+    ItemWords,
+    PairSignals,
+    TextIndex,
+    item_text,
+)
 from indexers.text import Analyser
 
 MAX_TRAINED = 3000

@@ -176,7 +176,7 @@ class Statistical(GeneratorBase):
         names = self.options.pair_signals
         if not names:
             return {}
-        from indexers.generators.statistical.ranking.pair_signals import PairSignals
+        from indexers.generators.statistical.ranking.text_index import PairSignals
 
         digest = PairSignals.read(self._dataset, names).digest
         return {"pair_signals": names, "pair_signals_digest": digest}

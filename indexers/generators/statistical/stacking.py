@@ -28,8 +28,8 @@ from cogr.snapshots import check_pair, open_snapshot
 from cogr.store import Store
 from indexers.backends.memory import mirror_of
 from indexers.generators.statistical.artefact import Artefact
-from indexers.generators.statistical.confidence import Calibration, calibrate
 from indexers.generators.statistical.distillation import Floats, Ints, exact_cut
+from indexers.generators.statistical.ordering import Calibration, calibrate
 from indexers.generators.statistical.ranking.matrices import Floats as Floats32
 from indexers.generators.statistical.ranking.ranker import MULTIPLIERS
 

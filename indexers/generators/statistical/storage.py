@@ -34,9 +34,8 @@ from indexers.generators.statistical.edits import Editor
 from indexers.generators.statistical.item_keywords import ItemKeywords
 from indexers.generators.statistical.ranking.encoder import Encoder
 from indexers.generators.statistical.ranking.matrices import Csr, filled
-from indexers.generators.statistical.ranking.pair_signals import PairSignals
 from indexers.generators.statistical.ranking.ranker import Ranker
-from indexers.generators.statistical.ranking.text_index import GRAM_BITS, TextIndex
+from indexers.generators.statistical.ranking.text_index import GRAM_BITS, PairSignals, TextIndex
 from indexers.rebuild.cache import read_table
 from indexers.text import Analyser
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cogr.datasets.markup import plain_text
+from cogr.datasets.fields import plain_text
 
 
 @pytest.mark.parametrize(

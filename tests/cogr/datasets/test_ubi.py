@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from cogr.datasets.query_logs import UbiEvent, UbiQuery, read_ubi, seconds, ubi_record, ubi_records
 from cogr.datasets.reading import Place
-from cogr.datasets.ubi import UbiEvent, UbiQuery, read_ubi, seconds, ubi_record, ubi_records
 from cogr.errors import DataError
 
 PLACE = Place("ubi_events", 1)

@@ -22,7 +22,7 @@ from rich.text import Text
 from cogr import __version__
 from cogr.settings import GeneratorName
 from indexers.cli import console
-from indexers.cli.options import FormatName, GeneratorKind
+from indexers.cli.console import FormatName, GeneratorKind
 from indexers.exchange.export import NAMES
 from indexers.telemetry import logs
 from tests.commands import Command, run_here

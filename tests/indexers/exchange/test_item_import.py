@@ -198,7 +198,7 @@ def test_a_megabyte_of_text_and_odd_characters_pass(importer: Importer) -> None:
 def test_a_database_is_read_in_pages_and_later_only_what_changed(
     importer: Importer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexers.exchange.sql.PAGE", 7)
+    monkeypatch.setattr("indexers.exchange.sources.PAGE", 7)
     with sqlite3.connect("shop.db") as base:
         base.execute("create table items (sku integer primary key, title text, day text)")
         base.executemany(

@@ -17,11 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cogr.progress import Advance
-from cogr.records import Side
+from cogr.records import Advance, Side
 from cogr.settings.fleet import RedisSettings
 from cogr.store import Store
-from indexers.fleet.status import Overview, overview
+from indexers.fleet.run_files import Overview, overview
 from indexers.rebuild.run import RebuildRequest, run_rebuild
 from indexers.workspace import Workspace
 from tests.shops import write_thing_shop

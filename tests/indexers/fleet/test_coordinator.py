@@ -13,8 +13,7 @@ import pytest
 
 from cogr.errors import ServiceError
 from indexers.fleet.coordinator import coordinate
-from indexers.fleet.run_files import End, GivenUp, RunFolder
-from indexers.fleet.status import overview
+from indexers.fleet.run_files import End, GivenUp, RunFolder, overview
 from indexers.fleet.worker import Worker
 from indexers.rebuild.assembly import Rebuilt
 from indexers.rebuild.plan import make_plan

@@ -152,7 +152,7 @@ def test_a_worker_whose_generator_hangs_gives_its_shard_up(
     """Its heart beats all the time, which proves nothing."""
     released, told = threading.Event(), []
     run, folder = begin(workspace)
-    monkeypatch.setattr("indexers.fleet.attempt.STUCK_SECONDS", 0.4)
+    monkeypatch.setattr("indexers.fleet.worker.STUCK_SECONDS", 0.4)
     monkeypatch.setattr("tests.indexers.faulty.time.sleep", lambda _: released.wait(60))
     monkeypatch.setattr("indexers.generators.scripted.Scripted", faulty(delay=1))
 

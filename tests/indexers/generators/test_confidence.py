@@ -17,7 +17,9 @@ from cogr.records import Dataset
 from cogr.snapshots import Blend
 from indexers.generators.protocol import Completion
 from indexers.generators.statistical.artefact import Artefact
-from indexers.generators.statistical.confidence import (
+from indexers.generators.statistical.fitting import fit
+from indexers.generators.statistical.generator import Statistical
+from indexers.generators.statistical.ordering import (
     TEXT_BOOSTS,
     USUAL_BOOST,
     Calibration,
@@ -26,8 +28,6 @@ from indexers.generators.statistical.confidence import (
     ndcg,
     unseen,
 )
-from indexers.generators.statistical.fitting import fit
-from indexers.generators.statistical.generator import Statistical
 from tests.indexers.generators.statistical_worlds import f1, retrieved, shop
 from tests.indexers.generators.test_statistical import request
 

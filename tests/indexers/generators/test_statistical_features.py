@@ -21,12 +21,13 @@ from indexers.generators.statistical.item_keywords import (
 )
 from indexers.generators.statistical.ranking.evidence import SHRINKAGE, Evidence, Voters
 from indexers.generators.statistical.ranking.features import FEATURES, candidates
-from indexers.generators.statistical.ranking.latent import term_points, unit
 from indexers.generators.statistical.ranking.matrices import (
     kth_highest,
     row_max,
+    term_points,
     top_dense,
     top_rows,
+    unit,
     unit_rows,
     with_data,
 )

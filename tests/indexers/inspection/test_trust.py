@@ -8,10 +8,9 @@ import pytest
 
 from cogr.records import Dataset
 from cogr.settings import load_settings
-from indexers.inspection import examine, gain
-from indexers.inspection.page import render
+from indexers.inspection import examine, gain, render
+from indexers.inspection.gain import Searches, holes
 from indexers.inspection.quality import disagreement, leakage, near_duplicates, vocabulary_gap
-from indexers.inspection.retrieval import Searches, holes
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.indexers.generators.statistical_worlds import SHOP

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cogr.datasets.fields import QueryColumns
-from cogr.datasets.sheets import Sheet
+from cogr.datasets.reading import Sheet
 from cogr.records import Query
 from cogr.settings import load_settings
 from cogr.snapshots import open_snapshot

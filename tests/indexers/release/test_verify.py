@@ -17,8 +17,8 @@ from cogr.store import Store
 from indexers.backends.memory import MemoryBackend, mirror_folder
 from indexers.backends.opensearch import verify as compare
 from indexers.backends.protocol import Mismatch
-from indexers.release import verify as verifying
-from indexers.release.verify import compare_all
+from indexers.release import push as verifying
+from indexers.release.push import compare_all
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, random_world
 from tests.indexers.backends.opensearch_worlds import backend_of
 from tests.indexers.conftest import Command

@@ -24,7 +24,7 @@ from cogr.snapshots import Blend, Row, open_snapshot
 from indexers.backends.opensearch.client import Cluster
 from indexers.release.push import publish
 from indexers.workspace import Workspace
-from ops.expander.backlog import work_off
+from ops.expander.redis_cache import work_off
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion
 from tests.ops.expander.expander_worlds import (
     ITEMS,

@@ -24,12 +24,14 @@ from cogr.errors import DataError, ServiceError
 from cogr.records import LogFormat
 from indexers.backends.opensearch.search import query_body
 from ops.cli import app, main
-from ops.shadow.bodies import CLAUSE_ALONE, Body, Expansion
 from ops.shadow.comparison import overlap, rank_biased_overlap, rows, summary
 from ops.shadow.replay import (
+    CLAUSE_ALONE,
     IN_A_ROW,
     Answer,
+    Body,
     Compared,
+    Expansion,
     FailedError,
     Replayed,
     replay,

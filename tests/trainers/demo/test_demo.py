@@ -30,10 +30,9 @@ from indexers.exchange.search import Answered
 from indexers.workspace import Workspace
 from tests.trainers.report_worlds import Told
 from trainers.demo import CATALOGUE
-from trainers.demo.folder import as_toml, lay_out
+from trainers.demo.folder import as_toml, lay_out, sample_overrides
 from trainers.demo.rows import Row
 from trainers.demo.run import SEARCHES, search_server
-from trainers.demo.sample import sample_overrides
 from trainers.demo.shop import make_catalogue
 from trainers.demo.show import (
     Ended,
@@ -282,7 +281,7 @@ def test_what_stages_print_goes_to_a_file_and_comes_back_with_an_error(tmp_path:
     code = r"""
 import subprocess, sys
 from pathlib import Path
-from trainers.demo.sample import stages_write_to
+from trainers.demo.folder import stages_write_to
 child = [sys.executable, "-c", "import sys; print('10%\\r50%\\rfrom the child', file=sys.stderr)"]
 with stages_write_to(Path("one.log")):
     subprocess.run(child)

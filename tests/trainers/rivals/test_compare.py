@@ -30,6 +30,7 @@ from trainers.rivals import METHODS
 from trainers.rivals.compare import compared, named
 from trainers.rivals.measuring import (
     CUTS,
+    Row,
     Swept,
     above,
     best_head,
@@ -43,7 +44,6 @@ from trainers.rivals.measuring import (
 )
 from trainers.rivals.protocol import Cost, Family, NotRunError, Task
 from trainers.rivals.results import Results, Summary, advice, cost_cells, cost_columns
-from trainers.rivals.rows import Row
 
 # Metrics, cutoffs, significance
 

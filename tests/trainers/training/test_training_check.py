@@ -15,9 +15,17 @@ from cogr.settings.training import RolloutSettings, TrainingSettings
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.trainers.shop import write_shop
-from trainers.training.devices import memory
-from trainers.training.devices.check import Machine, look_over, sharing_of
-from trainers.training.devices.memory import GIB, QWEN3_1_7B, QWEN3_4B, Load, Shape
+from trainers.training.devices import check as memory
+from trainers.training.devices.check import (
+    GIB,
+    QWEN3_1_7B,
+    QWEN3_4B,
+    Load,
+    Machine,
+    Shape,
+    look_over,
+    sharing_of,
+)
 from trainers.training.trainer_config import (
     Batch,
     _vllm,

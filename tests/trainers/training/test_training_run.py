@@ -17,7 +17,7 @@ from cogr.errors import CheckFailedError, LockedError, TrainingError
 from cogr.snapshots import Manifest, open_snapshot
 from indexers.release.push import push_and_verify
 from tests.trainers.shop import InThisProcess, Shop, perfect_pair, whole, write_shop
-from trainers.demo.sample import train_sample
+from trainers.demo.folder import train_sample
 from trainers.training import stage
 from trainers.training.checkpoints import check_model, load_model, prune_models, round_weights
 from trainers.training.contest import publish_round

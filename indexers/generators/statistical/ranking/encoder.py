@@ -26,8 +26,7 @@ from indexers.generators.model_folders import (
     packaged,
     resolve_model,
 )
-from indexers.generators.statistical.ranking.latent import unit
-from indexers.generators.statistical.ranking.matrices import Floats
+from indexers.generators.statistical.ranking.matrices import Floats, unit
 
 FOLDER = "encoded"
 """Where a store keeps points, one folder an encoder."""

@@ -16,7 +16,6 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
-from indexers.generators.statistical.ranking.latent import unit
 from indexers.generators.statistical.ranking.matrices import (
     Csr,
     Floats,
@@ -28,6 +27,7 @@ from indexers.generators.statistical.ranking.matrices import (
     scale_rows,
     top_dense,
     top_rows,
+    unit,
     unit_rows,
     with_data,
 )

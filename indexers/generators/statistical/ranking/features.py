@@ -1,4 +1,5 @@
-"""What the ranker sees of a pair (query, item): matches of text, and votes of training queries.
+"""What the ranker sees of a pair (query, item): matches of text, votes of training queries, and
+numbers that a team has of it.
 
 `candidates` picks the pairs of each query that are worth a look and gives their features; all other
 pairs count as irrelevant. What a feature is worth is the ranker's business.
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 
 from indexers.generators.statistical import FEW_QUERIES
 from indexers.generators.statistical.ranking.evidence import Evidence, Voters
-from indexers.generators.statistical.ranking.latent import unit
 from indexers.generators.statistical.ranking.matrices import (
     Csr,
     Floats,
@@ -28,6 +28,7 @@ from indexers.generators.statistical.ranking.matrices import (
     scale_rows,
     top_dense,
     top_rows,
+    unit,
     unit_rows,
     values_at,
 )

@@ -13,7 +13,7 @@ import pytest
 
 from cogr.settings import OpenSearchSettings
 from cogr.store import Store
-from indexers.backends.opensearch import aliases as publish
+from indexers.backends.opensearch import indexes as publish
 from indexers.backends.opensearch.indexes import read_index
 from indexers.backends.opensearch.mapping import (
     ROLES,

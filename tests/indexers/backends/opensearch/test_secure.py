@@ -18,8 +18,7 @@ from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.field import field_of
 from indexers.backends.opensearch.mapping import ROLES, role
 from indexers.release.external import Place
-from indexers.release.push import warm_up
-from indexers.release.verify import compare_all
+from indexers.release.push import compare_all, warm_up
 from indexers.workspace import Workspace
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen
 

@@ -16,7 +16,8 @@ from cogr.errors import ServiceError
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Snapshot
 from cogr.store import Store
-from indexers.backends.opensearch import OpenSearchBackend, template
+from indexers.backends.opensearch import OpenSearchBackend
+from indexers.backends.opensearch import search as template
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.search import float32s
 from indexers.backends.protocol import MOST_TEXT, Words
