@@ -5,6 +5,7 @@ What they do is in `cogr.keywords` and `cogr.prompts`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -29,7 +30,8 @@ class KeywordSettings(Table):
     )
 
 
-SearchFrom = Literal["bm25", "statistical", "edits"]
+Source = Literal["bm25", "statistical", "edits"]
+_SOURCES: Mapping[str, Source] = {"proposals": "statistical", "edit": "edits"}
 
 
 class PromptSettings(Table):
@@ -39,14 +41,18 @@ class PromptSettings(Table):
         "full",
         description=(
             "full: title and description; title: the title alone; search: title, description and "
-            "search results"
+            "titles of the best other items by BM25; proposals: title, description and the item's "
+            "keywords by the generator statistical, each with how sure it is, (0) to (9)"
         ),
     )
     query_variant: QueryVariant = Field(
         "plain",
         description=(
-            "plain: the query alone; search: with search results; edit: with the keywords that "
-            "statistical writes, to be edited (needs prompts.search_from edits)"
+            "plain: the query alone; search: with titles of the best items by BM25; proposals: "
+            "with keywords that the generator statistical proposes (out of fold for training "
+            "queries), each with how sure it is, (0) to (9); edit: with the keywords that it "
+            "writes, and candidates, each with the items that it finds, those that it alone finds, "
+            "and the expected change of F1"
         ),
     )
     description_tokens: int = Field(
@@ -60,32 +66,31 @@ class PromptSettings(Table):
         10,
         ge=1,
         description=(
-            "Most results that the variant search puts into a prompt, and most keywords and "
-            "candidates that edit does; a query's whole set is shown always"
-        ),
-    )
-    search_from: SearchFrom = Field(
-        "bm25",
-        description=(
-            "bm25: titles of the best items; statistical: keywords that the generator of that name "
-            "proposes (out of fold for training queries), each with how sure it is, (0) to (9); "
-            "edits: the keywords that it writes for a query and candidates, each with the items "
-            "that it finds, those that it alone finds, and the expected change of F1"
+            "Most results that the variants search and proposals put into a prompt, and most "
+            "keywords and candidates that edit does; a query's whole set is shown always"
         ),
     )
     item_system: str | None = Field(None, description="System message of your own for items")
     item_user: str | None = Field(
         None,
         description=(
-            "User message of your own for items, with {item} and maybe {description}, "
-            "{search_results}"
+            "User message of your own for items, with {item} and maybe {description} and "
+            "{search_results}, which are those of the variant, BM25's by default"
         ),
     )
     query_system: str | None = Field(None, description="System message of your own for queries")
     query_user: str | None = Field(
         None,
-        description="User message of your own for queries, with {query} and maybe {search_results}",
+        description=(
+            "User message of your own for queries, with {query} and maybe {search_results}, which "
+            "are those of the variant, BM25's by default"
+        ),
     )
+
+    def source(self, side: Side) -> Source:
+        """What {search_results} are on one side, where its text has them."""
+        variant = self.item_variant if side == "item" else self.query_variant
+        return _SOURCES.get(variant, "bm25")
 
     def template(self, side: Side) -> Template:
         """The template of one side, with the texts of your own put in."""

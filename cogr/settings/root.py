@@ -120,6 +120,10 @@ GONE: Mapping[str, str] = {
     "opensearch.search_template": (
         "the template is stored wherever the cluster and the user's rights allow it"
     ),
+    "prompts.search_from": (
+        "the variants say it: search shows titles by bm25, proposals keywords by statistical, edit "
+        "what may be edited"
+    ),
     "prompts.search_scores": (
         "keywords that statistical proposes have their score behind them, titles by bm25 none"
     ),

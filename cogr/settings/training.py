@@ -88,7 +88,7 @@ class QueryGrpoSettings(GrpoSettings):
         "grpo",
         description=(
             "How a round trains it: grpo, or expert: fine-tuning on the best edit of the set that "
-            "a prompt shows, which is found exactly (needs prompts.search_from edits)"
+            "a prompt shows, which is found exactly (needs prompts.query_variant edit)"
         ),
     )
 

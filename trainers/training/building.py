@@ -326,7 +326,7 @@ def proposal_targets(
     other: what GRPO explores from. Queries without candidates are left out. The draw depends on
     `training.seed` and on the query's id.
     """
-    shown, found = proposals(workspace, queries), {}
+    shown, found = proposals(workspace, "query", queries), {}
     for query in queries:
         words = [word for word, _ in shown[query.id]]
         if words:

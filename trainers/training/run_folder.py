@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from cogr.datasets.splits import DEV_SHARE
 from cogr.errors import TrainingError
 from cogr.keywords import NORMALISER
+from cogr.records import SIDES
 from cogr.settings import Settings
 from cogr.settings.root import without_gone
 from cogr.store import Store
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 
 DEFAULT_RUN = "main"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_RESULTS = "{search_results}"
 _STATE, _BEFORE = "state.json", "state-before.json"
 
 
@@ -83,7 +85,7 @@ _ONCE = {
 
 def _renamed(then: Mapping[str, Any]) -> dict[str, Any]:
     """What former settings of a run are called now; {} for a run of this version."""
-    if "training.accept" not in then:
+    if "prompts.search_from" not in then:
         return {}
     variants = {
         "no-sft": not then.get("training.sft.on", True),
@@ -92,9 +94,10 @@ def _renamed(then: Mapping[str, Any]) -> dict[str, Any]:
     }
     start = then.get("training.start", "model")
     source = then.get("training.sft.first_items") == "source"
-    rules = (then["training.accept"], then.get("training.rollouts.unfinished_is_over_budget"))
+    rules = (then.get("training.accept"), then.get("training.rollouts.unfinished_is_over_budget"))
     as_one = {("pays", True): "own", ("all", False): "paper"}
     return {
+        **_renamed_prompts(then),
         # Two at once have no name now, and differ from whatever is set.
         "training.variant": " and ".join(name for name in variants if variants[name]) or "full",
         "training.start": "source" if source and start == "model" else start,
@@ -102,6 +105,18 @@ def _renamed(then: Mapping[str, Any]) -> dict[str, Any]:
             (name for pair, name in as_one.items() if pair == rules), str(rules)
         ),
     }
+
+
+def _renamed_prompts(then: Mapping[str, Any]) -> dict[str, Any]:
+    """Variants of prompts say what former runs had in a setting of its own beside them."""
+    shown = {"statistical": "proposals", "edits": "edit"}.get(then["prompts.search_from"])
+    found = {}
+    for key, text in (
+        (f"prompts.{side}_variant", then.get(f"prompts.{side}_user")) for side in SIDES
+    ):
+        if shown and (then[key] in ("search", "edit") if text is None else _RESULTS in text):
+            found[key] = shown
+    return found
 
 
 def frozen_settings(settings: Settings) -> dict[str, Any]:

@@ -106,18 +106,16 @@ def _check_proposals(settings: Settings) -> None:
     edits = {"training.sft.queries_from": training.sft.queries_from == "edits"}
     edits["training.query.by"] = training.query.by == "expert"
     for key in (key for key, edited in edits.items() if edited):
-        if not (shows and prompts.search_from == "edits"):
+        if not (shows and prompts.source("query") == "edits"):
             raise SettingsError(
                 f"{key} is for a model that edits, but query prompts show no keywords to edit; set "
-                'prompts.query_variant to "edit" (or put {search_results} into prompts.query_user) '
-                'and prompts.search_from to "edits".'
+                'prompts.query_variant to "edit", and {search_results} into a prompts.query_user.'
             )
-    shown = shows and prompts.search_from == "statistical"
+    shown = shows and prompts.source("query") == "statistical"
     if settings.training.sft.queries_from == "proposals" and not shown:
         raise SettingsError(
             'training.sft.queries_from is "proposals", but query prompts show no keywords; set '
-            'prompts.query_variant to "search" (or put {search_results} into prompts.query_user) '
-            'and prompts.search_from to "statistical".'
+            'prompts.query_variant to "proposals", and {search_results} into a prompts.query_user.'
         )
 
 

@@ -131,6 +131,7 @@ def test_nothing_is_set_apart_where_it_is_not_asked_for_or_there_is_a_dev_split(
 
 
 FORMER = {
+    "prompts.search_from": "bm25",
     "training.accept": "pays",
     "training.rollouts.unfinished_is_over_budget": True,
     "training.sft.first_items": "model",
@@ -162,6 +163,11 @@ FORMER = {
             [],
             r"training\.gate\.dev_share was 0\.0 and is 0\.2",
         ),
+        (
+            {"prompts.search_from": "statistical", "prompts.query_user": "{search_results}"},
+            ["prompts.query_variant=proposals", "prompts.query_user={search_results}"],
+            "",
+        ),
         ({"generator.statistical.edits": False}, [], r"edits was False and is True"),
     ],
 )
@@ -173,7 +179,8 @@ def test_a_run_of_former_settings_goes_on_with_what_they_are_called_now(
     frozen = dict(run.frozen())
     new = ("training.rules", "training.variant")
     settings = {key: value for key, value in frozen["settings"].items() if key not in new}
-    frozen["settings"] = {**settings, "training.start": "model", **FORMER, **before}
+    plain = {"training.start": "model", "prompts.query_variant": "plain"}
+    frozen["settings"] = {**settings, **plain, **FORMER, **before}
     run.store.write_json(f"{run.path}/run.json", frozen)
     if not differs:
         run.check(workspace)

@@ -28,7 +28,7 @@ pytest.importorskip("lightgbm")
 
 EDITS = (
     "prompts.query_user={query}: {search_results}",
-    "prompts.search_from=edits",
+    "prompts.query_variant=edit",
     "prompts.search_results=6",
     "generator.sampling.max_tokens=40",
     "training.start=statistical",
