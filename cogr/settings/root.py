@@ -8,15 +8,13 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from cogr.settings.compare import CompareSettings
 from cogr.settings.dataset import DatasetSettings
 from cogr.settings.fleet import FleetSettings, RebuildSettings, RedisSettings
-from cogr.settings.generator import GeneratorSettings
-from cogr.settings.prompts import KeywordSettings, PromptSettings
+from cogr.settings.generator import GeneratorSettings, KeywordSettings, PromptSettings
 from cogr.settings.serving import OpenSearchSettings, PublishSettings, ServingSettings
 from cogr.settings.table import sound, store_url, usable_path
 from cogr.settings.telemetry import LogSettings, MetricsSettings
-from cogr.settings.training import TrainingSettings
+from cogr.settings.training import CompareSettings, TrainingSettings
 
 
 class Settings(BaseSettings):

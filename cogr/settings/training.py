@@ -3,6 +3,9 @@ a value.
 
 The paper's names are verl's; docs/training.md says which of ours each one is. What checks them
 against a data set, a tokenizer or the number of processes is `trainers.training`.
+
+The table `[compare]` is the budget that every method of `cogr-train compare` has, and the models
+that some of them start from; what they do is in `trainers.rivals`.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from cogr.settings.table import Table, http_url, usable_path
+from cogr.settings.table import LONGEST, Table, http_url, usable_path
 
 ItemsFrom = Literal["auto", "self", "labels", "extractive", "statistical"]
 QueriesFrom = Literal["items", "statistical", "proposals", "edits"]
@@ -303,3 +306,24 @@ class TrainingSettings(Table):
     def index_by(self) -> Literal["transformers", "vllm"]:
         """The generator of the index builds: the engine that draws the rollouts."""
         return "transformers" if self.rollouts.by == "transformers" else "vllm"
+
+
+class CompareSettings(Table):
+    """How methods are compared. The budget is the same for all of them, ours too."""
+
+    models: dict[str, str] = Field(
+        default_factory=dict,
+        description=(
+            "Method -> what it starts from: a model folder or a Hugging Face name, such as "
+            'splade = "naver/splade_v2_max"'
+        ),
+    )
+    trials: int = Field(
+        8, ge=1, description="Sets of hyperparameters that a method may try; the best on dev is run"
+    )
+    seconds: float = Field(
+        600.0,
+        gt=0,
+        le=LONGEST,
+        description="Wall time for all trials of one method; no new trial begins after it",
+    )

@@ -1,6 +1,5 @@
 """What our own retrievers add to a language model's work: before it the proposals that a prompt
-shows,
-after it the weights of a query's keywords.
+shows, after it the weights of a query's keywords.
 
 The prompt variants `search`, `proposals` and `edit` show what a retriever proposes (paper, section
 5.5): titles of the best items by BM25, keywords by the ranker of `statistical`, or the set that
