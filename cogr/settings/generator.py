@@ -1,5 +1,5 @@
-"""Settings of what is asked for, the tables `[keywords]` and `[prompts]`, and of what writes it, the
-tables below `[generator]`.
+"""Settings of what is asked for, the tables `[keywords]` and `[prompts]`, and of what writes it,
+the tables below `[generator]`.
 
 What they do is in `cogr.keywords`, `cogr.prompts` and `indexers.generators`.
 """
