@@ -94,9 +94,6 @@ class RedisSettings(Table):
 class FleetSettings(Table):
     """How a rebuild is spread over workers."""
 
-    shard_seconds: float = Field(
-        180.0, gt=0, le=LONGEST, description="How long a worker should have to do with one shard"
-    )
     lost_seconds: float = Field(
         45.0,
         gt=0,

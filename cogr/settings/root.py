@@ -83,6 +83,7 @@ GONE: Mapping[str, str] = {
     "fleet.patience_seconds": "the coordinator waits ten minutes for a broker that is away",
     "fleet.poll_seconds": "the coordinator looks every second",
     "fleet.setbacks": "20 failed attempts in a row stop a rebuild",
+    "fleet.shard_seconds": "a worker has three minutes to do with a shard",
     "fleet.stuck_seconds": "half an hour without an answer ends a worker",
     "fleet.visibility_seconds": (
         "a lost message is sent again after 6 hours; the coordinator finds lost shards before"

@@ -172,7 +172,7 @@ class Coordinator:
 
     def __post_init__(self) -> None:
         self._tracker = ShardTracker(self.folder, self.settings.lost_seconds)
-        self._sizer = ShardSizer(self.settings.shard_seconds)
+        self._sizer = ShardSizer()
         self._policy = RetryPolicy(self.job.side)
         self._cache = GenerationCache(self.job.store, self.job.generator.fingerprint)
         self._closed = {"done": 0, "given_up": 0}

@@ -32,12 +32,15 @@ from tests.drills.servers import Broker, Node
 
 QUICK = {
     "fleet.lost_seconds": "2",
-    "fleet.shard_seconds": "1",
     "backend": "opensearch",
 }
 # Workers die of the drill and not of entities: none of these may be set aside for it.
 ALTERED = json.dumps(
-    {"indexers.fleet.shards.LAST_DEATHS": 50, "indexers.rebuild.plan.FLUSH_ANSWERS": 32}
+    {
+        "indexers.fleet.shards.LAST_DEATHS": 50,
+        "indexers.fleet.shards.SHARD_SECONDS": 1,
+        "indexers.rebuild.plan.FLUSH_ANSWERS": 32,
+    }
 )
 SLOW = ("tests.indexers.faulty", json.dumps({"delay": 0.003}))
 RETRY = 0.3

@@ -33,6 +33,7 @@ QUICK = {
 }
 
 FIXED = {
+    "fleet.shard_seconds": "indexers.fleet.shards.SHARD_SECONDS",
     "fleet.first_items": "indexers.fleet.shards.FIRST_ENTITIES",
     "fleet.attempts": "indexers.fleet.shards.LAST_DEATHS",
     "rebuild.flush_answers": "indexers.rebuild.plan.FLUSH_ANSWERS",
