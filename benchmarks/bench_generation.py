@@ -36,7 +36,7 @@ from cogr.datasets import load_dataset
 from cogr.keywords import parse
 from cogr.prompts import ITEM_TEMPLATES, Prompter, cut_by_estimate
 from cogr.settings import Sampling
-from indexers.generators.protocol import Request
+from indexers.generators import Request
 from indexers.generators.vllm_lm import VllmGenerator, VllmOptions, settle_environment
 from trainers.demo import CATALOGUE
 

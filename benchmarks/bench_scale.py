@@ -32,9 +32,9 @@ from typing import TypeVar
 import numpy as np
 from bench_push import node, timed_bare
 
+from indexers.backends import Backend
 from indexers.backends.memory import mirror_of
 from indexers.backends.opensearch import OpenSearchBackend
-from indexers.backends.protocol import Backend
 from indexers.generators import scripted
 from indexers.rebuild.assembly import freeze
 from indexers.rebuild.plan import generate_missing, make_plan

@@ -1,6 +1,5 @@
 """The records of a data set, the data set itself, the formats of query logs, and how a piece of
-work
-tells its caller how far it is.
+work tells its caller how far it is.
 
 `cogr.datasets` reads the records. This module imports nothing heavy: commands name its types in
 their options, and must start at once.

@@ -28,8 +28,8 @@ from indexers.generators.statistical.generator import is_installed
 from indexers.rebuild.proposals import SEPARATORS, search_results
 
 if TYPE_CHECKING:
-    from indexers.backends.protocol import Backend
-    from indexers.generators.protocol import Generator
+    from indexers.backends import Backend
+    from indexers.generators import Generator
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Workspace:
 
     def generator(self, side: Side, name: str | None = None) -> Generator:
         """The generator of one side. Raises GeneratorError, MissingExtraError, ServiceError."""
-        from indexers.generators.registry import make_generator
+        from indexers.generators import make_generator
 
         chosen = self.generator_settings(side, name)
         vocabulary = self._vocabulary(chosen) if side == "query" and chosen.constrained else None

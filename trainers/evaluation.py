@@ -16,7 +16,7 @@ from cogr.evaluation import grades_of, measure, rows_of_queries, search_all
 from cogr.metrics import sweep_cutoff
 from cogr.records import Dataset, Query, Split
 from cogr.snapshots import Snapshot, check_pair
-from indexers.backends.protocol import Backend
+from indexers.backends import Backend
 from indexers.text import Lexical
 from indexers.workspace import Workspace
 

@@ -18,8 +18,7 @@ from typing import Any
 from cogr.evaluation import retrieved_ids, rows_of_queries, set_figures
 from cogr.matching.mirror import Mirror
 from cogr.records import SPLITS, Entity, Side, Split
-from indexers.generators.protocol import Completion, Request
-from indexers.generators.registry import make_generator
+from indexers.generators import Completion, Request, make_generator
 from indexers.workspace import generator_options
 from trainers.training.building import keywords_of, own_keyword, prompts_of
 from trainers.training.devices import ranks

@@ -38,7 +38,7 @@ from cogr.snapshots import (
     rows_of,
 )
 from cogr.store import Store
-from indexers.backends.protocol import (
+from indexers.backends import (
     MOST_TEXT,
     Hit,
     Keywords,

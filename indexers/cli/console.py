@@ -1,6 +1,5 @@
 """What the commands share: their common options, exit status, error sentences, `--json` and the
-next
-useful command.
+next useful command.
 
 A command takes one `Call` in place of the common options. Standard output belongs to the result, a
 table for people or one JSON object; everything else (progress, messages, errors) goes to standard

@@ -125,7 +125,7 @@ def _publish_into(
     call: Call, ids: list[str], into: str, field: str, *, gate: bool = False, back: bool = False
 ) -> None:
     """Publish the one item snapshot into another team's index, or roll back there."""
-    from indexers.backends.protocol import side_of
+    from indexers.backends import side_of
     from indexers.cli import reports
     from indexers.release.external import Place
 

@@ -27,9 +27,9 @@ from cogr.metrics import CUTOFFS
 from cogr.records import SPLITS, Dataset, Query
 from cogr.snapshots import Row, open_snapshot
 from cogr.store import replacing, storage_errors
+from indexers.backends import Hit
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.search import KEYWORDS, query_body
-from indexers.backends.protocol import Hit
 from indexers.workspace import Workspace
 
 METRIC = {"precision": {"k": CUTOFFS[0], "relevant_rating_threshold": 1}}

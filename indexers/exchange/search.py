@@ -13,8 +13,8 @@ from cogr.keywords import NORMALISER, cut_to_budget, parse, self_keyword
 from cogr.records import Query
 from cogr.snapshots import Manifest, Row, read_manifest, rounded
 from cogr.snapshots.manifest import Mode
-from indexers.backends.protocol import Hit, Words
-from indexers.generators.protocol import Completion, Request
+from indexers.backends import Hit, Words
+from indexers.generators import Completion, Request
 from indexers.workspace import Workspace
 
 Source = Literal["given", "index", "generator", "none"]

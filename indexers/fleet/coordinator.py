@@ -44,7 +44,7 @@ from indexers.fleet.shards import (
     ShardTracker,
     write_requests,
 )
-from indexers.generators.protocol import Failure
+from indexers.generators import Failure
 from indexers.rebuild.assembly import Rebuilt, freeze
 from indexers.rebuild.cache import GenerationCache, Keys
 from indexers.rebuild.lease import Lease, hold, right_to_rebuild

@@ -1,6 +1,5 @@
 """The JSON files of a distributed rebuild: what each of them says, where it lies, and what all of
-them
-together say about how the rebuild stands (`cogr-index status`). No decision is taken here.
+them together say about how the rebuild stands (`cogr-index status`). No decision is taken here.
 
     fleet/<side>/lease/000001.json      who coordinates (indexers.rebuild.lease)
     fleet/<side>/runs/<run>/run.json    what is rebuilt, by which generator

@@ -22,7 +22,7 @@ from cogr.errors import ServiceError
 from cogr.prompts import Prompt
 from cogr.records import Item, Query, Side
 from indexers.fleet.run_files import Attempt, RunFolder
-from indexers.generators.protocol import Request
+from indexers.generators import Request
 from indexers.rebuild.plan import Keyed
 from indexers.telemetry import prometheus
 

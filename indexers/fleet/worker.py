@@ -34,8 +34,7 @@ from indexers.fleet.run_files import (
     with_public_settings,
 )
 from indexers.fleet.shards import read_requests
-from indexers.generators.protocol import Answer, Completion, Failure, Generator
-from indexers.generators.registry import make_generator
+from indexers.generators import Answer, Completion, Failure, Generator, make_generator
 from indexers.rebuild.cache import GenerationCache, Keys, ReadCache, fingerprint_hash
 from indexers.rebuild.plan import CacheWriter, generate_into
 from indexers.telemetry import logs, prometheus, traces

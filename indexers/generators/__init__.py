@@ -1,0 +1,283 @@
+"""The protocol that every generator follows, and the registry that makes one by its kind.
+
+A generator takes requests and streams completions or failures. It knows nothing of snapshots,
+caches or shards. It answers every request exactly once, in any order, by id. How long texts are cut
+and how prompts are spelled is `cogr.prompts`; what a completion means is `cogr.keywords`.
+
+The registry imports a kind's module only when it is asked for. Such a module has two names for it:
+a subclass of `Options` and `make(options, side, dataset, store)`. None of these modules imports
+torch, transformers or vllm before it generates.
+"""
+
+from __future__ import annotations
+
+import difflib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from itertools import islice
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, cast, runtime_checkable
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from cogr.errors import GeneratorError
+from cogr.prompts import Prompt
+from cogr.records import Dataset, Entity, Side
+from cogr.settings import Sampling
+from cogr.store import Store
+
+if TYPE_CHECKING:
+    from cogr.snapshots import Blend
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One entity to write keywords for: its id, the entity, and the prompt that a language model
+    reads.
+    """
+
+    id: str
+    entity: Entity
+    prompt: Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a generator wrote for one request; `text` goes through `cogr.keywords.parse`.
+
+    Attributes:
+        tokens: generated tokens; 0 where there are none to count.
+        truncated: the length limit ended it.
+        weights: of a query, normalised keyword -> how much it counts in the order of what is found,
+            above 0 and at most 1,000; the query's own text under its own normalised form. A keyword
+            that is not named weighs 1.
+        confidence: of a query, the expected F1 of what its keywords retrieve, 0 to 1; None where
+            the generator can't tell.
+    """
+
+    id: str
+    text: str
+    tokens: int = 0
+    truncated: bool = False
+    weights: Mapping[str, float] = field(default_factory=dict)
+    confidence: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a request has no completion.
+
+    `permanent` failures follow from the request itself (too long for the context) and are cached;
+    others (an endpoint that gave up after its retries) are tried again by the next rebuild.
+    """
+
+    id: str
+    reason: str
+    permanent: bool = True
+
+
+Answer = Completion | Failure
+
+Reads = Literal["prompt", "entity"]
+
+
+class Options(BaseModel):
+    """Base of every generator's options: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+INDEX = Sampling()
+"""For initialisation, evaluation and index builds: 0.7, 0.8, 20."""
+
+ROLLOUT = Sampling(temperature=1.0, top_p=1.0, top_k=0)
+"""For rollouts: temperature 1 and nothing else, because any truncation would bias the importance
+ratio.
+"""
+
+
+@runtime_checkable
+class Generator(Protocol):
+    """Writes keywords for entities.
+
+    `fingerprint` names everything that decides the output (kind, model, adapter, sampling, seed,
+    data hash where the collection is read). It goes into the manifest, and with the prompt into the
+    key of the generation cache. `blend` goes into the manifest of a query snapshot. `reads` says
+    what of a request decides the answer: the prompt alone, or the entity, which then is part of
+    that key; such a generator may also find that an entity needs no keywords at all.
+    """
+
+    @property
+    def fingerprint(self) -> Mapping[str, object]: ...
+
+    @property
+    def reads(self) -> Reads: ...
+
+    @property
+    def blend(self) -> Blend | None: ...
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        """Answer every request exactly once, in any order.
+
+        Raises ServiceError when the whole service is away.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class GeneratorBase(ABC):
+    """The part of the protocol that all our generators share: use in a `with` block, and a close
+    that may be repeated.
+    """
+
+    @property
+    def reads(self) -> Reads:
+        """A language model reads the prompt and nothing else."""
+        return "prompt"
+
+    @property
+    def blend(self) -> Blend | None:
+        """When a query's keywords answer alone; None where the generator knows of no confidence."""
+        return None
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> Mapping[str, object]: ...
+
+    @abstractmethod
+    def generate(self, requests: Iterable[Request]) -> Iterator[Answer]: ...
+
+    def close(self) -> None:  # noqa: B027  (most kinds hold nothing)
+        """Free what the generator holds. May be called again."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def batched(things: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Lists of at most `size`, in order; reads no further than the list it gives."""
+    iterator = iter(things)
+    while batch := list(islice(iterator, size)):
+        yield batch
+
+
+Maker = Callable[[Options, Side, Dataset | None, Store | None], Generator]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Where a kind's options and maker are, and one line on what it is."""
+
+    module: str
+    options: str
+    what: str
+
+    def load(self) -> tuple[type[Options], Maker]:
+        """The kind's options class and maker."""
+        module = import_module(f"indexers.generators.{self.module}")
+        return cast(type[Options], getattr(module, self.options)), cast(Maker, module.make)
+
+
+KINDS: Mapping[str, Kind] = {
+    "extractive": Kind(
+        "extractive", "ExtractiveOptions", "phrases of the entity's own text; no model, no labels"
+    ),
+    "statistical": Kind(
+        "statistical.generator",
+        "StatisticalOptions",
+        "a ranker learned from the labels, whose results become keywords",
+    ),
+    "vllm": Kind("vllm_lm", "VllmOptions", "a language model by vLLM in this process"),
+    "openai": Kind(
+        "openai_api", "OpenAIOptions", "a language model behind an OpenAI-compatible endpoint"
+    ),
+    "transformers": Kind(
+        "transformers_lm", "TransformersOptions", "a language model by transformers in this process"
+    ),
+    "scripted": Kind("scripted", "ScriptedOptions", "answers from a file or a rule, for tests"),
+}
+
+
+def make_generator(
+    settings: Mapping[str, Any],
+    side: Side,
+    dataset: Dataset | None = None,
+    store: Store | None = None,
+) -> Generator:
+    """The generator that the settings describe.
+
+    Args:
+        settings: `kind` and that kind's options, as a table of the configuration has them; None is
+            the same as unset.
+        side: whose keywords it will write.
+        dataset: for the kinds that read the collection (`extractive`, `statistical`).
+        store: for the kinds that keep a fitted state (`statistical`).
+
+    Raises:
+        GeneratorError: an unknown kind, an unknown or wrong option, a model that can't be used; in
+            one sentence.
+        MissingExtraError: the kind needs a package that is not installed.
+    """
+    options, maker = read_options(settings)
+    return maker(options, side, dataset, store)
+
+
+def read_options(settings: Mapping[str, Any]) -> tuple[Options, Maker]:
+    """The checked options of a generator, and what makes it."""
+    rest = {name: value for name, value in settings.items() if value is not None}
+    name = rest.pop("kind", None)
+    if name not in KINDS:
+        raise GeneratorError(
+            f"There is no generator {name!r}{_nearest(str(name), KINDS)}; kinds: "
+            f"{', '.join(KINDS)}."
+        )
+    options_class, maker = KINDS[name].load()
+    try:
+        return options_class.model_validate(rest), maker
+    except ValidationError as error:
+        raise GeneratorError(_sentence(name, options_class, error)) from error
+
+
+def _sentence(kind: str, options: type[Options], error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = options.model_fields
+        return (
+            f"The generator {kind} has no option {where}{_nearest(where, known)}; it has "
+            f"{', '.join(known) or 'none'}."
+        )
+    if first["type"] == "missing":
+        return f"The generator {kind} needs the option {where}; set it."
+    message = first["msg"].removeprefix("Value error, ")
+    return (
+        f"The generator {kind} can't use its option {where or 'table'}: "
+        f"{message[:1].lower()}{message[1:].rstrip('.')}."
+    )
+
+
+def _nearest(word: str, known: Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(word.rpartition(".")[2], known, n=1)
+    return f" (did you mean {near[0]}?)" if near else ""

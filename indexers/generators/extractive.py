@@ -19,7 +19,7 @@ from pydantic import Field
 from cogr.errors import GeneratorError
 from cogr.records import Dataset, Item, Side
 from cogr.store import Store
-from indexers.generators.protocol import Answer, Completion, GeneratorBase, Options, Reads, Request
+from indexers.generators import Answer, Completion, GeneratorBase, Options, Reads, Request
 from indexers.text import Analyser, SurfaceForms
 
 Ints = NDArray[np.int64]

@@ -26,8 +26,7 @@ from cogr.prompts import ChatTokenizer, Prompt, render
 from cogr.settings import Sampling
 from cogr.snapshots import Snapshot, open_snapshot
 from cogr.store import Store
-from indexers.generators import smollm2
-from indexers.generators.protocol import Failure, GeneratorBase, Options, Request
+from indexers.generators import Failure, GeneratorBase, Options, Request, smollm2
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 

@@ -24,6 +24,7 @@ from cogr.records import Dataset, Side
 from cogr.settings import Sampling
 from cogr.settings.table import check_url
 from cogr.store import Store
+from indexers.generators import Answer, Completion, Failure, GeneratorBase, Options, Request
 from indexers.generators.openai_client import (
     FORMS,
     Form,
@@ -32,14 +33,6 @@ from indexers.generators.openai_client import (
     is_too_long,
     paced_http_client,
     said_by,
-)
-from indexers.generators.protocol import (
-    Answer,
-    Completion,
-    Failure,
-    GeneratorBase,
-    Options,
-    Request,
 )
 
 log = logging.getLogger(__name__)

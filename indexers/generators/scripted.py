@@ -16,15 +16,7 @@ from pathlib import Path
 from cogr.errors import GeneratorError
 from cogr.records import Dataset, Entity, Item, Side
 from cogr.store import Store
-from indexers.generators.protocol import (
-    Answer,
-    Completion,
-    Failure,
-    GeneratorBase,
-    Options,
-    Reads,
-    Request,
-)
+from indexers.generators import Answer, Completion, Failure, GeneratorBase, Options, Reads, Request
 
 WORDS = 10
 """The rule: so many of the first distinct words of the entity's own text, as many as a catalogue's

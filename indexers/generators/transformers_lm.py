@@ -16,6 +16,7 @@ from pydantic import Field
 from cogr.errors import GeneratorError
 from cogr.records import Dataset, Side
 from cogr.store import Store
+from indexers.generators import Answer, Completion, Request, batched
 from indexers.generators.constraint import Vocabulary, constrained_logits, known_keywords
 from indexers.generators.model_folders import (
     DType,
@@ -25,7 +26,6 @@ from indexers.generators.model_folders import (
     first_line,
     without_bars,
 )
-from indexers.generators.protocol import Answer, Completion, Request, batched
 from indexers.telemetry import prometheus, traces
 
 _WINDOW_BATCHES = 8

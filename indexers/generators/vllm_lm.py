@@ -20,6 +20,7 @@ from pydantic import Field
 from cogr.errors import GeneratorError
 from cogr.records import Dataset, Side
 from cogr.store import Store
+from indexers.generators import Answer, Completion, Failure, Request
 from indexers.generators.constraint import known_keywords
 from indexers.generators.model_folders import (
     Encoded,
@@ -28,7 +29,6 @@ from indexers.generators.model_folders import (
     first_line,
     read_json,
 )
-from indexers.generators.protocol import Answer, Completion, Failure, Request
 from indexers.telemetry import prometheus, traces
 
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)

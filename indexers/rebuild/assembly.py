@@ -20,7 +20,7 @@ from cogr.keywords import Parsed, cut_to_budget, parse_counted, self_keyword
 from cogr.records import Entity, Item, self_text
 from cogr.snapshots import Blend, Provenance, Row, Snapshot, rounded, write_snapshot
 from cogr.store import Store
-from indexers.generators.protocol import Answer, Completion, Failure
+from indexers.generators import Answer, Completion, Failure
 from indexers.rebuild.cache import Cached, GenerationCache
 from indexers.rebuild.plan import Carried, Job, Plan
 from indexers.telemetry import prometheus

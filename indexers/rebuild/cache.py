@@ -28,7 +28,7 @@ from cogr.mapped import Strings, StringsSpool, integers
 from cogr.matching.postings import to_bitmap
 from cogr.prompts import Prompt
 from cogr.store import Store
-from indexers.generators.protocol import Answer, Completion, Failure, Reads
+from indexers.generators import Answer, Completion, Failure, Reads
 
 log = logging.getLogger(__name__)
 

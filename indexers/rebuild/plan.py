@@ -22,7 +22,7 @@ from cogr.prompts import Prompt, Prompter
 from cogr.records import Advance, Entity, Item, Side
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
-from indexers.generators.protocol import Answer, Failure, Generator, Request
+from indexers.generators import Answer, Failure, Generator, Request
 from indexers.rebuild.cache import GenerationCache, Keys, request_key
 from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import AnswerCounts

@@ -28,7 +28,7 @@ from cogr.records import Dataset, Entity, Item, Query, Side, self_text
 from cogr.settings import Settings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
-from indexers.generators.protocol import Completion, Generator, batched
+from indexers.generators import Completion, Generator, batched
 from indexers.generators.statistical import LEAST_QUERIES
 from indexers.generators.statistical.generator import Statistical, is_installed
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 from cogr.datasets.inspection import remarks
 from cogr.errors import CheckFailedError
 from cogr.records import Advance, Entity, ProgressBar, Say, Side
-from indexers.generators.protocol import Generator
+from indexers.generators import Generator
 from indexers.rebuild.assembly import Rebuilt, freeze
 from indexers.rebuild.lease import Lease, hold, right_to_rebuild
 from indexers.rebuild.plan import Job, Plan, generate_missing, make_plan

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from cogr.errors import CogrError, SnapshotError, UserError
 from cogr.records import Say, Side
 from cogr.store import Store
-from indexers.backends.protocol import Backend, side_of
+from indexers.backends import Backend, side_of
 from indexers.rebuild.lease import Lease, alone
 from indexers.release.gate import StandIn, Verdict, check
 from indexers.release.history import (

@@ -14,6 +14,7 @@ from typing import Any
 from cogr.errors import UserError
 from cogr.records import Say
 from cogr.snapshots import open_snapshot
+from indexers.backends import sample
 from indexers.backends.memory import mirror_of
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.client import Cluster
@@ -30,7 +31,6 @@ from indexers.backends.opensearch.field import (
     template_name,
 )
 from indexers.backends.opensearch.moving import move_without
-from indexers.backends.protocol import sample
 from indexers.rebuild.lease import alone
 from indexers.release import Released, release, roll_back
 from indexers.release.history import Serving, finish_switch, standing

@@ -26,7 +26,7 @@ from cogr.settings.serving import Metric
 from cogr.snapshots import Snapshot, check_pair, open_snapshot, read_manifest
 from cogr.store import Store
 from indexers.backends.memory import mirror_of
-from indexers.generators.protocol import batched
+from indexers.generators import batched
 from indexers.telemetry import prometheus
 from indexers.telemetry.traces import stage
 from indexers.workspace import Workspace

@@ -19,8 +19,8 @@ from cogr.errors import SnapshotError
 from cogr.records import SIDES, Say, Side
 from cogr.snapshots import ID, Manifest, damaged_snapshots, list_snapshots
 from cogr.store import Store
+from indexers.backends import Backend, Listed, side_of
 from indexers.backends.memory import mirror_folder
-from indexers.backends.protocol import Backend, Listed, side_of
 from indexers.rebuild.lease import Lease, alone
 from indexers.release.gate import forget_figures, known_figures
 from indexers.release.history import (

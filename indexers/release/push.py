@@ -1,6 +1,5 @@
 """From a snapshot to what serves: push, verify, switch. The steps are the backend's; their order
-and
-their gates are here.
+and their gates are here.
 
 The quick verification (`Backend.verify`: counts, a sample, live results) is what lets a snapshot
 serve. `compare_all` holds every document that a backend has against its snapshot: streaming, and
@@ -24,8 +23,8 @@ from cogr.errors import CheckFailedError, SnapshotError
 from cogr.records import SIDES, Advance, Say, Side
 from cogr.snapshots import Manifest, Row, Snapshot, check_pair, open_snapshot, read_manifest
 from cogr.store import Store
+from indexers.backends import Backend, Keywords, Mismatch, Pushed, Verified, side_of
 from indexers.backends.memory import mirror_of
-from indexers.backends.protocol import Backend, Keywords, Mismatch, Pushed, Verified, side_of
 from indexers.telemetry import prometheus
 from indexers.telemetry.traces import stage
 

@@ -34,7 +34,7 @@ from cogr.errors import SettingsError
 from cogr.records import Side
 from cogr.settings.telemetry import MetricsSettings
 from cogr.store import require_file, storage_errors
-from indexers.generators.protocol import Answer, Completion
+from indexers.generators import Answer, Completion
 from indexers.telemetry import logs
 
 REGISTRY = CollectorRegistry()

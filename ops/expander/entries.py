@@ -14,7 +14,7 @@ from cogr.keywords import cut_to_budget, parse, with_self
 from cogr.snapshots import Row, rounded
 from cogr.snapshots.writing import HEAVIEST
 from indexers.backends.opensearch.search import MAX_CLAUSES
-from indexers.generators.protocol import Completion
+from indexers.generators import Completion
 
 _Weight = Annotated[float, Field(gt=0, le=HEAVIEST, allow_inf_nan=False)]
 

@@ -20,7 +20,7 @@ from cogr.prompts import Prompter
 from cogr.records import Query
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Manifest, Row, read_manifest
-from indexers.generators.protocol import Answer, Completion, Failure, Generator, Request
+from indexers.generators import Answer, Completion, Failure, Generator, Request
 from indexers.generators.statistical.generator import without_evidence
 from indexers.workspace import Workspace, generator_options
 from ops.expander.circuit_breaker import (

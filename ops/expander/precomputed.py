@@ -25,7 +25,7 @@ from ops.expander.follower import Pair, ServedSide, served_side
 from ops.expander.prometheus import Metrics
 
 if TYPE_CHECKING:
-    from indexers.backends.protocol import Backend
+    from indexers.backends import Backend
 
 
 class QueryIndex(Protocol):

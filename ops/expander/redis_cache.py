@@ -27,7 +27,7 @@ from cogr.settings.fleet import RedisSettings
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Row
 from indexers.fleet.broker import broker_url
-from indexers.generators.protocol import Completion, Generator, Request
+from indexers.generators import Completion, Generator, Request
 from indexers.workspace import Workspace
 from ops.expander.circuit_breaker import (
     MAX_IN_FLIGHT,

@@ -24,8 +24,8 @@ from cogr.keywords import normalise, query_keywords
 from cogr.metrics import SetLike, full_set, ranked
 from cogr.records import Query
 from cogr.snapshots.manifest import Mode
+from indexers.backends import Keywords
 from indexers.backends.opensearch.search import MAX_CLAUSES, search_body
-from indexers.backends.protocol import Keywords
 from ops.playground.world import Catalogue, Opened, World
 
 if TYPE_CHECKING:

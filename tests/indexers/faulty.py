@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal
 
 from cogr.errors import ServiceError
-from indexers.generators import scripted
-from indexers.generators.protocol import Answer, Failure, Request
+from indexers.generators import Answer, Failure, Request, scripted
 from indexers.generators.scripted import Scripted, ScriptedOptions
 
 Accident = Literal["kill", "error", "hang"]

@@ -1,6 +1,5 @@
 """The demo's folder: the sample shop, the configuration of everything that the demo does with it,
-and
-the settings by which `tiny` learns the shop in minutes on a CPU.
+and the settings by which `tiny` learns the shop in minutes on a CPU.
 
 The folder is an ordinary workspace: every command works on it with `-c .demo/cogr.toml`, and
 `cogr-train run` with the same settings does the same. What is done there is `run`'s business.

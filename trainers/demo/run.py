@@ -1,9 +1,9 @@
 """The demo, step by step: each row through the real path, then what serves is searched, and summary
 and report are written.
 
-Where it works is `folder`, how a row comes about is `rows`,
-what is printed is `show`. For OpenSearch without a URL a server is started by `cogr-ops`, as a
-command, since trainers don't import ops; it is stopped at the end.
+Where it works is `folder`, how a row comes about is `rows`, what is printed is `show`. For
+OpenSearch without a URL a server is started by `cogr-ops`, as a command, since trainers don't
+import ops; it is stopped at the end.
 """
 
 from __future__ import annotations

@@ -28,8 +28,7 @@ from cogr.prompts import Prompt
 from cogr.records import SPLITS, Dataset, Item, Query, Say
 from cogr.settings import Sampling
 from cogr.store import Store
-from indexers.generators.protocol import Answer, Completion, Failure, Generator, Request
-from indexers.generators.registry import make_generator
+from indexers.generators import Answer, Completion, Failure, Generator, Request, make_generator
 from indexers.inspection.gain import Retriever, Searches
 from indexers.rebuild.cache import GenerationCache, Keys, request_key
 from indexers.workspace import Workspace, generator_options

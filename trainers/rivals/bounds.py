@@ -15,6 +15,7 @@ from cogr.records import Dataset, Item, Query
 from indexers.generators.extractive import Extractive
 from indexers.generators.statistical import LEAST_QUERIES
 from indexers.text import Lexical
+from trainers.rivals import Cost, Family, Fitted, NotRunError, Task
 from trainers.rivals.keyword import (
     KeywordRanks,
     fitted_generator,
@@ -23,7 +24,6 @@ from trainers.rivals.keyword import (
     weighted,
 )
 from trainers.rivals.measuring import DEPTH, Meter, Spent, best_head, ids_of
-from trainers.rivals.protocol import Cost, Family, Fitted, NotRunError, Task
 from trainers.rivals.sparse import BM25, LexicalRanks
 
 _BYTES = 8

@@ -26,7 +26,7 @@ from cogr.records import SPLITS, Dataset, Query, Say
 from cogr.settings import Settings
 from cogr.store import Store
 from indexers.workspace import Workspace
-from trainers.rivals import METHODS
+from trainers.rivals import METHODS, Fitted, Method, NotRunError, Task
 from trainers.rivals.measuring import (
     DEPTH,
     Kept,
@@ -41,7 +41,6 @@ from trainers.rivals.measuring import (
     latencies,
 )
 from trainers.rivals.page import check_extra, render
-from trainers.rivals.protocol import Fitted, Method, NotRunError, Task
 from trainers.rivals.results import Results, latex, markdown, put_together
 from trainers.training.rounds import SET_APART, set_apart
 

@@ -25,8 +25,8 @@ from indexers.generators.statistical import LEAST_QUERIES
 from indexers.generators.statistical.generator import Statistical, is_installed
 from indexers.generators.statistical.generator import StatisticalOptions as Options
 from indexers.workspace import Workspace
+from trainers.rivals import Cost, Family, NotRunError, Search, Task
 from trainers.rivals.measuring import Meter, Spent
-from trainers.rivals.protocol import Cost, Family, NotRunError, Search, Task
 from trainers.rivals.server import Index, keyword_body
 from trainers.training.contest import contenders
 from trainers.training.rounds import Round, with_dev

@@ -28,7 +28,7 @@ from cogr.metrics import Figures, ranked, sweep_cutoff
 from cogr.records import Dataset, Query
 from cogr.settings import Settings
 from cogr.store import Store
-from trainers.rivals.protocol import Family, Fitted, Prepares
+from trainers.rivals import Family, Fitted, Prepares
 
 Scored = Mapping[str, Sequence[tuple[str, float]]]
 """Query id -> (item id, score), best first."""

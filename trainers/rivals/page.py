@@ -20,8 +20,8 @@ from cogr import __version__
 from cogr.errors import MissingExtraError, page_template
 from cogr.records import Dataset, Query
 from trainers.report.drawing import COLOURS, Canvas, Figure, clean, spell, style
+from trainers.rivals import Family
 from trainers.rivals.measuring import CUTS, favoured
-from trainers.rivals.protocol import Family
 from trainers.rivals.results import (
     Results,
     Summary,

@@ -16,8 +16,8 @@ from rich.table import Table
 
 from cogr.errors import UserError
 from cogr.metrics import CUTOFFS
+from trainers.rivals import Family
 from trainers.rivals.measuring import CUTS, Row, favoured, holm, paired_p
-from trainers.rivals.protocol import Family
 
 SIGNIFICANT = 0.05
 

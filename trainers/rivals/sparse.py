@@ -18,9 +18,9 @@ from cogr.errors import MissingExtraError
 from cogr.matching import bm25 as lucene
 from cogr.records import Item, Query
 from indexers.text import Lexical
+from trainers.rivals import Cost, Family, NotRunError, Task
 from trainers.rivals.keyword import fitted_generator, item_keywords
 from trainers.rivals.measuring import Meter, Spent
-from trainers.rivals.protocol import Cost, Family, NotRunError, Task
 from trainers.rivals.server import SERVER, Index, Ranked, index_body
 
 Floats = NDArray[np.float64]

@@ -24,9 +24,8 @@ from cogr.rewards import MOST_CHOICES, best_subset
 from cogr.settings import GeneratorSettings
 from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snapshot
 from indexers.cli.reports import progress_bar
+from indexers.generators import Answer, Completion, Request, batched, make_generator
 from indexers.generators.model_folders import encode
-from indexers.generators.protocol import Answer, Completion, Request, batched
-from indexers.generators.registry import make_generator
 from indexers.generators.statistical.generator import Statistical
 from indexers.rebuild.plan import Job, generate_missing, make_plan
 from indexers.rebuild.proposals import choices, proposals

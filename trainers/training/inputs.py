@@ -19,7 +19,7 @@ from cogr.rewards import Belief, World
 from cogr.settings.training import TrainingSettings
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import mirror_of
-from indexers.generators.protocol import batched
+from indexers.generators import batched
 from indexers.workspace import Workspace
 from trainers.training.rounds import Round, StageName, State
 from trainers.training.run_folder import Run

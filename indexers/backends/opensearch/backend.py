@@ -13,15 +13,7 @@ from cogr.records import Side
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot, open_snapshot
 from cogr.store import Store
-from indexers.backends.memory import mirror_of
-from indexers.backends.opensearch import indexes as publish
-from indexers.backends.opensearch import push, search, verify
-from indexers.backends.opensearch import search as template
-from indexers.backends.opensearch import verify as compare
-from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.indexes import mark
-from indexers.backends.opensearch.mapping import IndexState, alias_name
-from indexers.backends.protocol import (
+from indexers.backends import (
     Keywords,
     Listed,
     Mismatch,
@@ -32,6 +24,14 @@ from indexers.backends.protocol import (
     boosts_of,
     check_side,
 )
+from indexers.backends.memory import mirror_of
+from indexers.backends.opensearch import indexes as publish
+from indexers.backends.opensearch import push, search, verify
+from indexers.backends.opensearch import search as template
+from indexers.backends.opensearch import verify as compare
+from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.indexes import mark
+from indexers.backends.opensearch.mapping import IndexState, alias_name
 
 _TEXTLESS = (
     "The index {index} has no analysed texts: opensearch.text_analyzer was not set when it was "

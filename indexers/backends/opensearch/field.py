@@ -25,12 +25,12 @@ from typing import Any
 from cogr.errors import CheckFailedError, UserError
 from cogr.matching.bm25 import DEFAULT
 from cogr.matching.mirror import Mirror
+from indexers.backends import check_side
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import refresh
 from indexers.backends.opensearch.mapping import IndexState
 from indexers.backends.opensearch.search import source
 from indexers.backends.opensearch.writer import Document, Seen, merge_into_documents
-from indexers.backends.protocol import check_side
 
 _FIELD = re.compile(r"[a-z][a-z0-9_]*")
 _SUFFIX = r"r\d{3,}_[0-9a-f]{12}"

@@ -14,10 +14,10 @@ from typing import Any
 from cogr.errors import CheckFailedError, ServiceError, SnapshotError
 from cogr.records import SIDES, Side
 from cogr.snapshots import Snapshot, check_normalisers
+from indexers.backends import Listed, check_side, side_of
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.errors import service_error
 from indexers.backends.opensearch.mapping import IndexState, alias_name, check_scored, index_name
-from indexers.backends.protocol import Listed, check_side, side_of
 
 MERGE_SECONDS = 4 * 3600.0
 """Longest wait for a force-merge; a load balancer may cut the request much earlier, then it is

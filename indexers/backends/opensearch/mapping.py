@@ -18,8 +18,8 @@ from cogr.errors import ServiceError
 from cogr.matching.bm25 import DEFAULT
 from cogr.records import Side
 from cogr.snapshots import Manifest, Row, Snapshot
+from indexers.backends import side_of
 from indexers.backends.opensearch.client import Version
-from indexers.backends.protocol import side_of
 
 LAYOUT = 1
 """Version of the documents' layout. An index of another layout is written anew."""

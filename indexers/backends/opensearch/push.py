@@ -24,6 +24,7 @@ from typing import Any
 from cogr.differences import differences
 from cogr.errors import CheckFailedError, ServiceError
 from cogr.snapshots import Snapshot
+from indexers.backends import Pushed
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.errors import IndexGoneError
 from indexers.backends.opensearch.indexes import (
@@ -50,7 +51,6 @@ from indexers.backends.opensearch.mapping import (
     meta_of,
 )
 from indexers.backends.opensearch.writer import Document, change_documents, write_documents
-from indexers.backends.protocol import Pushed
 
 STANDARD = "standard"
 """The analyser that every cluster has."""

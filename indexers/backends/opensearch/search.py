@@ -26,10 +26,10 @@ import numpy as np
 from cogr.errors import ServiceError, UserError
 from cogr.records import Side
 from cogr.snapshots import Row
+from indexers.backends import MOST_TEXT, Hit, Keywords, Words, boosts_of
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.errors import ForbiddenError, service_error
 from indexers.backends.opensearch.mapping import WORDS, id_field
-from indexers.backends.protocol import MOST_TEXT, Hit, Keywords, Words, boosts_of
 
 log = logging.getLogger(__name__)
 

@@ -19,11 +19,11 @@ from cogr.errors import CheckFailedError
 from cogr.matching.mirror import Mirror
 from cogr.records import Side
 from cogr.snapshots import Row, Snapshot
+from indexers.backends import Keywords, Mismatch, Verified, boosts_of, mismatches, sample
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import check_count, complete_index, mark
 from indexers.backends.opensearch.mapping import IndexState, document, documents, id_field
 from indexers.backends.opensearch.search import checked, everything
-from indexers.backends.protocol import Keywords, Mismatch, Verified, boosts_of, mismatches, sample
 
 _MGET = 100
 

@@ -21,15 +21,7 @@ from cogr.keywords import NORMALISER
 from cogr.records import Dataset, Item, Query, Side
 from cogr.snapshots import Blend
 from cogr.store import Store
-from indexers.generators.protocol import (
-    Answer,
-    Completion,
-    GeneratorBase,
-    Options,
-    Reads,
-    Request,
-    batched,
-)
+from indexers.generators import Answer, Completion, GeneratorBase, Options, Reads, Request, batched
 from indexers.generators.statistical import READABILITY
 
 if TYPE_CHECKING:

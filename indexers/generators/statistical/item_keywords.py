@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cogr.keywords import loops, normalise, parse, self_keyword
 from cogr.mapped import StringIndex, Strings, StringsSpool, arrow_strings
-from indexers.generators.protocol import batched
+from indexers.generators import batched
 from indexers.generators.statistical.distillation import Ownership
 from indexers.generators.statistical.ranking.matrices import (
     Csr,

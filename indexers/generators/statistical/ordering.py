@@ -1,6 +1,5 @@
 """The order within a retrieved set, how sure an answer is, and whether keywords, text search or
-both
-answer.
+both answer.
 
 BM25 gives a rare keyword a high idf, whether it is a good one or an accident. A search can weigh
 each keyword (a boost, which multiplies its idf), so the weights are fitted: the scores of the

@@ -20,9 +20,9 @@ from cogr.matching.mirror import Mirror
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
+from indexers.backends import Backend, Words
 from indexers.backends.memory import MemoryBackend
 from indexers.backends.opensearch import OpenSearchBackend
-from indexers.backends.protocol import Backend, Words
 from tests.indexers.backends.backend_worlds import (
     SHOP,
     SHOPPERS,

@@ -17,7 +17,7 @@ import pytest
 from cogr.settings import GeneratorSettings
 from cogr.settings.fleet import RedisSettings
 from indexers.fleet.run_files import Attempt, RunFolder, runs_of
-from indexers.generators.registry import read_options
+from indexers.generators import read_options
 from indexers.generators.vllm_lm import VllmGenerator
 from indexers.workspace import generator_options
 from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in

@@ -19,7 +19,7 @@ from indexers.fleet.shards import (
     read_requests,
     write_requests,
 )
-from indexers.generators.protocol import Request
+from indexers.generators import Request
 from tests.indexers.fleet.in_process import SHARD
 
 

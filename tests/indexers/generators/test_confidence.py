@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cogr.metrics import reliability
 from cogr.records import Dataset
 from cogr.snapshots import Blend
-from indexers.generators.protocol import Completion
+from indexers.generators import Completion
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.generator import Statistical

@@ -24,8 +24,8 @@ from cogr.prompts import QUERY_TEMPLATES, Prompter
 from cogr.records import Query
 from cogr.snapshots import Provenance, Row, write_snapshot
 from cogr.store import Store
+from indexers.generators import Completion, Request
 from indexers.generators.constraint import Vocabulary, known_keywords
-from indexers.generators.protocol import Completion, Request
 
 KEYWORDS = [
     "sofa",
@@ -184,7 +184,7 @@ def constrained(kind: str, model: Path, folder: Path) -> tuple[list[Completion],
     """Completions of a random model whose free answers would be nonsense, and what the item
     snapshot knows.
     """
-    from indexers.generators.registry import make_generator
+    from indexers.generators import make_generator
 
     store = Store(str(folder))
     rows = [Row(f"{n:02}", f"Chair, {n}", (word,)) for n, word in enumerate(KEYWORDS)] + [

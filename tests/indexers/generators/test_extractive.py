@@ -15,9 +15,8 @@ from cogr.errors import GeneratorError
 from cogr.keywords import parse, self_keyword
 from cogr.prompts import Prompt
 from cogr.records import Entity, Item, Query
+from indexers.generators import Completion, Request, make_generator
 from indexers.generators.extractive import Extractive, ExtractiveOptions
-from indexers.generators.protocol import Completion, Request
-from indexers.generators.registry import make_generator
 
 NO_PROMPT = Prompt("", "")
 SHOP = [

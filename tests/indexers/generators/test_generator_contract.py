@@ -21,8 +21,15 @@ import pytest
 from cogr.keywords import parse
 from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, Prompter
 from cogr.records import Dataset, Entity, Item, Query
-from indexers.generators.protocol import Answer, Completion, Failure, Generator, Request
-from indexers.generators.registry import KINDS, make_generator
+from indexers.generators import (
+    KINDS,
+    Answer,
+    Completion,
+    Failure,
+    Generator,
+    Request,
+    make_generator,
+)
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
 
 IN_CHILD = os.environ.get("COGR_CONTRACT_KIND")

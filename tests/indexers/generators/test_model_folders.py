@@ -17,9 +17,8 @@ from cogr.errors import GeneratorError, ServiceError
 from cogr.prompts import ITEM_TEMPLATES, Prompter, cut_by_tokenizer
 from cogr.records import Item
 from cogr.settings import Sampling
+from indexers.generators import INDEX, ROLLOUT, Completion, Request, make_generator
 from indexers.generators import model_folders as models
-from indexers.generators.protocol import INDEX, ROLLOUT, Completion, Request
-from indexers.generators.registry import make_generator
 from indexers.generators.transformers_lm import TransformersGenerator, TransformersOptions
 
 # The smallest safetensors file: one float32.

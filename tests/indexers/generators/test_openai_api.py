@@ -23,9 +23,8 @@ from cogr.errors import GeneratorError, ServiceError, SettingsError
 from cogr.prompts import QUERY_TEMPLATES, Prompter
 from cogr.records import Query
 from cogr.settings import GeneratorSettings
+from indexers.generators import Completion, Failure, Request, make_generator
 from indexers.generators.openai_api import OpenAIGenerator, OpenAIOptions, without_credentials
-from indexers.generators.protocol import Completion, Failure, Request
-from indexers.generators.registry import make_generator
 from indexers.telemetry import prometheus
 from indexers.workspace import generator_options
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion

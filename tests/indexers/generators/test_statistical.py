@@ -21,8 +21,7 @@ from cogr.metrics import full_set
 from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, Prompter
 from cogr.records import Dataset, Entity, Item, Query
 from cogr.store import Store
-from indexers.generators.protocol import Completion, Request
-from indexers.generators.registry import make_generator
+from indexers.generators import Completion, Request, make_generator
 from indexers.generators.statistical.artefact import Artefact, exact_cut_run
 from indexers.generators.statistical.fitting import fit, frequent
 from indexers.generators.statistical.generator import Statistical

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from cogr.records import Dataset
 from indexers.generators.statistical import edits as module
-from indexers.generators.statistical import generator as fitting
+from indexers.generators.statistical import fitting
 from indexers.generators.statistical.artefact import K_MAX, Artefact
 from indexers.generators.statistical.edits import Board, edits, fit_editor
 from indexers.generators.statistical.fitting import fit

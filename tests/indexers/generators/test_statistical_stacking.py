@@ -13,7 +13,7 @@ from cogr.errors import GeneratorError, SnapshotError
 from cogr.records import Dataset, Item, Query
 from cogr.snapshots import Provenance, Row, write_snapshot
 from cogr.store import Store
-from indexers.generators.registry import make_generator
+from indexers.generators import make_generator
 from indexers.generators.statistical.artefact import exact_cut_run
 from indexers.generators.statistical.generator import (
     Statistical,

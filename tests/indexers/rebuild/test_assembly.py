@@ -12,7 +12,7 @@ from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, Prompter
 from cogr.records import Item, Query
 from cogr.snapshots import Blend, Row
 from cogr.store import Store
-from indexers.generators.protocol import Answer, Completion, Request
+from indexers.generators import Answer, Completion, Request
 from indexers.generators.scripted import Scripted
 from indexers.rebuild.assembly import ParseStats, Rebuilt, is_one_line
 from indexers.rebuild.plan import Carried, Job

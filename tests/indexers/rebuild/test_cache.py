@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cogr.store import Store
-from indexers.generators.protocol import Answer, Completion, Failure
+from indexers.generators import Answer, Completion, Failure
 from indexers.rebuild.cache import SIZE, GenerationCache, Keys, ReadCache, fingerprint_hash
 from tests.damages import HARMS, damage
 

@@ -17,8 +17,8 @@ from cogr.prompts import ITEM_TEMPLATES, Prompt, Prompter
 from cogr.records import Item
 from cogr.settings import load_settings
 from cogr.snapshots import Snapshot, open_snapshot
+from indexers.generators import Completion, Request
 from indexers.generators.extractive import Extractive
-from indexers.generators.protocol import Completion, Request
 from indexers.workspace import Workspace
 from tests.indexers.conftest import ITEMS, Command
 from tests.shops import write_jsonl

@@ -21,7 +21,7 @@ from cogr.errors import ServiceError
 from cogr.prompts import ITEM_TEMPLATES, Prompter
 from cogr.records import Item
 from cogr.store import Store
-from indexers.generators.protocol import Failure
+from indexers.generators import Failure
 from indexers.generators.scripted import Scripted
 from indexers.rebuild.plan import Job, make_plan
 from indexers.rebuild.run import rebuild

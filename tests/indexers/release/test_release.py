@@ -24,10 +24,10 @@ from cogr.records import Side
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
+from indexers.backends import Backend
 from indexers.backends.memory import MemoryBackend
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.indexes import delete
-from indexers.backends.protocol import Backend
 from indexers.rebuild.lease import acquire, alone, right_to_switch
 from indexers.release.history import (
     begin_switch,

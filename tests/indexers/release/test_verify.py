@@ -14,9 +14,9 @@ from cogr.matching.mirror import Mirror
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
+from indexers.backends import Mismatch
 from indexers.backends.memory import MemoryBackend, mirror_folder
 from indexers.backends.opensearch import verify as compare
-from indexers.backends.protocol import Mismatch
 from indexers.release import push as verifying
 from indexers.release.push import compare_all
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, random_world

@@ -25,7 +25,7 @@ from rich.console import Console
 from cogr.errors import ServiceError, SettingsError, StorageError, UserError
 from cogr.settings import OpenSearchSettings, load_settings
 from cogr.settings.training import TrainingSettings
-from indexers.backends.protocol import Hit
+from indexers.backends import Hit
 from indexers.exchange.search import Answered
 from indexers.workspace import Workspace
 from tests.trainers.report_worlds import Told

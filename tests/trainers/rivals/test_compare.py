@@ -26,7 +26,7 @@ from cogr.metrics import full_set, ranked, sweep_cutoff
 from cogr.records import Query
 from tests.commands import Command
 from trainers.demo import CATALOGUE
-from trainers.rivals import METHODS
+from trainers.rivals import METHODS, Cost, Family, NotRunError, Task
 from trainers.rivals.compare import compared, named
 from trainers.rivals.measuring import (
     CUTS,
@@ -42,7 +42,6 @@ from trainers.rivals.measuring import (
     paired_p,
     sweep_threshold,
 )
-from trainers.rivals.protocol import Cost, Family, NotRunError, Task
 from trainers.rivals.results import Results, Summary, advice, cost_cells, cost_columns
 
 # Metrics, cutoffs, significance

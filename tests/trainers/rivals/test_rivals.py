@@ -24,6 +24,7 @@ from indexers.text import Lexical
 from tests.trainers.report_worlds import whole_run
 from trainers.demo import CATALOGUE
 from trainers.evaluation import evaluate
+from trainers.rivals import Fitted, Method, NotRunError, Task
 from trainers.rivals.bounds import Fused, NearestQueries, OracleKeywords, PerfectCutoff
 from trainers.rivals.keyword import (
     Cogr,
@@ -34,7 +35,6 @@ from trainers.rivals.keyword import (
     StatisticalKeywords,
 )
 from trainers.rivals.measuring import checked_run, ids_of
-from trainers.rivals.protocol import Fitted, Method, NotRunError, Task
 from trainers.rivals.sparse import (
     BM25,
     RM3,

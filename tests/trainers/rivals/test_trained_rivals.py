@@ -21,9 +21,9 @@ from cogr.errors import GeneratorError
 from cogr.records import Query
 from cogr.settings import OpenSearchSettings
 from tests.trainers.rivals.trained_shop import PARAMS, check_prepared, recall, small_shop, task_of
-from trainers.rivals import METHODS
-from trainers.rivals.protocol import NotRunError, Task
-from trainers.rivals.trained import contrastive, dense, fits, generative, policies, splade
+from trainers.rivals import METHODS, NotRunError, Task
+from trainers.rivals import trained as fits
+from trainers.rivals.trained import contrastive, dense, generative, policies, splade
 from trainers.rivals.trained.contrastive import Labels, bm25_negatives, examples
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]

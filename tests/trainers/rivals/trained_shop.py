@@ -14,7 +14,7 @@ from cogr.datasets import load_dataset
 from cogr.records import Dataset, Item
 from cogr.settings import Settings
 from trainers.demo import CATALOGUE
-from trainers.rivals.protocol import Fitted, Prepares, Task
+from trainers.rivals import Fitted, Prepares, Task
 
 STEPS = 40
 PARAMS: dict[str, Any] = {

@@ -15,15 +15,8 @@ from typing import Any
 
 from cogr.records import Query
 from indexers.generators.model_folders import in_bfloat16
-from trainers.rivals.protocol import Task
-from trainers.rivals.trained.fits import (
-    ON_ITS_OWN,
-    Clock,
-    FitFolder,
-    as_callback,
-    decaying,
-    progress,
-)
+from trainers.rivals import Task
+from trainers.rivals.trained import ON_ITS_OWN, Clock, FitFolder, as_callback, decaying, progress
 from trainers.training.trainer_config import silence
 
 TRAIN_TOKENS = 128

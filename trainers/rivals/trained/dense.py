@@ -20,17 +20,9 @@ from numpy.typing import NDArray
 from cogr.errors import GeneratorError
 from cogr.records import Query
 from indexers.generators.model_folders import first_line, in_bfloat16
+from trainers.rivals import Cost, Family, Search, Task
 from trainers.rivals.measuring import Scored
-from trainers.rivals.protocol import Cost, Family, Search, Task
-from trainers.rivals.trained.contrastive import (
-    TRAIN_TOKENS,
-    Labels,
-    bm25_negatives,
-    examples,
-    ranking_loss,
-    train_pairs,
-)
-from trainers.rivals.trained.fits import (
+from trainers.rivals.trained import (
     READ_TOKENS,
     TINY,
     Clock,
@@ -43,6 +35,14 @@ from trainers.rivals.trained.fits import (
     quiet,
     ranked,
     start_of,
+)
+from trainers.rivals.trained.contrastive import (
+    TRAIN_TOKENS,
+    Labels,
+    bm25_negatives,
+    examples,
+    ranking_loss,
+    train_pairs,
 )
 
 Points = NDArray[np.float32]

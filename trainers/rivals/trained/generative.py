@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from cogr.errors import GeneratorError
 from cogr.records import Item, Query
 from indexers.generators.model_folders import first_line, has_bfloat16
+from trainers.rivals import Cost, Family, NotRunError, Task
 from trainers.rivals.keyword import fitted_generator, item_keywords
 from trainers.rivals.measuring import Scored
-from trainers.rivals.protocol import Cost, Family, NotRunError, Task
-from trainers.rivals.trained.fits import (
+from trainers.rivals.trained import (
     ON_ITS_OWN,
     TINY,
     Clock,

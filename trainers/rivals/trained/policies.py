@@ -23,9 +23,9 @@ from cogr.records import Query
 from cogr.settings.training import QueryGrpoSettings, TrainingSettings
 from indexers.text import Lexical
 from indexers.workspace import Workspace
+from trainers.rivals import Cost, Family, Search, Task
 from trainers.rivals.measuring import Scored
-from trainers.rivals.protocol import Cost, Family, Search, Task
-from trainers.rivals.trained.fits import (
+from trainers.rivals.trained import (
     TINY,
     Clock,
     FitFolder,
@@ -147,7 +147,7 @@ class Rewriter:
 
     def written(self, queries: Sequence[Query]) -> dict[str, tuple[str, ...]]:
         """Query id -> the keywords that the model writes, greedily."""
-        from indexers.generators.protocol import Completion, Request
+        from indexers.generators import Completion, Request
         from trainers.training.building import prompts_of
 
         asked = [

@@ -17,18 +17,10 @@ import numpy as np
 from cogr.errors import GeneratorError, ServiceError
 from cogr.records import Query
 from indexers.generators.model_folders import first_line, in_bfloat16, read_json
+from trainers.rivals import Cost, Family, NotRunError, Search, Task
 from trainers.rivals.measuring import Scored
-from trainers.rivals.protocol import Cost, Family, NotRunError, Search, Task
 from trainers.rivals.server import SERVER, Index, search_body
-from trainers.rivals.trained.contrastive import (
-    TRAIN_TOKENS,
-    Labels,
-    bm25_negatives,
-    examples,
-    splade_loss,
-    train_pairs,
-)
-from trainers.rivals.trained.fits import (
+from trainers.rivals.trained import (
     READ_TOKENS,
     TINY,
     Clock,
@@ -42,6 +34,14 @@ from trainers.rivals.trained.fits import (
     quiet,
     ranked,
     start_of,
+)
+from trainers.rivals.trained.contrastive import (
+    TRAIN_TOKENS,
+    Labels,
+    bm25_negatives,
+    examples,
+    splade_loss,
+    train_pairs,
 )
 
 _USUAL = "naver/splade_v2_max"

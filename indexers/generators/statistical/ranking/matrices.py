@@ -1,6 +1,5 @@
 """Sparse matrices (scipy CSR, float32), row vectors, and latent semantic analysis. Nothing here
-knows
-about items or queries.
+knows about items or queries.
 
 Latent semantic analysis makes texts, and sets of items, points of one space in which texts that
 share no word may still be close (Deerwester et al. 1990): a truncated singular value decomposition

@@ -22,7 +22,7 @@ from cogr.errors import GeneratorError
 from cogr.keywords import normalise, self_keyword
 from cogr.mapped import Spool
 from cogr.records import Dataset, Item
-from indexers.generators.protocol import batched
+from indexers.generators import batched
 from indexers.generators.statistical.ranking.encoder import Encoder
 from indexers.generators.statistical.ranking.matrices import (
     Csr,

@@ -17,13 +17,13 @@ from cogr.records import Side
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Blend, Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
+from indexers.backends import Words
 from indexers.backends.opensearch import indexes
 from indexers.backends.opensearch import push as copying
 from indexers.backends.opensearch.backend import OpenSearchBackend
 from indexers.backends.opensearch.client import Version
 from indexers.backends.opensearch.indexes import read_index, stats
 from indexers.backends.opensearch.mapping import index_name, mapping
-from indexers.backends.protocol import Words
 from tests.indexers.backends.backend_worlds import random_queries, random_world
 from tests.indexers.backends.opensearch_worlds import backend_of
 

@@ -21,8 +21,8 @@ from cogr.matching.mirror import Mirror
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
+from indexers.backends import boosts_of
 from indexers.backends.opensearch import OpenSearchBackend, search, verify
-from indexers.backends.protocol import boosts_of
 from tests.indexers.backends.backend_worlds import (
     frozen,
     random_queries,

@@ -16,11 +16,11 @@ from cogr.errors import ServiceError
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Snapshot
 from cogr.store import Store
+from indexers.backends import MOST_TEXT, Words
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch import search as template
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.search import float32s
-from indexers.backends.protocol import MOST_TEXT, Words
 from indexers.release.push import publish, push_and_verify
 from tests.documents import DOCS
 from tests.indexers.backends.backend_worlds import (
