@@ -62,7 +62,7 @@ def test_points_have_length_one_and_are_kept(
     def encode(*_: object) -> None:
         raise AssertionError("encoded again")
 
-    monkeypatch.setattr(Encoder, "_encode", encode)
+    monkeypatch.setattr("sentence_transformers.SentenceTransformer.encode", encode)
     assert (Encoder(str(model), Store(tmp_path)).points(texts) == found).all()
     with pytest.raises(AssertionError, match="encoded again"):
         Encoder(str(model)).points(texts)
