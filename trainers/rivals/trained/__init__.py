@@ -56,6 +56,7 @@ ON_ITS_OWN: dict[str, Any] = {
 READ_TOKENS = 256
 """Tokens of an item that a model reads, at most; most encoders were trained on fewer."""
 SAVE_SECONDS = 60.0
+"""A fit is saved this often, so that a killed one goes on."""
 _PROBE = 32
 _SAFE = 1.3
 """How much longer all items may take than a sample of them says."""
