@@ -37,7 +37,7 @@ _MILLISECONDS = 1e11
 """The year 5138 in seconds, 1973 in milliseconds."""
 _TELL = 10.0
 """Seconds between two lines of progress."""
-_SECONDS = 1.0
+NOTE_SECONDS = 1.0
 """Seconds between two notes of the progress."""
 
 
@@ -270,7 +270,7 @@ class _Draft:
             self.counts.written += 1
             self._file.write(line.encode() + b"\n")
         self.cursors[part] = page.cursor
-        if time.monotonic() - self._noted >= _SECONDS:
+        if time.monotonic() - self._noted >= NOTE_SECONDS:
             self._keep()
 
     def _keep(self) -> None:

@@ -42,6 +42,10 @@ SETBACKS = 20
 """Failed attempts in a row, without an answer in between, after which the fleet counts
 as broken.
 """
+SHARD_SECONDS = 180.0
+"""How long a worker should have to do with one shard: what the death of a worker costs at most, and
+long beside the second that a shard takes to come and go, however fast the worker is.
+"""
 FIRST_ENTITIES = 64
 """Entities of the first shards: enough for a batch, and done in minutes by a slow model."""
 _RATES = 32
@@ -77,12 +81,12 @@ class ShardSizer:
     """How large the next shard should be, by the rates of the latest ones.
 
     Args:
-        seconds: how long a shard should take.
+        seconds: how long a shard should take, `SHARD_SECONDS` by default.
         first: entities of a shard before any rate is known, the least that is worth sending.
     """
 
-    def __init__(self, seconds: float, first: int | None = None) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: float | None = None, first: int | None = None) -> None:
+        self._seconds = SHARD_SECONDS if seconds is None else seconds
         self._first = FIRST_ENTITIES if first is None else first
         self._rates: deque[float] = deque(maxlen=_RATES)
         self._largest = 0

@@ -3,9 +3,9 @@ taken one after another; of edited queries those whose predicted gain exceeds a 
 chosen on dev queries.
 
 Every item's marginal reward (paper, section 2.3) is measured against the same reference. When all
-items change at once, the gains overlap and are not realised in full. Here sets are taken one after
-another, the most promising first, and the counts are updated after each. The paper takes all of
-them: `training.accept = "all"`.
+items move at once, the gains overlap and are not realised in full. Here sets are taken one after
+another, the most promising first, with the counts updated as it goes. The paper takes all of them:
+`training.rules = "paper"`.
 
 Queries don't depend on one another. Where a run edits an existing pair (`training.start`), an edit
 must raise F1: the pair of a round is never worse on the dev queries than the pair before it.
@@ -294,10 +294,10 @@ def accept_items(inputs: Inputs) -> Wrote:
         if inputs.invented.queries
         else None
     )
-    frozen = inputs.settings.frozen_items
+    frozen = inputs.settings.variant == "frozen-items"
     candidates = {} if frozen else _candidates(inputs, old, new)
     chosen = accept(train, candidates, practice)
-    everything = inputs.settings.accept == "all"
+    everything = inputs.settings.rules == "paper"
     taken = {id_: sets[0] for id_, sets in candidates.items()} if everything else chosen.accepted
     notes = {
         "moved": len(candidates),
@@ -349,7 +349,7 @@ def _candidates(inputs: Inputs, old: Snapshot, new: Snapshot) -> dict[str, list[
     drawn ones.
     """
     sets: dict[str, list[Sequence[str]]] = {row.id: [row.keywords] for row in new.rows()}
-    if inputs.settings.candidates and inputs.settings.accept == "pays":
+    if inputs.settings.candidates and inputs.settings.rules == "own":
         model, seed = inputs.round.model("item"), inputs.settings.seed + inputs.round.number
         drawn = draw_sets(
             inputs.workspace,

@@ -55,7 +55,8 @@ ON_ITS_OWN: dict[str, Any] = {
 
 READ_TOKENS = 256
 """Most tokens of an item that a model reads; most encoders were trained on fewer."""
-_SAVE_SECONDS = 60.0
+SAVE_SECONDS = 60.0
+"""A fit is saved this often, so that a killed one goes on."""
 _PROBE = 32
 _SAFE = 1.3
 """Safety factor on the time for all items that is estimated from a sample."""
@@ -175,10 +176,9 @@ def _write_tiny(folder: Path, architecture: Architecture, texts: list[str], seed
     import torch
     import transformers
 
-    from cogr.settings.training import TinySettings
     from trainers.training.tiny import tiny_tokenizer
 
-    tokenizer = tiny_tokenizer(texts, TinySettings(vocabulary=4000))
+    tokenizer = tiny_tokenizer(texts, 4000)
     tokenizer.model_max_length = 512
     wide = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
     deep = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 128}
@@ -319,7 +319,7 @@ def as_callback(kept: FitFolder, clock: Clock, until: float) -> Any:
                 # The fit saves the model itself. A trainer that resumes from the last step would do
                 # another step.
                 control.should_training_stop, control.should_save = True, False
-            elif time.monotonic() - self.last >= _SAVE_SECONDS:
+            elif time.monotonic() - self.last >= SAVE_SECONDS:
                 control.should_save, self.last = True, time.monotonic()
 
         def on_save(self, _a: Any, _s: Any, _c: Any, **_: Any) -> None:
