@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from cogr import errors as redaction
+from cogr import errors
 from cogr.settings import secret_keys
 from tests.commands import Ended, run_here
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
@@ -47,7 +47,7 @@ class Shop:
     ) -> None:
         self.folder, self._patch, self._capture = folder, monkeypatch, capture
         # What other tests had as secrets is nothing to this one.
-        monkeypatch.setattr(redaction, "learned", set())
+        monkeypatch.setattr(errors, "learned", set())
         workspace(folder)
         for variable in [variable for variable in os.environ if variable.startswith("COGR_")]:
             monkeypatch.delenv(variable)
