@@ -190,10 +190,11 @@ SetOption = Annotated[
     ),
 ]
 JsonOption = Annotated[
-    bool, typer.Option("--json", help="One JSON object on standard output and nothing else there.")
+    bool,
+    typer.Option("--json", help="Print one JSON object on standard output and nothing else there."),
 ]
 VerboseOption = Annotated[
-    bool, typer.Option("-v", "--verbose", help="Log what happens to standard error.")
+    bool, typer.Option("-v", "--verbose", help="Log each step to standard error.")
 ]
 
 
@@ -208,32 +209,31 @@ FormatName = Literal["jsonl", "parquet", "bulk", "elasticsearch", "synonyms"]
 
 GeneratorOption = Annotated[
     GeneratorKind | None,
-    typer.Option("--generator", help="Instead of the configuration's generator."),
+    typer.Option("--generator", help="Use this generator instead of the configured one."),
 ]
 SideOption = Annotated[Side, typer.Option("--side", help="Which side: items or queries.")]
 BackendOption = Annotated[
-    BackendName | None, typer.Option("--backend", help="Instead of the configuration's backend.")
+    BackendName | None,
+    typer.Option("--backend", help="Use this backend instead of the configured one."),
 ]
 PushOption = Annotated[
     bool, typer.Option("--push/--no-push", help="Write the snapshot to the backend.")
 ]
 PublishOption = Annotated[
-    bool, typer.Option("--publish/--no-publish", help="Let it serve once it is verified.")
+    bool, typer.Option("--publish/--no-publish", help="Publish the snapshot once it is verified.")
 ]
 WorkersOption = Annotated[
     WorkersName | None,
     typer.Option(
         "--workers",
-        help="local: in this process; celery: on workers. Instead of rebuild.workers.",
+        help="Overrides rebuild.workers. local: in this process; celery: on workers.",
     ),
 ]
 
 # How a query log is written.
 FormatOption = Annotated[
     LogFormat,
-    typer.Option(
-        "--format", help="How the logs are written; auto: what the first lines look like."
-    ),
+    typer.Option("--format", help="Format of the logs; auto: recognised by the first lines."),
 ]
 ColumnOption = Annotated[
     str | None,
@@ -244,7 +244,9 @@ ColumnOption = Annotated[
 ]
 CountColumnOption = Annotated[
     str | None,
-    typer.Option("--count-column", help="The same for how often it was asked; count by default."),
+    typer.Option(
+        "--count-column", help="CSV column or JSON field of the query's count; count by default."
+    ),
 ]
 ParameterOption = Annotated[
     str, typer.Option("--parameter", help="URL parameter of the query in an access log.")

@@ -48,9 +48,9 @@ PAUSE = 10.0
 
 
 def serve(
-    host: Annotated[str | None, typer.Option("--host", help="Instead of serving.host.")] = None,
+    host: Annotated[str | None, typer.Option("--host", help="Overrides serving.host.")] = None,
     port: Annotated[
-        int | None, typer.Option("--port", min=0, max=65535, help="Instead of serving.port.")
+        int | None, typer.Option("--port", min=0, max=65535, help="Overrides serving.port.")
     ] = None,
     playground: Annotated[
         bool,
@@ -63,11 +63,11 @@ def serve(
     set_: SetOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Answer queries with keywords and a ready OpenSearch clause over HTTP, within a deadline,
-    whatever is away.
+    """Answer queries with keywords and a ready OpenSearch clause over HTTP, within a deadline, even
+    if Redis, OpenSearch or the model fails.
 
-    Starts without any configuration, too: then every query is its own only keyword. SIGTERM or
-    Ctrl-C ends it.
+    Also starts without any configuration: then a query's only keyword is the query itself. SIGTERM
+    or Ctrl-C ends it.
     """
     set_verbosity(verbose)
     check_installed()
@@ -85,7 +85,7 @@ def backlog(
         int | None, typer.Option("--limit", min=1, help="Most queries to answer.")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on, and look again every 10 seconds.")
+        bool, typer.Option("--follow", help="Keep running, and look again every 10 seconds.")
     ] = False,
 ) -> None:
     """Write keywords for the queries that the expander could not answer in time, with the
@@ -318,8 +318,8 @@ def wait(
     config: ConfigOption = None,
     set_: SetOption = None,
 ) -> None:
-    """Wait until OpenSearch (opensearch.url) and Redis (redis.url) answer, as far as they are set;
-    status 3 if they don't.
+    """Wait until OpenSearch (opensearch.url) and Redis (redis.url) answer, if their settings are
+    set; exit status 3 if they don't answer in time.
     """
     settings = load_settings(config, set_ or [])
     deadline = time.monotonic() + timeout

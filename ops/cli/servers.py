@@ -136,7 +136,7 @@ def start_redis(
     ] = "256mb",
     data: DataOption = None,
     password: Annotated[
-        bool, typer.Option("--password", help="Ask for a password, which is made up.")
+        bool, typer.Option("--password", help="Require a password, which is generated.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -162,7 +162,7 @@ def _add_stop(app: typer.Typer, kind: Kind) -> None:
     ) -> None:
         """Stop a server that was started here.
 
-        Its data stays, and the next start goes on with it.
+        Its data is kept for the next start.
         """
         # The data of one that was stopped can still be removed, when it is named.
         servers = kind.known(name, stopped=remove and (every or name is not None))
@@ -194,10 +194,10 @@ def _add_status(app: typer.Typer, kind: Kind) -> None:
         ] = None,
         as_json: Json = False,
     ) -> None:
-        """What runs, and where, and what was stopped. Exit status 1 when nothing runs, 3 when what
-        the environment names is away.
+        """Show running and stopped servers and their addresses.
 
-        `url` in the JSON is the one that commands should use.
+        Exit status 1 if none runs, 3 if the server that the environment names does not answer.
+        `url` in the JSON is the address to use.
         """
         answer = kind.configured() if name is None else None
         servers = kind.known(name, stopped=True)
