@@ -3,8 +3,8 @@ next useful command.
 
 A command takes one `Call` in place of the common options. Standard output belongs to the result, a
 table for people or one JSON object; everything else (progress, messages, errors) goes to standard
-error. Texts of items and of servers go through here to a terminal, and come out without characters
-that steer it (`cogr.errors`). No command logic here.
+error. Texts of items and of servers are printed here, with characters that
+control a terminal as escapes (`cogr.errors`). No command logic here.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def note(message: str) -> None:
 
 
 def next_command(command: str) -> None:
-    """Say what to type next, as a line that works as it stands: see `runnable`."""
+    """Print the next useful command, ready to run: see `runnable`."""
     note(f"Next: {runnable(command)}")
 
 
@@ -255,14 +255,14 @@ ParameterOption = Annotated[
 
 @dataclass(frozen=True)
 class Call:
-    """How a command was called: what the common options say. See `common_options`.
+    """Values of the common options of a command. See `common_options`.
 
     Attributes:
         config: the configuration file, or None for ./cogr.toml.
         overrides: `--set` values.
-        backend: instead of the configuration's.
-        json: the result is wanted as one JSON object.
-        program: whose command it is, the name of its traces.
+        backend: overrides the configuration's backend.
+        json: whether to print the result as one JSON object.
+        program: name of the command's program, also in its traces.
     """
 
     config: Path | None = None
@@ -273,7 +273,7 @@ class Call:
 
     @cached_property
     def workspace(self) -> Workspace:
-        """What the configuration names; opened when it is first asked for. Raises SettingsError."""
+        """The workspace of the configuration, opened at its first use. Raises SettingsError."""
         from indexers.telemetry import observe
         from indexers.workspace import Workspace
 
@@ -292,10 +292,10 @@ _PROGRAMS = {"indexers": "cogr-index", "trainers": "cogr-train", "ops": "cogr-op
 def common_options(*, backend: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the common options. It takes them as one parameter of the type `Call`.
 
-    In --help, --config and --set stand where the `Call` stands, the others at the end.
+    In --help, --config and --set come at the place of the `Call`, the others at the end.
 
     Args:
-        backend: False for a command that never looks at a backend: it has no --backend.
+        backend: False for a command that uses no backend: it has no --backend.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,5 +1,5 @@
-"""What comes in and goes out: `cogr-index import` and `cogr-index export`, a command for each kind
-of thing. Without its name, the kind is a snapshot.
+"""`cogr-index import` and `cogr-index export`, with a command for each kind of data. Without a
+command name, the data are a snapshot.
 
 Options and output only; the work is in `indexers.exchange`.
 """
@@ -30,7 +30,9 @@ DEFAULT = "snapshot"
 
 
 class _Group(TyperGroup):
-    """A group whose command may be left out: `cogr-index import FILE` is `import snapshot FILE`."""
+    """A group whose command name may be omitted: `cogr-index import FILE` is `import snapshot
+    FILE`.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         first = next((one for one in args if not one.startswith("-")), None)

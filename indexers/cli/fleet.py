@@ -114,7 +114,7 @@ def _look(workspace: Workspace, side: Side | None) -> list[Overview]:
 def _watch(
     workspace: Workspace, side: Side | None, every: float, found: list[Overview]
 ) -> list[Overview]:
-    """Show it on standard error until nothing runs any more. Returns the last look."""
+    """Show the state on standard error until nothing runs any more. Returns the last state."""
     from rich.live import Live
 
     with Live(

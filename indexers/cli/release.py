@@ -120,7 +120,7 @@ def rollback(
 def _publish_into(
     call: Call, ids: list[str], into: str, field: str, *, gate: bool = False, back: bool = False
 ) -> None:
-    """Publish the one item snapshot into another team's index, or roll back there."""
+    """Publish one item snapshot into an index that CoGR does not own, or roll back there."""
     from indexers.backends import side_of
     from indexers.cli import reports
     from indexers.release.external import Place
@@ -150,7 +150,9 @@ def _show(call: Call, title: str, released: Released) -> None:
 
 
 def _say_how_old_fields_are(call: Call, ids: list[str]) -> None:
-    """A snapshot brings its items' fields along: what serves then are the prices of its day."""
+    """Print the day of the snapshot's item fields, such as prices, which are as old as the
+    snapshot.
+    """
     from cogr.snapshots import read_manifest
 
     for manifest in (read_manifest(call.workspace.store, id_) for id_ in ids):

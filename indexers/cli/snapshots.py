@@ -43,7 +43,7 @@ def list_(call: Call) -> None:
 
 
 def listed(out: Console, rows: Sequence[Mapping[str, Any]]) -> None:
-    """The listing as a table: of its columns those that there is room for, ids always whole."""
+    """The listing as a table with the columns that fit; ids are never shortened."""
     from rich.table import Table
     from rich.text import Text
 
@@ -69,8 +69,8 @@ def listed(out: Console, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _fitting(columns: Mapping[str, Sequence[str]], width: int) -> tuple[list[str], list[str]]:
-    """The columns that fit, in their order, and those that don't; what matters most is
-    taken first.
+    """The columns that fit, in their order, and those that don't; the most important are chosen
+    first.
     """
     room = width
     shown: list[str] = []

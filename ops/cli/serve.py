@@ -1,5 +1,5 @@
-"""`cogr-ops serve`, `backlog` and `worker`: options of the processes that serve until they are
-stopped, the query expander and the workers of distributed rebuilds.
+"""`cogr-ops serve`, `backlog` and `worker`: options of the processes that run until they are
+stopped: the query expander and the workers of rebuilds.
 
 The work itself is in `ops.expander` and `indexers.fleet`.
 """
@@ -115,7 +115,7 @@ def open_workspace(config: ConfigOption, overrides: list[str]) -> Workspace:
 
 
 def run(workspace: Workspace, *, playground: bool = False) -> None:
-    """Serve until told to end.
+    """Serve until SIGTERM or Ctrl-C.
 
     Args:
         workspace: what to serve.
@@ -123,7 +123,7 @@ def run(workspace: Workspace, *, playground: bool = False) -> None:
 
     Raises:
         ServiceError: the address can't be listened on.
-        KeyboardInterrupt: told by Ctrl-C.
+        KeyboardInterrupt: Ctrl-C.
     """
     import uvloop
 
@@ -169,7 +169,7 @@ async def _serve(workspace: Workspace, address: tuple[str, int], playground: boo
 
 
 class SideName(StrEnum):
-    """The sides, as an option that is repeatable takes them."""
+    """The sides, as choices of a repeatable option."""
 
     query = "query"
     item = "item"

@@ -114,7 +114,7 @@ def evaluate(
 
 
 def _evaluate_new(call: Call, share: float, run: str | None, split: Split) -> None:
-    """How well new items are found, by whom."""
+    """Print how well each method finds new items."""
     from trainers.new_items import fit_in, of_run, of_statistical
     from trainers.training.run_folder import open_run
 
@@ -141,7 +141,7 @@ _NEW = {"r_new": "recall, new", "p_new": "precision, new", "r_old": "recall, old
 
 
 def _show(out: Console, payload: dict[str, Any]) -> None:
-    """The pair's figures, baselines below them, and what each figure is of."""
+    """The pair's figures, baselines below them, and the sets that the figures are of."""
     from trainers.notebook import MEASURES
 
     baselines = payload.get("baselines", [])
