@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
-from cogr.errors import SettingsError
 from cogr.keywords import self_keyword
 from cogr.prompts import Prompt
 from cogr.records import Dataset, Entity, Item, Query, Side, self_text
@@ -90,32 +89,35 @@ class Sources(Protocol):
 
 
 def search_results(
-    sources: Sources, entities: Sequence[Entity]
+    sources: Sources, side: Side, entities: Sequence[Entity]
 ) -> Callable[[Entity], Sequence[str]]:
     """Entity -> the texts that its prompt shows, for these entities, found beforehand.
 
     Raises MissingExtraError without the extra `statistical`, GeneratorError where nothing can be
     learned from the labels.
     """
-    if sources.settings.prompts.search_from == "edits":
+    source = sources.settings.prompts.source(side)
+    if source == "edits":
         shown = {id_: _two_lists(found) for id_, found in choices(sources, entities).items()}
         return lambda entity: shown[entity.id]
     # BM25's scores say how good a title is beside the best one, not how likely it is to be right.
-    scored = sources.settings.prompts.search_from == "statistical"
+    scored = source == "statistical"
     spelled = {
         id_: [_spell(*proposal, scored=scored) for proposal in own]
-        for id_, own in proposals(sources, entities).items()
+        for id_, own in proposals(sources, side, entities).items()
     }
     return lambda entity: spelled[entity.id]
 
 
-def proposals(sources: Sources, entities: Sequence[Entity]) -> Mapping[str, list[Proposal]]:
-    """Entity id -> what the settings' source proposes for it, best first.
+def proposals(
+    sources: Sources, side: Side, entities: Sequence[Entity]
+) -> Mapping[str, list[Proposal]]:
+    """Entity id -> what the side's prompt variant proposes for it, best first.
 
     Raises as `search_results` does.
     """
     settings = sources.settings.prompts
-    if settings.search_from == "bm25":
+    if settings.source(side) == "bm25":
         return by_bm25(sources.dataset.items, entities, settings.search_results)
     with sources.generator("query", "statistical") as generator:
         return by_statistical(
@@ -186,14 +188,7 @@ def by_edits(
 ) -> Mapping[str, Choices]:
     """The set of each query, and candidates up to `size` keywords in all. A training query's are
     out of fold. What was found is kept in the store.
-
-    Raises SettingsError for items, whose keywords are not edited.
     """
-    if any(isinstance(entity, Item) for entity in queries):
-        raise SettingsError(
-            'prompts.search_from is "edits", which is for queries alone; take {search_results} '
-            "out of the item prompt."
-        )
     found = _kept(
         generator, queries, store, "choices", size, lambda some: _choose(generator, some, size)
     )

@@ -180,7 +180,6 @@ URLS = {
     "redis.url": "redis://{}@127.0.0.1:1/0",
     "generator.openai.base_url": "http://{}@127.0.0.1:1/v1",
     "training.rollouts.vllm_url": "http://{}@127.0.0.1:1",
-    "traces.endpoint": "http://{}@127.0.0.1:1",
     "store": "ftp://{}@127.0.0.1:1/folder",
 }
 USERS = (
@@ -208,8 +207,7 @@ EVERY = (
     "cogr-index rebuild --side item --dry-run --json",
     "cogr-index rebuild --side item --generator openai --set generator.model=m --set "
     "generator.openai.retries=0",
-    "cogr-index rebuild --side item --generator extractive --workers celery --set "
-    "fleet.patience_seconds=1 -v",
+    "cogr-index rebuild --side item --generator extractive --workers celery -v",
     "cogr-index update --side item --since 2026-01-01",
     "cogr-index publish item-r000-000000000000",
     "cogr-index rollback",
@@ -278,6 +276,7 @@ def _write(shop: Shop, key: str, url: str) -> None:
 def test_every_command_keeps_passwords_of_urls_well_formed_or_not(
     shop: Shop, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("indexers.fleet.coordinator.PATIENCE_SECONDS", 1)
     for user in ("u:{}", "u:x/{}"):
         for key in ("redis.url", "store", "generator.openai.base_url"):
             monkeypatch.setenv(

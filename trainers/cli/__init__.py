@@ -94,8 +94,8 @@ def evaluate(
 
     P, R and F1 are of the whole retrieved set (for BM25: of its first k items, with the k that is
     best on the training queries), rank metrics of the whole ranking; nDCG uses grades if the labels
-    have any. Splits are those of training: if the data have no dev queries, a part of the training
-    queries is dev (training.gate.dev_share). An item snapshot that the backend lacks is pushed, but
+    have any. Splits are those of training: if the data have no dev queries, a fifth of the training
+    queries is dev. An item snapshot that the backend lacks is pushed, but
     not published.
     """
     from cogr.errors import SettingsError

@@ -147,7 +147,7 @@ def test_a_round_of_expert_iteration_is_counted_as_fine_tuning(shop: Path) -> No
         "training.invented_queries=0",
         'training.start="statistical"',
         'prompts.query_user="{query}\\n{search_results}"',
-        'prompts.search_from="edits"',
+        'prompts.query_variant="edit"',
         'training.query.by="expert"',
     )
     report = look_over(Workspace.open(shop, settings), 1, 1.0)
