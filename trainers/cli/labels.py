@@ -84,20 +84,12 @@ def from_clicks(
         bool, typer.Option("--scrub/--no-scrub", help="Leave out queries with personal data.")
     ] = True,
     min_impressions: Annotated[
-        int,
-        typer.Option(
-            "--min-impressions",
-            min=1,
-            help="Least number of visits that showed the item for the query.",
-        ),
+        int, typer.Option("--min-impressions", min=1, help="Least number of visits with the pair.")
     ] = 10,
     min_confidence: Annotated[
         float,
         typer.Option(
-            "--min-confidence",
-            min=0.5,
-            max=1,
-            help="Least confidence that a pair is relevant, or that it is not.",
+            "--min-confidence", min=0.5, max=1, help="Least confidence that a label is right."
         ),
     ] = 0.7,
     replace: ReplaceOption = False,
@@ -132,10 +124,7 @@ def judge(
     out: OutOption = Path("judged"),
     generator: GeneratorOption = None,
     queries: Annotated[
-        int,
-        typer.Option(
-            "--queries", min=1, help="Number of queries to judge, the most frequent ones."
-        ),
+        int, typer.Option("--queries", min=1, help="Number of most frequent queries to judge.")
     ] = 100,
     depth: Annotated[
         list[str] | None,
@@ -151,9 +140,7 @@ def judge(
     known: Annotated[
         int,
         typer.Option(
-            "--known",
-            min=0,
-            help="Number of pairs with human labels to judge as well, to measure agreement.",
+            "--known", min=0, help="Pairs with human labels to judge too, to measure agreement."
         ),
     ] = 200,
     prompt: Annotated[
@@ -166,13 +153,10 @@ def judge(
     ] = None,
     price: Annotated[
         str | None,
-        typer.Option(
-            "--price", metavar="IN,OUT", help="Prices of a million tokens, to print the cost."
-        ),
+        typer.Option("--price", metavar="IN,OUT", help="Prices of a million tokens, for the cost."),
     ] = None,
     retries: Annotated[
-        int,
-        typer.Option("--retries", min=0, max=5, help="Retries of an answer that names no level."),
+        int, typer.Option("--retries", min=0, max=5, help="Retries if an answer names no level.")
     ] = 2,
     keep_known: Annotated[
         bool,
