@@ -46,7 +46,8 @@ class MetricsSettings(Table):
     file: str | None = Field(
         None,
         description=(
-            "Write the metrics to this file when a command ends, for the node exporter (*.prom)"
+            "Write the metrics to this file after each successful rebuild or update, for the "
+            "node exporter (*.prom)"
         ),
     )
     linger_seconds: float = Field(
