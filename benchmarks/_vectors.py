@@ -21,8 +21,7 @@ from cogr.records import Item
 from cogr.settings import OpenSearchSettings
 from indexers.text import Analyser
 from ops.servers import opensearch
-from ops.servers.folders import servers_folder
-from ops.servers.processes import service_account
+from ops.servers.machine import servers_folder, service_account
 from ops.servers.programs import HOME_VARIABLE, fetch_with_maven, find_distribution, unpack, variant
 
 VERSION = "3.5.0"

@@ -35,6 +35,7 @@ from bench_push import node, timed_bare
 from indexers.backends import Backend
 from indexers.backends.memory import mirror_of
 from indexers.backends.opensearch import OpenSearchBackend
+from indexers.generators import scripted
 from indexers.rebuild.assembly import freeze
 from indexers.rebuild.plan import generate_missing, make_plan
 from indexers.rebuild.run import Outcome, RebuildRequest, make_job, run_rebuild
@@ -46,6 +47,8 @@ PREFIX = "cogr-scale"
 VOCABULARY, WORDS, ZIPF = 60_000, 24, 0.8
 QUERIES = 20
 WARM_UP = 100
+KEYWORDS = 15
+"""Of an item."""
 
 T = TypeVar("T")
 
@@ -70,9 +73,9 @@ def write_catalogue(folder: Path, items: int) -> None:
                 "text": " ".join(words[6:]),
             }
             file.write(json.dumps(item) + "\n")
+    scripted.WORDS = KEYWORDS
     (folder / "cogr.toml").write_text(
-        '[dataset]\nloader = "jsonl"\npath = "data"\n[generator]\nname = '
-        '"scripted"\n[generator.scripted]\nwords = 15\n'
+        '[dataset]\nloader = "jsonl"\npath = "data"\n[generator]\nname = "scripted"\n'
     )
 
 

@@ -17,8 +17,8 @@ from typing import Literal, Protocol
 from cogr.errors import SettingsError
 from cogr.records import Entity, Side, self_text
 
-ItemVariant = Literal["full", "title", "search"]
-QueryVariant = Literal["plain", "search", "edit"]
+ItemVariant = Literal["full", "title", "search", "proposals"]
+QueryVariant = Literal["plain", "search", "proposals", "edit"]
 
 _PLACEHOLDER = re.compile(r"\{(query|item|description|search_results)\}")
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -90,6 +90,7 @@ EDIT_USER = (
 QUERY_TEMPLATES: dict[QueryVariant, Template] = {
     "plain": Template("query", QUERY_SYSTEM, QUERY_USER),
     "search": Template("query", QUERY_SYSTEM, QUERY_USER + _SEARCH),
+    "proposals": Template("query", QUERY_SYSTEM, QUERY_USER + _SEARCH),
     "edit": Template("query", EDIT_SYSTEM, EDIT_USER),
 }
 ITEM_TEMPLATES: dict[ItemVariant, Template] = {
@@ -98,6 +99,7 @@ ITEM_TEMPLATES: dict[ItemVariant, Template] = {
         "item", ITEM_SYSTEM, ITEM_USER.removesuffix("\nItem Description: {description}")
     ),
     "search": Template("item", ITEM_SYSTEM, ITEM_USER + _SEARCH),
+    "proposals": Template("item", ITEM_SYSTEM, ITEM_USER + _SEARCH),
 }
 
 

@@ -121,7 +121,7 @@ class Workspace:
             prompts.template(side),
             prompts.description_tokens,
             self._cut(side, name),
-            SEPARATORS[prompts.search_from],
+            SEPARATORS[prompts.source(side)],
         )
 
     def _cut(self, side: Side, name: str | None) -> Cut:
@@ -207,7 +207,8 @@ class Workspace:
     def search_results(
         self, side: Side, entities: Sequence[Entity]
     ) -> Callable[[Entity], Sequence[str]] | None:
-        """What the prompt variant `search` puts beside each of these entities; None where no prompt
+        """What a prompt variant such as `search` puts beside each of these entities; None where no
+        prompt
         asks for it.
 
         Raises MissingExtraError, and GeneratorError where `statistical` can't learn from the
@@ -216,7 +217,7 @@ class Workspace:
         prompts = self.settings.prompts
         if "{search_results}" not in prompts.template(side).user:
             return None
-        return search_results(self, entities)
+        return search_results(self, side, entities)
 
     def serving(self, side: Side) -> Snapshot:
         """The snapshot that serves. Raises SnapshotError when there is none."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cogr import errors as redaction
+from cogr import errors
 from cogr.errors import CogrError
 from cogr.settings import OpenSearchSettings
 from cogr.settings.fleet import RedisSettings
@@ -61,7 +61,7 @@ def _nothing_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process remembers the secrets of its settings to mask them; a test's are not the next
     one's.
     """
-    monkeypatch.setattr(redaction, "learned", set())
+    monkeypatch.setattr(errors, "learned", set())
 
 
 @pytest.fixture(autouse=True)

@@ -69,7 +69,7 @@ def _with_search_results(settings: Settings) -> Mapping[str, Any]:
 
 
 def _frozen(settings: Settings) -> Mapping[str, Any]:
-    frozen = {"training.frozen_items": True}
+    frozen = {"training.variant": "frozen-items"}
     if items_from(settings.training) != "labels":
         return frozen
     # The paper's frozen items are an untrained model's, which knows no labels.
@@ -81,8 +81,8 @@ VARIANTS: Mapping[str, Variant] = {
     "transposed": Variant(
         "Transposed F1", lambda _: {"training.item.reward": "cogr.rewards:transposed_reward"}
     ),
-    "shared": Variant("Shared generator", lambda _: {"training.shared": True}),
-    "no-sft": Variant("No SFT", lambda _: {"training.sft.on": False}),
+    "shared": Variant("Shared generator", lambda _: {"training.variant": "shared"}),
+    "no-sft": Variant("No SFT", lambda _: {"training.variant": "no-sft"}),
     "frozen": Variant("CoGR-frozen (items never trained)", _frozen),
     "no-description": Variant("- Description", _without_descriptions),
     "search": Variant("+ Search results", _with_search_results),

@@ -296,12 +296,12 @@ class Trained(Result):
 
         Raises MissingExtraError without the extra `report`.
         """
-        from trainers.report.facts import gather
+        from trainers.report.facts import Facts
         from trainers.report.figures import draw
         from trainers.report.page import check_extra
 
         check_extra()
-        drawn = draw(gather(self.driver.workspace, self.driver.run)).values()
+        drawn = draw(Facts(self.driver.workspace, self.driver.run)).values()
         return {one.name: one for section in drawn for one in section}
 
 

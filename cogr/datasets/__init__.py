@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cogr.datasets import loaders as layouts
-from cogr.datasets import loaders as published
+from cogr.datasets import loaders
 from cogr.datasets.builder import Builder, Options
 from cogr.datasets.fields import Columns
 from cogr.datasets.reading import Place, json_object, lines, parse_json
@@ -55,16 +54,14 @@ class Loader:
 LOADERS: dict[str, Loader] = {
     loader.name: loader
     for loader in (
-        Loader("jsonl", layouts.read_jsonl, own=True),
-        Loader("csv", layouts.read_csv, own=True),
-        Loader("parquet", layouts.read_parquet, own=True),
-        Loader("beir", layouts.read_beir),
-        Loader("nfcorpus", published.read_nfcorpus, fetch=published.NFCORPUS),
-        Loader("msrd", published.read_msrd, test_share=0.1, fetch=published.MSRD),
-        Loader(
-            "chorus", published.read_chorus, threshold=2.0, test_share=0.2, fetch=published.CHORUS
-        ),
-        Loader("wands", published.read_wands, fetch=published.WANDS),
+        Loader("jsonl", loaders.read_jsonl, own=True),
+        Loader("csv", loaders.read_csv, own=True),
+        Loader("parquet", loaders.read_parquet, own=True),
+        Loader("beir", loaders.read_beir),
+        Loader("nfcorpus", loaders.read_nfcorpus, fetch=loaders.NFCORPUS),
+        Loader("msrd", loaders.read_msrd, test_share=0.1, fetch=loaders.MSRD),
+        Loader("chorus", loaders.read_chorus, threshold=2.0, test_share=0.2, fetch=loaders.CHORUS),
+        Loader("wands", loaders.read_wands, fetch=loaders.WANDS),
     )
 }
 """Every loader that reads a folder, by its name in the setting dataset.loader.
@@ -117,7 +114,7 @@ def load_dataset(
             no item has.
         DataError: a missing folder or file, a bad record, no relevant items; names file and line.
     """
-    chosen = None if loader.startswith(published.IRDS) else _find_loader(loader)
+    chosen = None if loader.startswith(loaders.IRDS) else _find_loader(loader)
     options = Options(
         threshold=(chosen.threshold if chosen else 1.0) if threshold is None else threshold,
         test_share=test_share,
@@ -132,7 +129,7 @@ def load_dataset(
     )
     builder = Builder(loader, options)
     if chosen is None:
-        published.read_irds(_irds_name(loader, path), builder)
+        loaders.read_irds(_irds_name(loader, path), builder)
         return builder.build()
     folder = _folder(chosen, path)
     chosen.read(folder, builder)
@@ -152,7 +149,7 @@ def _lineage(folder: Path) -> Mapping[str, Any]:
 def _find_loader(name: str) -> Loader:
     if name in LOADERS:
         return LOADERS[name]
-    known = [*LOADERS, f"{published.IRDS}NAME"]
+    known = [*LOADERS, f"{loaders.IRDS}NAME"]
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"set dataset.loader to {near[0]}, the nearest" if near else "set dataset.loader to one"
     hint = next((advice for ends, advice in _OTHER_NAMES.items() if name.lower() in ends), hint)
@@ -183,11 +180,11 @@ def _columns(loader: str, chosen: Loader | None, columns: Columns | None) -> Col
 
 
 def _irds_name(loader: str, path: str | Path | None) -> str:
-    name = loader.removeprefix(published.IRDS)
+    name = loader.removeprefix(loaders.IRDS)
     if not name:
         raise SettingsError(
-            f"The loader {loader} names no data set; write {published.IRDS}NAME, e.g. "
-            f"{published.IRDS}beir/scifact."
+            f"The loader {loader} names no data set; write {loaders.IRDS}NAME, e.g. "
+            f"{loaders.IRDS}beir/scifact."
         )
     if path is not None:
         raise SettingsError(f"The loader {loader} keeps its own files; remove dataset.path.")

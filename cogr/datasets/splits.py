@@ -58,6 +58,13 @@ def place(key: str, seed: int = 0) -> float:
     return int.from_bytes(digest.digest(), "big") / 2**64
 
 
+DEV_SHARE = 0.2
+"""Share of the training queries that is set apart as dev where the data have none, by the hash of
+their ids: enough to judge by, and most are left to learn from. Training sets them apart, and
+`statistical` hears earlier pairs on them: the pairs must not have learned from them.
+"""
+
+
 def by_hash(ids: Iterable[str], share: float) -> frozenset[str]:
     """A share of ids, rounded down: those whose sha256 comes first."""
     ordered = sorted(

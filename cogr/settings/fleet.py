@@ -94,9 +94,6 @@ class RedisSettings(Table):
 class FleetSettings(Table):
     """How a rebuild is spread over workers."""
 
-    shard_seconds: float = Field(
-        180.0, gt=0, le=LONGEST, description="How long a worker should have to do with one shard"
-    )
     lost_seconds: float = Field(
         45.0,
         gt=0,
@@ -105,9 +102,6 @@ class FleetSettings(Table):
             "A worker or a coordinator that was silent for so long counts as dead; longer where "
             "machines pause"
         ),
-    )
-    patience_seconds: float = Field(
-        600.0, gt=0, le=LONGEST, description="Wait so long for a broker that is away"
     )
 
     @property

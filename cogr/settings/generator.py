@@ -1,16 +1,111 @@
-"""Settings of what writes the keywords: the tables below `[generator]`.
+"""Settings of what is asked for, the tables `[keywords]` and `[prompts]`, and of what writes it,
+the tables below `[generator]`.
 
-What they do is in `indexers.generators`.
+What they do is in `cogr.keywords`, `cogr.prompts` and `indexers.generators`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import ConfigDict, Field, SecretStr, field_validator
 
+from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, ItemVariant, QueryVariant, Template
 from cogr.records import Side
 from cogr.settings.table import LONGEST, Table, http_url, usable_path
+
+
+class KeywordSettings(Table):
+    """The budget of a keyword set, and whether its keywords are weighted."""
+
+    k_max: int = Field(
+        30, ge=1, description="K_max: most keywords an entity may have (paper, section 3.3)"
+    )
+    weights: bool = Field(
+        True,
+        description=(
+            "A query's keywords count as much as its generator says, which changes the order of "
+            "what they find and not the set; false: all weigh 1, as in the paper"
+        ),
+    )
+
+
+Source = Literal["bm25", "statistical", "edits"]
+_SOURCES: Mapping[str, Source] = {"proposals": "statistical", "edit": "edits"}
+
+
+class PromptSettings(Table):
+    """The paper's templates, their variants, or texts of your own."""
+
+    item_variant: ItemVariant = Field(
+        "full",
+        description=(
+            "full: title and description; title: the title alone; search: title, description and "
+            "titles of the best other items by BM25; proposals: title, description and the item's "
+            "keywords by the generator statistical, each with how sure it is, (0) to (9)"
+        ),
+    )
+    query_variant: QueryVariant = Field(
+        "plain",
+        description=(
+            "plain: the query alone; search: with titles of the best items by BM25; proposals: "
+            "with keywords that the generator statistical proposes (out of fold for training "
+            "queries), each with how sure it is, (0) to (9); edit: with the keywords that it "
+            "writes, and candidates, each with the items that it finds, those that it alone finds, "
+            "and the expected change of F1"
+        ),
+    )
+    description_tokens: int = Field(
+        512,
+        ge=1,
+        description=(
+            "Token budget of a description, and of search results; longer ones are cut and counted"
+        ),
+    )
+    search_results: int = Field(
+        10,
+        ge=1,
+        description=(
+            "Most results that the variants search and proposals put into a prompt, and most "
+            "keywords and candidates that edit does; a query's whole set is shown always"
+        ),
+    )
+    item_system: str | None = Field(None, description="System message of your own for items")
+    item_user: str | None = Field(
+        None,
+        description=(
+            "User message of your own for items, with {item} and maybe {description} and "
+            "{search_results}, which are those of the variant, BM25's by default"
+        ),
+    )
+    query_system: str | None = Field(None, description="System message of your own for queries")
+    query_user: str | None = Field(
+        None,
+        description=(
+            "User message of your own for queries, with {query} and maybe {search_results}, which "
+            "are those of the variant, BM25's by default"
+        ),
+    )
+
+    def source(self, side: Side) -> Source:
+        """What {search_results} are on one side, where its text has them."""
+        variant = self.item_variant if side == "item" else self.query_variant
+        return _SOURCES.get(variant, "bm25")
+
+    def template(self, side: Side) -> Template:
+        """The template of one side, with the texts of your own put in."""
+        base = (
+            ITEM_TEMPLATES[self.item_variant]
+            if side == "item"
+            else QUERY_TEMPLATES[self.query_variant]
+        )
+        system = self.item_system if side == "item" else self.query_system
+        user = self.item_user if side == "item" else self.query_user
+        return Template(
+            side, base.system if system is None else system, base.user if user is None else user
+        )
+
 
 GeneratorName = Literal[
     "auto", "statistical", "extractive", "vllm", "transformers", "openai", "scripted"
@@ -70,15 +165,10 @@ class ScriptedSettings(Table):
     script: str | None = Field(
         None,
         description=(
-            'jsonl file of answers: {"id": ..., "text": ...} or {"id": ..., "failure": ...}'
+            'jsonl file of answers: {"id": ..., "text": ...} or {"id": ..., "failure": ...}; an '
+            "entity that it does not name gets its own first ten words"
         ),
     )
-    words: int = Field(
-        10,
-        ge=0,
-        description="An entity that the script does not name gets so many of its words at most",
-    )
-    delay: float = Field(0.0, ge=0, le=LONGEST, description="Seconds to wait before each answer")
 
     _is_path = field_validator("script")(usable_path)
 
@@ -94,13 +184,6 @@ class StatisticalSettings(Table):
         description=(
             "Items also get the texts of training queries that they are relevant to. Off for "
             "training against them: a training query's own text would find its labels"
-        ),
-    )
-    edits: bool = Field(
-        True,
-        description=(
-            "A booster that predicts what an edit changes in F1 edits query keywords, where that "
-            "pays out of fold"
         ),
     )
     signals: tuple[str, ...] = Field(
@@ -137,16 +220,9 @@ class StatisticalSettings(Table):
         (),
         description=(
             "Earlier snapshot pairs (items, queries), such as a trained one, whose retrieved sets "
-            "count beside the ranker's probabilities of a query, where that gains F1"
-        ),
-    )
-    evidence_share: float = Field(
-        0.2,
-        ge=0,
-        le=1,
-        description=(
-            "Share of the training queries, by the hash of their ids, that these pairs have not "
-            "learned from (training.gate.dev_share); counts where the data have no dev queries"
+            "count beside the ranker's probabilities of a query, where that gains F1. Where the "
+            "data have no dev queries, a fifth of the training queries says so, by the hash of "
+            "their ids: those that training sets apart"
         ),
     )
 

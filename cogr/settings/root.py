@@ -8,15 +8,13 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from cogr.settings.compare import CompareSettings
 from cogr.settings.dataset import DatasetSettings
 from cogr.settings.fleet import FleetSettings, RebuildSettings, RedisSettings
-from cogr.settings.generator import GeneratorSettings
-from cogr.settings.prompts import KeywordSettings, PromptSettings
+from cogr.settings.generator import GeneratorSettings, KeywordSettings, PromptSettings
 from cogr.settings.serving import OpenSearchSettings, PublishSettings, ServingSettings
 from cogr.settings.table import sound, store_url, usable_path
-from cogr.settings.telemetry import LogSettings, MetricsSettings, TracesSettings
-from cogr.settings.training import TrainingSettings
+from cogr.settings.telemetry import LogSettings, MetricsSettings
+from cogr.settings.training import CompareSettings, TrainingSettings
 
 
 class Settings(BaseSettings):
@@ -51,7 +49,6 @@ class Settings(BaseSettings):
     compare: CompareSettings = Field(default_factory=CompareSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)
-    traces: TracesSettings = Field(default_factory=TracesSettings)
 
     _sound = field_validator("store")(sound)
     _is_path = field_validator("store")(usable_path)
@@ -73,6 +70,7 @@ class Settings(BaseSettings):
 _ADAPTER = "generator.model may be an adapter's folder, which names its base itself"
 GONE: Mapping[str, str] = {
     "compare.depth": "rankings have 1,000 items at most",
+    "compare.hour_price": "an hour of the machine costs 0.1",
     "dataset.seed": "splits are drawn with seed 0",
     "dataset.test_share": (
         "a tenth of the queries is test where the data names no splits; name another split in "
@@ -82,8 +80,10 @@ GONE: Mapping[str, str] = {
     "fleet.first_items": "the first shards have 64 entities",
     "fleet.heartbeat_seconds": "a worker beats nine times in fleet.lost_seconds",
     "fleet.lease_seconds": "fleet.lost_seconds holds for coordinators too",
+    "fleet.patience_seconds": "the coordinator waits ten minutes for a broker that is away",
     "fleet.poll_seconds": "the coordinator looks every second",
     "fleet.setbacks": "20 failed attempts in a row stop a rebuild",
+    "fleet.shard_seconds": "a worker has three minutes to do with a shard",
     "fleet.stuck_seconds": "half an hour without an answer ends a worker",
     "fleet.visibility_seconds": (
         "a lost message is sent again after 6 hours; the coordinator finds lost shards before"
@@ -100,22 +100,36 @@ GONE: Mapping[str, str] = {
     "generator.openai.target_seconds": (
         "fewer requests are sent where answers take half of generator.openai.timeout"
     ),
+    "generator.statistical.edits": "query keywords are edited where that pays out of fold",
+    "generator.statistical.evidence_share": (
+        "a fifth of the training queries says whether evidence gains, where the data have no dev "
+        "queries"
+    ),
     "generator.scripted.accidents": "faults are for tests",
     "generator.scripted.away_after": "faults are for tests",
     "generator.scripted.fail_every": "faults are for tests; a script may name entities that fail",
+    "generator.scripted.delay": "answers come at once; slow ones are for tests",
     "generator.scripted.rule": (
-        "the rule is words; generator.scripted.words = 0 gives empty sets, a script any text"
+        "an entity gets its own first ten words; a script gives it any text"
     ),
+    "generator.scripted.words": "an entity that the script does not name gets its first ten words",
     "opensearch.bulk_documents": (
         "a bulk request has at most 2,000 documents and 4 MiB, and fewer where that is refused"
     ),
     "opensearch.search_template": (
         "the template is stored wherever the cluster and the user's rights allow it"
     ),
+    "prompts.search_from": (
+        "the variants say it: search shows titles by bm25, proposals keywords by statistical, edit "
+        "what may be edited"
+    ),
     "prompts.search_scores": (
         "keywords that statistical proposes have their score behind them, titles by bm25 none"
     ),
     "publish.empty_growth": "publish.growth holds for every share that may grow",
+    "publish.min_vocabulary": (
+        "a side may lose half of its distinct keywords; publish --no-gate overrules it"
+    ),
     "publish.over_budget_growth": "publish.growth holds for every share that may grow",
     "publish.split": "F1 is measured on dev queries, else on test queries",
     "publish.unreached_growth": "publish.growth holds for every share that may grow",
@@ -131,27 +145,45 @@ GONE: Mapping[str, str] = {
     "serving.index_timeout": (
         "a look takes half a second at most, or serving.deadline where that is longer"
     ),
+    "serving.log_queries": "queries are never logged",
     "serving.max_batch": "a request has at most 64 queries",
     "serving.max_body_bytes": "a request body has at most 64 KiB",
     "serving.max_flights": "256 unknown queries may be in flight",
     "serving.max_query_chars": "a query has at most 1,024 characters",
     "serving.max_requests": "256 requests are looked up at once",
     "serving.model_concurrency": "a model is asked 32 queries at once",
+    "serving.model_timeout": "a model may take 10 seconds",
     "serving.read_timeout": "a head and a body have 5 seconds each to arrive",
+    "traces.endpoint": "the environment variable OTEL_EXPORTER_OTLP_ENDPOINT names the collector",
+    "training.accept": 'training.rules = "paper" takes every new item set',
+    "training.frozen_items": 'training.variant = "frozen-items" says so',
+    "training.gate.dev_share": (
+        "a fifth of the training queries is set apart as dev where the data have none; "
+        "dataset.dev_share sets any other share apart"
+    ),
     "training.gate.tolerance": "publish.tolerance holds for rounds too",
+    "training.gradient_checkpointing": "it is on for every model but tiny",
     "training.index_by": "the index builds are written by vLLM where training.rollouts.by is",
     "training.invented_weight": "an invented query counts 0.3 of a training query",
     "training.item.keyword_price": "a reward of your own may take one (training.item.reward)",
+    "training.log_completions": 'training.report_to = ["completions"] writes them',
     "training.lora.alpha": "the scale of an adapter is 32, divided by its rank",
     "training.lora.learning_rate_times": (
         "adapters take ten times the learning rates of training.sft, query and item; set those"
     ),
     "training.plain_prompts": "a model without a chat template is trained on plain text prompts",
     "training.query.keyword_price": "a reward of your own may take one (training.query.reward)",
+    "training.rollouts.unfinished_is_over_budget": (
+        'a completion that was cut is over the budget, and with training.rules = "paper" it is not'
+    ),
+    "training.sft.first_items": 'training.start = "source" begins with the items of the targets',
+    "training.sft.on": 'training.variant = "no-sft" leaves it out',
+    "training.shared": 'training.variant = "shared" says so',
     "training.tensorboard": 'training.report_to = ["tensorboard"] writes these events',
     "training.tiny.context": "tiny reads 512 tokens",
     "training.tiny.heads": "tiny has 4 heads",
     "training.tiny.spread": "first weights have a standard deviation of 0.1",
+    "training.tiny.vocabulary": "the tokenizer has the words that occur twice, 8,000 at most",
     "training.watch.patience": "a collapse of 30 steps stops the stage",
     "training.watch.share": "a collapse is 95 % of the completions",
     "training.watch.steps": "a collapse is named after 10 steps",

@@ -53,13 +53,6 @@ class PublishSettings(Table):
             "each side, and items that no keyword of any query reaches"
         ),
     )
-    min_vocabulary: float = Field(
-        0.5,
-        ge=0,
-        description=(
-            "Least number of distinct keywords of a side, as a share of the serving snapshot's"
-        ),
-    )
     fields: tuple[str, ...] = Field(
         (),
         description=(
@@ -162,15 +155,6 @@ class ServingSettings(Table):
         le=LONGEST,
         description="Seconds after which a query is answered with whatever keywords there are",
     )
-    model_timeout: float = Field(
-        10.0,
-        gt=0,
-        le=LONGEST,
-        description=(
-            "Seconds that a model may take; what comes after the deadline is cached for the next "
-            "time"
-        ),
-    )
     live: Live = Field(
         "auto",
         description=(
@@ -212,9 +196,6 @@ class ServingSettings(Table):
         description=(
             "Most requests of one client address, such as 50/second or 1000/minute; over it 429"
         ),
-    )
-    log_queries: bool = Field(
-        False, description="Log each query's text with its source (with -v); off, for privacy"
     )
 
     @property

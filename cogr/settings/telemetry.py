@@ -1,4 +1,4 @@
-"""Settings of what a process says about itself: logs, metrics, traces.
+"""Settings of what a process says about itself: logs and metrics.
 
 What they do is in `indexers.telemetry`.
 """
@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from cogr.settings.table import LONGEST, Table, http_url, usable_path
+from cogr.settings.table import LONGEST, Table, usable_path
 
 
 class LogSettings(Table):
@@ -65,20 +65,3 @@ class MetricsSettings(Table):
     )
 
     _is_path = field_validator("file")(usable_path)
-
-
-class TracesSettings(Table):
-    """OpenTelemetry traces by OTLP over HTTP.
-
-    The OTEL_* environment variables hold as the OpenTelemetry SDK reads them.
-    """
-
-    endpoint: str | None = Field(
-        None,
-        description=(
-            "http://collector:4318; OTEL_EXPORTER_OTLP_ENDPOINT says the same; off unless one is "
-            "set"
-        ),
-    )
-
-    _is_url = field_validator("endpoint")(http_url)

@@ -3,6 +3,9 @@ a value.
 
 The paper's names are verl's; docs/training.md says which of ours each one is. What checks them
 against a data set, a tokenizer or the number of processes is `trainers.training`.
+
+The table `[compare]` is the budget that every method of `cogr-train compare` has, and the models
+that some of them start from; what they do is in `trainers.rivals`.
 """
 
 from __future__ import annotations
@@ -11,11 +14,12 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from cogr.settings.table import Table, http_url, usable_path
+from cogr.settings.table import LONGEST, Table, http_url, usable_path
 
 ItemsFrom = Literal["auto", "self", "labels", "extractive", "statistical"]
 QueriesFrom = Literal["items", "statistical", "proposals", "edits"]
-FirstItems = Literal["model", "source"]
+Rules = Literal["own", "paper"]
+TrainingVariant = Literal["full", "no-sft", "frozen-items", "shared"]
 Rollouts = Literal["transformers", "vllm-colocate", "vllm-server"]
 
 
@@ -24,16 +28,11 @@ class TinySettings(Table):
 
     hidden: int = Field(96, ge=16, multiple_of=8, description="Width, shared by four heads")
     layers: int = Field(2, ge=1, description="Decoder layers")
-    vocabulary: int = Field(1500, ge=300, description="Tokens of the tokenizer, bytes included")
 
 
 class SftSettings(Table):
     """Supervised fine-tuning: the paper's phase 1, algorithm 1."""
 
-    on: bool = Field(
-        True,
-        description="Off: the rounds start from the untrained model (the paper's No SFT)",
-    )
     items_from: ItemsFrom = Field(
         "auto",
         description=(
@@ -51,13 +50,6 @@ class SftSettings(Table):
             "SFT teaches to copy, the rounds teach what to choose) or edits (the set that its "
             "prompt shows, each keyword kept with 0.85 and each candidate added with 0.15: the "
             "likeliest answer copies, samples explore)"
-        ),
-    )
-    first_items: FirstItems = Field(
-        "model",
-        description=(
-            "Item snapshot of round 0: written by the fine-tuned model, or by source, who wrote "
-            "its targets; then the model's own sets come in as they pay"
         ),
     )
     item_keywords: int = Field(10, ge=1, description="M: keywords an item (paper, section 4.3)")
@@ -99,7 +91,7 @@ class QueryGrpoSettings(GrpoSettings):
         "grpo",
         description=(
             "How a round trains it: grpo, or expert: fine-tuning on the best edit of the set that "
-            "a prompt shows, which is found exactly (needs prompts.search_from edits)"
+            "a prompt shows, which is found exactly (needs prompts.query_variant edit)"
         ),
     )
 
@@ -153,10 +145,6 @@ class RolloutSettings(Table):
     generations: int = Field(8, ge=1, description="Completions a prompt (verl: rollout.n)")
     temperature: float = Field(1.0, gt=0, description="Temperature (paper, table of decoding)")
     max_tokens: int = Field(512, ge=1, description="Longest completion (verl: max_response_length)")
-    unfinished_is_over_budget: bool = Field(
-        True,
-        description="A completion cut at max_tokens is scored as over the budget; off in the paper",
-    )
     vllm_url: str | None = Field(None, description="Address of the server, for vllm-server")
     vllm_gpu_share: float = Field(
         0.3, gt=0, le=1, description="Share of GPU memory for vllm-colocate"
@@ -174,23 +162,14 @@ class RolloutSettings(Table):
 
 
 class GateSettings(Table):
-    """When a round is built upon, and by which queries that is judged."""
+    """When a round is built upon."""
 
     on: bool = Field(
         True,
         description=(
             "A round whose dev F1 is more than publish.tolerance below that of the last one built "
-            "upon is recorded, not built upon"
-        ),
-    )
-    dev_share: float = Field(
-        0.2,
-        ge=0,
-        lt=1,
-        description=(
-            "Share of the training queries that is set apart as dev, by the hash of their ids, "
-            "where the data have no dev split and the gate is on; with fewer than 10 queries "
-            "nothing is judged"
+            "upon is recorded, not built upon. Where the data have no dev split, a fifth of the "
+            "training queries is set apart as one"
         ),
     )
 
@@ -201,8 +180,10 @@ class TrainingSettings(Table):
     start: str = Field(
         "model",
         description=(
-            "Pair of round 0: model (the fine-tuned models write it, as in the paper), statistical "
-            "(that generator's), or the ids of an item and a query snapshot with a comma between"
+            "Pair of round 0: model (the fine-tuned models write it, as in the paper), source "
+            "(queries as with model, items by who wrote their targets, training.sft.items_from), "
+            "statistical (that generator's), or the ids of an item and a query snapshot with a "
+            "comma between"
         ),
     )
     model: str = Field(
@@ -220,10 +201,6 @@ class TrainingSettings(Table):
     f_beta: float = Field(
         1.0, gt=0, description="Beta of the rewards' F measure; above 1 favours recall"
     )
-    gradient_checkpointing: bool | None = Field(
-        None,
-        description="Less memory for a third more time; by default for every model but tiny",
-    )
     accelerate: str | None = Field(
         None,
         description=(
@@ -231,15 +208,13 @@ class TrainingSettings(Table):
             "processes share weights and optimizer; by default each has all of them"
         ),
     )
-    report_to: tuple[Literal["tensorboard", "mlflow", "trackio"], ...] = Field(
+    report_to: tuple[Literal["completions", "tensorboard", "mlflow", "trackio"], ...] = Field(
         (),
         description=(
-            "Where figures go besides the jsonl: the step figures as TensorBoard events, the "
-            "trainer's own to MLflow or trackio, which need their packages"
+            "What is written besides the step figures: completions (what was sampled and its "
+            "reward, as jsonl), the step figures as TensorBoard events, the trainer's own figures "
+            "to MLflow or trackio, which need their packages"
         ),
-    )
-    log_completions: bool = Field(
-        False, description="Write what was sampled and its reward beside the step figures, as jsonl"
     )
     processes: int = Field(
         1, ge=1, description="Processes of one training stage, one GPU each, by accelerate"
@@ -269,18 +244,13 @@ class TrainingSettings(Table):
             "models are removed when a round ends. 0 keeps all"
         ),
     )
-    frozen_items: bool = Field(
-        False,
+    variant: TrainingVariant = Field(
+        "full",
         description=(
-            "The item side is never trained (the paper's frozen CoGR): items keep the keywords "
-            "that the targets of SFT are made of"
-        ),
-    )
-    shared: bool = Field(
-        False,
-        description=(
-            "One model for both sides, trained with both prompts in turn (the paper's shared "
-            "generator); SFT takes the examples of both, for item_epochs"
+            "The paper's ablations of training: full; no-sft (the rounds start from the untrained "
+            "model); frozen-items (items keep the keywords that the targets of SFT are made of); "
+            "shared (one model for both sides, trained with both prompts in turn; SFT takes the "
+            "examples of both, for item_epochs)"
         ),
     )
     new_items: float = Field(
@@ -292,11 +262,12 @@ class TrainingSettings(Table):
             "labels: cogr-train evaluate --new-items adds them afterwards"
         ),
     )
-    accept: Literal["pays", "all"] = Field(
-        "pays",
+    rules: Rules = Field(
+        "own",
         description=(
-            "New item sets of a round: only those that still pay, with counts updated as it "
-            "goes, or all"
+            "own: of a round's new item sets those are taken that still pay, and a completion that "
+            "was cut at max_tokens scores as over the budget; paper: all are taken, and a cut "
+            "completion scores as it is"
         ),
     )
     candidates: int = Field(
@@ -327,6 +298,32 @@ class TrainingSettings(Table):
     _is_path = field_validator("accelerate")(usable_path)
 
     @property
+    def given_items(self) -> bool:
+        """Whether the items of round 0 are those that the targets of SFT are made of."""
+        return self.variant == "frozen-items" or self.start == "source"
+
+    @property
     def index_by(self) -> Literal["transformers", "vllm"]:
         """The generator of the index builds: the engine that draws the rollouts."""
         return "transformers" if self.rollouts.by == "transformers" else "vllm"
+
+
+class CompareSettings(Table):
+    """How methods are compared. The budget is the same for all of them, ours too."""
+
+    models: dict[str, str] = Field(
+        default_factory=dict,
+        description=(
+            "Method -> what it starts from: a model folder or a Hugging Face name, such as "
+            'splade = "naver/splade_v2_max"'
+        ),
+    )
+    trials: int = Field(
+        8, ge=1, description="Sets of hyperparameters that a method may try; the best on dev is run"
+    )
+    seconds: float = Field(
+        600.0,
+        gt=0,
+        le=LONGEST,
+        description="Wall time for all trials of one method; no new trial begins after it",
+    )

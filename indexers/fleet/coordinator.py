@@ -58,6 +58,10 @@ log = logging.getLogger(__name__)
 
 KEPT_RUNS = 5
 """Runs whose files are kept, for `cogr-index status` and for questions afterwards."""
+PATIENCE_SECONDS = 600.0
+"""How long to wait for a broker that is away: longer than a restart or a failover takes. After that
+an orchestrator's next try goes on.
+"""
 RESEND_POLLS = 5
 """Polls after which a message that nobody took counts as lost, if the queue is empty."""
 _ROUNDS = 3
@@ -168,7 +172,7 @@ class Coordinator:
 
     def __post_init__(self) -> None:
         self._tracker = ShardTracker(self.folder, self.settings.lost_seconds)
-        self._sizer = ShardSizer(self.settings.shard_seconds)
+        self._sizer = ShardSizer()
         self._policy = RetryPolicy(self.job.side)
         self._cache = GenerationCache(self.job.store, self.job.generator.fingerprint)
         self._closed = {"done": 0, "given_up": 0}
@@ -343,7 +347,7 @@ class Coordinator:
         if self._away_since is None:
             self._away_since = now
             self.say(f"{error} Waiting for it; shards with workers go on.")
-        if now - self._away_since > self.settings.patience_seconds and not self._tracker.running:
+        if now - self._away_since > PATIENCE_SECONDS and not self._tracker.running:
             raise error
 
     # What others see

@@ -36,6 +36,10 @@ LAST_DEATHS = 3
 """Workers that one entity, alone in its shard, may take down: two deaths may be chance."""
 SETBACKS = 20
 """Attempts in a row, with no answer in between, after which the fleet counts as broken."""
+SHARD_SECONDS = 180.0
+"""How long a worker should have to do with one shard: what the death of a worker costs at most, and
+long beside the second that a shard takes to come and go, however fast the worker is.
+"""
 FIRST_ENTITIES = 64
 """Of a shard before any rate is known: enough for a batch, done in minutes by a slow model."""
 _RATES = 32
@@ -71,12 +75,12 @@ class ShardSizer:
     """How large the next shard should be, by the rates of the latest ones.
 
     Args:
-        seconds: how long a shard should take.
+        seconds: how long a shard should take, `SHARD_SECONDS` by default.
         first: entities of a shard before any rate is known, the least that is worth sending.
     """
 
-    def __init__(self, seconds: float, first: int | None = None) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: float | None = None, first: int | None = None) -> None:
+        self._seconds = SHARD_SECONDS if seconds is None else seconds
         self._first = FIRST_ENTITIES if first is None else first
         self._rates: deque[float] = deque(maxlen=_RATES)
         self._largest = 0

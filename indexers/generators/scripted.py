@@ -1,8 +1,8 @@
 """The generator `scripted`: answers from a file, a function or a rule. Deterministic; for tests and
 rehearsals.
 
-It can fail and be slow on demand, so that everything around a generator can be tried without a
-language model. It is no way to index a catalogue.
+It can fail on demand, so that everything around a generator can be tried without a language model.
+It is no way to index a catalogue.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-
-from pydantic import Field
 
 from cogr.errors import GeneratorError
 from cogr.records import Dataset, Entity, Item, Side
 from cogr.store import Store
 from indexers.generators import Answer, Completion, Failure, GeneratorBase, Options, Reads, Request
 
+WORDS = 10
+"""The rule: so many of the first distinct words of the entity's own text, as many as a catalogue's
+usual keyword set has.
+"""
 _WORD = re.compile(r"\w+")
 
 
@@ -31,14 +32,9 @@ class ScriptedOptions(Options):
         script: a jsonl file with one answer a line: {"id": ..., "text": ...}, or {"id": ...,
             "failure": ...} with an optional "permanent". Entities that it does not name are
             answered by the rule.
-        words: how many words the rule gives at most: the first distinct ones of the entity's own
-            text.
-        delay: seconds to wait before each answer.
     """
 
     script: Path | None = None
-    words: int = Field(default=10, ge=0)
-    delay: float = Field(default=0.0, ge=0.0)
 
 
 class Scripted(GeneratorBase):
@@ -82,12 +78,10 @@ class Scripted(GeneratorBase):
     @property
     def fingerprint(self) -> Mapping[str, object]:
         known = {"kind": "scripted", "name": self._name, "script": self._digest}
-        return {**known, "rule": "words", "words": self._options.words}
+        return {**known, "rule": "words", "words": WORDS}
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         for request in requests:
-            if self._options.delay:
-                time.sleep(self._options.delay)
             self.answered += 1
             yield self._answer(request)
 
@@ -101,7 +95,7 @@ class Scripted(GeneratorBase):
     def _invented(self, request: Request) -> str:
         if self._function is not None:
             return self._function(request.entity)
-        return ", ".join(_words(request.entity, self._options.words))
+        return ", ".join(_words(request.entity, WORDS))
 
 
 def read_script(path: Path) -> tuple[dict[str, str | Failure], str]:

@@ -1,40 +1,30 @@
-"""What our own retrievers add to a language model's work: before it the proposals that a prompt
-shows, after it the weights of a query's keywords.
+"""What the prompt variants `search` and `edit` show beside an entity: what one of our own
+retrievers proposes (paper, section 5.5).
 
-The prompt variants `search` and `edit` show what a retriever proposes (paper, section 5.5): titles
-of the best items by BM25, keywords by the ranker of `statistical`, or the set that `statistical`
-writes with what may be edited of it. How they are put into a prompt is `cogr.prompts`; which source
-is the settings' choice.
-
-A language model gives its keywords no weights. They come from the ranker of `statistical`, where
-the store has it fitted for this data set. Nothing is fitted here and no keyword is added: the
-retrieved sets stay what they are.
+Three sources: titles of the best items by BM25, keywords by the ranker of `statistical`, and the
+set that `statistical` writes with what may be edited of it. How they are put into a prompt is
+`cogr.prompts`; which source is the settings' choice.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
-from cogr.errors import SettingsError, SnapshotError
-from cogr.keywords import NORMALISER, self_keyword
-from cogr.matching.mirror import Mirror
+from cogr.keywords import self_keyword
 from cogr.prompts import Prompt
 from cogr.records import Dataset, Entity, Item, Query, Side, self_text
 from cogr.settings import Settings
-from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.generators import Completion, Generator, batched
-from indexers.generators.statistical import LEAST_QUERIES
-from indexers.generators.statistical.generator import Statistical, is_installed
+from indexers.generators.statistical.generator import Statistical
 
 if TYPE_CHECKING:
     from indexers.generators.statistical.edits import Board
-    from indexers.workspace import Workspace
 
 Proposal = tuple[str, float]
 """A title or keyword, and how sure its source is of it, 0 to 1."""
@@ -99,32 +89,35 @@ class Sources(Protocol):
 
 
 def search_results(
-    sources: Sources, entities: Sequence[Entity]
+    sources: Sources, side: Side, entities: Sequence[Entity]
 ) -> Callable[[Entity], Sequence[str]]:
     """Entity -> the texts that its prompt shows, for these entities, found beforehand.
 
     Raises MissingExtraError without the extra `statistical`, GeneratorError where nothing can be
     learned from the labels.
     """
-    if sources.settings.prompts.search_from == "edits":
+    source = sources.settings.prompts.source(side)
+    if source == "edits":
         shown = {id_: _two_lists(found) for id_, found in choices(sources, entities).items()}
         return lambda entity: shown[entity.id]
     # BM25's scores say how good a title is beside the best one, not how likely it is to be right.
-    scored = sources.settings.prompts.search_from == "statistical"
+    scored = source == "statistical"
     spelled = {
         id_: [_spell(*proposal, scored=scored) for proposal in own]
-        for id_, own in proposals(sources, entities).items()
+        for id_, own in proposals(sources, side, entities).items()
     }
     return lambda entity: spelled[entity.id]
 
 
-def proposals(sources: Sources, entities: Sequence[Entity]) -> Mapping[str, list[Proposal]]:
-    """Entity id -> what the settings' source proposes for it, best first.
+def proposals(
+    sources: Sources, side: Side, entities: Sequence[Entity]
+) -> Mapping[str, list[Proposal]]:
+    """Entity id -> what the side's prompt variant proposes for it, best first.
 
     Raises as `search_results` does.
     """
     settings = sources.settings.prompts
-    if settings.search_from == "bm25":
+    if settings.source(side) == "bm25":
         return by_bm25(sources.dataset.items, entities, settings.search_results)
     with sources.generator("query", "statistical") as generator:
         return by_statistical(
@@ -195,14 +188,7 @@ def by_edits(
 ) -> Mapping[str, Choices]:
     """The set of each query, and candidates up to `size` keywords in all. A training query's are
     out of fold. What was found is kept in the store.
-
-    Raises SettingsError for items, whose keywords are not edited.
     """
-    if any(isinstance(entity, Item) for entity in queries):
-        raise SettingsError(
-            'prompts.search_from is "edits", which is for queries alone; take {search_results} '
-            "out of the item prompt."
-        )
     found = _kept(
         generator, queries, store, "choices", size, lambda some: _choose(generator, some, size)
     )
@@ -288,48 +274,3 @@ def _moves(board: Board, known: Sequence[str], size: int) -> tuple[list[Move], l
     ]
     chosen = int(board.chosen.sum())
     return rows[:chosen], rows[chosen : max(chosen, size)]
-
-
-Weigh = Callable[[Iterable[Row]], Iterator[Row]]
-
-
-def weigher(workspace: Workspace, side: Side, writer: str, *, serving: bool = True) -> Weigh | None:
-    """What gives rows their weights; None where `writer` gives them itself, or nothing can.
-
-    Args:
-        writer: name of the generator that writes the rows.
-        serving: weigh for the items that serve, and else for the store's newest ones.
-    """
-    wanted = side == "query" and workspace.settings.keywords.weights and writer != "statistical"
-    if not wanted or not is_installed():
-        return None
-    if len(workspace.dataset.queries.get("train", ())) < LEAST_QUERIES:
-        return None
-    with workspace.generator("query", "statistical") as generator:
-        assert isinstance(generator, Statistical)
-        items = _items(workspace, serving=serving) if generator.is_fitted else None
-    return None if items is None else lambda rows: _weighed(generator, items, rows)
-
-
-def _items(workspace: Workspace, *, serving: bool) -> Snapshot | None:
-    """The item snapshot that is weighed for; None where there is none of today's rules."""
-    asked = workspace.backend.serving().get("item") if serving else None
-    try:
-        found = workspace.snapshot(asked, "item")
-    except SnapshotError:
-        return None
-    return found if found.manifest.normaliser == NORMALISER else None
-
-
-def _weighed(generator: Statistical, items: Snapshot, rows: Iterable[Row]) -> Iterator[Row]:
-    mirror = Mirror.build(items)
-    for some in batched(rows, _BATCH):
-        queries = [Query(row.id, row.text) for row in some]
-        sets = [row.keywords for row in some]
-        found = generator.artefact.weigh(queries, sets, mirror)
-        for row, weights in zip(some, found, strict=True):
-            if row.weights or not weights:
-                yield row
-            else:
-                words = (*row.keywords, row.self_keyword)
-                yield replace(row, weights=tuple(weights.get(word, 1.0) for word in words))

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 def observe(settings: Settings, service: str) -> None:
-    """Begin to log and to trace as the settings say. Every command calls it once it has its
-    settings; a second call changes no trace that is on.
+    """Begin to log as the settings say, and to trace as OpenTelemetry's variables do.
+
+    Every command calls it once it has its settings; a second call changes no trace that is on.
 
     Metrics are served by those commands alone that work for long (`prometheus.serve`): a look at
     the status must not need a port.
@@ -33,4 +34,4 @@ def observe(settings: Settings, service: str) -> None:
     from indexers.telemetry import logs, traces
 
     logs.configure(settings.log)
-    traces.start(settings.traces, service)
+    traces.start(service)

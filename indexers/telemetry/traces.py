@@ -26,7 +26,6 @@ from opentelemetry import propagate, trace
 from opentelemetry.trace import INVALID_SPAN, Span, Status, StatusCode, Tracer
 
 from cogr.errors import CogrError, MissingExtraError
-from cogr.settings.telemetry import TracesSettings
 from indexers.telemetry import logs
 from indexers.telemetry.prometheus import STAGE_SECONDS
 
@@ -39,15 +38,14 @@ Value = str | int | float | bool
 Carrier = Mapping[str, str]
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_PATH = "/v1/traces"
 
 _provider: TracerProvider | None = None
-"""Set where settings or environment name a collector. It is not the process's global provider:
+"""Set where the environment names a collector. It is not the process's global provider:
 engines that trace too (vLLM) keep theirs, and a test can switch traces off again."""
 
 
-def start(settings: TracesSettings, service: str) -> bool:
-    """Send spans where settings or environment name a collector. Returns whether they are sent.
+def start(service: str) -> bool:
+    """Send spans where the environment names a collector. Returns whether they are sent.
 
     Args:
         service: the name of this kind of process; OTEL_SERVICE_NAME overrules it.
@@ -56,10 +54,10 @@ def start(settings: TracesSettings, service: str) -> bool:
         MissingExtraError: a collector is named, and the exporter is not installed.
     """
     global _provider
-    if _provider is not None or not _wanted(settings):
+    if _provider is not None or not _wanted():
         return _provider is not None
     if not has_exporter():
-        raise MissingExtraError("Traces (traces.endpoint or OTEL_EXPORTER_OTLP_ENDPOINT)", "traces")
+        raise MissingExtraError("Traces (OTEL_EXPORTER_OTLP_ENDPOINT)", "traces")
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
@@ -67,7 +65,7 @@ def start(settings: TracesSettings, service: str) -> bool:
 
     resource = Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME") or service})
     _provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    _provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=_url(settings))))
+    _provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     atexit.register(stop)
     return True
 
@@ -86,12 +84,12 @@ def flush() -> None:
         _provider.force_flush(10_000)
 
 
-def _wanted(settings: TracesSettings) -> bool:
+def _wanted() -> bool:
     off = (
         os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
         or os.environ.get("OTEL_TRACES_EXPORTER") == "none"
     )
-    return not off and bool(settings.endpoint or any(os.environ.get(name) for name in _ENDPOINTS))
+    return not off and any(os.environ.get(name) for name in _ENDPOINTS)
 
 
 def has_exporter() -> bool:
@@ -102,18 +100,8 @@ def has_exporter() -> bool:
         return False
 
 
-def _url(settings: TracesSettings) -> str | None:
-    """The setting names a collector as OTEL_EXPORTER_OTLP_ENDPOINT does; None leaves it to the
-    environment.
-    """
-    if settings.endpoint is None:
-        return None
-    base = settings.endpoint.rstrip("/")
-    return base if base.endswith(_PATH) else base + _PATH
-
-
 def tracer() -> Tracer:
-    """The tracer of our spans: the collector's of the settings, else the process's own."""
+    """The tracer of our spans: the one that sends to the collector, else the process's own."""
     return trace.get_tracer("cogr", tracer_provider=_provider)
 
 

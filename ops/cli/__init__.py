@@ -14,8 +14,9 @@ from rich.console import Console
 from cogr.errors import CheckFailedError
 from indexers.cli import console
 from indexers.cli.console import add_version
-from ops.cli.serve import backlog, serve, wait, worker
+from ops.cli.serve import backlog, serve, worker
 from ops.cli.servers import opensearch_app, redis_app
+from ops.cli.services import wait
 from ops.cli.shadow import shadow
 
 if TYPE_CHECKING:

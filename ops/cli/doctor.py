@@ -23,7 +23,7 @@ import psutil
 from cogr import __version__
 from cogr.errors import CogrError, masked
 from cogr.settings import DEFAULT_FILE, load_settings
-from ops.cli.serve import opensearch_of_settings
+from ops.cli.services import opensearch_of_settings
 from ops.servers import opensearch
 from ops.servers.programs import HOME_VARIABLE, runtimes
 

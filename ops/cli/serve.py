@@ -1,10 +1,7 @@
 """`cogr-ops serve`, `backlog` and `worker`: options of the processes that serve until they are
-stopped, the query expander and the workers of distributed rebuilds; and `cogr-ops wait`, which
-waits until the OpenSearch and the Redis of the settings answer.
+stopped, the query expander and the workers of distributed rebuilds.
 
-The work itself is in `ops.expander` and `indexers.fleet`. `wait` is for the start of a container: a
-service that comes up later than this process is no error. A wrong setting is one, at once: the
-configuration of a running process doesn't change.
+The work itself is in `ops.expander` and `indexers.fleet`.
 """
 
 from __future__ import annotations
@@ -16,18 +13,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from enum import StrEnum
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cogr.errors import CogrError, MissingExtraError, ServiceError, SettingsError
+from cogr.errors import MissingExtraError, SettingsError
 from cogr.records import SIDES
-from cogr.settings import DEFAULT_FILE, OpenSearchSettings, load_settings, table_of_environment
 from indexers.cli import console
 from indexers.cli.console import (
     Call,
@@ -40,7 +33,6 @@ from indexers.cli.console import (
 )
 
 if TYPE_CHECKING:
-    from cogr.settings import Settings
     from indexers.workspace import Workspace
 
 PAUSE = 10.0
@@ -227,133 +219,3 @@ def worker(
         console.note("Starting anew: the next shard is for another model.")
         traces.stop()
         os.execv(sys.executable, sys.orig_argv)
-
-
-SECONDS_BETWEEN_TRIES = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a service said: its version, or why there is none."""
-
-    url: str
-    version: str | None = None
-    problem: str | None = None
-
-
-def opensearch_version(settings: OpenSearchSettings) -> str:
-    """The version of a cluster. Raises CogrError."""
-    from indexers.backends.opensearch.client import Cluster
-
-    cluster = Cluster(settings)
-    try:
-        return cluster.version.text
-    finally:
-        cluster.close()
-
-
-def answer_of(url: str, ask: Callable[[], str]) -> Answer:
-    """What a service at this URL says when it is asked for its version."""
-    try:
-        return Answer(url, version=ask())
-    except CogrError as error:
-        return Answer(url, problem=str(error))
-
-
-def answer_of_opensearch(settings: OpenSearchSettings | None) -> Answer | None:
-    """What a cluster says; None where none is named."""
-    if settings is None or not settings.url:
-        return None
-    return answer_of(str(settings.url), partial(opensearch_version, settings))
-
-
-def opensearch_of_environment() -> Answer | None:
-    """What the cluster of COGR_OPENSEARCH_URL or COGR_OPENSEARCH__URL says; None when neither is
-    set.
-
-    Raises:
-        SettingsError: one of the COGR_OPENSEARCH__ variables has a wrong value.
-    """
-    return answer_of_opensearch(table_of_environment("opensearch"))
-
-
-def opensearch_of_settings(config: Path | None) -> Answer | None:
-    """What the cluster of the configuration file, where there is one, and of the environment says;
-    None when no URL is set. Raises SettingsError.
-    """
-    if config is None and "COGR_CONFIG" not in os.environ and not Path(DEFAULT_FILE).exists():
-        return opensearch_of_environment()
-    return answer_of_opensearch(load_settings(config).opensearch)
-
-
-def redis_of_environment() -> Answer | None:
-    """What the broker of COGR_REDIS__URL says; None when it is not set.
-
-    Raises:
-        SettingsError: one of the COGR_REDIS__ variables has a wrong value.
-    """
-    from indexers.fleet.broker import printable, server_version
-
-    settings = table_of_environment("redis")
-    if settings is None:
-        return None
-    return answer_of(printable(settings), partial(server_version, settings))
-
-
-class ServiceName(StrEnum):
-    """What can be waited for, as an option's choices."""
-
-    opensearch = "opensearch"
-    redis = "redis"
-
-
-def wait(
-    for_: Annotated[
-        list[ServiceName] | None,
-        typer.Option("--for", help="Only for this one; repeatable.  [default: both]"),
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=0, help="Seconds after which it gives up.")
-    ] = 600.0,
-    config: ConfigOption = None,
-    set_: SetOption = None,
-) -> None:
-    """Wait until OpenSearch (opensearch.url) and Redis (redis.url) answer, as far as they are set;
-    status 3 if they don't.
-    """
-    settings = load_settings(config, set_ or [])
-    deadline = time.monotonic() + timeout
-    for name, ask in services(settings, for_ or list(ServiceName)):
-        _wait_for(name, ask, deadline)
-
-
-def services(
-    settings: Settings, wanted: Sequence[ServiceName]
-) -> list[tuple[str, Callable[[], str]]]:
-    """What to wait for: a name, and a call that raises ServiceError while it does not answer."""
-    from indexers.fleet.broker import server_version
-
-    found: list[tuple[str, Callable[[], str]]] = []
-    if settings.opensearch.url and ServiceName.opensearch in wanted:
-        # One short try each time: waiting is this command's own business.
-        brief = settings.opensearch.model_copy(update={"timeout": 5.0})
-        found.append(("OpenSearch", partial(opensearch_version, brief)))
-    if settings.redis.url and ServiceName.redis in wanted:
-        found.append(("Redis", partial(server_version, settings.redis)))
-    return found
-
-
-def _wait_for(name: str, ask: Callable[[], str], deadline: float) -> None:
-    said = ""
-    while True:
-        try:
-            ask()
-            break
-        except ServiceError as error:
-            if str(error) != said:
-                said = str(error)
-                console.note(f"Waiting for {name}: {said}")
-            if time.monotonic() > deadline:
-                raise ServiceError(f"{name} did not answer in time: {said}") from error
-        time.sleep(SECONDS_BETWEEN_TRIES)
-    console.note(f"{name} answers.")

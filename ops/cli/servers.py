@@ -16,7 +16,7 @@ from rich.console import Console
 from cogr.errors import CheckFailedError, ServiceError, UserError
 from cogr.settings import URL_VARIABLE
 from indexers.cli import console
-from ops.cli.serve import Answer, opensearch_of_environment, redis_of_environment
+from ops.cli.services import Answer, opensearch_of_environment, redis_of_environment
 from ops.servers import instances, opensearch, valkey
 from ops.servers.instances import ServerState
 

@@ -256,8 +256,6 @@ def create_app(parts: Parts, *, playground: bool = False) -> FastAPI:
             expanded = await parts.expander.expand(queries, parts.follower.pair)
             seconds = time.perf_counter() - started
             parts.metrics.seconds.observe(seconds)
-            if parts.settings.log_queries:
-                _log(queries, expanded, seconds)
             return Response(write(expanded, many=many), media_type=_JSON)
         except RejectedError as error:
             parts.metrics.rejected.labels(str(error.status)).inc()
@@ -320,8 +318,3 @@ def _bug(parts: Parts, error: Exception) -> Response:
 
 def _problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
     return Response(Problem(detail=detail).model_dump_json(), status, headers, media_type=_JSON)
-
-
-def _log(queries: list[str], expanded: Expanded, seconds: float) -> None:
-    for query, expansion in zip(queries, expanded.expansions, strict=True):
-        log.info("%r: %s %s in %.1f ms", query, expansion.source, expansion.reason, 1000 * seconds)

@@ -22,7 +22,7 @@ from typing import Any, Literal
 from cachetools import TTLCache
 
 from cogr.keywords import MAX_KEYWORD_CHARS, normalise, self_keyword
-from cogr.settings.prompts import KeywordSettings
+from cogr.settings.generator import KeywordSettings
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Row
 from cogr.snapshots.manifest import Mode

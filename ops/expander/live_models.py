@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+MODEL_SECONDS = 10.0
+"""What a model may take for an answer: language models need seconds, and what comes after the
+deadline is cached for who asks next.
+"""
 IN_PROCESS = ("statistical", "extractive", "scripted")
 """Kinds that answer a query in milliseconds, in this process."""
 
@@ -167,7 +171,7 @@ class Models:
         if model is None or self._of != pair:
             return None
         self._metrics.asked.inc()
-        return await self._upstream.call(lambda: model.ask(text), self._settings.model_timeout)
+        return await self._upstream.call(lambda: model.ask(text), MODEL_SECONDS)
 
     async def follow(self, pair: Pair) -> None:
         """Get the model of this pair ready; loading goes on in the background."""
@@ -268,9 +272,7 @@ class Models:
 
         chosen = workspace.generator_settings("query", "openai").model_copy(update={"model": name})
         options = {key: value for key, value in generator_options(chosen).items() if key != "kind"}
-        once = OpenAIOptions.model_validate(
-            {**options, "retries": 0, "timeout": self._settings.model_timeout}
-        )
+        once = OpenAIOptions.model_validate({**options, "retries": 0, "timeout": MODEL_SECONDS})
         prompter = workspace.prompter("query", "openai")
         return EndpointModel(OpenAIGenerator(once), prompter, self._k_max, MODEL_CONCURRENCY)
 

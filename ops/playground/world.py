@@ -32,7 +32,7 @@ from indexers.text import Lexical
 from indexers.workspace import Workspace
 from ops.expander.circuit_breaker import UnavailableError
 from ops.expander.follower import Pair, served_side
-from ops.expander.live_models import Models
+from ops.expander.live_models import MODEL_SECONDS, Models
 from ops.expander.prometheus import Metrics
 
 _OPEN = 8
@@ -275,7 +275,7 @@ class Writers:
         pair = Pair(served_side(item), served_side(query) if query else None)
         models = await self._of(pair)
         try:
-            async with asyncio.timeout(self._settings.model_timeout):
+            async with asyncio.timeout(MODEL_SECONDS):
                 await models.loaded()
                 found = await models.ask(pair, text)
         except TimeoutError:

@@ -5,29 +5,26 @@ name at a time, finding it again, and stopping it.
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import socket
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
-from filelock import Timeout
 from pydantic import BaseModel, ConfigDict, Field
 
 from cogr.errors import ServiceError, StorageError, UserError
 from cogr.records import Say
-from ops.servers import folders, processes
-from ops.servers.folders import locked, open_to_others, servers_folder
-from ops.servers.processes import Account, ProcessId, current_process, end, service_account
+from cogr.store import replacing
+from ops.servers import machine
+from ops.servers.machine import Account, ProcessId, locked, open_to_others
 
 STATE_FILE = "state.json"
 T = TypeVar("T")
@@ -93,11 +90,7 @@ class ServerState(BaseModel):
 
 
 def read_state(folder: Path) -> ServerState | None:
-    """The state in a server's folder; None when none was written.
-
-    Raises:
-        StorageError: it can't be read.
-    """
+    """The state in a server's folder; None when none was written. Raises StorageError."""
     path = folder / STATE_FILE
     try:
         state = ServerState.model_validate_json(path.read_bytes())
@@ -114,12 +107,9 @@ def read_state(folder: Path) -> ServerState | None:
 
 
 def write_state(state: ServerState) -> None:
-    """Replace the state in the server's folder, at once or not at all."""
-    handle, temporary = tempfile.mkstemp(dir=state.folder, prefix=".tmp-")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(state.model_dump_json(indent=1))
-    Path(temporary).chmod(0o644)
-    Path(temporary).replace(state.folder / STATE_FILE)
+    """Replace the state in the server's folder, at once or not at all. Raises StorageError."""
+    with replacing(state.folder / STATE_FILE) as file:
+        file.write(state.model_dump_json(indent=1).encode())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,8 +186,8 @@ class Place:
             state = ServerState(
                 kind=self.wanted.kind,
                 name=self.wanted.server_name,
-                process=processes.spawn(command, environment, self.data, log, self.account),
-                owner=current_process() if self.wanted.bound_to_caller else None,
+                process=machine.spawn(command, environment, self.data, log, self.account),
+                owner=machine.current_process() if self.wanted.bound_to_caller else None,
                 started=_now(),
                 folder=self.folder,
                 data=self.data,
@@ -231,10 +221,10 @@ def start(wanted: Wanted, say: Say = lambda _: None) -> Started:
             server of this name is another one than was asked for.
         ServiceError: the server did not come up; the message names its log.
     """
-    account = service_account()
-    servers = servers_folder(account)
+    account = machine.service_account()
+    servers = machine.servers_folder(account)
     name = wanted.server_name
-    folder = folders.instance_folder(servers, name)
+    folder = machine.instance_folder(servers, name)
     # Root's files are for the account that the server runs as.
     for_account = open_to_others if account.drops else nullcontext
     with for_account():
@@ -275,7 +265,7 @@ def _running(state: ServerState | None, wanted: Wanted, say: Say) -> ServerState
 
 def _launch(place: Place, say: Say) -> ServerState:
     """Start a server's process, once there is disk for it and a folder for its data."""
-    folders.require_free(place.servers, f"Starting {place.wanted.server_name}")
+    machine.require_free(place.servers, f"Starting {place.wanted.server_name}")
     place.folder.mkdir(parents=True, exist_ok=True)
     if not place.data.exists():
         place.account.own(place.data)
@@ -289,35 +279,25 @@ def _launch(place: Place, say: Say) -> ServerState:
 
 @contextmanager
 def _port(servers: Path, before: ServerState | None, wanted: Wanted, say: Say) -> Iterator[int]:
-    """A port that no other start takes meanwhile: between the choice and the moment when a server
-    listens lie seconds.
+    """A free port: the one that was asked for, else the one that the server had, else the usual
+    one; 0 for any. No other start of this kind takes it meanwhile: between the choice and the
+    moment when a server listens lie seconds.
     """
-    had = before.port if before is not None else None
-    ports = [wanted.port] if wanted.port is not None else [had, wanted.usual_port]
-    with ExitStack() as held:
-        for port in ports:
-            if port == 0 or (port and free_port(port) and _reserved(held, servers, port)):
-                yield port
-                return
-            if port and wanted.port is not None:
-                raise UserError(
-                    f"Port {port} of 127.0.0.1 is taken; give another --port, or none for a free "
-                    "one."
-                )
-            if port and port == had:
-                say(f"Port {port}, which it had, is taken: it gets another one.")
-                had = None
+    if wanted.port == 0:
         yield 0
-
-
-def _reserved(held: ExitStack, servers: Path, port: int) -> bool:
-    """Whether this start has the port for itself, until it is over."""
-    try:
-        lock = folders.lock_of(servers / "instances" / f"port-{port}")
-        held.enter_context(lock.acquire(blocking=False))
-        return True
-    except Timeout:
-        return False
+        return
+    had = before.port if before is not None else None
+    waiting = f"Waiting for another start of {wanted.kind} ..."
+    with locked(servers / "instances" / f"{wanted.kind}-port", lambda: say(waiting)):
+        if wanted.port is not None and not free_port(wanted.port):
+            raise UserError(
+                f"Port {wanted.port} of 127.0.0.1 is taken; give another --port, or none for a "
+                "free one."
+            )
+        if wanted.port is None and had and not free_port(had):
+            say(f"Port {had}, which it had, is taken: it gets another one.")
+        ports = (wanted.port or had, wanted.usual_port)
+        yield next((port for port in ports if port and free_port(port)), 0)
 
 
 @contextmanager
@@ -329,7 +309,7 @@ def _as_before_if_it_fails(folder: Path, before: ServerState | None) -> Iterator
         yield
     except BaseException:
         if (state := read_state(folder)) is not None:
-            end(state.process)
+            machine.end(state.process)
             (folder / STATE_FILE).unlink()
         if before is not None and before.url:
             write_state(before.model_copy(update={"stopped": before.stopped or _now()}))
@@ -349,7 +329,7 @@ def wait_until(ask: Callable[[], T], state: ServerState, seconds: float) -> T:
         except ServiceError as error:
             said = str(error)
             if not state.running:
-                said = f"{state.name} ended while starting: {processes.last_words(state.log)}"
+                said = f"{state.name} ended while starting: {machine.last_words(state.log)}"
             if not state.running or time.monotonic() > deadline:
                 raise ServiceError(f"{said} The log is {state.log}.") from error
         time.sleep(0.1)
@@ -363,8 +343,8 @@ def known(kind: str, name: str | None = None, *, stopped: bool = False) -> list[
     """All servers of a kind that were started (or the one of a name), the latest first; some may
     have died since. With `stopped` those that were stopped follow. A broken state is a warning.
     """
-    found = []
-    for path in (servers_folder(service_account()) / "instances").glob(f"*/{STATE_FILE}"):
+    found, servers = [], machine.servers_folder(machine.service_account())
+    for path in (servers / "instances").glob(f"*/{STATE_FILE}"):
         try:
             state = read_state(path.parent)
         except StorageError as error:
@@ -372,9 +352,8 @@ def known(kind: str, name: str | None = None, *, stopped: bool = False) -> list[
             continue
         if state is not None and state.kind == kind and name in (None, state.name):
             found.append(state)
-    found.sort(key=lambda state: state.started, reverse=True)
-    running = [state for state in found if state.stopped is None]
-    return running + [state for state in found if state.stopped is not None and stopped]
+    found.sort(key=lambda state: (state.stopped is None, state.started), reverse=True)
+    return [state for state in found if stopped or state.stopped is None]
 
 
 def stop(state: ServerState, *, remove: bool = False) -> bool:
@@ -382,7 +361,7 @@ def stop(state: ServerState, *, remove: bool = False) -> bool:
     for the next start; `remove` deletes its data and its folder (logs, configuration), too.
     """
     with locked(state.folder):
-        ended = state.stopped is None and end(state.process)
+        ended = state.stopped is None and machine.end(state.process)
         if state.url:
             write_state(state.model_copy(update={"stopped": state.stopped or _now()}))
         else:

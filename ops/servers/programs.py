@@ -12,16 +12,15 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from cogr.errors import ServiceError, SettingsError, UserError
 from cogr.records import Say
-from ops.servers.folders import locked, open_to_others, require_free
-from ops.servers.processes import Account
+from ops.servers.machine import Account, made_once, open_to_others, require_free
 
 HOME_VARIABLE = "COGR_OPENSEARCH_HOME"
 UNPACKED_BYTES = 700_000_000
@@ -33,17 +32,10 @@ JVM_FOLDERS = (Path("/usr/lib/jvm"), Path("/Library/Java/JavaVirtualMachines"), 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """An unpacked OpenSearch.
-
-    Attributes:
-        home: its folder.
-        version: such as 3.8.0.
-        label: what variants of it are named after.
-    """
+    """An unpacked OpenSearch: its folder and its version, such as 3.8.0."""
 
     home: Path
     version: str
-    label: str
 
 
 def find_distribution(version: str | None, default: str, servers: Path, say: Say) -> Distribution:
@@ -62,19 +54,26 @@ def find_distribution(version: str | None, default: str, servers: Path, say: Say
         return from_home(Path(home).absolute(), version)
     version = version or default
     folder = servers / "distributions" / f"opensearch-{version}"
-    with locked(
-        folder, lambda: say(f"Waiting for another process that unpacks OpenSearch {version} ...")
-    ):
-        if not folder.exists():
-            _fetch_distribution(version, folder, say)
-    return Distribution(folder, version, folder.name)
+    waiting = f"Waiting for another process that unpacks OpenSearch {version} ..."
+
+    def fetched(scratch: Path) -> Path:
+        require_free(scratch, f"Fetching and unpacking OpenSearch {version}", UNPACKED_BYTES)
+        artifact = f"org.opensearch.distribution.integ-test-zip:opensearch:{version}:zip"
+        archive = fetch_with_maven(artifact, scratch, f"OpenSearch {version}", say)
+        say(f"Unpacking OpenSearch {version} to {folder} ...")
+        unpack(archive, scratch / "unpacked")
+        (top,) = (scratch / "unpacked").iterdir()
+        return top
+
+    return Distribution(made_once(folder, fetched, lambda: say(waiting)), version)
 
 
 def from_home(home: Path, version: str | None) -> Distribution:
-    jars = [
-        re.fullmatch(r"opensearch-(\d+\.\d+\.\d+)\.jar", path.name) for path in _in(home / "lib")
-    ]
-    found = next((match[1] for match in jars if match), None)
+    """The distribution in a folder. Raises SettingsError where that is none, or another version."""
+    jar = re.compile(r"opensearch-(\d+\.\d+\.\d+)\.jar")
+    found = next(
+        (match[1] for path in _in(home / "lib") if (match := jar.fullmatch(path.name))), None
+    )
     if found is None:
         raise SettingsError(
             f"{HOME_VARIABLE}={home} holds no OpenSearch (no lib/opensearch-X.Y.Z.jar); unset or "
@@ -85,8 +84,7 @@ def from_home(home: Path, version: str | None) -> Distribution:
             f"{HOME_VARIABLE}={home} is OpenSearch {found}, but version {version} was asked for; "
             "unset it or leave --version out."
         )
-    label = f"opensearch-{found}-{hashlib.sha256(bytes(home)).hexdigest()[:8]}"
-    return Distribution(home, found, label)
+    return Distribution(home, found)
 
 
 def _in(folder: Path) -> list[Path]:
@@ -95,17 +93,6 @@ def _in(folder: Path) -> list[Path]:
         return sorted(folder.iterdir(), reverse=True)
     except OSError:
         return []
-
-
-def _fetch_distribution(version: str, folder: Path, say: Say) -> None:
-    require_free(folder.parent, f"Fetching and unpacking OpenSearch {version}", UNPACKED_BYTES)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".tmp-") as scratch:
-        artifact = f"org.opensearch.distribution.integ-test-zip:opensearch:{version}:zip"
-        archive = fetch_with_maven(artifact, Path(scratch), f"OpenSearch {version}", say)
-        say(f"Unpacking OpenSearch {version} to {folder} ...")
-        unpack(archive, Path(scratch) / "unpacked")
-        (top,) = (Path(scratch) / "unpacked").iterdir()
-        top.rename(folder)
 
 
 def fetch_with_maven(artifact: str, into: Path, what: str, say: Say) -> Path:
@@ -125,17 +112,17 @@ def fetch_with_maven(artifact: str, into: Path, what: str, say: Say) -> Path:
             "Docker) and set COGR_OPENSEARCH_URL to it."
         )
     say(f"Fetching {what} with Maven ...")
-    before = set(into.iterdir())
+    _, name, number, *kind = artifact.split(":")
+    fetched = into / f"{name}-{number}.{kind[0] if kind else 'jar'}"
     command = [maven, "-q", "-B", "-C", "-Dstyle.color=never", *_local_repository(into)]
     command += ["dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={into}"]
     done = subprocess.run(
         command, cwd=into, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
     )
-    fetched = [path for path in set(into.iterdir()) - before if path.is_file()]
-    if done.returncode != 0 or len(fetched) != 1:
+    if done.returncode != 0 or not fetched.is_file():
         reason = maven_reason(done.stdout + done.stderr, done.returncode)
         raise ServiceError(f"Maven could not fetch {what}: {reason}")
-    return fetched[0]
+    return fetched
 
 
 def _local_repository(into: Path) -> list[str]:
@@ -153,14 +140,14 @@ def maven_reason(output: str, status: int) -> str:
     status. No addresses.
     """
     # Maven colours its output by empty escape sequences even where it is told not to.
-    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in output.splitlines()]
-    errors = [line.removeprefix("[ERROR]") for line in lines if line.startswith("[ERROR]")]
+    noise = r"\x1b\[[0-9;]*m|\(?https?://\S+|-> \[Help \d+\]"
+    lines = [re.sub(noise, "", line).strip(" .") for line in output.splitlines()]
+    errors = [line.removeprefix("[ERROR]").strip() for line in lines if line.startswith("[ERROR]")]
     others = [line for line in reversed(lines) if not line.startswith("[ERROR]")]
-    for line in (*errors, *others):
-        reason = re.sub(r"\(?https?://\S+|-> \[Help \d+\]", "", line).rstrip(". ").strip()
-        if reason:
-            return f"{reason[:400]}."
-    return f"it ended with status {status} and said nothing."
+    reason = next(
+        filter(None, (*errors, *others)), f"it ended with status {status} and said nothing"
+    )
+    return f"{reason[:400]}."
 
 
 def unpack(archive: Path, folder: Path) -> None:
@@ -182,21 +169,23 @@ def unpack(archive: Path, folder: Path) -> None:
 def variant(
     base: Distribution, change_name: str, change: Callable[[Path], None], servers: Path
 ) -> Distribution:
-    """A changed copy of a distribution, made once: <servers>/distributions/<label>-<change_name>.
+    """A changed copy of a distribution, made once: <servers>/distributions/<base>-<change_name>.
 
     Args:
         change: changes the copy; it may add, replace and remove files, but must not write into one
             that is there (files are hard links to the original's).
     """
-    folder = servers / "distributions" / f"{base.label}-{change_name}"
-    with locked(folder):
-        if not folder.exists():
-            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".tmp-") as scratch:
-                copy = Path(scratch) / "copy"
-                link_tree(base.home, copy)
-                change(copy)
-                copy.rename(folder)
-    return Distribution(folder, base.version, folder.name)
+    folder, name = servers / "distributions", base.home.name
+    if base.home.parent != folder:
+        # Two homes elsewhere may have one name.
+        name = f"opensearch-{base.version}-{hashlib.sha256(bytes(base.home)).hexdigest()[:8]}"
+
+    def changed(scratch: Path) -> Path:
+        link_tree(base.home, scratch / "copy")
+        change(scratch / "copy")
+        return scratch / "copy"
+
+    return Distribution(made_once(folder / f"{name}-{change_name}", changed), base.version)
 
 
 def link_tree(source: Path, target: Path) -> None:
@@ -220,20 +209,20 @@ class Java:
 
 
 def find_java(server: str, versions: range, account: Account) -> Java:
-    """The runtime of OPENSEARCH_JAVA_HOME if that is set, else the first of `runtimes` that fits.
+    """The runtime of OPENSEARCH_JAVA_HOME if that is set, else the first of `runtimes` that fits
+    and that the account can run.
 
     Args:
         server: who needs it.
         versions: which major versions fit; up to ANY_JAVA for no upper end.
-        account: who must be able to run it.
 
     Raises:
         UserError: none fits.
     """
     chosen, found = os.environ.get("OPENSEARCH_JAVA_HOME"), []
     looked = f"OPENSEARCH_JAVA_HOME={chosen}" if chosen else "JAVA_HOME, PATH, /usr/lib/jvm"
-    for java in [read_java(Path(chosen))] if chosen else runtimes():
-        if java is not None and account.may("x", java.home / "bin" / "java"):
+    for java in runtimes([Path(chosen)] if chosen else None):
+        if account.may("x", java.home / "bin" / "java"):
             if java.major in versions:
                 return java
             found.append(f"Java {java.major} in {java.home}")
@@ -243,26 +232,25 @@ def find_java(server: str, versions: range, account: Account) -> Java:
     raise UserError(f"{server} needs Java {versions.start} {most}, and {which} ({looked}): {hint}.")
 
 
-def runtimes() -> Iterator[Java]:
-    """The runtimes of JAVA_HOME, PATH and JVM_FOLDERS, best first."""
-    homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
+def runtimes(homes: Iterable[Path] | None = None) -> Iterator[Java]:
+    """The runtimes in these folders, else those of JAVA_HOME, PATH and JVM_FOLDERS, best first; the
+    major version is what the file `release` says.
+    """
+    for home in _homes() if homes is None else homes:
+        # A folder may be closed to this user, or hold no runtime.
+        with suppress(OSError):
+            release = (home / "release").read_text("utf-8", "replace")
+            version = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE)
+            if version is not None and (home / "bin" / "java").exists():
+                yield Java(home, int(version[1]))
+
+
+def _homes() -> Iterator[Path]:
+    if named := os.environ.get("JAVA_HOME"):
+        yield Path(named)
     if (on_path := shutil.which("java")) is not None:
-        homes.append(Path(on_path).resolve().parent.parent)
+        yield Path(on_path).resolve().parent.parent
     for folder in JVM_FOLDERS:
-        # os.path says no of what it may not look into, where Path raises. macOS nests its homes.
         for home in _in(folder):
-            nested = home / "Contents" / "Home"
-            homes.append(nested if os.path.isdir(nested) else home)  # noqa: PTH112
-    yield from filter(None, map(read_java, homes))
-
-
-def read_java(home: Path) -> Java | None:
-    """What a Java home's `release` file says; None when it is no Java home."""
-    try:
-        release = (home / "release").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    version = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE)
-    if version is None or not os.path.exists(home / "bin" / "java"):  # noqa: PTH110
-        return None
-    return Java(home, int(version[1]))
+            # macOS nests its homes.
+            yield from (home, home / "Contents" / "Home")

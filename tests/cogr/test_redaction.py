@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from cogr import errors as redaction
+from cogr import errors
 from cogr.errors import ServiceError, learn, learn_words, masked, one_line, visible
 
 
 @pytest.fixture(autouse=True)
 def nothing_learned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redaction, "learned", set())
+    monkeypatch.setattr(errors, "learned", set())
     return
 
 

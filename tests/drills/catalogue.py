@@ -48,9 +48,7 @@ class Catalogue:
         ]
         labels = [{"query": f"q{n % WORDS}", "item": f"i{n}", "grade": 1} for n in range(items)]
         self._items = {f"i{n}": self._item(f"i{n}", n) for n in range(items)}
-        configuration = (
-            '[generator]\nname = "scripted"\n[publish]\ntolerance = 0.5\nmin_vocabulary = 0\n'
-        )
+        configuration = '[generator]\nname = "scripted"\n[publish]\ntolerance = 0.5\n'
         write_shop(folder, self._items.values(), queries, labels, configuration)
 
     def _item(self, id_: str, number: int) -> Item:

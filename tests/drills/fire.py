@@ -32,14 +32,17 @@ from tests.drills.servers import Broker, Node
 
 QUICK = {
     "fleet.lost_seconds": "2",
-    "fleet.shard_seconds": "1",
-    "generator.scripted.delay": "0.003",
     "backend": "opensearch",
 }
 # Workers die of the drill and not of entities: none of these may be set aside for it.
 ALTERED = json.dumps(
-    {"indexers.fleet.shards.LAST_DEATHS": 50, "indexers.rebuild.plan.FLUSH_ANSWERS": 32}
+    {
+        "indexers.fleet.shards.LAST_DEATHS": 50,
+        "indexers.fleet.shards.SHARD_SECONDS": 1,
+        "indexers.rebuild.plan.FLUSH_ANSWERS": 32,
+    }
 )
+SLOW = ("tests.indexers.faulty", json.dumps({"delay": 0.003}))
 RETRY = 0.3
 """Seconds after which a command that found a service away is tried again."""
 
@@ -118,7 +121,7 @@ class Fire:
     def _start(self, module: str, log: str, kind: str, *arguments: str) -> Child:
         values = {**self._sets, **self._own.get(kind, {})}
         sets = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
-        whole = [ALTERED, module, *arguments, "-c", str(self._folder / "cogr.toml"), *sets]
+        whole = [ALTERED, *SLOW, module, *arguments, "-c", str(self._folder / "cogr.toml"), *sets]
         started = self._nursery.start("tests.altered", whole, self._folder / f"{log}.log")
         self._children.append(started)
         return self._children[-1]

@@ -22,9 +22,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from ops.servers.folders import servers_folder
 from ops.servers.instances import free_port
-from ops.servers.processes import service_account
+from ops.servers.machine import servers_folder, service_account
 
 MODULE = "github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0"
 

@@ -2,7 +2,7 @@
 whatever generates for them.
 
 In this process: `monkeypatch.setattr("indexers.generators.scripted.Scripted", faulty(...))`. In one
-of its own: `python -m tests.indexers.faulty '{"i7": "kill"}' ops.cli worker ...`.
+of its own: `python -m tests.indexers.faulty '{"accidents": {"i7": "kill"}}' ops.cli worker ...`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class Faulty(Scripted):
         fail_every: one of so many entities, chosen by its id, fails for the time being.
         accidents: entity id -> kill (this process dies by SIGKILL), error (an error that no
             generator should raise) or hang (nothing ever comes).
+        delay: seconds to wait before each answer.
     """
 
     def __init__(
@@ -42,10 +43,11 @@ class Faulty(Scripted):
         away_after: int | None = None,
         fail_every: int = 0,
         accidents: Mapping[str, Accident] | None = None,
+        delay: float = 0.0,
     ) -> None:
         super().__init__(options)
         self._away_after, self._fail_every = away_after, fail_every
-        self._accidents = accidents or {}
+        self._accidents, self._delay = accidents or {}, delay
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         for request in requests:
@@ -54,6 +56,8 @@ class Faulty(Scripted):
                     f"The scripted generator went away after {self.answered} answers."
                 )
             self._meet_with(self._accidents.get(request.id))
+            if self._delay:
+                time.sleep(self._delay)
             for answer in super().generate([request]):
                 failing = self._fail_every and _number(request.id) % self._fail_every == 0
                 yield Failure(request.id, "told to fail", permanent=False) if failing else answer
@@ -71,10 +75,11 @@ def faulty(
     away_after: int | None = None,
     fail_every: int = 0,
     accidents: Mapping[str, Accident] | None = None,
+    delay: float = 0.0,
 ) -> Callable[[ScriptedOptions], Faulty]:
     """What to put in the place of `Scripted`, see `Faulty`."""
     return functools.partial(
-        Faulty, away_after=away_after, fail_every=fail_every, accidents=accidents
+        Faulty, away_after=away_after, fail_every=fail_every, accidents=accidents, delay=delay
     )
 
 
@@ -85,9 +90,9 @@ def _number(id_: str) -> int:
 
 
 def main() -> None:
-    """Run a command whose generator `scripted` meets with the accidents of the first argument."""
-    accidents, module = sys.argv[1:3]
-    scripted.Scripted = faulty(accidents=json.loads(accidents))  # type: ignore[assignment, misc]
+    """Run a command whose generator `scripted` has the faults of the first argument."""
+    faults, module = sys.argv[1:3]
+    scripted.Scripted = faulty(**json.loads(faults))  # type: ignore[assignment, misc]
     sys.argv = [module, *sys.argv[3:]]
     importlib.import_module(module).main()
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from cogr import errors as redaction
+from cogr import errors
 from cogr.settings import secret_keys
 from tests.commands import Ended, run_here
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
@@ -47,7 +47,7 @@ class Shop:
     ) -> None:
         self.folder, self._patch, self._capture = folder, monkeypatch, capture
         # What other tests had as secrets is nothing to this one.
-        monkeypatch.setattr(redaction, "learned", set())
+        monkeypatch.setattr(errors, "learned", set())
         workspace(folder)
         for variable in [variable for variable in os.environ if variable.startswith("COGR_")]:
             monkeypatch.delenv(variable)
@@ -180,7 +180,6 @@ URLS = {
     "redis.url": "redis://{}@127.0.0.1:1/0",
     "generator.openai.base_url": "http://{}@127.0.0.1:1/v1",
     "training.rollouts.vllm_url": "http://{}@127.0.0.1:1",
-    "traces.endpoint": "http://{}@127.0.0.1:1",
     "store": "ftp://{}@127.0.0.1:1/folder",
 }
 USERS = (
@@ -208,8 +207,7 @@ EVERY = (
     "cogr-index rebuild --side item --dry-run --json",
     "cogr-index rebuild --side item --generator openai --set generator.model=m --set "
     "generator.openai.retries=0",
-    "cogr-index rebuild --side item --generator extractive --workers celery --set "
-    "fleet.patience_seconds=1 -v",
+    "cogr-index rebuild --side item --generator extractive --workers celery -v",
     "cogr-index update --side item --since 2026-01-01",
     "cogr-index publish item-r000-000000000000",
     "cogr-index rollback",
@@ -278,6 +276,7 @@ def _write(shop: Shop, key: str, url: str) -> None:
 def test_every_command_keeps_passwords_of_urls_well_formed_or_not(
     shop: Shop, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("indexers.fleet.coordinator.PATIENCE_SECONDS", 1)
     for user in ("u:{}", "u:x/{}"):
         for key in ("redis.url", "store", "generator.openai.base_url"):
             monkeypatch.setenv(

@@ -54,7 +54,6 @@ on = false
 [training.tiny]
 hidden = 32
 layers = 1
-vocabulary = 600
 [training.sft]
 item_keywords = 3
 query_keywords = 3

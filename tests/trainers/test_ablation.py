@@ -187,13 +187,10 @@ def test_what_a_configuration_can_not_vary_is_left_out_of_the_table(tmp_path: Pa
     assert [line["left_out"] for line in table(rows)] == [row.left_out for row in rows]
 
 
-def test_settings_that_exclude_each_other(tmp_path: Path) -> None:
+def test_frozen_items_are_none_that_labels_write(tmp_path: Path) -> None:
     config = write_shop(tmp_path / "shop", items=24)
-    both = ("training.frozen_items=true", "training.sft.items_from=extractive")
-    with pytest.raises(SettingsError, match="exclude each other"):
-        check_settings(Workspace.open(config, [*both, "training.shared=true"]))
-    with pytest.raises(SettingsError, match=r"frozen_items is true, but labels"):
-        check_settings(Workspace.open(config, both[:1]))
+    with pytest.raises(SettingsError, match=r'variant is "frozen-items", but labels'):
+        check_settings(Workspace.open(config, ["training.variant=frozen-items"]))
 
 
 def test_the_table_has_means_and_spreads_over_seeds() -> None:

@@ -93,9 +93,9 @@ def evaluate(
 
     P, R and F1 are of the whole retrieved set (of BM25, the number of best items that serves the
     training queries best), rank metrics of the whole ranking; nDCG takes grades where the labels
-    have any. Splits are those of training: where the data have no dev queries, a part of the
-    training queries is dev (training.gate.dev_share). An item snapshot that the backend does not
-    have yet is pushed beside what serves; it serves nothing.
+    have any. Splits are those of training: where the data have no dev queries, a fifth of the
+    training queries is dev. An item snapshot that the backend does not have yet is pushed beside
+    what serves; it serves nothing.
     """
     from cogr.errors import SettingsError
     from trainers.project import Project

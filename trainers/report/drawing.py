@@ -12,13 +12,11 @@ import math
 import re
 import textwrap
 import xml.etree.ElementTree as ET
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.resources import files
-from itertools import accumulate, pairwise
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,12 +31,11 @@ _WIDTH, _HEIGHT = 440, 280
 """In points: 6.1 inches, near the width of a paper's text."""
 _MOST_POINTS = 240
 _LONGEST_TEXT = 300
-_LONGEST_LABEL = 24
-_LATIN_ENDS = 0x250
-_NAMED_BUBBLES = 5
 _WIDTHS = (16, 38, 38)
 """Of a table's columns, in letters."""
 _SVG = "{http://www.w3.org/2000/svg}"
+ET.register_namespace("", _SVG[1:-1])
+ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
 # What a line shows -> (colour, mark, dashes): lines are told apart by more than their colour.
 LINES = {
@@ -99,7 +96,7 @@ class Figure:
     @property
     def inline(self) -> str:
         """SVG for the page: colours as CSS variables."""
-        return re.sub(r"#[0-9a-f]{6}", _variable, self._svg())
+        return re.sub(r"#[0-9a-f]{6}", lambda c: _VARIABLES.get(c[0], c[0]), self._svg())
 
     def _repr_svg_(self) -> str:
         """For notebooks."""
@@ -115,19 +112,12 @@ class Figure:
 
     def _svg(self) -> str:
         """Without what concerns the rest of a page: style sheets, ids that other figures have."""
-        svg = self._saved("svg", metadata={"Date": None})
-        ET.register_namespace("", _SVG[1:-1])
-        ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
-        root = ET.fromstring(re.sub(rb">\s+<", b"><", svg))
-        for child in list(root):
-            if child.tag == f"{_SVG}metadata" or child.find(f"{_SVG}style") is not None:
-                root.remove(child)
-        for element in root.iter():
-            for place in ("d", "x", "y", "transform"):
-                if place in element.attrib:
-                    element.attrib[place] = _short(element.attrib[place])
-            if element.tag == f"{_SVG}g" and (tip := self.tips.get(element.attrib.pop("id", ""))):
-                _say(element, "title", tip)
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        root = ET.fromstring(re.sub(rb">\s+<", b"><", self._saved("svg", metadata=nothing)))
+        root[:] = [child for child in root if child.find(f"{_SVG}style") is None]
+        for group in root.iter(f"{_SVG}g"):
+            if tip := self.tips.get(group.attrib.pop("id", "")):
+                _say(group, "title", tip)
         words = f"{self.name}-title {self.name}-text"
         root.attrib.update({"role": "img", "aria-labelledby": words}, style="stroke-linejoin:round")
         _say(root, "desc", "; ".join(self.tips.values()), id=f"{self.name}-text")
@@ -135,26 +125,19 @@ class Figure:
         return ET.tostring(root, encoding="unicode")
 
     def _saved(self, kind: str, **options: Any) -> bytes:
+        from matplotlib import rc_context
+
         data = io.BytesIO()
-        with style({"svg.hashsalt": self.name}):
+        with style(), rc_context({"svg.hashsalt": self.name}):
             self.drawing.savefig(data, format=kind, **options)
         return data.getvalue()
 
 
-def style(more: Mapping[str, str] = MappingProxyType({})) -> AbstractContextManager[None]:
+def style() -> AbstractContextManager[None]:
     """Draw alike everywhere: matplotlib's own defaults and ours, whatever the user has set."""
     from matplotlib.style import context
 
-    return context(["default", {**_STYLE, **more}])
-
-
-def _variable(colour: re.Match[str]) -> str:
-    return _VARIABLES.get(colour[0], colour[0])
-
-
-def _short(place: str) -> str:
-    """Coordinates to a hundredth of a point, without turns by nothing."""
-    return re.sub(r"(\.\d\d)\d+|rotate\(-0 [^)]*\)|( )\s+", r"\1\2", place)
+    return context(["default", dict(_STYLE)])
 
 
 def _say(element: ET.Element, tag: str, text: str, **attributes: str) -> None:
@@ -205,11 +188,12 @@ class Canvas:
         if not values:
             return
         tone, _, dashes = LINES[name]
-        shown, wide = np.array(thin(values)), np.array(thin(spread))
+        shown = np.array(thin(values))
         at = (np.arange(len(shown)) + 1) * len(values) / len(shown)
         dot = "o" if len(shown) == 1 else None
         (line,) = self.axes.plot(at, shown, ls=dashes, marker=dot, color=COLOURS[tone], label=name)
         if spread:
+            wide = np.array(thin(spread))
             band: dict[str, Any] = {"color": COLOURS[tone], "alpha": 0.2, "lw": 0}
             self.axes.fill_between(at, shown - wide, shown + wide, **band)
         ends = {"first": shown[0], "last": shown[-1], "least": min(shown), "most": max(shown)}
@@ -217,12 +201,12 @@ class Canvas:
         self.tip(line, name, f"{len(values):,} steps", *words)
         self.axes.set_xlim(0, max(1.0, self.axes.dataLim.x1))
 
-    def rules(self, places: Sequence[tuple[float, str]]) -> None:
+    def rules(self, places: Iterable[float], names: Sequence[str]) -> None:
         """Vertical lines; not every one is named where there are many."""
         above = self.axes.get_xaxis_transform()
-        for at, (x, name) in enumerate(places):
+        for at, (x, name) in enumerate(zip(places, names, strict=False)):
             self.axes.axvline(x, color=COLOURS["strong"], ls=(0, (3, 3)), lw=1)
-            if at % math.ceil(len(places) / 5) == 0:
+            if at % math.ceil(len(names) / 5) == 0:
                 # Out of the layout, which would go on changing with each drawing.
                 place: dict[str, Any] = {"transform": above, "va": "top", "in_layout": False}
                 self.axes.text(x, 1, f" {name}", **place, **_SMALL)
@@ -244,20 +228,24 @@ class Canvas:
         self.from_zero()
 
     @classmethod
-    def of_rows(cls, x: str, parts: Sequence[tuple[str, str]], rows: Sequence[Row]) -> Canvas:
-        """Horizontal bars stacked from parts (name, colour)."""
-        canvas, left = cls(x, "", 100 + 26 * len(rows)), np.zeros(len(rows))
-        for at, (name, tone) in enumerate(parts):
-            lengths = [row.lengths[at] for row in rows]
-            look: dict[str, Any] = {"left": left, "color": COLOURS[tone], "label": name}
-            drawn = canvas.axes.barh(range(len(rows)), lengths, 0.7, **look)
-            for bar, row in zip(drawn, rows, strict=True):
-                canvas.tip(bar, row.name, name, spell(row.lengths[at]))
-            left = left + lengths
-        beside = canvas.axes.get_yaxis_transform()
-        for at, row in enumerate(rows):
-            canvas.axes.text(1.02, at, row.note, transform=beside, va="center", **_SMALL)
-        canvas.axes.set_yticks(range(len(rows)), [row.name for row in rows])
+    def of_rows(
+        cls,
+        x: str,
+        parts: Sequence[tuple[str, str]],
+        rows: Sequence[tuple[str, Sequence[float], str]],
+    ) -> Canvas:
+        """Horizontal bars stacked from parts (name, colour); `rows` are (what stands before the
+        bar, the lengths of its parts, what stands after it).
+        """
+        canvas, left, at = cls(x, "", 100 + 26 * len(rows)), np.zeros(len(rows)), range(len(rows))
+        names, lengths, notes = zip(*rows, strict=True)
+        for (part, tone), widths in zip(parts, np.transpose(lengths), strict=True):
+            drawn = canvas.axes.barh(at, widths, 0.7, left, color=COLOURS[tone], label=part)
+            for bar, name, width in zip(drawn, names, widths, strict=True):
+                canvas.tip(bar, name, part, spell(width))
+            left = left + widths
+        canvas.axes.bar_label(drawn, notes, padding=6, **_SMALL)
+        canvas.axes.set_yticks(at, names)
         canvas.axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, max(*left, 1e-9)))
         canvas.axes.grid(axis="x")
         canvas.axes.grid(visible=False, axis="y")
@@ -281,7 +269,8 @@ class Canvas:
         from matplotlib.transforms import Bbox
 
         self.drawing.draw_without_rendering()
-        centres = self.axes.transData.transform(self._marks)
+        self._marks += points
+        centres = self.axes.transData.transform(np.reshape(self._marks, (-1, 2)))
         taken = [Bbox.from_extents(x - 5, y - 5, x + 5, y + 5) for x, y in centres]
         sides = [(x, y) for y in (5, -14, 19, -28, 33) for x in (7, -7)]
         behind = {"boxstyle": "square,pad=0", "fc": COLOURS["card"], "ec": "none", "alpha": 0.8}
@@ -298,60 +287,35 @@ class Canvas:
                     break
                 text.remove()
 
-    def bubbles(self, found: Sequence[tuple[str, float, float, float, str]]) -> None:
-        """Circles of (kind, x, y, area, name), `added` or `dropped`; the largest of each kind are
-        named.
-        """
-        most = max((size for *_, size, _ in found), default=1.0)
-        for axis, at in (("x", 1), ("y", 2)):
-            end = fifth_above(max((float(one[at]) for one in found), default=1.0))
-            self.axes.set(**{f"{axis}lim": (-0.05 * end, 1.05 * end)})
-        for kind, tone in (("added", "blue"), ("dropped", "red")):
-            own = [one for one in found if one[0] == kind]
-            for at, (_, x, y, size, name) in enumerate(own):
-                look: dict[str, Any] = {"color": COLOURS[tone], "alpha": 0.35, "lw": 0.5}
-                shown = kind if at == 0 else None
-                drawn = self.axes.scatter(x, y, 12 + 588 * size / most, label=shown, **look)
-                self.tip(drawn, name, kind, spell(size), f"precision {spell(y)}, recall {spell(x)}")
-            named = [one for one in own if is_drawable(one[4])][:_NAMED_BUBBLES]
-            self._marks += [(x, y) for _, x, y, *_ in named]
-            self.label(
-                [(x, y) for _, x, y, *_ in named],
-                [name[:_LONGEST_LABEL] for *_, name in named],
-            )
-
     @classmethod
     def of_table(cls, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Canvas:
         """A table whose cells are wrapped."""
-        wrapped = [
-            [textwrap.wrap(cell, width) for cell, width in zip(row, _WIDTHS, strict=True)]
-            for row in rows
+        cells = [
+            [textwrap.fill(cell, width) for cell, width in zip(row, _WIDTHS, strict=True)]
+            for row in (head, *rows)
         ]
-        tall = [max(1, *(len(lines) for lines in row)) + 0.6 for row in wrapped]
-        canvas = cls("", "", 60 + 11 * sum(tall))
+        tall = [0.6 + max(1 + cell.count("\n") for cell in row) for row in cells]
+        canvas, shares = cls("", "", 60 + 11 * sum(tall)), np.array(_WIDTHS) / sum(_WIDTHS)
         canvas.axes.set_axis_off()
-        whole, edges = sum(tall) + 1.6, [0.0, *accumulate(_WIDTHS)]
-        look: dict[str, Any] = {"va": "top", "fontsize": 8, "parse_math": False}
-        for at, cell in enumerate(head):
-            canvas.axes.text(edges[at] / edges[-1], 1, cell, weight="bold", **look)
-        top = 1.6
-        for row, cells, height in zip(rows, wrapped, tall, strict=True):
-            for at, lines in enumerate(cells):
-                x, y = edges[at] / edges[-1], 1 - top / whole
-                drawn = canvas.axes.text(x, y, "\n".join(lines), **look)
-                if at == 0:
-                    canvas.tip(drawn, "; ".join(row))
-            top += height
+        look: dict[str, Any] = {"cellLoc": "left", "edges": "horizontal", "bbox": (0, 0, 1, 1)}
+        table = canvas.axes.table(cells, colWidths=list(shares), **look)
+        table.auto_set_font_size(False)
+        table.set_fontsize(8)
+        for (row, column), cell in table.get_celld().items():
+            cell.set(height=tall[row], edgecolor=COLOURS["line"])
+            cell.get_text().set(parse_math=False, weight="bold" if row == 0 else "normal")
+            if row and column == 0:
+                canvas.tip(cell.get_text(), "; ".join(rows[row - 1]))
         return canvas
 
     def logarithmic(self) -> None:
         """A logarithmic y axis with plain numbers."""
-        from matplotlib.ticker import LogLocator, NullFormatter
+        from matplotlib.ticker import LogLocator
 
         self.axes.set_yscale("log")
         self.axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         self.axes.yaxis.set_major_formatter(lambda value, _: spell(value))
-        self.axes.yaxis.set_minor_formatter(NullFormatter())
+        self.axes.yaxis.set_minor_formatter("")
 
     def done(self, name: str, title: str, note: str = "") -> Figure:
         """The figure, with a legend where it shows several things."""
@@ -363,15 +327,6 @@ class Canvas:
         self.drawing.draw_without_rendering()
         self.drawing.set_layout_engine("none")
         return Figure(name, title, note, self.drawing, self._tips)
-
-
-@dataclass(frozen=True)
-class Row:
-    """A stacked bar: what stands before it, its parts, what stands after it."""
-
-    name: str
-    lengths: Sequence[float]
-    note: str
 
 
 def clean(text: str) -> str:
@@ -386,11 +341,6 @@ def spell(value: float, digits: int = 4) -> str:
     return (f"{value:,.0f}" if whole else f"{value:.{digits}g}").replace("-", "−")
 
 
-def is_drawable(text: str) -> bool:
-    """Whether the font that matplotlib brings has all of a text's characters: Latin ones."""
-    return all(ord(character) < _LATIN_ENDS for character in text)
-
-
 def fifth_above(most: float) -> float:
     """Where an axis of shares ends: low ones fill the plane, too."""
     return min(1.0, math.ceil(5 * most + 0.2) / 5)
@@ -398,7 +348,4 @@ def fifth_above(most: float) -> float:
 
 def thin(values: Sequence[float], most: int = _MOST_POINTS) -> list[float]:
     """Means of equally long stretches, at most so many: what a figure can show of a long log."""
-    if len(values) <= most:
-        return list(values)
-    borders = [round(at * len(values) / most) for at in range(most + 1)]
-    return [sum(values[a:b]) / (b - a) for a, b in pairwise(borders)]
+    return [float(part.mean()) for part in np.array_split(values, min(len(values), most))]

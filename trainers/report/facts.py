@@ -1,5 +1,5 @@
 """What a report says of a run, read from the run's files: finished rounds, step logs, snapshots,
-and what a side's keywords gained and lost between two of them.
+and what became of the keywords between them (paper, section 5.4).
 
 Only the pairs in the middle of a round (new queries, old items) are measured when the report is
 written, and only while the data are still those of the run.
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any, cast
 
 import numpy as np
@@ -22,35 +22,31 @@ from cogr.errors import TrainingError
 from cogr.evaluation import retrieved_ids, rows_of_queries, set_figures
 from cogr.matching.mirror import Mirror
 from cogr.metrics import reliability
-from cogr.records import SIDES, SPLITS, Say, Side, Split
+from cogr.records import SIDES, SPLITS, Dataset, Say, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot
-from cogr.store import Store
 from indexers.backends.memory import MemoryBackend
 from indexers.workspace import Workspace
 from trainers.evaluation import evaluate
-from trainers.report.keywords import (
-    Lengths,
-    Moved,
-    Snapshots,
-    Vocabulary,
-    lengths,
-    moved,
-    vocabularies,
-)
 from trainers.training.contest import (
     Choice,
-    Contender,
     Rivals,
     choose,
     contenders,
     known_rivals,
     rivals,
 )
-from trainers.training.rounds import Round, StageRecord, State, Verdict, with_dev
+from trainers.training.rounds import Round, StageRecord, Verdict, with_dev
 from trainers.training.run_folder import Run
 from trainers.training.run_folder import changes as setting_changes
 
+EXAMPLES: Mapping[Side, int] = {"item": 3, "query": 2}
+"""How many entities of each side are shown as examples."""
+BESIDE = 4
+"""How many entities of each side are shown with the keywords of two runs."""
+
 Figures = Mapping[str, float]
+Snapshots = Mapping[Side, Snapshot]
+"""The snapshots of one round."""
 
 
 @dataclass(frozen=True)
@@ -80,267 +76,61 @@ class StageLog:
     round: int
     side: Side
     steps: Sequence[Mapping[str, Any]]
-    measured: Sequence[Mapping[str, Any]] = ()
+    measured: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Movement:
-    """Keywords gained and lost by one side in one round, against the round that it was built on."""
-
-    round: int
-    side: Side
-    changes: Changes
-
-
-@dataclass(frozen=True)
-class Facts:
-    """Everything that a report says of one run.
+class Vocabulary:
+    """The keywords of one round's pair.
 
     Attributes:
-        rounds: the finished ones; SFT is the first.
-        pairs: the finished rounds' pairs, and those in the middle of a round where the data allow
-            it.
-        base: the last round that is built upon.
-        lengths: of the distinct keywords of both sides, round by round.
-        overall: SFT against `base`, by side; None while that is SFT.
-        moved: keywords added and dropped from SFT to `base`; None while that is SFT, and where the
-            data are no longer the run's.
-        rivals: what the rounds are compared with; None where that was not measured and the data are
-            no longer the run's.
-        choice: the best pair on dev, whoever wrote it; None where nothing is judged.
-        reliability: split -> points of the reliability diagram of `statistical`
-            (`cogr.metrics.reliability`), where its pair is there and says how sure it is.
-        beside: the pair of another run, entity by entity; None without one.
+        size: side -> mean number of keywords of an entity.
+        distinct: side -> number of distinct keywords.
+        shared: distinct keywords that both sides have.
+        lengths: words in a keyword -> number of such distinct keywords of both sides.
     """
 
-    run: str
-    frozen: Mapping[str, Any]
-    rounds: Sequence[Round]
-    under_way: str
-    pairs: Sequence[Pair]
-    logs: Sequence[StageLog]
-    vocabularies: Sequence[Vocabulary]
-    lengths: Sequence[Lengths]
-    movements: Sequence[Movement]
-    moved: Moved | None
-    base: Round
-    overall: Mapping[Side, Changes] | None
-    examples: Sequence[Changed]
-    rivals: Rivals | None
-    choice: Choice | None
-    reliability: Mapping[Split, Sequence[Sequence[float]]]
-    beside: Beside | None = None
-
-    @property
-    def whole(self) -> list[Pair]:
-        """The pairs that rounds ended with."""
-        return [pair for pair in self.pairs if pair.verdict is not None]
-
-    @property
-    def splits(self) -> list[Split]:
-        """The splits that were measured, the one of the headlines first."""
-        return [split for split in reversed(SPLITS) if split in self.whole[0].figures]
-
-    @property
-    def split(self) -> Split:
-        """The split that headlines are about: test, else dev, else train."""
-        return self.splits[0]
-
-
-def gather(
-    workspace: Workspace, run: Run, say: Say = lambda _: None, other: Run | None = None
-) -> Facts:
-    """Read a run. Raises TrainingError before SFT is finished, SnapshotError when a snapshot is
-    gone or broken.
-
-    Args:
-        say: called with a line about what is measured now.
-        other: a run whose keywords are shown beside this one's.
-    """
-    state = run.state()
-    if not state.finished or state.base is None:
-        raise TrainingError(f"The run {run.name} has nothing to report yet: run cogr-train sft.")
-    workspace = with_dev(workspace)
-    frozen, opened = run.frozen(), _pairs(workspace.store)
-    same = workspace.dataset.dataset_hash == frozen["dataset_hash"]
-    beside = rivals(workspace, run, say) if same else known_rivals(run)
-    whole = [Pair(round_name(r.number), r.number, _figures(r), r.verdict) for r in state.finished]
-    first, last = state.finished[0], state.base
-    overall = _both(opened(first), opened(last)) if last.number else None
-    return Facts(
-        run=run.name,
-        frozen=frozen,
-        rounds=state.finished,
-        under_way=_under_way(state),
-        pairs=sorted(
-            [*(_middles(workspace, opened, state) if same else ()), *whole],
-            key=lambda p: (p.round, p.verdict is not None),
-        ),
-        logs=list(_logs(run, state)),
-        vocabularies=[
-            one for round_ in state.finished for one in vocabularies(round_.number, opened(round_))
-        ],
-        lengths=[lengths(round_.number, opened(round_)) for round_ in state.finished],
-        movements=[
-            Movement(round_.number, side, found)
-            for round_ in state.finished[1:]
-            for side, found in _both(opened(built_on(state, round_)), opened(round_)).items()
-        ],
-        moved=moved(opened(first), opened(last), workspace.dataset) if same and overall else None,
-        base=last,
-        overall=overall,
-        examples=examples(overall["item"], overall["query"]) if overall else [],
-        rivals=beside,
-        choice=choose(contenders(state, beside)),
-        reliability=_reliability(workspace, beside.statistical if same and beside else None),
-        beside=None if other is None else _beside(opened, run, last, other),
-    )
-
-
-def _reliability(
-    workspace: Workspace, pair: Contender | None
-) -> Mapping[Split, Sequence[Sequence[float]]]:
-    if pair is None:
-        return {}
-    items, queries = (open_snapshot(workspace.store, id_) for id_ in (pair.items, pair.queries))
-    mirror = Mirror.build(items)
-    found: dict[Split, Sequence[Sequence[float]]] = {}
-    for split in cast("list[Split]", list(pair.figures)):
-        asked = workspace.dataset.queries[split]
-        rows = rows_of_queries(asked, queries)
-        sure = [row.confidence for row in rows.values() if row.confidence is not None]
-        if len(sure) == len(rows):
-            sets = retrieved_ids(mirror, {id_: list(row.weighted) for id_, row in rows.items()})
-            f1 = set_figures(workspace.dataset, asked, sets).values["f1"]
-            found[split] = reliability(np.array(sure), f1)
-    return found
-
-
-def _pairs(store: Store) -> Callable[[Round], Snapshots]:
-    """Gives both snapshots of a round, each verified and opened once."""
-    opened = cache(partial(open_snapshot, store))
-    return lambda round_: {"item": opened(round_.items), "query": opened(round_.queries)}
-
-
-def round_name(number: int) -> str:
-    """SFT, round 1, ..."""
-    return f"round {number}" if number else "SFT"
-
-
-def _under_way(state: State) -> str:
-    now = state.unfinished
-    return f"{round_name(now.number)} is under way, next is {now.next_stage}" if now else ""
-
-
-def _figures(round_: Round) -> Mapping[str, Figures]:
-    stage = round_.stage("evaluate")
-    assert stage is not None
-    return stage.notes
-
-
-def built_on(state: State, round_: Round) -> Round:
-    """The round that a later one was built on: the last accepted one before it."""
-    return next(
-        r for r in reversed(state.finished) if r.number < round_.number and r.verdict == "accepted"
-    )
-
-
-def _middles(
-    workspace: Workspace, opened: Callable[[Round], Snapshots], state: State
-) -> Iterator[Pair]:
-    """The new queries of each round on the items of the round before: what the query side alone
-    brought.
-    """
-    backend, weights = MemoryBackend(workspace.store), workspace.settings.keywords.weights
-    for round_ in state.finished[1:]:
-        items, queries = opened(built_on(state, round_))["item"], opened(round_)["query"]
-        backend.push(items)
-        asked = (backend, workspace.dataset, items, queries)
-        found: dict[str, Figures] = {
-            split: evaluate(*asked, split, weights=weights).as_dict()
-            for split in SPLITS
-            if split in _figures(round_)
-        }
-        yield Pair(f"{round_.number} queries", round_.number, found)
-
-
-def _logs(run: Run, state: State) -> Iterator[StageLog]:
-    sides = {f"train-{side}": side for side in SIDES}
-    for round_ in state.rounds:
-        for stage in round_.stages:
-            if (side := sides.get(stage.name)) is not None:
-                found = (_lines(run, round_, stage, f"{side}{end}") for end in ("", ".f1"))
-                yield StageLog(round_.number, side, *found)
-
-
-def _lines(run: Run, round_: Round, stage: StageRecord, name: str) -> list[Mapping[str, Any]]:
-    """A log beside the model that the stage wrote, which may lie in the run that this one is a
-    branch of.
-    """
-    owner = stage.output.partition("/models/")[0]
-    path = f"{owner}/logs/r{round_.number:03d}-{name}.jsonl"
-    if not run.store.exists(path):
-        return []
-    steps: list[Any] = []
-    for line in run.store.read(path).decode(errors="replace").splitlines():
-        # The last line of a stage that was killed may be torn.
-        with contextlib.suppress(ValueError):
-            steps.append(json.loads(line))
-    return [step for step in steps if isinstance(step, dict)]
-
-
-def _both(before: Snapshots, after: Snapshots) -> dict[Side, Changes]:
-    return {side: changes(before[side], after[side]) for side in SIDES}
+    size: Mapping[Side, float]
+    distinct: Mapping[Side, int]
+    shared: int
+    lengths: Mapping[int, int]
 
 
 @dataclass(frozen=True)
-class Beside:
-    """The last pairs of two runs that are built upon, beside one another.
+class Bubble:
+    """A keyword that both sides came to have, or to have no more.
 
     Attributes:
-        names: of the two runs.
-        settings: what the other one was trained with otherwise, one phrase each.
-        rows: entities whose keywords differ, evenly from all of them; `lost` are those of the
-            first run alone, `gained` those of the other.
+        added: against the earlier pair; else it was dropped.
+        p: of all pairs of a query and an item that have it, the share that is relevant.
+        r: of all relevant items of the queries that have it, the share that has it too.
+        entities: queries and items that have it.
     """
 
-    names: tuple[str, str]
-    settings: Sequence[str]
-    rows: Sequence[Changed]
+    keyword: str
+    added: bool
+    p: float
+    r: float
+    entities: int
 
 
-BESIDE = 4
-"""How many entities of each side are shown beside one another."""
+@dataclass(frozen=True)
+class Moved:
+    """The keywords of both sides before and after.
 
+    Attributes:
+        added, dropped: how many distinct ones.
+        bubbles: of these, those that queries with labels and items have, most entities first.
+    """
 
-def _beside(opened: Callable[[Round], Snapshots], run: Run, last: Round, other: Run) -> Beside:
-    """Raises TrainingError where the other run has no pair, or is of other data."""
-    theirs = other.state().base
-    if theirs is None:
-        raise TrainingError(f"The run {other.name} has nothing to show yet: run cogr-train sft.")
-    mine, yours = run.frozen(), other.frozen()
-    if mine["dataset"] != yours["dataset"]:
-        raise TrainingError(
-            f"The runs {run.name} and {other.name} are of two data sets, {mine['dataset']} and "
-            f"{yours['dataset']}; name a run of the same."
-        )
-    both = _both(opened(last), opened(theirs)).values()
-    found = [one for changed in both for one in evenly(changed.changed, BESIDE)]
-    settings = setting_changes(mine["settings"], yours["settings"])
-    return Beside((run.name, other.name), settings, found)
-
-
-EXAMPLES: Mapping[Side, int] = {"item": 3, "query": 2}
-"""How many entities of each side are shown as examples."""
+    added: int
+    dropped: int
+    bubbles: Sequence[Bubble]
 
 
 @dataclass(frozen=True)
 class Changed:
-    """One entity before and after.
-
-    Attributes:
-        gained, lost, kept: keywords, in the order in which the set has them.
-    """
+    """One entity before and after: keywords, in the order in which the set has them."""
 
     side: Side
     id: str
@@ -368,6 +158,289 @@ class Changes:
     lost: Counter[str]
     changed: Sequence[Changed]
     entities: int
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The last pairs of two runs that are built upon, beside one another.
+
+    Attributes:
+        names: of the two runs.
+        settings: what the other one was trained with otherwise, one phrase each.
+        rows: entities whose keywords differ, evenly from all of them; `lost` are those of the
+            first run alone, `gained` those of the other.
+    """
+
+    names: tuple[str, str]
+    settings: Sequence[str]
+    rows: Sequence[Changed]
+
+
+class Facts:
+    """Everything that a report says of one run. Each fact is read, or measured, when it is first
+    asked for.
+
+    Args:
+        say: called with a line about what is measured now.
+        other: a run whose keywords are shown beside this one's.
+
+    Attributes:
+        rounds: the finished ones; SFT is the first.
+        base: the last round that is built upon.
+        beside: None without another run.
+
+    Raises:
+        TrainingError: SFT is not finished, or the other run's; or that is of other data.
+        SnapshotError: a snapshot is gone or broken; raised by the fact that needs it, too.
+    """
+
+    def __init__(
+        self, workspace: Workspace, run: Run, say: Say = lambda _: None, other: Run | None = None
+    ) -> None:
+        self._run, self._state, self._say = run, run.state(), say
+        if not self._state.finished or self._state.base is None:
+            raise TrainingError(
+                f"The run {run.name} has nothing to report yet: run cogr-train sft."
+            )
+        self.run, self.frozen = run.name, run.frozen()
+        self.rounds, self.base = self._state.finished, self._state.base
+        self._workspace = with_dev(workspace)
+        self._dataset = self._workspace.dataset
+        self._same_data = self._dataset.dataset_hash == self.frozen["dataset_hash"]
+        self._snapshot = cache(partial(open_snapshot, workspace.store))
+        self.beside = None if other is None else self._beside(other)
+
+    @property
+    def under_way(self) -> str:
+        """The round that is not finished, and its next stage; "" where there is none."""
+        now = self._state.unfinished
+        return f"{round_name(now.number)} is under way, next is {now.next_stage}" if now else ""
+
+    @cached_property
+    def whole(self) -> list[Pair]:
+        """The pairs that rounds ended with."""
+        return [Pair(round_name(r.number), r.number, _figures(r), r.verdict) for r in self.rounds]
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """With those in the middle of a round, where the data are still the run's: its new queries
+        on the items of the round before, which is what the query side alone brought.
+        """
+        found, workspace = list(self.whole), self._workspace
+        backend, weights = MemoryBackend(workspace.store), workspace.settings.keywords.weights
+        for round_ in self.rounds[1:] if self._same_data else ():
+            items = self._opened(self._built_on(round_))["item"]
+            backend.push(items)
+            asked = (backend, self._dataset, items, self._opened(round_)["query"])
+            figures: dict[str, Figures] = {
+                split: evaluate(*asked, split, weights=weights).as_dict()
+                for split in SPLITS
+                if split in _figures(round_)
+            }
+            found.append(Pair(f"{round_.number} queries", round_.number, figures))
+        return sorted(found, key=lambda pair: (pair.round, pair.verdict is not None))
+
+    @property
+    def splits(self) -> list[Split]:
+        """The splits that were measured, the one of the headlines first: test, else dev, else
+        train.
+        """
+        return [split for split in reversed(SPLITS) if split in self.whole[0].figures]
+
+    @property
+    def split(self) -> Split:
+        """The split that headlines are about."""
+        return self.splits[0]
+
+    @cached_property
+    def rivals(self) -> Rivals | None:
+        """What the rounds are compared with; None where that was not measured and the data are no
+        longer the run's.
+        """
+        if not self._same_data:
+            return known_rivals(self._run)
+        return rivals(self._workspace, self._run, self._say)
+
+    @cached_property
+    def choice(self) -> Choice | None:
+        """The best pair on dev, whoever wrote it; None where nothing is judged."""
+        return choose(contenders(self._state, self.rivals))
+
+    @cached_property
+    def reliability(self) -> Mapping[Split, Sequence[Sequence[float]]]:
+        """Split -> points of the reliability diagram of `statistical`
+        (`cogr.metrics.reliability`), where its pair is there and says how sure it is.
+        """
+        pair = self.rivals.statistical if self._same_data and self.rivals else None
+        if pair is None:
+            return {}
+        queries, mirror = self._snapshot(pair.queries), Mirror.build(self._snapshot(pair.items))
+        found = {}
+        for split in cast("list[Split]", list(pair.figures)):
+            asked = self._dataset.queries[split]
+            rows = rows_of_queries(asked, queries)
+            sure = [row.confidence for row in rows.values() if row.confidence is not None]
+            if len(sure) == len(rows):
+                sets = retrieved_ids(mirror, {id_: list(row.weighted) for id_, row in rows.items()})
+                f1 = set_figures(self._dataset, asked, sets).values["f1"]
+                found[split] = reliability(np.array(sure), f1)
+        return found
+
+    @cached_property
+    def logs(self) -> list[StageLog]:
+        """Of all training stages, in their order."""
+        found = []
+        for round_ in self._state.rounds:
+            for stage in round_.stages:
+                trained, _, side = stage.name.partition("-")
+                if trained == "train":
+                    lines = (self._lines(round_, stage, f"{side}{end}") for end in ("", ".f1"))
+                    found.append(StageLog(round_.number, cast("Side", side), *lines))
+        return found
+
+    def _lines(self, round_: Round, stage: StageRecord, name: str) -> list[Mapping[str, Any]]:
+        """A log beside the model that the stage wrote, which may lie in the run that this one is a
+        branch of.
+        """
+        owner, store = stage.output.partition("/models/")[0], self._run.store
+        path = f"{owner}/logs/r{round_.number:03d}-{name}.jsonl"
+        lines = store.read(path).decode(errors="replace") if store.exists(path) else ""
+        steps: list[Any] = []
+        for line in lines.splitlines():
+            # The last line of a stage that was killed may be torn.
+            with contextlib.suppress(ValueError):
+                steps.append(json.loads(line))
+        return [step for step in steps if isinstance(step, dict)]
+
+    @cached_property
+    def vocabularies(self) -> list[Vocabulary]:
+        """Round by round."""
+        return [vocabulary(self._opened(round_)) for round_ in self.rounds]
+
+    @cached_property
+    def movements(self) -> Mapping[Side, Mapping[int, Changes]]:
+        """Side -> round -> what changed against the round that it was built on."""
+        found = {
+            round_.number: _both(self._opened(self._built_on(round_)), self._opened(round_))
+            for round_ in self.rounds[1:]
+        }
+        return {side: {number: both[side] for number, both in found.items()} for side in SIDES}
+
+    @cached_property
+    def overall(self) -> Mapping[Side, Changes]:
+        """Side -> SFT against `base`; empty while that is SFT."""
+        both = self._opened(self.rounds[0]), self._opened(self.base)
+        return _both(*both) if self.base.number else {}
+
+    @cached_property
+    def moved(self) -> Moved | None:
+        """Keywords added and dropped from SFT to `base`; None while that is SFT, and where the data
+        are no longer the run's.
+        """
+        if not (self._same_data and self.base.number):
+            return None
+        return moved(self._opened(self.rounds[0]), self._opened(self.base), self._dataset)
+
+    @property
+    def examples(self) -> list[Changed]:
+        """Entities to look at, of those that changed since SFT."""
+        return examples(self.overall["item"], self.overall["query"]) if self.overall else []
+
+    def _opened(self, round_: Round) -> Snapshots:
+        """Both snapshots of a round, each verified and opened once."""
+        return {"item": self._snapshot(round_.items), "query": self._snapshot(round_.queries)}
+
+    def _built_on(self, round_: Round) -> Round:
+        """The round that a later one was built on: the last accepted one before it."""
+        earlier = self.rounds[: round_.number]
+        return next(one for one in reversed(earlier) if one.verdict == "accepted")
+
+    def _beside(self, other: Run) -> Beside:
+        theirs = other.state().base
+        if theirs is None:
+            raise TrainingError(
+                f"The run {other.name} has nothing to show yet: run cogr-train sft."
+            )
+        mine, yours = self.frozen, other.frozen()
+        if mine["dataset"] != yours["dataset"]:
+            raise TrainingError(
+                f"The runs {self.run} and {other.name} are of two data sets, {mine['dataset']} and "
+                f"{yours['dataset']}; name a run of the same."
+            )
+        both = _both(self._opened(self.base), self._opened(theirs)).values()
+        found = [one for changed in both for one in evenly(changed.changed, BESIDE)]
+        settings = setting_changes(mine["settings"], yours["settings"])
+        return Beside((self.run, other.name), settings, found)
+
+
+def round_name(number: int) -> str:
+    """SFT, round 1, ..."""
+    return f"round {number}" if number else "SFT"
+
+
+def _figures(round_: Round) -> Mapping[str, Figures]:
+    stage = round_.stage("evaluate")
+    assert stage is not None
+    return stage.notes
+
+
+# Keywords
+
+
+def vocabulary(pair: Snapshots) -> Vocabulary:
+    """The keywords of a pair."""
+    counts = {
+        side: Counter(word for row in pair[side].rows() for word in row.keywords) for side in SIDES
+    }
+    entities = {side: max(1, pair[side].manifest.entities) for side in SIDES}
+    return Vocabulary(
+        size={side: found.total() / entities[side] for side, found in counts.items()},
+        distinct={side: len(found) for side, found in counts.items()},
+        shared=len(counts["item"].keys() & counts["query"].keys()),
+        lengths=Counter(len(word.split()) for word in counts["item"].keys() | counts["query"]),
+    )
+
+
+def moved(before: Snapshots, after: Snapshots, dataset: Dataset) -> Moved:
+    """What one pair has and the other has not, and how well each keyword matches by itself.
+
+    Memory: the owners of every keyword of both pairs.
+    """
+    first, last = _owners(before), _owners(after)
+    new, gone = last.keys() - first.keys(), first.keys() - last.keys()
+    bubbles = [
+        bubble
+        for added, words, owners in ((True, new, last), (False, gone, first))
+        for word in words
+        if (bubble := _bubble(word, owners[word], dataset, added=added)) is not None
+    ]
+    bubbles.sort(key=lambda one: (-one.entities, one.keyword))
+    return Moved(len(new), len(gone), bubbles)
+
+
+def _owners(pair: Snapshots) -> Mapping[str, Mapping[Side, set[str]]]:
+    found: dict[str, dict[Side, set[str]]] = defaultdict(lambda: {"query": set(), "item": set()})
+    for side in SIDES:
+        for row in pair[side].rows():
+            for word in row.keywords:
+                found[word][side].add(row.id)
+    return found
+
+
+def _bubble(
+    word: str, owners: Mapping[Side, set[str]], dataset: Dataset, *, added: bool
+) -> Bubble | None:
+    items = owners["item"]
+    wanted = [dataset.relevant[id_] for id_ in owners["query"] if dataset.relevant.get(id_)]
+    if not wanted or not items:
+        return None
+    hits = sum(len(items & ids) for ids in wanted)
+    p, r = hits / (len(wanted) * len(items)), hits / sum(map(len, wanted))
+    return Bubble(word, added, p, r, len(items) + len(owners["query"]))
+
+
+def _both(before: Snapshots, after: Snapshots) -> dict[Side, Changes]:
+    return {side: changes(before[side], after[side]) for side in SIDES}
 
 
 def changes(before: Snapshot, after: Snapshot) -> Changes:

@@ -5,23 +5,38 @@ Keywords and, in the table of two runs, texts of entities are in them as `clean`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from cogr.records import SIDES, Side
-from trainers.report.drawing import COLOURS, LINES, Canvas, Figure, Row, clean, fifth_above, style
-from trainers.report.facts import Beside, Facts, StageLog, round_name
-from trainers.report.keywords import Moved, Vocabulary
+from trainers.report.drawing import (
+    COLOURS,
+    LINES,
+    Canvas,
+    Figure,
+    clean,
+    fifth_above,
+    spell,
+    style,
+)
+from trainers.report.facts import Bubble, Facts, Pair, StageLog, round_name
 
 SIDE_NAMES: Mapping[Side, str] = {"query": "queries", "item": "items"}
-_BUBBLES = 120
+_BUBBLES, _NAMED_BUBBLES = 120, 5
+_LONGEST_NAME = 24
+_LATIN_ENDS = 0x250
 _DECADES = 5
 """A vocabulary that is so many times another one is shown on a logarithmic scale."""
 _LONGEST = 4
 """Keywords of so many words or more are shown as one."""
+_LOST = {
+    "equal_groups": "equal rewards",
+    "over_budget": "over the budget",
+    "unfinished": "unfinished",
+}
 _GAINS = (
     ("promised", "promised", "grey"),
     ("all_at_once", "all at once", "orange"),
@@ -35,23 +50,35 @@ _TIMES = (
 )
 
 
+def draw(facts: Facts) -> Mapping[str, Sequence[Figure]]:
+    """Section of the page -> its figures; those with nothing to draw are left out."""
+    sections = {
+        "quality": (f1_figure, steps_figure, precision_recall_figure, reliability_figure),
+        "training": (training_figures,),
+        "keywords": (vocabulary_figures, words_figure, moved_figure, movement_figures),
+        "time": (acceptance_figure, time_figure),
+        "tables": (beside_figure,),
+    }
+    with style():
+        return {
+            name: [one for make in makers for one in make(facts) if one.tips]
+            for name, makers in sections.items()
+        }
+
+
 # Quality
 
 
-def f1_figure(facts: Facts) -> Figure:
+def f1_figure(facts: Facts) -> Iterator[Figure]:
     """F1 of every split over the stages of the rounds."""
-    names = [pair.name for pair in facts.pairs]
     rejected = [at for at, pair in enumerate(facts.pairs) if pair.verdict == "rejected"]
-    canvas = Canvas("stage", "F1")
-    for split in facts.splits:
-        points = [(float(at), pair.figures[split]["f1"]) for at, pair in enumerate(facts.pairs)]
-        canvas.marks(split, points, names, rejected)
-        if split == facts.split:
-            errors = [pair.figures[split].get("f1_se", 0.0) for pair in facts.pairs]
-            colour = COLOURS[LINES[split][0]]
-            x, y = zip(*points, strict=True)
-            canvas.axes.errorbar(x, y, errors, fmt="none", color=colour)
-    canvas.names(names, 7)
+    lines: dict[str, list[float]] = {
+        split: [pair.figures[split]["f1"] for pair in facts.pairs] for split in facts.splits
+    }
+    canvas = _over("stage", "F1", facts.pairs, lines, rejected)
+    errors = [pair.figures[facts.split].get("f1_se", 0.0) for pair in facts.pairs]
+    colour = COLOURS[LINES[facts.split][0]]
+    canvas.axes.errorbar(range(len(errors)), lines[facts.split], errors, fmt="none", color=colour)
     canvas.from_zero(0.5)
     note = (
         f"Of the whole retrieved set. Whiskers on {facts.split}: one standard error over its "
@@ -61,10 +88,26 @@ def f1_figure(facts: Facts) -> Figure:
         note += " “1 queries”: the queries of round 1 on the items of the round before."
     if rejected:
         note += " Rings: rounds that are not built upon."
-    return canvas.done("f1", "F1 after each stage", note)
+    yield canvas.done("f1", "F1 after each stage", note)
 
 
-def steps_figure(facts: Facts) -> Figure:
+def _over(
+    x: str,
+    y: str,
+    pairs: Sequence[Pair],
+    lines: Mapping[str, Sequence[float]],
+    rejected: Sequence[int] = (),
+) -> Canvas:
+    """A mark a pair on each line, a ring where it is rejected."""
+    canvas, names = Canvas(x, y), [pair.name for pair in pairs]
+    for name, values in lines.items():
+        canvas.marks(name, list(enumerate(values)), names, rejected)
+    canvas.names(names, 7)
+    canvas.from_zero()
+    return canvas
+
+
+def steps_figure(facts: Facts) -> Iterator[Figure]:
     """F1 over all GRPO steps, inside a phase too where it was measured (paper, section 5.2)."""
     canvas, logs = Canvas("GRPO step", "F1"), [log for log in facts.logs if log.round and log.steps]
     begun = [0, *accumulate(len(log.steps) for log in logs)]
@@ -81,18 +124,16 @@ def steps_figure(facts: Facts) -> Figure:
                 points.append((float(end), figures[split]["f1"]))
         if logs:
             canvas.marks(split, points, [f"step {x:,.0f}" for x, _ in points])
-    canvas.rules(
-        [(float(at), f"{log.side} {log.round}") for at, log in zip(begun, logs, strict=False)]
-    )
+    canvas.rules(begun, [f"{log.side} {log.round}" for log in logs])
     canvas.from_zero(0.5)
     note = (
         "A dashed line is where a side begins to be trained. Inside a phase of the item side all "
         "items have their new keywords; at its end those that were accepted."
     )
-    return canvas.done("f1-steps", "F1 over training steps", note)
+    yield canvas.done("f1-steps", "F1 over training steps", note)
 
 
-def precision_recall_figure(facts: Facts) -> Figure:
+def precision_recall_figure(facts: Facts) -> Iterator[Figure]:
     """The path of the rounds through precision and recall, over lines of equal F1."""
     rejected = [at for at, pair in enumerate(facts.whole) if pair.verdict == "rejected"]
     names, canvas = [pair.name for pair in facts.whole], Canvas("recall", "precision")
@@ -112,84 +153,70 @@ def precision_recall_figure(facts: Facts) -> Figure:
     canvas.axes.grid(visible=False)
     canvas.label(paths[facts.split], names)
     note = "Thin lines join points of equal F1. Points are in the order of the rounds."
-    return canvas.done("precision-recall", "Precision and recall of each round", note)
+    yield canvas.done("precision-recall", "Precision and recall of each round", note)
 
 
-def reliability_figure(facts: Facts) -> Figure:
+def reliability_figure(facts: Facts) -> Iterator[Figure]:
     """How far the confidence of `statistical` is its F1."""
     canvas = Canvas("confidence", "F1")
     for split, points in facts.reliability.items():
         labels = [f"{round(count)} queries, confidence {sure:.2f}" for sure, _, count in points]
         canvas.marks(split, [(sure, f1) for sure, f1, _ in points], labels)
-    canvas.axes.plot([0, 1], [0, 1], color=COLOURS["line"], zorder=0)
+    canvas.axes.axline((0, 0), slope=1, color=COLOURS["line"], zorder=0)
     canvas.axes.set(xlim=(0, 1), ylim=(0, 1))
     note = (
         "Each mark: a tenth of the queries, by how sure `statistical` is of its answer, and the F1 "
         "of what it retrieves. On the thin line the two are equal."
     )
-    return canvas.done("reliability", "Is the confidence right?", note)
+    yield canvas.done("reliability", "Is the confidence right?", note)
 
 
 # Training
 
 
-def reward_figure(facts: Facts, side: Side) -> Figure:
-    """Mean reward and its spread over the GRPO steps of all rounds."""
-    canvas, logs = Canvas("step", "reward"), _grpo(facts, side)
-    canvas.steps(SIDE_NAMES[side], _values(logs, "reward"), _values(logs, "reward_std"))
-    canvas.from_zero()
-    canvas.rules(_rounds(logs))
+def training_figures(facts: Facts) -> Iterator[Figure]:
+    """Figures of every step: of GRPO over all rounds, and of SFT."""
+    grpo = {
+        side: [
+            log
+            for log in facts.logs
+            if log.side == side and log.round and log.steps and "reward" in log.steps[0]
+        ]
+        for side in SIDES
+    }
     note = "Line: the mean of a step. Band: one standard deviation over the completions of a step."
-    return canvas.done(f"reward-{side}", f"Reward of the {side} side", note)
-
-
-def shares_figure(facts: Facts, side: Side) -> Figure:
-    """What goes wrong in GRPO, as shares of a step."""
-    canvas, logs = Canvas("step", "share of a step"), _grpo(facts, side)
-    canvas.steps("equal rewards", _values(logs, "equal_groups"))
-    canvas.steps("over the budget", _values(logs, "over_budget"))
-    canvas.steps("unfinished", _values(logs, "unfinished"))
-    canvas.from_zero(1.0)
-    canvas.rules(_rounds(logs))
+    for side, logs in grpo.items():
+        line = (SIDE_NAMES[side], _values(logs, "reward"), _values(logs, "reward_std"))
+        canvas = _over_steps("reward", [line], logs)
+        yield canvas.done(f"reward-{side}", f"Reward of the {side} side", note)
     note = (
         "Groups whose completions all have one reward teach nothing; lists over the budget or "
         "cut at the length limit are punished."
     )
-    return canvas.done(f"shares-{side}", f"What is lost in steps of the {side} side", note)
-
-
-def list_figure(facts: Facts) -> Figure:
-    """How long the lists are that GRPO draws."""
-    canvas = Canvas("step", "keywords")
-    for side in SIDES:
-        canvas.steps(SIDE_NAMES[side], _values(_grpo(facts, side), "keywords"))
-    canvas.from_zero()
+    for side, logs in grpo.items():
+        lost = [(name, _values(logs, key)) for key, name in _LOST.items()]
+        canvas = _over_steps("share of a step", lost, logs)
+        canvas.from_zero(1.0)
+        yield canvas.done(f"shares-{side}", f"What is lost in steps of the {side} side", note)
+    lists = [(SIDE_NAMES[side], _values(logs, "keywords")) for side, logs in grpo.items()]
     note = "Steps are counted over all rounds."
-    return canvas.done("completion", "Keywords a completion in GRPO", note)
+    yield _over_steps("keywords", lists).done("completion", "Keywords a completion in GRPO", note)
+    losses = [(SIDE_NAMES[log.side], _values([log], "loss")) for log in facts.logs if not log.round]
+    canvas = _over_steps("loss a token (nats)", losses)
+    yield canvas.done("loss", "Loss of supervised fine-tuning")
 
 
-def loss_figure(facts: Facts) -> Figure:
-    """The loss of SFT on both sides."""
-    canvas = Canvas("step", "loss a token (nats)")
-    for log in facts.logs:
-        if log.round == 0:
-            canvas.steps(SIDE_NAMES[log.side], _values([log], "loss"))
+def _over_steps(
+    y: str, lines: Iterable[tuple[Any, ...]], rounds: Sequence[StageLog] = ()
+) -> Canvas:
+    """Lines of (name, values) or (name, values, spread); a rule where a round begins."""
+    canvas = Canvas("step", y)
+    for line in lines:
+        canvas.steps(*line)
     canvas.from_zero()
-    return canvas.done("loss", "Loss of supervised fine-tuning")
-
-
-def _grpo(facts: Facts, side: Side) -> list[StageLog]:
-    return [
-        log
-        for log in facts.logs
-        if log.side == side and log.round and log.steps and "reward" in log.steps[0]
-    ]
-
-
-def _rounds(logs: Iterable[StageLog]) -> list[tuple[float, str]]:
-    """The step at which each round begins, and its name."""
-    begun = accumulate((len(log.steps) for log in logs), initial=0)
-    return [(float(at), round_name(log.round)) for at, log in zip(begun, logs, strict=False)]
+    begun = accumulate((len(log.steps) for log in rounds), initial=0)
+    canvas.rules(begun, [round_name(log.round) for log in rounds])
+    return canvas
 
 
 def _values(logs: Iterable[StageLog], key: str) -> list[float]:
@@ -199,17 +226,35 @@ def _values(logs: Iterable[StageLog], key: str) -> list[float]:
 # Keywords
 
 
-def words_figure(facts: Facts) -> Figure:
+def vocabulary_figures(facts: Facts) -> Iterator[Figure]:
+    """Distinct keywords of both sides and those that they share; the mean size of their sets."""
+    found = facts.vocabularies
+    distinct = {name: [one.distinct[side] for one in found] for side, name in SIDE_NAMES.items()}
+    distinct["both"] = [one.shared for one in found]
+    numbers = [number for line in distinct.values() for number in line]
+    log = min(numbers) > 0 and max(numbers) >= _DECADES * min(numbers)
+    note = "Both: keywords that items and queries have in common; only these can match."
+    note += " The scale is logarithmic." * log
+    canvas = _over("round", "distinct keywords", facts.whole, distinct)
+    if log:
+        canvas.logarithmic()
+    yield canvas.done("vocabulary", "Vocabulary", note)
+    sizes = {name: [one.size[side] for one in found] for side, name in SIDE_NAMES.items()}
+    canvas = _over("round", "keywords an entity, mean", facts.whole, sizes)
+    yield canvas.done("size", "Size of keyword sets")
+
+
+def words_figure(facts: Facts) -> Iterator[Figure]:
     """How long the distinct keywords of both sides are, in words, round by round (paper, section
     5.4).
     """
     rows = []
-    for one in facts.lengths:
-        total = max(1, sum(one.words.values()))
-        shares = [one.words.get(n, 0) / total for n in range(1, _LONGEST)]
-        mean = sum(n * times for n, times in one.words.items()) / total
+    for pair, one in zip(facts.whole, facts.vocabularies, strict=True):
+        total = max(1, sum(one.lengths.values()))
+        shares = [one.lengths.get(n, 0) / total for n in range(1, _LONGEST)]
+        mean = sum(n * times for n, times in one.lengths.items()) / total
         lengths = [*shares, max(0.0, 1 - sum(shares))]
-        rows.append(Row(round_name(one.round), lengths, f"{mean:.2f} words"))
+        rows.append((pair.name, lengths, f"{mean:.2f} words"))
     names = ["1 word", *(f"{n} words" for n in range(2, _LONGEST)), f"{_LONGEST} or more"]
     parts = [(name, f"ramp{at}") for at, name in enumerate(names, 1)]
     canvas = Canvas.of_rows("share of the distinct keywords", parts, rows)
@@ -217,105 +262,83 @@ def words_figure(facts: Facts) -> Figure:
         "Every keyword counts once, however many queries and items have it. At the right: the "
         "mean. Words are what spaces divide."
     )
-    return canvas.done("words", "Length of keywords", note)
+    yield canvas.done("words", "Length of keywords", note)
 
 
-def moved_figure(facts: Facts, moved: Moved) -> Figure:
+def moved_figure(facts: Facts) -> Iterator[Figure]:
     """Keywords added and dropped since SFT, each by how well it matches alone (paper, section
     5.4).
     """
-    canvas, shown = Canvas("recall", "precision"), moved.bubbles[:_BUBBLES]
-    canvas.bubbles(
-        [
-            ("added" if one.added else "dropped", one.r, one.p, one.entities, clean(one.keyword))
-            for one in shown
-        ]
-    )
+    if facts.moved is None:
+        return
+    shown = facts.moved.bubbles[:_BUBBLES]
+    canvas = _bubbles(shown)
     note = (
-        f"From SFT to {round_name(facts.base.number)} {moved.added:,} keywords were added "
-        f"(blue) and {moved.dropped:,} dropped (red). Shown are the {len(shown):,} that most "
+        f"From SFT to {round_name(facts.base.number)} {facts.moved.added:,} keywords were added "
+        f"(blue) and {facts.moved.dropped:,} dropped (red). Shown are the {len(shown):,} that most "
         "queries and items have (the area), of those that both sides have: only these match. "
         "Precision and recall are of the pairs of a query and an item that the keyword alone "
         "brings together."
     )
-    return canvas.done("moved", "Keywords added and dropped", note)
+    yield canvas.done("moved", "Keywords added and dropped", note)
 
 
-def vocabulary_figure(facts: Facts) -> Figure:
-    """Distinct keywords of both sides, and those that they share."""
-    lines = {SIDE_NAMES[side]: [one.distinct for one in _of(facts, side)] for side in SIDES}
-    lines["both"] = [one.shared for one in _of(facts, "item")]
-    note = "Both: keywords that items and queries have in common; only these can match."
-    numbers = [number for line in lines.values() for number in line]
-    log = min(numbers) > 0 and max(numbers) >= _DECADES * min(numbers)
-    words = ("vocabulary", "Vocabulary", note + " The scale is logarithmic." * log)
-    return _over_rounds(facts, lines, "distinct keywords", words, log=log)
-
-
-def size_figure(facts: Facts) -> Figure:
-    """Mean size of the keyword sets of both sides."""
-    lines = {
-        SIDE_NAMES[side]: [one.keywords / max(1, one.entities) for one in _of(facts, side)]
-        for side in SIDES
-    }
-    return _over_rounds(facts, lines, "keywords an entity, mean", ("size", "Size of keyword sets"))
-
-
-def _of(facts: Facts, side: Side) -> list[Vocabulary]:
-    return [one for one in facts.vocabularies if one.side == side]
-
-
-def _over_rounds(
-    facts: Facts,
-    lines: Mapping[str, Sequence[float]],
-    y: str,
-    words: tuple[str, ...],
-    *,
-    log: bool = False,
-) -> Figure:
-    canvas, names = Canvas("round", y), [pair.name for pair in facts.whole]
-    for name, values in lines.items():
-        canvas.marks(name, list(enumerate(values)), names)
-    canvas.names(names)
-    if log:
-        canvas.logarithmic()
-    else:
-        canvas.from_zero()
-    return canvas.done(*words)
-
-
-def movement_figure(facts: Facts, side: Side) -> Figure:
-    """Keywords gained and lost in each round."""
-    found = [one.changes for one in facts.movements if one.side == side]
-    canvas = Canvas("round", "keywords of all entities")
-    gained = [float(one.gained.total()) for one in found]
-    lost = [-float(one.lost.total()) for one in found]
-    rounds = [round_name(one.round) for one in facts.movements if one.side == side]
-    canvas.bars(rounds, [("gained", "green", gained), ("lost", "red", lost)])
-    shares = ", ".join(f"{len(one.changed) / max(1, one.entities):.0%}" for one in found)
-    return canvas.done(
-        f"movement-{side}",
-        f"Keywords gained and lost, {SIDE_NAMES[side]}",
-        f"Share of {SIDE_NAMES[side]} that changed: {shares}.",
+def _bubbles(shown: Sequence[Bubble]) -> Canvas:
+    """A circle a keyword; the largest of each kind are named."""
+    canvas, most = Canvas("recall", "precision"), max((one.entities for one in shown), default=1)
+    right, top = (
+        fifth_above(max(ends, default=1.0))
+        for ends in ([one.r for one in shown], [one.p for one in shown])
     )
+    canvas.axes.set(xlim=(-0.05 * right, 1.05 * right), ylim=(-0.05 * top, 1.05 * top))
+    for kind, tone, added in (("added", "blue", True), ("dropped", "red", False)):
+        own = [(one, clean(one.keyword)) for one in shown if one.added == added]
+        look: dict[str, Any] = {"color": COLOURS[tone], "alpha": 0.35, "lw": 0.5}
+        for one, word in own:
+            drawn = canvas.axes.scatter(one.r, one.p, 12 + 588 * one.entities / most, **look)
+            shares = f"precision {spell(one.p)}, recall {spell(one.r)}"
+            canvas.tip(drawn, word, kind, spell(one.entities), shares)
+        if own:
+            drawn.set_label(kind)
+        # matplotlib's own font has Latin letters alone.
+        own = [(one, word) for one, word in own if max(map(ord, word)) < _LATIN_ENDS]
+        named = own[:_NAMED_BUBBLES]
+        canvas.label([(one.r, one.p) for one, _ in named], [w[:_LONGEST_NAME] for _, w in named])
+    return canvas
 
 
-def beside_figure(beside: Beside) -> Figure:
+def movement_figures(facts: Facts) -> Iterator[Figure]:
+    """Keywords gained and lost in each round."""
+    for side, found in facts.movements.items():
+        canvas = Canvas("round", "keywords of all entities")
+        gained = [float(one.gained.total()) for one in found.values()]
+        lost = [-float(one.lost.total()) for one in found.values()]
+        canvas.bars(
+            list(map(round_name, found)), [("gained", "green", gained), ("lost", "red", lost)]
+        )
+        shares = [f"{len(one.changed) / max(1, one.entities):.0%}" for one in found.values()]
+        note = f"Share of {SIDE_NAMES[side]} that changed: {', '.join(shares)}."
+        yield canvas.done(f"movement-{side}", f"Keywords gained and lost, {SIDE_NAMES[side]}", note)
+
+
+def beside_figure(facts: Facts) -> Iterator[Figure]:
     """The keywords of two runs beside one another, as a table for a paper; the page has it as
     text.
     """
-    rows = [
-        (clean(one.text), *(", ".join(map(clean, (*one.kept, *own))) for own in two))
-        for one in beside.rows
-        for two in [(one.lost, one.gained)]
-    ]
-    return Canvas.of_table(("", *beside.names), rows).done("beside", "Keywords of two runs")
+    if facts.beside is not None:
+        rows = [
+            (clean(one.text), *(", ".join(map(clean, (*one.kept, *own))) for own in two))
+            for one in facts.beside.rows
+            for two in [(one.lost, one.gained)]
+        ]
+        table = Canvas.of_table(("", *facts.beside.names), rows)
+        yield table.done("beside", "Keywords of two runs")
 
 
 # Acceptance and time
 
 
-def acceptance_figure(facts: Facts) -> Figure:
+def acceptance_figure(facts: Facts) -> Iterator[Figure]:
     """What moving the items was to bring, and brought."""
     found = acceptance(facts)
     canvas = Canvas("round", "change of training F1")
@@ -325,7 +348,7 @@ def acceptance_figure(facts: Facts) -> Figure:
         "Promised: the sum of the items' gains, each measured as if it moved alone. All at once: "
         "what taking every new set would change. Realised: what the sets that were taken changed."
     )
-    return canvas.done("acceptance", "What new item keywords bring", note)
+    yield canvas.done("acceptance", "What new item keywords bring", note)
 
 
 def acceptance(facts: Facts) -> list[tuple[int, Mapping[str, Any]]]:
@@ -334,12 +357,12 @@ def acceptance(facts: Facts) -> list[tuple[int, Mapping[str, Any]]]:
     return [(number, stage.notes) for number, stage in stages if stage is not None]
 
 
-def time_figure(facts: Facts) -> Figure:
+def time_figure(facts: Facts) -> Iterator[Figure]:
     """Where the time of each round went."""
     rows = []
     for round_ in facts.rounds:
         parts = [sum(s.seconds for s in round_.stages if s.name in names) for *_, names in _TIMES]
-        rows.append(Row(round_name(round_.number), parts, duration(sum(parts))))
+        rows.append((round_name(round_.number), parts, duration(sum(parts))))
     canvas = Canvas.of_rows("seconds", [part[:2] for part in _TIMES], rows)
     steps = [s.notes["seconds"] for r in facts.rounds[1:] for s in r.stages if "seconds" in s.notes]
     totals = {
@@ -348,7 +371,7 @@ def time_figure(facts: Facts) -> Figure:
     whole = sum(totals.values())
     shares = ", ".join(f"{key} {value / whole:.1%}" for key, value in totals.items() if whole)
     note = f"Of the GRPO steps: {shares}." if shares else ""
-    return canvas.done("time", "Time of each round", note)
+    yield canvas.done("time", "Time of each round", note)
 
 
 def duration(seconds: float) -> str:
@@ -357,25 +380,3 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d} h"
-
-
-def draw(facts: Facts) -> Mapping[str, Sequence[Figure]]:
-    """Section of the page -> its figures; those with nothing to draw are left out."""
-
-    def sides(maker: Callable[[Facts, Side], Figure]) -> list[Figure]:
-        return [maker(facts, side) for side in SIDES]
-
-    with style():
-        sections = {
-            "quality": [f1_figure(facts), steps_figure(facts), precision_recall_figure(facts),
-                        reliability_figure(facts)],
-            "training": [*sides(reward_figure), *sides(shares_figure),
-                         list_figure(facts), loss_figure(facts)],
-            "keywords": [vocabulary_figure(facts), size_figure(facts),
-                         words_figure(facts),
-                         *([moved_figure(facts, facts.moved)] if facts.moved else []),
-                         *sides(movement_figure)],
-            "time": [acceptance_figure(facts), time_figure(facts)],
-            "tables": [beside_figure(facts.beside)] if facts.beside else [],
-        }  # fmt: skip
-    return {name: [one for one in made if one.tips] for name, made in sections.items()}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cogr import __version__
-from cogr.datasets.splits import by_hash
+from cogr.datasets.splits import DEV_SHARE, by_hash
 from cogr.errors import CogrError, DataError, MissingExtraError, UserError
 from cogr.evaluation import grades_of, set_figures
 from cogr.records import SPLITS, Dataset, Query, Say
@@ -47,7 +47,10 @@ from trainers.training.rounds import SET_APART, set_apart
 SWEPT = 1000
 """Training queries that cutoffs and thresholds are swept on, at most: the first by hash."""
 
-_DEV_SHARE = 0.2
+HOUR_PRICE = 0.1
+"""Price of an hour of the machine, in any currency: some core of a cloud. Costs are proportional to
+it, so that any other price is a multiplication.
+"""
 _TIMED_DEPTH = 100
 _MILLION = 1_000_000
 _HOUR = 3600.0
@@ -86,12 +89,9 @@ def named(methods: str) -> list[str]:
     return [name for name in METHODS if name in asked]
 
 
-def compared(dataset: Dataset, share: float) -> Dataset:
+def compared(dataset: Dataset) -> Dataset:
     """The data as all methods see them: with dev queries, taken from the training queries where
     there are none.
-
-    Args:
-        share: of the training queries that is set apart then.
 
     Raises:
         DataError: no test queries, or too few training queries to set one apart.
@@ -101,7 +101,7 @@ def compared(dataset: Dataset, share: float) -> Dataset:
     if dataset.queries.get("dev"):
         return dataset
     least = 1 / len(train)
-    ids = by_hash((query.id for query in train), max(share or _DEV_SHARE, least))
+    ids = by_hash((query.id for query in train), max(DEV_SHARE, least))
     if len(train) - len(ids) < 1:
         raise DataError(
             f"The data set {dataset.name} has no dev queries and {len(train)} training query; "
@@ -121,7 +121,7 @@ class Runner:
 
     def __init__(self, workspace: Workspace, asked: Comparison, say: Say) -> None:
         self.settings: Settings = workspace.settings
-        self.dataset = compared(workspace.dataset, self.settings.training.gate.dev_share)
+        self.dataset = compared(workspace.dataset)
         self.asked, self._say = asked, say
         if apart := self.dataset.notes.get(SET_APART):
             say(f"no dev queries: {apart} training queries are set apart to choose by")
@@ -269,7 +269,7 @@ class Runner:
 
     def _cost(self, fitted: Fitted, test: Sequence[Query]) -> dict[str, float]:
         """Seconds, bytes, milliseconds; the price of a million items is the fit's time, scaled by
-        the number of items, at `compare.hour_price`.
+        the number of items, at `HOUR_PRICE`.
         """
         cost = fitted.cost()
         hours = cost.train_seconds / len(self.dataset.items) * _MILLION / _HOUR
@@ -279,7 +279,7 @@ class Runner:
             "index_bytes_per_item": cost.index_bytes_per_item,
             **latencies(fitted, test, _TIMED_DEPTH),
             "model_at_serving": float(cost.model_at_serving),
-            "million_items_price": hours * self._budget.hour_price,
+            "million_items_price": hours * HOUR_PRICE,
         }
 
 
@@ -326,7 +326,7 @@ def facts_of(runner: Runner) -> dict[str, Any]:
         "trials": budget.trials,
         "seconds": budget.seconds,
         "depth": DEPTH,
-        "hour_price": budget.hour_price,
+        "hour_price": HOUR_PRICE,
         "models": {name: _shown(model) for name, model in sorted(budget.models.items())},
         "graded": grades_of(dataset) is not None,
         "notes": notes,

@@ -493,7 +493,6 @@ def key_of(dataset: Dataset, settings: Settings) -> str:
     told = settings.model_dump(
         mode="json",
         include={"dataset", "keywords", "prompts", "generator", "training", "compare"},
-        exclude={"compare": {"hour_price"}},
     )
     text = json.dumps([FORMAT, dataset.dataset_hash, told], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

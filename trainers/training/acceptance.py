@@ -4,7 +4,7 @@ edited queries those whose predicted gain exceeds a margin that is chosen on dev
 Every item's marginal reward (paper, section 2.3) is measured against the same reference. When all
 items move at once, the gains overlap and are not realised in full. Here sets are taken one after
 another, the most promising first, with the counts updated as it goes. The paper takes all of them:
-`training.accept = "all"`.
+`training.rules = "paper"`.
 
 Queries don't depend on one another. Where a run edits a pair that is good already
 (`training.start`), an edit has to pay: what a round publishes is never worse on the dev queries
@@ -293,10 +293,10 @@ def accept_items(inputs: Inputs) -> Wrote:
         if inputs.invented.queries
         else None
     )
-    frozen = inputs.settings.frozen_items
+    frozen = inputs.settings.variant == "frozen-items"
     candidates = {} if frozen else _candidates(inputs, old, new)
     chosen = accept(train, candidates, practice)
-    everything = inputs.settings.accept == "all"
+    everything = inputs.settings.rules == "paper"
     taken = {id_: sets[0] for id_, sets in candidates.items()} if everything else chosen.accepted
     notes = {
         "moved": len(candidates),
@@ -348,7 +348,7 @@ def _candidates(inputs: Inputs, old: Snapshot, new: Snapshot) -> dict[str, list[
     drawn ones.
     """
     sets: dict[str, list[Sequence[str]]] = {row.id: [row.keywords] for row in new.rows()}
-    if inputs.settings.candidates and inputs.settings.accept == "pays":
+    if inputs.settings.candidates and inputs.settings.rules == "own":
         model, seed = inputs.round.model("item"), inputs.settings.seed + inputs.round.number
         drawn = draw_sets(
             inputs.workspace,

@@ -163,11 +163,10 @@ def _kept_items(inputs: Inputs, side: Side) -> str | None:
     """The item snapshot of the round, where no model writes it: the one that the targets were made
     of.
     """
-    frozen = inputs.settings.frozen_items
-    if side == "query" or not (frozen or inputs.settings.sft.first_items == "source"):
+    if side == "query" or not inputs.settings.given_items:
         return None
     if inputs.round.number:
-        return inputs.before.items if frozen else None
+        return inputs.before.items if inputs.settings.variant == "frozen-items" else None
     return str(inputs.notes("targets")["snapshot"])
 
 
@@ -326,7 +325,7 @@ def proposal_targets(
     other: what GRPO explores from. Queries without candidates are left out. The draw depends on
     `training.seed` and on the query's id.
     """
-    shown, found = proposals(workspace, queries), {}
+    shown, found = proposals(workspace, "query", queries), {}
     for query in queries:
         words = [word for word, _ in shown[query.id]]
         if words:

@@ -247,10 +247,7 @@ def _hearing(workspace: Workspace, evidence: Sequence[Sequence[str]]) -> str:
     """
     settings = workspace.settings
     own = settings.generator.statistical.model_copy(
-        update={
-            "evidence": tuple((items, queries) for items, queries in evidence),
-            "evidence_share": settings.training.gate.dev_share,
-        }
+        update={"evidence": tuple((items, queries) for items, queries in evidence)}
     )
     generator = settings.generator.model_copy(update={"statistical": own})
     hearing = Workspace(settings.model_copy(update={"generator": generator}))

@@ -381,8 +381,7 @@ def _error(stage: StageName, failure: Failure) -> CogrError:
     if failure.status == OUT_OF_MEMORY and stage.startswith("train-"):
         return TrainingError(
             f"The stage {stage} ran out of memory, also with half the micro batch; lower "
-            "micro_batch or prompts_per_step of its side, set training.gradient_checkpointing, or "
-            "train with training.lora.rank."
+            "micro_batch or prompts_per_step of its side, or train with training.lora.rank."
         )
     if failure.status == OUT_OF_MEMORY:
         return TrainingError(

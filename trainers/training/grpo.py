@@ -219,9 +219,9 @@ def _scorer(job: GrpoJob, tokenizer: Any, model: Any) -> Scorer:
         job.own,
         ends=ends,
         generations=job.settings.rollouts.generations,
-        unfinished_is_over_budget=job.settings.rollouts.unfinished_is_over_budget,
+        unfinished_is_over_budget=job.settings.rules == "own",
         failures=job.log.with_suffix(".failed.json"),
-        keep_texts=job.settings.log_completions,
+        keep_texts="completions" in job.settings.report_to,
     )
 
 

@@ -120,19 +120,19 @@ class Inputs:
         """The model that a side has after the round under way without being trained in it; None
         where it is trained.
         """
-        frozen = side == "item" and self.settings.frozen_items
+        frozen = side == "item" and self.settings.variant == "frozen-items"
         if self.round.number:
             return self.before.model(side) if frozen else None
-        if frozen or not self.settings.sft.on:
+        if frozen or self.settings.variant == "no-sft":
             return self.round.output("targets")
-        shared = self.settings.shared and side == "query"
+        shared = self.settings.variant == "shared" and side == "query"
         return self.round.output("train-item") if shared else None
 
     def model_before(self, side: Side) -> str:
         """The model that GRPO of a side starts from: its last one, or the last one of both sides
         where they share it.
         """
-        if self.settings.shared:
+        if self.settings.variant == "shared":
             return self.round.output("train-query") if side == "item" else self.before.model("item")
         return self.before.model(side)
 
@@ -145,7 +145,7 @@ class Inputs:
     @property
     def edits(self) -> bool:
         """Whether the run began with a pair that it did not write itself, and edits it."""
-        return self.settings.start != "model"
+        return self.settings.start not in ("model", "source")
 
     @cached_property
     def ranker(self) -> Artefact:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from cogr.datasets.changes import Changes
-from cogr.datasets.splits import by_hash
+from cogr.datasets.splits import DEV_SHARE, by_hash
 from cogr.records import Dataset, Query, Split
 from cogr.settings.training import GateSettings
 from indexers.workspace import Workspace
@@ -254,7 +254,7 @@ def with_dev(workspace: Workspace) -> Workspace:
     gate, dataset = training.gate, workspace.dataset
     if not gate.on or dataset.queries.get("dev"):
         return workspace
-    ids = by_hash((query.id for query in dataset.queries.get("train", ())), gate.dev_share)
+    ids = by_hash((query.id for query in dataset.queries.get("train", ())), DEV_SHARE)
     return workspace if len(ids) < LEAST else workspace.with_dataset(set_apart(dataset, ids))
 
 
@@ -302,11 +302,11 @@ def judged_by(workspace: Workspace) -> str:
     if is_set_apart(dataset):
         return (
             f"Judged by {dev} of the {dev + train} training queries, chosen by the hash of their "
-            f"ids and never trained on (training.gate.dev_share {gate.dev_share:g})."
+            "ids and never trained on."
         )
     if dev:
         return f"Judged by the {dev} dev queries of the data."
     return (
-        f"Nothing is judged: the data have no dev queries, and {gate.dev_share:g} of {train} "
-        f"training queries (training.gate.dev_share) is below {LEAST}; every round is built upon."
+        f"Nothing is judged: the data have no dev queries, and {DEV_SHARE:g} of {train} training "
+        f"queries is below {LEAST}; every round is built upon."
     )

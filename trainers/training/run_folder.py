@@ -20,8 +20,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from cogr.datasets.splits import DEV_SHARE
 from cogr.errors import TrainingError
 from cogr.keywords import NORMALISER
+from cogr.records import SIDES
 from cogr.settings import Settings
 from cogr.settings.root import without_gone
 from cogr.store import Store
@@ -33,6 +35,7 @@ log = logging.getLogger(__name__)
 
 DEFAULT_RUN = "main"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_RESULTS = "{search_results}"
 _STATE, _BEFORE = "state.json", "state-before.json"
 
 
@@ -43,16 +46,13 @@ _FREE = frozenset(
         "dataset.path",
         "dataset.max_unknown_share",
         "training.processes",
-        "training.gradient_checkpointing",
         "training.save_steps",
         "training.accelerate",
         "training.report_to",
-        "training.log_completions",
         "training.keep_models",
         "training.evaluate_steps",
         "training.rollouts.vllm_max_model_len",
         "generator.statistical.evidence",
-        "generator.statistical.evidence_share",
         "training.sft.micro_batch",
         "training.query.micro_batch",
         "training.item.micro_batch",
@@ -63,24 +63,60 @@ _FREE = frozenset(
 )
 
 _LORA_TIMES = "training.lora.learning_rate_times"
-"""A setting of former versions that is still compared: runs were begun with other values."""
+_FIXED: Mapping[str, Any] = {
+    _LORA_TIMES: LORA_TIMES,
+    "generator.statistical.edits": True,
+    "training.gate.dev_share": DEV_SHARE,
+}
+"""Settings of former versions that are still compared, and what holds now: runs were begun with
+other values.
+"""
 
 # What settings were before they were settings, for runs that were begun then.
 _ONCE = {
+    "generator.statistical.edits": True,
     "training.gate.dev_share": 0.0,
     _LORA_TIMES: 1.0,
-    "training.frozen_items": False,
     "training.new_items": 0.0,
     "training.query.by": "grpo",
-    "training.shared": False,
-    "training.sft.on": True,
     "training.start": "model",
 }
 
 
-def _once(now: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run of before had; without adapters, their learning rate may be any."""
-    return _ONCE if now["training.lora.rank"] else {**_ONCE, _LORA_TIMES: LORA_TIMES}
+def _renamed(then: Mapping[str, Any]) -> dict[str, Any]:
+    """What former settings of a run are called now; {} for a run of this version."""
+    if "prompts.search_from" not in then:
+        return {}
+    variants = {
+        "no-sft": not then.get("training.sft.on", True),
+        "frozen-items": then.get("training.frozen_items", False),
+        "shared": then.get("training.shared", False),
+    }
+    start = then.get("training.start", "model")
+    source = then.get("training.sft.first_items") == "source"
+    rules = (then.get("training.accept"), then.get("training.rollouts.unfinished_is_over_budget"))
+    as_one = {("pays", True): "own", ("all", False): "paper"}
+    return {
+        **_renamed_prompts(then),
+        # Two at once have no name now, and differ from whatever is set.
+        "training.variant": " and ".join(name for name in variants if variants[name]) or "full",
+        "training.start": "source" if source and start == "model" else start,
+        "training.rules": next(
+            (name for pair, name in as_one.items() if pair == rules), str(rules)
+        ),
+    }
+
+
+def _renamed_prompts(then: Mapping[str, Any]) -> dict[str, Any]:
+    """Variants of prompts say what former runs had in a setting of its own beside them."""
+    shown = {"statistical": "proposals", "edits": "edit"}.get(then["prompts.search_from"])
+    found = {}
+    for key, text in (
+        (f"prompts.{side}_variant", then.get(f"prompts.{side}_user")) for side in SIDES
+    ):
+        if shown and (then[key] in ("search", "edit") if text is None else _RESULTS in text):
+            found[key] = shown
+    return found
 
 
 def frozen_settings(settings: Settings) -> dict[str, Any]:
@@ -96,7 +132,7 @@ def frozen_settings(settings: Settings) -> dict[str, Any]:
         }
     }
     frozen = {key: value for key, value in _flat({**values, **own}) if key not in _FREE}
-    return {**frozen, _LORA_TIMES: LORA_TIMES}
+    return {**frozen, **_FIXED}
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -207,9 +243,11 @@ class Run:
             )
         settings_now = frozen_settings(workspace.settings)
         then = frozen["settings"]
-        settings_then = {**_once(settings_now), **without_gone(then)}
-        if _LORA_TIMES in then and settings_now["training.lora.rank"]:
-            settings_then[_LORA_TIMES] = then[_LORA_TIMES]
+        settings_then = {**_ONCE, **without_gone(then), **_renamed(then)}
+        settings_then |= {key: then[key] for key in _FIXED if key in then}
+        if not settings_now["training.lora.rank"]:
+            # Without adapters, their learning rate may be any.
+            settings_then[_LORA_TIMES] = LORA_TIMES
         if changed := changes(settings_then, settings_now):
             raise TrainingError(
                 f"The run {self.name} was begun with other settings: {'; '.join(changed[:5])}; "

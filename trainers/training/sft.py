@@ -134,7 +134,7 @@ def write_targets(inputs: Inputs) -> Wrote:
 def _needs_first_sets(inputs: Inputs) -> bool:
     """Whether anything is made of the first item keywords: targets, or an item snapshot."""
     settings = inputs.settings
-    return settings.sft.on or settings.frozen_items or settings.sft.first_items == "source"
+    return settings.variant != "no-sft" or settings.given_items
 
 
 def _write_targets(
@@ -211,7 +211,7 @@ def train_sft(inputs: Inputs, side: Side) -> Wrote:
     sft = inputs.settings.sft
     prompts: list[Prompt] = []
     targets: list[Sequence[str]] = []
-    for one in SIDES if inputs.settings.shared else (side,):
+    for one in SIDES if inputs.settings.variant == "shared" else (side,):
         wanted = read_targets(inputs.run, one)
         entities = [entity for entity in _trained_entities(inputs, one) if entity.id in wanted]
         prompts += prompts_of(inputs.workspace, one, entities)

@@ -43,6 +43,10 @@ CONTEXT = 512
 """Tokens of prompt and completion together: a description and its keywords."""
 SPREAD = 0.1
 """Standard deviation of the first weights; the usual 0.02 does not learn to copy at this size."""
+MOST_TOKENS = 8000
+"""Of the tokenizer, bytes included: all words that occur twice, up to here. The output layer is
+most of such a model's work, and with four times as many the words are too rare to be learned.
+"""
 _LONGEST_WORD = 64
 # The user's message alone, then a mark of its own: the boundary between prompt and answer is one
 # token, never a merge.
@@ -60,7 +64,7 @@ def tiny_model(folder: Path, texts: Iterable[str], settings: TinySettings, seed:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokenizer = tiny_tokenizer(texts, settings)
+    tokenizer = tiny_tokenizer(texts)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=settings.hidden,
@@ -82,7 +86,7 @@ def tiny_model(folder: Path, texts: Iterable[str], settings: TinySettings, seed:
     tokenizer.save_pretrained(folder)
 
 
-def tiny_tokenizer(texts: Iterable[str], settings: TinySettings) -> Any:
+def tiny_tokenizer(texts: Iterable[str], most: int = MOST_TOKENS) -> Any:
     """Bytes and the catalogue's frequent words, lower-cased: a word is one token, what is rare is
     spelled by the longest that fit.
 
@@ -106,7 +110,7 @@ def tiny_tokenizer(texts: Iterable[str], settings: TinySettings) -> Any:
     )
     known = [PAD, END, WRITE, *sorted(alphabet)]
     frequent = sorted((-count, word) for word, count in words.items() if count > 1)
-    known += [word for _, word in frequent[: max(0, settings.vocabulary - len(known))]]
+    known += [word for _, word in frequent[: max(0, most - len(known))]]
     vocabulary = {token: number for number, token in enumerate(known)}
     tokenizer = Tokenizer(
         models.WordPiece(

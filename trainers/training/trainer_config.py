@@ -44,7 +44,7 @@ def check_settings(workspace: Workspace) -> None:
     for package in ("torch", "transformers", "trl", *({"tensorboard"} & {*training.report_to})):
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError("Training", "train")
-    for package in training.report_to:
+    for package in {*training.report_to} - {"completions"}:
         if importlib.util.find_spec(package) is None:
             raise SettingsError(
                 f"training.report_to names {package}, which is not installed; run pip install "
@@ -65,7 +65,6 @@ def check_settings(workspace: Workspace) -> None:
             "training.sft.item_keywords (M); raise the one or lower the other."
         )
     items_from(training)
-    _check_variant(training)
     _check_proposals(workspace.settings)
     _check_start(workspace)
     queries = len(with_dev(workspace).dataset.require("train")) + training.invented_queries
@@ -79,20 +78,12 @@ def check_settings(workspace: Workspace) -> None:
             raise TrainingError(f"training.{side}: {error}") from None
 
 
-def _check_variant(training: TrainingSettings) -> None:
-    if training.frozen_items and training.shared:
-        raise SettingsError(
-            "training.frozen_items and training.shared exclude each other: what both sides share "
-            "can't stay as it is for one of them; take one of the two out."
-        )
-
-
 def _check_start(workspace: Workspace) -> None:
     """Raises SettingsError, SnapshotError for a pair of ids that is none, MissingExtraError without
     the ranker that says which edits pay.
     """
     start = workspace.settings.training.start
-    if start == "model":
+    if start in ("model", "source"):
         return
     if not is_installed():
         raise MissingExtraError(f'training.start = "{start}"', "statistical")
@@ -104,8 +95,8 @@ def _check_start(workspace: Workspace) -> None:
         sides = [open_snapshot(workspace.store, id_, verify=False).manifest.side for id_ in ids]
     if sides != ["item", "query"]:
         raise SettingsError(
-            f"training.start is {start!r}; make it model, statistical, or the ids of an item and a "
-            "query snapshot with a comma between."
+            f"training.start is {start!r}; make it model, source, statistical, or the ids of an "
+            "item and a query snapshot with a comma between."
         )
 
 
@@ -115,18 +106,16 @@ def _check_proposals(settings: Settings) -> None:
     edits = {"training.sft.queries_from": training.sft.queries_from == "edits"}
     edits["training.query.by"] = training.query.by == "expert"
     for key in (key for key, edited in edits.items() if edited):
-        if not (shows and prompts.search_from == "edits"):
+        if not (shows and prompts.source("query") == "edits"):
             raise SettingsError(
                 f"{key} is for a model that edits, but query prompts show no keywords to edit; set "
-                'prompts.query_variant to "edit" (or put {search_results} into prompts.query_user) '
-                'and prompts.search_from to "edits".'
+                'prompts.query_variant to "edit", and {search_results} into a prompts.query_user.'
             )
-    shown = shows and prompts.search_from == "statistical"
+    shown = shows and prompts.source("query") == "statistical"
     if settings.training.sft.queries_from == "proposals" and not shown:
         raise SettingsError(
             'training.sft.queries_from is "proposals", but query prompts show no keywords; set '
-            'prompts.query_variant to "search" (or put {search_results} into prompts.query_user) '
-            'and prompts.search_from to "statistical".'
+            'prompts.query_variant to "proposals", and {search_results} into a prompts.query_user.'
         )
 
 
@@ -142,11 +131,11 @@ def items_from(settings: TrainingSettings) -> ItemsFrom:
         found = settings.sft.items_from
     else:
         found = "labels" if settings.model == "tiny" else "self"
-    first = 'training.sft.first_items is "source"' if settings.sft.first_items == "source" else ""
-    indexed = first or ("training.frozen_items is true" if settings.frozen_items else "")
-    if found == "labels" and indexed:
+    if found == "labels" and settings.given_items:
+        frozen = settings.variant == "frozen-items"
+        indexed = 'variant is "frozen-items"' if frozen else 'start is "source"'
         raise SettingsError(
-            f"{indexed}, but labels are no generator that could index all items; "
+            f"training.{indexed}, but labels are no generator that could index all items; "
             'set training.sft.items_from to "extractive" or "statistical".'
         )
     return found
@@ -389,9 +378,10 @@ def computes_in_bfloat16(settings: TrainingSettings) -> bool:
 
 
 def checkpoints_gradients(settings: TrainingSettings) -> bool:
-    """Whether activations are computed again instead of kept: the setting, else for real models."""
-    chosen = settings.gradient_checkpointing
-    return settings.model != "tiny" if chosen is None else chosen
+    """Whether activations are computed again instead of kept: for real models, whose activations
+    take more memory than their weights; it costs a third more time.
+    """
+    return settings.model != "tiny"
 
 
 def _formats(settings: TrainingSettings, output: Path) -> dict[str, Any]:
@@ -409,7 +399,7 @@ def _formats(settings: TrainingSettings, output: Path) -> dict[str, Any]:
         "save_strategy": "steps" if settings.save_steps else "no",
         "save_steps": max(1, settings.save_steps),
         "save_total_limit": 2,  # The one before stays until the new one is whole.
-        "report_to": [place for place in settings.report_to if place != "tensorboard"],
+        "report_to": [place for place in settings.report_to if place in ("mlflow", "trackio")],
         "project": "cogr",
         "run_name": f"{output.parent.parent.name} {output.name}",
         "logging_steps": 1,

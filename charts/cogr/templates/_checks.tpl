@@ -2,6 +2,7 @@
 {{- define "cogr.checks" -}}
 {{- $v := .Values }}
 {{- include "cogr.noPasswords" (dict "path" "settings" "values" $v.settings) }}
+{{- include "cogr.noPasswords" (dict "path" "monitoring" "values" (dict "tracesEndpoint" $v.monitoring.tracesEndpoint)) }}
 {{- if and $v.worker.enabled (not $v.settings.redis.url) }}
 {{- fail "worker.enabled needs settings.redis.url: workers get their shards from Redis or Valkey; set it, or set worker.enabled=false." }}
 {{- end }}

@@ -102,6 +102,9 @@ labels:
 {{- if and (has .component (list "jobs" "training")) .root.Values.monitoring.serviceMonitor.enabled (dig "metrics" "port" 0 .root.Values.settings | int) }}
 - {name: COGR_METRICS__LINGER_SECONDS, value: {{ .root.Values.jobs.lingerSeconds | quote }}}
 {{- end }}
+{{- with .root.Values.monitoring.tracesEndpoint }}
+- {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ . | quote }}}
+{{- end }}
 {{- with .extraEnv }}
 {{ toYaml . }}
 {{- end }}

@@ -25,10 +25,7 @@ from indexers.backends import (
     check_side,
 )
 from indexers.backends.memory import mirror_of
-from indexers.backends.opensearch import indexes as publish
-from indexers.backends.opensearch import push, search, verify
-from indexers.backends.opensearch import search as template
-from indexers.backends.opensearch import verify as compare
+from indexers.backends.opensearch import indexes, push, search, verify
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import mark
 from indexers.backends.opensearch.mapping import IndexState, alias_name
@@ -79,34 +76,34 @@ class OpenSearchBackend:
     def compare(
         self, snapshot: Snapshot, rows: Sequence[Row], after: str, *, last: bool
     ) -> Sequence[Mismatch]:
-        """See `compare.compare`."""
-        index = publish.complete_index(self.cluster, self.prefix, snapshot.id).name
-        return compare.compare(self.cluster, index, snapshot.side, rows, after, last=last)
+        """See `verify.compare`."""
+        index = indexes.complete_index(self.cluster, self.prefix, snapshot.id).name
+        return verify.compare(self.cluster, index, snapshot.side, rows, after, last=last)
 
     def identity(self, snapshot_id: str) -> str:
         """The index's UUID."""
-        return publish.complete_index(self.cluster, self.prefix, snapshot_id).uuid
+        return indexes.complete_index(self.cluster, self.prefix, snapshot_id).uuid
 
     def distrust(self, snapshot_id: str) -> None:
         """Take the mark of a passed verification back."""
         mark(
             self.cluster,
-            publish.pushed_index(self.cluster, self.prefix, snapshot_id),
+            indexes.pushed_index(self.cluster, self.prefix, snapshot_id),
             verified=False,
         )
 
     def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
-        """See `publish.publish`. Before the switch, the stored search template is put in place."""
-        template.install(self.cluster, self.prefix)
-        return publish.publish(self.cluster, self.prefix, snapshots)
+        """See `indexes.publish`. Before the switch, the stored search template is put in place."""
+        search.install_template(self.cluster, self.prefix)
+        return indexes.publish(self.cluster, self.prefix, snapshots)
 
     def serving(self) -> Mapping[Side, str | None]:
         """The snapshot that each side's alias names, or None."""
-        return publish.serving(self.cluster, self.prefix)
+        return indexes.serving(self.cluster, self.prefix)
 
     def list(self) -> Sequence[Listed]:
         """Every pushed snapshot under the prefix."""
-        return publish.listed(self.cluster, self.prefix)
+        return indexes.listed(self.cluster, self.prefix)
 
     def search(
         self,
@@ -144,14 +141,14 @@ class OpenSearchBackend:
         )
 
     def delete(self, snapshot: str) -> None:
-        """See `publish.delete`."""
-        publish.delete(self.cluster, self.prefix, snapshot)
+        """See `indexes.delete`."""
+        indexes.delete(self.cluster, self.prefix, snapshot)
 
     def sweep(self, *, dry_run: bool) -> Sequence[str]:
-        """See `publish.left_behind`."""
-        names = publish.left_behind(self.cluster, self.prefix)
+        """See `indexes.left_behind`."""
+        names = indexes.left_behind(self.cluster, self.prefix)
         for name in () if dry_run else names:
-            publish.remove_draft(self.cluster, name)
+            indexes.remove_draft(self.cluster, name)
         return names
 
     def close(self) -> None:
@@ -162,8 +159,8 @@ class OpenSearchBackend:
         """The index to ask: always a concrete one, so that a switch in mid-answer mixes nothing."""
         if snapshot is not None:
             check_side(snapshot, side)
-            return publish.pushed_index(self.cluster, self.prefix, snapshot)
-        state = publish.serving_index(self.cluster, self.prefix, side)
+            return indexes.pushed_index(self.cluster, self.prefix, snapshot)
+        state = indexes.serving_index(self.cluster, self.prefix, side)
         if state is None:
             raise SnapshotError(
                 f"Nothing serves as {alias_name(self.prefix, side)} at {self.cluster.url}; run "

@@ -29,7 +29,7 @@ from indexers.backends import check_side
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import refresh
 from indexers.backends.opensearch.mapping import IndexState
-from indexers.backends.opensearch.search import source
+from indexers.backends.opensearch.search import template_source
 from indexers.backends.opensearch.writer import Document, Seen, merge_into_documents
 
 _FIELD = re.compile(r"[a-z][a-z0-9_]*")
@@ -328,7 +328,7 @@ def template_name(prefix: str, target: Target) -> str:
 
 def switch(cluster: Cluster, template: str, name: str, text_fields: Sequence[str] = ()) -> None:
     """Let searches by the template use a field, and search a text in the team's own fields."""
-    made = source(name, id_field=None, shown=(), text_fields=text_fields)
+    made = template_source(name, id_field=None, shown=(), text_fields=text_fields)
     body = {"script": {"lang": "mustache", "source": made}}
     cluster.call(
         "PUT", f"/_scripts/{template}", body=body, doing=f"storing the search template {template}"

@@ -307,7 +307,7 @@ def _parts(explanation: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
             yield from _parts(detail)
 
 
-PARAMETERS = (
+TEMPLATE_PARAMETERS = (
     *(
         "keywords",
         "weighted",
@@ -364,13 +364,14 @@ def template_name(prefix: str) -> str:
     return f"{prefix}-search"
 
 
-def source(
+def template_source(
     field: str = KEYWORDS,
     id_field: str | None = "item_id",
     shown: Sequence[str] = ("item_id", "text"),
     text_fields: Sequence[str] = (WORDS,),
 ) -> str:
-    """The mustache source; it takes PARAMETERS, of which keywords, weighted or text is required.
+    """The mustache source; it takes TEMPLATE_PARAMETERS, and must have one of
+    keywords, weighted and text.
 
     A parameter by a name of `MISNAMED` makes a body that OpenSearch refuses with that name:
     nothing is passed over in silence.
@@ -462,7 +463,7 @@ def _structure(name: str, default: str = "") -> str:
     return f"{given}{{{{^{name}}}}}{default}{{{{/{name}}}}}" if default else given
 
 
-def install(cluster: Cluster, prefix: str) -> bool:
+def install_template(cluster: Cluster, prefix: str) -> bool:
     """Store the template unless it is there as it is; whether the cluster has it now.
 
     A cluster without the module lang-mustache has no templates at all, and a user may lack the
@@ -482,7 +483,7 @@ def _stored(cluster: Cluster, name: str) -> bool:
     doing = f"storing the search template {name}"
     path = f"/_scripts/{name}"
     there = cluster.call("GET", path, doing=doing, missing_ok=True)
-    wanted = {"lang": "mustache", "source": source()}
+    wanted = {"lang": "mustache", "source": template_source()}
     if there and _has(there, wanted):
         return True
     answer, refusal = cluster.try_once("PUT", path, {"script": wanted})

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from cogr.datasets.splits import by_hash
+from cogr.datasets.splits import DEV_SHARE, by_hash
 from cogr.errors import GeneratorError, MissingExtraError, SnapshotError
 from cogr.keywords import NORMALISER
 from cogr.records import Dataset, Item, Query, Side
@@ -52,7 +52,6 @@ class StatisticalOptions(Options):
         anchors: items also get the texts of training queries that they are, or are predicted to be,
             relevant to. Off where the item keywords are trained against: a training query's own
             text would find its labels.
-        edits: the sets are edited by a booster (`edits`), where that pays out of fold.
         signals: numeric fields of items that the ranker learns from, such as popularity.
         pair_signals: columns of numbers of queries and items that the ranker learns from, such as
             clicks.
@@ -64,22 +63,19 @@ class StatisticalOptions(Options):
             the probabilities that the ranker gives them.
         evidence: snapshot pairs (items, queries) whose retrieved sets count beside the ranker's
             probability of a query's items (`stacking`), where that gains F1. The item side is
-            written without them.
-        evidence_share: share of the training queries, those whose ids have the lowest sha256, that
-            the pairs have not learned from. It counts where the data have no dev queries.
+            written without them. Where the data have no dev queries, `DEV_SHARE` of the training
+            queries are what the pairs have not learned from.
     """
 
     language: str = "english"
     seed: int = 0
     anchors: bool = True
-    edits: bool = True
     signals: tuple[str, ...] = ()
     pair_signals: tuple[str, ...] = ()
     encoder: str | None = None
     readability: float = Field(READABILITY, ge=0, le=1)
     unlabelled: int = Field(0, ge=0)
     evidence: tuple[tuple[str, str], ...] = ()
-    evidence_share: float = Field(0.2, ge=0, le=1)
 
 
 class Statistical(GeneratorBase):
@@ -127,7 +123,9 @@ class Statistical(GeneratorBase):
             "version": VERSION,
             "normaliser": NORMALISER,
             "dataset_hash": self._data,
-            **self.options.model_dump(exclude={"evidence", "evidence_share", "pair_signals"}),
+            # Was an option, and is part of what fits and snapshots are known by.
+            "edits": True,
+            **self.options.model_dump(exclude={"evidence", "pair_signals"}),
             **self._signals,
             **self._pair_signals,
             **({"encoder": self._encoder.digest} if self._encoder else {}),
@@ -200,7 +198,7 @@ class Statistical(GeneratorBase):
     def _held_out(self) -> list[Query]:
         """Queries that the pairs have not learned from."""
         train, dev = (self._dataset.queries.get(split, ()) for split in ("train", "dev"))
-        ids = by_hash((query.id for query in train), self.options.evidence_share)
+        ids = by_hash((query.id for query in train), DEV_SHARE)
         return list(dev) or [query for query in train if query.id in ids]
 
     @cached_property
@@ -215,7 +213,7 @@ class Statistical(GeneratorBase):
                 return open_artefact(store, self._encoder)
             except SnapshotError as error:
                 log.warning("It is fitted again: %s", error)
-        options = self.options.model_dump(exclude={"encoder", "evidence", "evidence_share"})
+        options = self.options.model_dump(exclude={"encoder", "evidence"})
         artefact = fit(self._dataset, **options, encoder=self._encoder)
         if store is not None:
             save(artefact, store)

@@ -33,12 +33,15 @@ QUICK = {
 }
 
 FIXED = {
+    "fleet.shard_seconds": "indexers.fleet.shards.SHARD_SECONDS",
     "fleet.first_items": "indexers.fleet.shards.FIRST_ENTITIES",
     "fleet.attempts": "indexers.fleet.shards.LAST_DEATHS",
     "rebuild.flush_answers": "indexers.rebuild.plan.FLUSH_ANSWERS",
     "fleet.visibility_seconds": "indexers.fleet.broker.VISIBILITY_SECONDS",
 }
 """What is no setting, and may be named like one here."""
+DELAY = "delay"
+"""Seconds before each answer, named like a setting too."""
 _CLOCKS = Path(__file__).parent / "clocks"
 
 
@@ -80,12 +83,15 @@ class Fleet:
             for key, constant in FIXED.items()
             if (value := values.pop(key, None)) is not None
         }
+        faults: dict[str, Any] = {"accidents": self.accidents} if self.accidents else {}
+        if delay := values.pop(DELAY, None):
+            faults["delay"] = float(delay)
         sets = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
         return [
             sys.executable,
             "-m",
             *("tests.altered", json.dumps(fixed)),
-            *(["tests.indexers.faulty", json.dumps(self.accidents)] if self.accidents else []),
+            *(["tests.indexers.faulty", json.dumps(faults)] if faults else []),
             module,
             *arguments,
             "-c",
@@ -133,7 +139,7 @@ class Fleet:
             **{key.replace("__", "."): value for key, value in settings.items()},
         }
         values["store"] = str(self.folder / "calm")
-        for key in FIXED:
+        for key in (*FIXED, DELAY):
             values.pop(key, None)
         sets = [f"{key}={value}" for key, value in values.items()]
         workspace = Workspace.open(self.folder / "cogr.toml", sets)

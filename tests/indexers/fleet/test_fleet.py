@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.fault]
 
 @pytest.fixture
 def fleet(tmp_path: Path, valkey: RedisSettings) -> Iterator[Fleet]:
-    with fleet_in(tmp_path, valkey, generator__scripted__delay="0.01") as fleet:
+    with fleet_in(tmp_path, valkey, delay="0.01") as fleet:
         yield fleet
 
 
@@ -39,7 +39,7 @@ def attempts(fleet: Fleet) -> list[Attempt]:
 def test_two_workers_write_the_snapshot_of_a_local_rebuild(fleet: Fleet) -> None:
     workers = [fleet.worker(), fleet.worker()]
     outcome = fleet.outcome(fleet.rebuild())
-    assert outcome["snapshot"] == fleet.calm(generator__scripted__delay="0")
+    assert outcome["snapshot"] == fleet.calm()
     assert (outcome["generated"], outcome["published"]) == (240, True)
     run = fleet.status()
     assert run is not None
@@ -67,8 +67,9 @@ def test_what_coordinator_and_worker_tell_in_metrics_traces_and_logs(
         ) as fleet,
         Collector() as collector,
     ):
-        worker = fleet.worker(traces__endpoint=collector.url)
-        outcome = fleet.outcome(fleet.rebuild(traces__endpoint=collector.url))
+        fleet.environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+        worker = fleet.worker()
+        outcome = fleet.outcome(fleet.rebuild())
         lines = [
             json.loads(line)
             for process in fleet.processes
@@ -119,7 +120,7 @@ def test_a_worker_that_is_killed_in_mid_shard(fleet: Fleet) -> None:
     kill(first)
     second = fleet.worker()
     outcome = fleet.outcome(coordinator)
-    assert outcome["snapshot"] == fleet.calm(generator__scripted__delay="0")
+    assert outcome["snapshot"] == fleet.calm()
     dead = [attempt for attempt in attempts(fleet) if not attempt.final]
     assert [attempt.state for attempt in dead] == ["running"]
     generated = sum(attempt.items for attempt in attempts(fleet) if attempt.final)
@@ -134,9 +135,7 @@ def test_a_worker_that_is_killed_in_mid_shard(fleet: Fleet) -> None:
 def test_a_store_in_s3_where_worker_and_coordinator_are_killed(
     tmp_path: Path, valkey: RedisSettings, s3: str
 ) -> None:
-    with fleet_in(
-        tmp_path, valkey, items=60, generator__scripted__delay="0.05", store=f"{s3}/shop"
-    ) as fleet:
+    with fleet_in(tmp_path, valkey, items=60, delay="0.05", store=f"{s3}/shop") as fleet:
         worker = fleet.worker()
         coordinator = fleet.rebuild(fleet__first_items="40")
         fleet.wait_until(lambda run: run.held and run.held[0].items > 8)
@@ -149,7 +148,7 @@ def test_a_store_in_s3_where_worker_and_coordinator_are_killed(
         ) is not None and time.time() - lease.renewed < lease.seconds:
             time.sleep(0.1)
         outcome = fleet.outcome(fleet.rebuild())
-        assert outcome["snapshot"] == fleet.calm(generator__scripted__delay="0")
+        assert outcome["snapshot"] == fleet.calm()
         assert outcome["report"].startswith(f"{s3}/shop/fleet/item/runs/")
         assert not (tmp_path / ".cogr").exists()
 
@@ -169,7 +168,7 @@ def test_a_coordinator_that_is_killed_and_a_broker_that_forgets_everything(fleet
     with app.connection_for_write() as connection:
         connection.default_channel.client.flushall()
     outcome = fleet.outcome(second)
-    assert outcome["snapshot"] == fleet.calm(generator__scripted__delay="0")
+    assert outcome["snapshot"] == fleet.calm()
     assert sum(attempt.items for attempt in attempts(fleet)) <= 240 + run.held[0].entities
 
 
@@ -178,13 +177,13 @@ def test_clocks_that_jump_cost_nothing(fleet: Fleet) -> None:
     # machine may hold a heartbeat back for seconds, which is no jump.
     patient = {"fleet__lost_seconds": "30"}
     with fleet.clock_that_jumps(-7200, after=6):
-        fleet.worker(generator__scripted__delay="0.1", **patient)
+        fleet.worker(delay="0.1", **patient)
     with fleet.clock_that_jumps(+7200, after=6):
-        fleet.worker(generator__scripted__delay="0.1", **patient)
+        fleet.worker(delay="0.1", **patient)
     with fleet.clock_that_jumps(+3600, after=8):
         coordinator = fleet.rebuild(**patient)
     outcome = fleet.outcome(coordinator)
-    assert outcome["snapshot"] == fleet.calm(generator__scripted__delay="0")
+    assert outcome["snapshot"] == fleet.calm()
     # Who is at a shard keeps it: silence is measured by counting heartbeats, not by comparing
     # clocks.
     assert [attempt.state for attempt in attempts(fleet) if attempt.state != "done"] == []
@@ -196,7 +195,7 @@ def test_clocks_that_jump_cost_nothing(fleet: Fleet) -> None:
 
 @pytest.mark.drill
 def test_a_message_that_comes_back_while_its_shard_is_slow(fleet: Fleet) -> None:
-    first = fleet.worker(fleet__visibility_seconds="2", generator__scripted__delay="0.15")
+    first = fleet.worker(fleet__visibility_seconds="2", delay="0.15")
     coordinator = fleet.rebuild(fleet__first_items="240")
     fleet.wait_until(lambda run: run.held)
     # A worker looks for messages to deliver again soon after it started, then seldom; one at work
@@ -204,7 +203,7 @@ def test_a_message_that_comes_back_while_its_shard_is_slow(fleet: Fleet) -> None
     time.sleep(4)
     second = fleet.worker(fleet__visibility_seconds="2")
     outcome = fleet.outcome(coordinator)
-    assert outcome["snapshot"] == fleet.calm(generator__scripted__delay="0")
+    assert outcome["snapshot"] == fleet.calm()
     assert "is left alone" in fleet.log_of(second)
     assert {attempt.worker.rpartition("-")[2] for attempt in attempts(fleet)} == {str(first.pid)}
     assert sum(attempt.items for attempt in attempts(fleet)) == 240
@@ -243,7 +242,7 @@ def test_entities_that_take_workers_down_are_set_aside(
 
 
 def test_two_coordinators_and_cancel(fleet: Fleet) -> None:
-    fleet.worker(generator__scripted__delay="0.3")
+    fleet.worker(delay="0.3")
     first = fleet.rebuild()
     fleet.wait_until(lambda run: run.held)
     second = fleet.run("rebuild", "--side", "item", "--workers", "celery")
@@ -262,11 +261,11 @@ def test_two_coordinators_and_cancel(fleet: Fleet) -> None:
     fleet.worker()
     outcome = fleet.outcome(fleet.rebuild())
     assert outcome["generated"] < 240
-    assert outcome["snapshot"] == fleet.calm(generator__scripted__delay="0")
+    assert outcome["snapshot"] == fleet.calm()
 
 
 def test_a_task_of_another_format_is_refused_with_the_reason(fleet: Fleet) -> None:
-    worker = fleet.worker(generator__scripted__delay="0.02")
+    worker = fleet.worker(delay="0.02")
     coordinator = fleet.rebuild(fleet__first_items="1000")
     run = fleet.wait_until(lambda run: run.held)
     opened = latest_run(fleet.store, "item")
@@ -283,7 +282,7 @@ def test_a_task_of_another_format_is_refused_with_the_reason(fleet: Fleet) -> No
     }
     Broker(redis, queue).send(message)
     outcome = fleet.outcome(coordinator)
-    assert outcome["snapshot"] == fleet.calm(generator__scripted__delay="0")
+    assert outcome["snapshot"] == fleet.calm()
     deadline = time.monotonic() + 60
     while "reads task format 2, the task has 99" not in fleet.log_of(worker):
         assert time.monotonic() < deadline

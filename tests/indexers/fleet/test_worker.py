@@ -19,6 +19,7 @@ from indexers.fleet.worker import LoadedGenerator, Worker
 from indexers.rebuild.plan import make_plan
 from indexers.rebuild.run import RebuildRequest, make_job
 from indexers.workspace import Workspace
+from tests.indexers.faulty import faulty
 from tests.indexers.fleet.fleet_worlds import write_shop
 from tests.indexers.fleet.in_process import SHARD, attempts_of, begin, task
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
@@ -152,8 +153,8 @@ def test_a_worker_whose_generator_hangs_gives_its_shard_up(
     released, told = threading.Event(), []
     run, folder = begin(workspace)
     monkeypatch.setattr("indexers.fleet.worker.STUCK_SECONDS", 0.4)
-    monkeypatch.setattr("indexers.generators.scripted.time.sleep", lambda _: released.wait(60))
-    workspace.settings.generator.scripted.delay = 1
+    monkeypatch.setattr("tests.indexers.faulty.time.sleep", lambda _: released.wait(60))
+    monkeypatch.setattr("indexers.generators.scripted.Scripted", faulty(delay=1))
 
     def abandon() -> None:
         told.extend(attempts_of(folder))

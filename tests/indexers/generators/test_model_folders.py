@@ -231,10 +231,10 @@ def test_sampling_is_the_papers() -> None:
     [
         ({"kind": "vlm"}, r"no generator 'vlm' \(did you mean vllm\?\)"),
         ({}, "no generator None"),
-        ({"kind": "scripted", "dely": 1}, r"scripted has no option dely \(did you mean delay\?\)"),
+        ({"kind": "scripted", "scrip": 1}, r"scripted has no option scrip \(did you mean script"),
         (
-            {"kind": "scripted", "delay": -1},
-            "scripted can't use its option delay: input should be greater",
+            {"kind": "extractive", "min_df": -1},
+            "extractive can't use its option min_df: input should be greater",
         ),
         ({"kind": "transformers"}, "transformers needs the option model"),
         (

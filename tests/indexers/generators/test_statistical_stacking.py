@@ -152,7 +152,7 @@ def test_each_query_that_coefficients_learn_from_is_answered_out_of_fold(
 
 
 def test_without_dev_queries_a_share_of_the_training_queries_is_learned_from(
-    store: Store, dataset: Dataset, knowing: Pair
+    store: Store, dataset: Dataset, knowing: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train = [*dataset.queries["train"], *dataset.queries["dev"]]
     whole = replace(
@@ -160,12 +160,14 @@ def test_without_dev_queries_a_share_of_the_training_queries_is_learned_from(
         queries={"train": train, "dev": [], "test": dataset.queries["test"]},
         dataset_hash="6" * 64,
     )
-    options = StatisticalOptions(evidence=(knowing,), evidence_share=0.4)
+    monkeypatch.setattr("indexers.generators.statistical.generator.DEV_SHARE", 0.4)
+    options = StatisticalOptions(evidence=(knowing,))
     found = Statistical(whole, options, store)
     held_out = by_hash((query.id for query in train), 0.4)
     assert set(found.artefact.stack.parts) == held_out  # type: ignore[attr-defined]
     assert cut_f1(found, whole, whole.queries["test"]) > 0.8
-    few = Statistical(whole, StatisticalOptions(evidence=(knowing,), evidence_share=0.1), store)
+    monkeypatch.setattr("indexers.generators.statistical.generator.DEV_SHARE", 0.1)
+    few = Statistical(whole, options, store)
     assert few.fingerprint["stacking"] == {"gains": False}
 
 

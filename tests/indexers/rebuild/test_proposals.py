@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from cogr.errors import SettingsError
 from cogr.keywords import self_keyword
 from cogr.records import Item, Query
 from cogr.settings import Settings
@@ -36,7 +35,13 @@ def workspace(store: Path, **prompts: Any) -> Workspace:
 
 
 def test_a_prompt_without_the_placeholder_asks_nobody(store: Path) -> None:
-    opened = workspace(store, search_from="statistical")
+    opened = workspace(
+        store,
+        item_variant="proposals",
+        query_variant="proposals",
+        item_user="{item}",
+        query_user="{query}",
+    )
     assert opened.search_results("query", opened.dataset.queries["test"]) is None
     assert opened.search_results("item", opened.dataset.items) is None
 
@@ -51,16 +56,15 @@ def test_titles_by_bm25_best_first_and_never_an_items_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "between", "end"), [("bm25", "; ", ""), ("statistical", ", ", ")")]
+    ("variant", "between", "end"), [("search", "; ", ""), ("proposals", ", ", ")")]
 )
 def test_a_prompt_shows_titles_alone_and_keywords_with_how_sure_they_are(
-    store: Path, source: str, between: str, end: str
+    store: Path, variant: str, between: str, end: str
 ) -> None:
     opened = workspace(
         store,
-        query_variant="search",
+        query_variant=variant,
         search_results=2,
-        search_from=source,
         query_user="{query}|{search_results}",
     )
     queries = opened.dataset.queries["test"][:20]
@@ -95,7 +99,7 @@ def test_keywords_are_those_the_ranker_would_write_and_runners_up(store: Path) -
 def test_what_was_found_once_is_read_from_the_store(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = {"query_variant": "search", "search_from": "statistical", "search_results": 5}
+    asked = {"query_variant": "proposals", "search_results": 5}
     first = workspace(store, **asked)
     queries = first.dataset.queries["test"][:10]
     results = first.search_results("query", queries)
@@ -108,7 +112,7 @@ def test_what_was_found_once_is_read_from_the_store(
 
 
 def test_an_item_is_shown_its_keywords(store: Path) -> None:
-    opened = workspace(store, item_variant="search", search_from="statistical", search_results=3)
+    opened = workspace(store, item_variant="proposals", search_results=3)
     items = opened.dataset.items[:5]
     results = opened.search_results("item", items)
     assert results is not None
@@ -128,7 +132,7 @@ def test_without_anchors_no_item_keyword_comes_from_a_label(store: Path) -> None
 
 
 def test_an_editor_sees_the_set_and_candidates_with_what_an_edit_changes(store: Path) -> None:
-    opened = workspace(store, query_variant="edit", search_from="edits", search_results=6)
+    opened = workspace(store, query_variant="edit", search_results=6)
     queries = [*opened.dataset.queries["train"][:30], *opened.dataset.queries["test"][:20]]
     shown = choices(opened, queries)
     with opened.generator("query", "statistical") as generator:
@@ -153,9 +157,3 @@ def test_an_editor_sees_the_set_and_candidates_with_what_an_edit_changes(store: 
     assert f"\nKeywords: {first.word} ({first.finds}/{first.alone} {first.points:+d})" in user
     assert user.endswith(f"{later.word} ({later.finds}/{later.alone} {later.points:+d})")
     assert "\nCandidates: " in user
-
-
-def test_items_are_not_edited(store: Path) -> None:
-    opened = workspace(store, item_variant="search", search_from="edits")
-    with pytest.raises(SettingsError, match="for queries alone; take .* out of the item prompt"):
-        opened.search_results("item", opened.dataset.items[:1])

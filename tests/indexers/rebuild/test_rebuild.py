@@ -122,8 +122,7 @@ def shop(tmp_path: Path) -> Path:
     """A folder with a jsonl data set of 300 items and a configuration with the scripted
     generator.
     """
-    configuration = '[generator]\nname = "scripted"\n[generator.scripted]\ndelay = 0.002\n'
-    return write_thing_shop(tmp_path, 300, configuration).parent
+    return write_thing_shop(tmp_path, 300, '[generator]\nname = "scripted"\n').parent
 
 
 def listening() -> None:
@@ -131,12 +130,14 @@ def listening() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def command(shop: Path, *more: str, flush_answers: int = 16) -> list[str]:
+def command(shop: Path, *more: str, flush_answers: int = 16, delay: float = 0.002) -> list[str]:
     return [
         sys.executable,
         "-m",
         "tests.altered",
         json.dumps({"indexers.rebuild.plan.FLUSH_ANSWERS": flush_answers}),
+        "tests.indexers.faulty",
+        json.dumps({"delay": delay}),
         "indexers.cli",
         "rebuild",
         "--side",
@@ -197,9 +198,7 @@ def test_ctrl_c_keeps_what_was_answered(shop: Path) -> None:
     # Nothing is written before the end but what Ctrl-C leaves; the first answer tells when to press
     # it.
     port = free_port()
-    settings = ("generator.scripted.delay=0.03", f"metrics.port={port}")
-    sets = (part for one in settings for part in ("--set", one))
-    slow = command(shop, *sets, flush_answers=1000)
+    slow = command(shop, "--set", f"metrics.port={port}", flush_answers=1000, delay=0.03)
     process = subprocess.Popen(
         slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=listening
     )
@@ -243,10 +242,7 @@ def test_a_threshold_of_failures_stops_the_publishing(
     shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("indexers.generators.scripted.Scripted", faulty(fail_every=5))
-    ended = cogr_index(
-        *("rebuild", "--side", "item", "-c", shop / "cogr.toml"),
-        *("--set", "generator.scripted.delay=0"),
-    )
+    ended = cogr_index("rebuild", "--side", "item", "-c", shop / "cogr.toml")
     assert ended.status == 1
     assert "were set aside" in ended.err
     assert not (shop / ".cogr/memory/serving.json").exists()

@@ -185,7 +185,7 @@ def test_what_was_set_aside_stays_so_with_its_reason(
             "with a budget of 30 keywords instead of 7",
         ),
         (
-            ("--changed", "changes.jsonl", "--set", "generator.scripted.words=3"),
+            ("--changed", "changes.jsonl", "--set", "generator.name=extractive"),
             "by another generator",
         ),
         (
@@ -324,11 +324,12 @@ def test_saving_the_queries_of_a_log_is_last_and_done_once(shop: Path, cogr_inde
 
 
 def test_the_first_log_of_a_shop_without_queries_passes_the_gate(
-    shop: Path, cogr_index: Command
+    shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("indexers.generators.scripted.WORDS", 0)
     for name in ("queries", "labels"):
         (shop / f"data/{name}.jsonl").unlink()
-    silent = ("--set", "publish.gate=true", "--set", "generator.scripted.words=0")
+    silent = ("--set", "publish.gate=true")
     for side in ("item", "query"):
         assert cogr_index("rebuild", "--side", side, *silent).status == 0
     (shop / "log.txt").write_text("often\t30\n")

@@ -87,7 +87,7 @@ FIGURES = [
         "the share of sets over the budget (item side) would go from 0.0% to 25.0%",
     ),
     (
-        "min_vocabulary",
+        "vocabulary",
         {id_: ["sofas", "lamps"] for id_ in TITLES},
         "the vocabulary of the item side would go from 7 to 2 keywords",
     ),
@@ -96,7 +96,11 @@ FIGURES = [
 
 @pytest.mark.parametrize(("setting", "items", "reason"), FIGURES)
 def test_each_figure_stops_a_publish_and_its_setting_lets_it_pass(
-    served: Shop, setting: str, items: dict[str, list[str]], reason: str
+    served: Shop,
+    setting: str,
+    items: dict[str, list[str]],
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = served.serving()
     worse = served.pushed("item", items)
@@ -105,16 +109,16 @@ def test_each_figure_stops_a_publish_and_its_setting_lets_it_pass(
     assert reason in ended.err
     assert served.serving() == before
     # This figure alone: the others let everything pass, then so does this one.
-    wide = {"tolerance": 1, "growth": 1, "min_vocabulary": 0}
-    alone = [f"publish.{name}={value}" for name, value in wide.items() if name != setting]
-    flags = [flag for one in alone for flag in ("--set", one)]
+    wide = {name: ("--set", f"publish.{name}=1") for name in ("tolerance", "growth")}
+    if setting != "vocabulary":
+        monkeypatch.setattr("indexers.release.gate.LEAST_VOCABULARY", 0.0)
+    flags = [flag for name, flags in wide.items() if name != setting for flag in flags]
     ended = served.run("publish", worse, *flags)
-    named = set(re.findall(r"publish\.(\w+)", ended.err))
-    assert (ended.status, reason in ended.err, named) == (1, True, {setting})
-    assert (
-        served.run("publish", worse, *flags, "--set", f"publish.{setting}={wide[setting]}").status
-        == 0
-    )
+    named = set(re.findall(r"publish\.(\w+)|the (vocabulary)", ended.err))
+    assert (ended.status, reason in ended.err) == (1, True)
+    assert {one or other for one, other in named} == {setting}
+    monkeypatch.setattr("indexers.release.gate.LEAST_VOCABULARY", 0.0)
+    assert served.run("publish", worse, *flags, *wide.get(setting, ())).status == 0
     # Rolling back is never kept; the gate can be overruled.
     assert served.run("rollback").status == 0
     assert served.serving() == before
@@ -149,7 +153,7 @@ def test_the_listing_says_what_serves_what_stands_by_and_its_f1(served: Shop) ->
 def test_the_order_of_what_is_found_can_be_what_is_compared(served: Shop) -> None:
     by_order = ["--set", "publish.metric=ndcg@10", "--set", "publish.growth=1"]
     worse = served.pushed("item", FOREIGN_ITEMS)
-    ended = served.run("publish", worse, *by_order, "--set", "publish.min_vocabulary=0")
+    ended = served.run("publish", worse, *by_order)
     assert ended.status == 1
     assert "nDCG@10 on test would go from" in ended.err
     assert "F1 on test" not in ended.err
@@ -183,7 +187,7 @@ def test_figures_that_are_no_number_never_pass(
 ) -> None:
     worse = served.pushed("item", FOREIGN_ITEMS)
     before = served.serving()
-    flags = ["--set", "publish.growth=1", "--set", "publish.min_vocabulary=0"]
+    flags = ["--set", "publish.growth=1"]
     with monkeypatch.context() as broken:
         broken.setattr("indexers.release.gate.f1_of_pair", lambda *_: float("nan"))
         ended = served.run("publish", worse, *flags)

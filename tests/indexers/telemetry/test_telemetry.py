@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from cogr.errors import MissingExtraError, SettingsError
-from cogr.settings.telemetry import LogSettings, MetricsSettings, TracesSettings
+from cogr.settings.telemetry import LogSettings, MetricsSettings
 from indexers.telemetry import logs, prometheus, traces
 from indexers.telemetry.traces import recording, stage
 from tests.indexers.conftest import Command
@@ -280,11 +280,12 @@ def test_fields_are_bound_for_a_block_and_none_is_invented(
 
 
 def test_a_line_has_the_ids_of_its_span_and_nothing_that_libraries_add(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logs.configure(LogSettings(format="json", level="info"))
     with Collector() as collector:
-        traces.start(TracesSettings(endpoint=collector.url), "test")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        traces.start("test")
         with traces.span("outer"):
             logging.getLogger("a.library").warning({"text": 1}, extra={"args_of_task": CANARY})
         traces.stop()
@@ -299,14 +300,12 @@ def test_a_line_has_the_ids_of_its_span_and_nothing_that_libraries_add(
 # Traces
 
 
-def test_a_rebuild_is_one_trace(cogr_index: Command, shop: Path) -> None:
+def test_a_rebuild_is_one_trace(
+    cogr_index: Command, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Collector() as collector:
-        assert (
-            cogr_index(
-                "rebuild", "--side", "item", "--set", f"traces.endpoint={collector.url}"
-            ).status
-            == 0
-        )
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        assert cogr_index("rebuild", "--side", "item").status == 0
         traces.stop()
     (root,) = collector.named("rebuild")
     assert collector.parent_of(root) is None
@@ -335,9 +334,9 @@ def test_the_environment_of_opentelemetry_holds(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
         monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
-        assert traces.start(TracesSettings(), "test") is False
+        assert traces.start("test") is False
         monkeypatch.delenv("OTEL_SDK_DISABLED")
-        assert traces.start(TracesSettings(), "test") is True
+        assert traces.start("test") is True
         carriers: list[dict[str, str]] = []
         with pytest.raises(ZeroDivisionError, match=CANARY):
             fail_in_a_span(carriers)
@@ -364,8 +363,9 @@ def fail_in_a_span(carriers: list[dict[str, str]]) -> None:
 
 def test_traces_without_opentelemetry_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traces, "has_exporter", lambda: False)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     with pytest.raises(MissingExtraError, match=r"cogr\[traces\]"):
-        traces.start(TracesSettings(endpoint="http://127.0.0.1:1"), "test")
+        traces.start("test")
 
 
 def test_stages_are_recorded_in_the_order_in_which_they_begin() -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from cogr.errors import SettingsError
 from cogr.keywords import NORMALISER
-from cogr.settings.prompts import KeywordSettings
+from cogr.settings.generator import KeywordSettings
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Blend, Row, rounded
 from indexers.backends.opensearch.search import query_body

@@ -21,11 +21,6 @@ from tests.ops.expander.expander_worlds import running, serve_pair, wait_for, wo
 
 pytestmark = pytest.mark.slow
 
-BREAKS = (
-    "serving.deadline=0.3",
-    "serving.model_timeout=0.3",
-)
-
 
 def upstream_at(kind: str, port: int) -> tuple[str, ...]:
     here = f"127.0.0.1:{port}"
@@ -42,9 +37,12 @@ def upstream_at(kind: str, port: int) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("kind", ["redis", "opensearch", "model"])
-def test_a_broken_upstream_means_bare_queries(tmp_path: Path, kind: str, fault: str) -> None:
+def test_a_broken_upstream_means_bare_queries(
+    tmp_path: Path, kind: str, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ops.expander.live_models.MODEL_SECONDS", 0.3)
     with broken(fault) as port:
-        opened = workspace(tmp_path, *BREAKS, *upstream_at(kind, port))
+        opened = workspace(tmp_path, "serving.deadline=0.3", *upstream_at(kind, port))
         if kind != "opensearch":
             serve_pair(opened)
         with running(opened) as expander:

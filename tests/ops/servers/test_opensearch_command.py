@@ -22,8 +22,7 @@ from cogr.errors import ServiceError, SettingsError
 from cogr.settings import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
 from ops.servers import opensearch as servers
-from ops.servers.folders import servers_folder
-from ops.servers.processes import created_at, service_account
+from ops.servers.machine import created_at, servers_folder, service_account
 from ops.servers.programs import find_distribution, from_home, runtimes
 from tests.commands import Command
 from tests.ops.conftest import alone

@@ -25,10 +25,10 @@ import pytest
 
 from cogr.errors import ServiceError
 from cogr.settings.fleet import RedisSettings
-from indexers.fleet.broker import Broker
+from indexers.fleet.broker import Broker, server_version
 from ops.servers import valkey
 from ops.servers.instances import ServerState, read_state, write_state
-from ops.servers.processes import service_account
+from ops.servers.machine import service_account
 from tests.commands import Command
 from tests.damages import HARMS, damage
 from tests.ops.conftest import alone
@@ -59,7 +59,7 @@ def test_a_life_with_a_password_a_kill_and_a_restart(here: Command) -> None:
     assert secret.read_text().split("=", 1)[1].strip() not in started.out + started.err
     Broker(valkey.connection(first), "kept").send({"a": 1})
     with pytest.raises(ServiceError, match="Authentication|NOAUTH"):
-        valkey.ask(RedisSettings(url=first.url))
+        server_version(RedisSettings(url=first.url))
     again = here("start", "--name", "life", "--json", "--password")
     assert (again.json["already_running"], again.json["pid"]) == (True, first.pid)
     refused = here("start", "--name", "life")
@@ -257,7 +257,7 @@ def test_a_broker_behind_sentinels(cache: Path, monkeypatch: pytest.MonkeyPatch)
 def wait_for_answer(redis: RedisSettings) -> None:
     for _ in range(100):
         try:
-            valkey.ask(redis)
+            server_version(redis)
             return
         except ServiceError:
             pass
@@ -321,7 +321,7 @@ def test_tls_with_a_certificate_that_is_checked(
         trusting = RedisSettings(
             url=f"rediss://localhost:{port}/0", password=password, ca_file=str(certificate)
         )
-        assert valkey.ask(trusting) == state.version
+        assert server_version(trusting) == state.version
         for wrong in ({"ca_file": None}, {"url": f"rediss://127.0.0.1:{port}/0"}):
             with pytest.raises(ServiceError, match="(?i)certificate"):
-                valkey.ask(trusting.model_copy(update=wrong))
+                server_version(trusting.model_copy(update=wrong))

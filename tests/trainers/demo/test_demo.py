@@ -58,7 +58,6 @@ CHOICE = Choice(
 FEW_STEPS = (
     "training.tiny.hidden=64",
     "training.tiny.layers=1",
-    "training.tiny.vocabulary=800",
     "training.sft.learning_rate=0.01",
     "training.sft.item_epochs=3",
     "training.sft.query_epochs=6",

@@ -24,9 +24,8 @@ from cogr.store import Store
 from indexers.workspace import Workspace
 from tests.trainers.report_worlds import Told, whole_run
 from trainers.report.drawing import COLOURS, Canvas, Figure, clean, spell, style, thin
-from trainers.report.facts import EXAMPLES, Changed, Facts, changes, evenly, gather
+from trainers.report.facts import EXAMPLES, Changed, Facts, changes, evenly, moved
 from trainers.report.figures import draw, steps_figure
-from trainers.report.keywords import moved
 from trainers.report.page import render, write_report
 from trainers.training.rounds import Round, State
 from trainers.training.run_folder import branch
@@ -63,7 +62,7 @@ def page_of(facts: Facts) -> Page:
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Page:
     workspace, run = whole_run(tmp_path_factory.mktemp("run"))
-    return page_of(gather(workspace, run))
+    return page_of(Facts(workspace, run))
 
 
 def test_it_tells_what_the_run_has_done(told: Page) -> None:
@@ -93,7 +92,7 @@ def test_it_tells_what_the_run_has_done(told: Page) -> None:
 
 def test_figures_of_the_page_are_those_of_the_run(tmp_path: Path) -> None:
     workspace, run = whole_run(tmp_path)
-    facts = gather(workspace, run)
+    facts = Facts(workspace, run)
     names = [pair.name for pair in facts.pairs]
     assert names == ["SFT", "1 queries", "round 1", "2 queries", "round 2"]
     for pair in facts.whole:
@@ -103,13 +102,15 @@ def test_figures_of_the_page_are_those_of_the_run(tmp_path: Path) -> None:
     text = page_of(facts).text
     for split in facts.splits:
         assert all(f"{pair.figures[split]['f1']:.3f}" in text for pair in facts.whole)
-    item = next(one for one in facts.vocabularies if one.side == "item" and one.round == 1)
+    assert len(facts.vocabularies) == 3
+    found = facts.vocabularies[1]
     words = [
         w
         for row in open_snapshot(workspace.store, facts.rounds[1].items).rows()
         for w in row.keywords
     ]
-    assert (item.keywords, item.distinct) == (len(words), len(set(words)))
+    assert found.size["item"] == len(words) / len(workspace.dataset.items)
+    assert found.distinct["item"] == len(set(words))
     pair = (facts.rounds[1].items, facts.rounds[1].queries)
     both = {
         word
@@ -117,14 +118,13 @@ def test_figures_of_the_page_are_those_of_the_run(tmp_path: Path) -> None:
         for row in open_snapshot(workspace.store, id_).rows()
         for word in row.keywords
     }
-    assert [one.round for one in facts.lengths] == [0, 1, 2]
-    assert sum(facts.lengths[1].words.values()) == len(both)
-    assert facts.lengths[1].words[1] == sum(" " not in word for word in both)
+    assert sum(found.lengths.values()) == len(both)
+    assert found.lengths[1] == sum(" " not in word for word in both)
 
 
 def test_it_opens_with_bm25_and_statistical_beside_the_trained_pairs(tmp_path: Path) -> None:
     workspace, run = whole_run(tmp_path)
-    facts = gather(workspace, run)
+    facts = Facts(workspace, run)
     assert facts.rivals is not None
     assert facts.rivals.statistical is not None
     assert facts.choice is not None
@@ -165,7 +165,7 @@ def test_the_file_needs_nothing_and_runs_nothing(told: Page) -> None:
 
 def test_hostile_text_is_text(tmp_path: Path) -> None:
     workspace, run = whole_run(tmp_path, hostile=True)
-    facts = gather(workspace, run)
+    facts = Facts(workspace, run)
     html = render(facts, draw(facts))
     page = Page(html)
     assert not {"script", "img"} & set(page.tags)
@@ -186,13 +186,13 @@ def test_text_is_clean_whatever_it_is(text: str) -> None:
 def test_it_tells_of_sft_alone_and_of_a_round_under_way(tmp_path: Path) -> None:
     told = Told(tmp_path)
     first = told.add(0)
-    text = page_of(gather(told.workspace, told.run)).text
+    text = page_of(Facts(told.workspace, told.run)).text
     assert "0 rounds after SFT" in text
     assert "Examples" not in text
     told.add(1)
     training = told.state.rounds[1].stages[:1]
     told.run.save(State(rounds=(first, Round(number=1, stages=training))))
-    facts = gather(told.workspace, told.run)
+    facts = Facts(told.workspace, told.run)
     assert facts.under_way == "round 1 is under way, next is index-query"
     assert [(log.round, log.side) for log in facts.logs if log.round] == [(1, "query")]
 
@@ -204,10 +204,10 @@ def test_logs_of_a_branch_lie_with_its_parent_and_lost_ones_leave_their_figures_
     told.add(0)
     told.add(1)
     other = branch(told.workspace, "main", "other")
-    assert all(len(log.steps) == 6 for log in gather(told.workspace, other).logs)
+    assert all(len(log.steps) == 6 for log in Facts(told.workspace, other).logs)
     for log in told.run.folder("logs").iterdir():
         log.unlink()
-    text = page_of(gather(told.workspace, told.run)).text
+    text = page_of(Facts(told.workspace, told.run)).text
     assert "Reward of the query side" not in text
     assert "F1 after each stage" in text
 
@@ -217,7 +217,7 @@ def test_other_data_leave_the_middles_of_rounds_out(tmp_path: Path) -> None:
     told.add(0)
     told.add(1)
     other = Workspace.open(told.config, ["dataset.dev_share=0.3"])
-    assert [pair.name for pair in gather(other, told.run).pairs] == ["SFT", "round 1"]
+    assert [pair.name for pair in Facts(other, told.run).pairs] == ["SFT", "round 1"]
 
 
 def test_a_run_without_a_round_is_one_sentence(tmp_path: Path) -> None:
@@ -263,9 +263,9 @@ def test_f1_is_drawn_over_all_steps_and_inside_a_phase(tmp_path: Path) -> None:
     lines = [{"step": 2, "test": 0.123, "dev": 0.2}, {"step": 6, "test": 0.9}]
     log = run.folder("logs") / "r001-item.f1.jsonl"
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    facts = gather(workspace, run)
+    facts = Facts(workspace, run)
     with style():
-        figure = steps_figure(facts)
+        (figure,) = steps_figure(facts)
     tips = [tip for tip in figure.tips.values() if tip.startswith("test, ")]
     # SFT, after query 1, in item 1, after it, after query 2, after item 2: six steps each.
     steps = [tip.split(", ")[1] for tip in tips]
@@ -319,7 +319,7 @@ def test_two_runs_stand_beside_one_another(tmp_path: Path) -> None:
     told.add(1)
     other = branch(told.workspace, "main", "other")
     other.save(State(rounds=told.state.rounds[:1]))
-    facts = gather(told.workspace, told.run, other=other)
+    facts = Facts(told.workspace, told.run, other=other)
     assert facts.beside is not None
     assert facts.beside.names == ("main", "other")
     assert facts.beside.settings == []
@@ -332,10 +332,10 @@ def test_two_runs_stand_beside_one_another(tmp_path: Path) -> None:
     (table,) = draw(facts)["tables"]
     svg, _ = table.write(tmp_path)
     assert first.text[:12] in svg.read_text("utf-8")
-    assert draw(gather(told.workspace, told.run))["tables"] == []
+    assert draw(Facts(told.workspace, told.run))["tables"] == []
     other.save(State())
     with pytest.raises(TrainingError, match="The run other has nothing to show yet"):
-        gather(told.workspace, told.run, other=other)
+        Facts(told.workspace, told.run, other=other)
 
 
 # Comparing
@@ -389,7 +389,7 @@ def test_examples_are_spread_evenly(there: int, wanted: int) -> None:
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> list[Figure]:
-    facts = gather(*whole_run(tmp_path_factory.mktemp("run")))
+    facts = Facts(*whole_run(tmp_path_factory.mktemp("run")))
     return [one for made in draw(facts).values() for one in made]
 
 
@@ -471,7 +471,7 @@ def test_a_long_log_is_thinned_by_means(values: list[float], most: int) -> None:
 def test_many_rounds_are_not_all_named() -> None:
     canvas = Canvas("round", "")
     canvas.names([f"round {at}" for at in range(30)])
-    canvas.rules([(float(at), f"round {at}") for at in range(30)])
+    canvas.rules(range(30), [f"round {at}" for at in range(30)])
     assert len(canvas.axes.get_xticks()) <= 8
     assert len(canvas.axes.texts) <= 5
     assert len(canvas.axes.lines) == 30

@@ -159,19 +159,18 @@ def test_the_meter_sees_memory_and_time() -> None:
 
 def test_dev_queries_are_taken_from_train_where_there_are_none() -> None:
     dataset = load_dataset("jsonl", CATALOGUE)
-    assert compared(dataset, 0.2) is dataset
+    assert compared(dataset) is dataset
     none = replace(dataset, queries={**dataset.queries, "dev": ()})
-    found = compared(none, 0.2)
+    found = compared(none)
     train, dev = ({query.id for query in found.queries[split]} for split in ("train", "dev"))
     assert not train & dev
     assert train | dev == {query.id for query in dataset.queries["train"]}
     assert len(dev) == len(dataset.queries["train"]) // 5
-    assert len(compared(none, 0.0).queries["dev"]) == len(dev), "the gate's share may be 0"
     one = replace(none, queries={**none.queries, "train": dataset.queries["train"][:1]})
     with pytest.raises(DataError, match="at least two labelled training queries"):
-        compared(one, 0.2)
+        compared(one)
     with pytest.raises(DataError, match="The test split"):
-        compared(replace(dataset, queries={**dataset.queries, "test": ()}), 0.2)
+        compared(replace(dataset, queries={**dataset.queries, "test": ()}))
 
 
 # The command, with methods of the test's own

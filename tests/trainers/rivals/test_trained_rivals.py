@@ -21,8 +21,7 @@ from cogr.errors import GeneratorError
 from cogr.records import Query
 from cogr.settings import OpenSearchSettings
 from tests.trainers.rivals.trained_shop import PARAMS, check_prepared, recall, small_shop, task_of
-from trainers.rivals import METHODS, NotRunError, Task
-from trainers.rivals import trained as fits
+from trainers.rivals import METHODS, NotRunError, Task, trained
 from trainers.rivals.trained import contrastive, dense, generative, policies, splade
 from trainers.rivals.trained.contrastive import Labels, bm25_negatives, examples
 
@@ -115,7 +114,7 @@ def test_generated_queries_of_an_item_are_its_keywords(work: Path) -> None:
 @pytest.fixture
 def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint after every step."""
-    monkeypatch.setattr(fits, "_SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(trained, "_SAVE_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("every_step")
@@ -127,12 +126,12 @@ def test_a_killed_fit_goes_on_from_its_checkpoint(
     tmp_path: Path, method: str, architecture: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset = small_shop(30)
-    folder = fits.tiny(task_of(tmp_path / "base", {}, dataset), architecture)
+    folder = trained.tiny(task_of(tmp_path / "base", {}, dataset), architecture)
     task = task_of(tmp_path, {method: str(folder)}, dataset)
     more = {"loops": 0, "prompts": 4, "generations": 2, "epochs": 1.0, "batch": 4}
     params = {**PARAMS, **more, "steps": 2, "learning_rate": 1e-4}
     with monkeypatch.context() as killed:
-        killed.setattr(fits.FitFolder, "save", _killed)
+        killed.setattr(trained.FitFolder, "save", _killed)
         with pytest.raises(KeyboardInterrupt):
             METHODS[method]().fit(task, params)
     (left,) = task.work.glob(f"{method}-*/*/checkpoint-*/trainer_state.json")
@@ -160,13 +159,13 @@ def _never(line: str) -> None:
 
 def test_an_llm_is_trained_by_adapters_that_are_merged(tmp_path: Path) -> None:
     task = task_of(tmp_path, {}, small_shop(30))
-    model = dense.open_encoder(fits.tiny(task, "qwen3"))
+    model = dense.open_encoder(trained.tiny(task, "qwen3"))
     texts = ["green sofa", "oak table"]
     before = dense.encode(model, texts, "document")
     assert dense.add_adapter(model)
-    trained = [name for name, p in model.named_parameters() if p.requires_grad]
-    assert trained
-    assert all("lora" in name for name in trained)
+    learning = [name for name, p in model.named_parameters() if p.requires_grad]
+    assert learning
+    assert all("lora" in name for name in learning)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "lora_B" in name:
@@ -177,7 +176,7 @@ def test_an_llm_is_trained_by_adapters_that_are_merged(tmp_path: Path) -> None:
     loaded = dense.encode(dense.open_encoder(tmp_path / "merged"), texts, "document")
     assert np.abs(adapted - before).max() > 0.01
     assert np.abs(adapted - loaded).max() < 0.02
-    assert not dense.add_adapter(dense.open_encoder(fits.tiny(task, "bert")))
+    assert not dense.add_adapter(dense.open_encoder(trained.tiny(task, "bert")))
 
 
 def test_training_ends_with_the_time_of_the_fit(tmp_path: Path) -> None:
@@ -192,7 +191,7 @@ def test_training_ends_with_the_time_of_the_fit(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def encoder(work: Path) -> Any:
-    return dense.open_encoder(fits.tiny(task_of(work, {}), "bert"))
+    return dense.open_encoder(trained.tiny(task_of(work, {}), "bert"))
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +235,7 @@ def test_known_relevant_items_are_no_negatives(encoder: Any, batch: Any) -> None
 
 def test_splade_pays_for_the_words_that_it_uses(work: Path, batch: Any) -> None:
     columns, numbers, hidden = batch
-    model = splade.open_splade(fits.tiny(task_of(work, {}), "bert"))
+    model = splade.open_splade(trained.tiny(task_of(work, {}), "bert"))
     loss = contrastive.splade_loss(model, Labels([], [], RELEVANT), 0.3, 0.7, 8)
     found = float(loss.calculate_loss([[c] for c in columns], numbers).detach())
     queries, *items = [c.detach().numpy() for c in columns]
@@ -247,7 +246,7 @@ def test_splade_pays_for_the_words_that_it_uses(work: Path, batch: Any) -> None:
 
 def test_cached_gradients_are_those_of_the_whole_batch(work: Path, labels: Labels) -> None:
     task = task_of(work, {})
-    model = dense.open_encoder(fits.tiny(task, "bert"))
+    model = dense.open_encoder(trained.tiny(task, "bert"))
     rows = examples(labels, bm25_negatives(task, labels, 1, 0), 0)
     features = [
         model.preprocess([rows[i][name] for i in range(6)])
@@ -273,7 +272,7 @@ def test_cached_gradients_are_those_of_the_whole_batch(work: Path, labels: Label
 def test_negatives_are_found_and_not_relevant(work: Path, labels: Labels) -> None:
     task = task_of(work, {})
     drawn = bm25_negatives(task, labels, 3, 0)
-    mined = dense.mined_negatives(dense.open_encoder(fits.tiny(task, "bert")), labels, 3)
+    mined = dense.mined_negatives(dense.open_encoder(trained.tiny(task, "bert")), labels, 3)
     for negatives in (drawn, mined):
         for wrong, relevant in zip(negatives, labels.relevant, strict=True):
             assert len(set(wrong)) == 3
@@ -296,8 +295,8 @@ def test_an_example_says_which_texts_it_holds(work: Path, labels: Labels) -> Non
 
 def test_rankings_settle_ties_by_id() -> None:
     scores = np.array([1, 3, 3, 2, 3], np.float32)
-    assert fits.best("abcde", scores, 2) == [("b", 3.0), ("c", 3.0)]
-    assert [id_ for id_, _ in fits.best("abcde", scores, 9)] == ["b", "c", "e", "d", "a"]
+    assert trained.best("abcde", scores, 2) == [("b", 3.0), ("c", 3.0)]
+    assert [id_ for id_, _ in trained.best("abcde", scores, 9)] == ["b", "c", "e", "d", "a"]
 
 
 # Identifiers
@@ -368,7 +367,7 @@ def test_without_weights_a_rival_says_what_it_needs(tmp_path: Path, method: str)
 
 @pytest.mark.parametrize(("method", "kind"), [("dsi", "bert"), ("splade", "qwen3")])
 def test_a_model_of_the_wrong_kind_is_refused(tmp_path: Path, method: str, kind: Any) -> None:
-    folder = fits.tiny(task_of(tmp_path / "base", {}), kind)
+    folder = trained.tiny(task_of(tmp_path / "base", {}), kind)
     task = task_of(tmp_path, {method: str(folder)})
     with pytest.raises(GeneratorError, match="name (one|another)"):
         METHODS[method]().fit(task, PARAMS)

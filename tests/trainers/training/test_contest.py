@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cogr.datasets.splits import by_hash
+from cogr.datasets.splits import DEV_SHARE, by_hash
 from cogr.errors import CheckFailedError, TrainingError
 from cogr.snapshots import open_snapshot
 from indexers.workspace import Workspace
@@ -114,32 +114,79 @@ def test_a_share_of_the_training_queries_is_dev_where_the_data_have_none(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("override", "sentence"),
+    ("override", "share", "sentence"),
     [
-        ("training.gate.on=false", "every round is built upon"),
-        ("training.gate.dev_share=0.05", f"is below {LEAST}; every round is built upon"),
-        ("dataset.dev_share=0.2", "dev queries of the data"),
+        ("training.gate.on=false", DEV_SHARE, "every round is built upon"),
+        ("training.gate.on=true", 0.05, f"is below {LEAST}; every round is built upon"),
+        ("dataset.dev_share=0.2", DEV_SHARE, "dev queries of the data"),
     ],
 )
 def test_nothing_is_set_apart_where_it_is_not_asked_for_or_there_is_a_dev_split(
-    tmp_path: Path, override: str, sentence: str
+    tmp_path: Path, override: str, share: float, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("trainers.training.rounds.DEV_SHARE", share)
     workspace = Workspace.open(without_dev(tmp_path), (*GATED, override))
     assert with_dev(workspace) is workspace
     assert sentence in judged_by(workspace)
 
 
-def test_a_run_that_was_begun_before_goes_on_without_dev_queries(tmp_path: Path) -> None:
-    workspace = Workspace.open(without_dev(tmp_path), (*GATED, "training.gate.dev_share=0"))
+FORMER = {
+    "prompts.search_from": "bm25",
+    "training.accept": "pays",
+    "training.rollouts.unfinished_is_over_budget": True,
+    "training.sft.first_items": "model",
+    "training.sft.on": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "differs"),
+    [
+        ({}, [], ""),
+        (
+            {"training.accept": "all", "training.rollouts.unfinished_is_over_budget": False},
+            ["training.rules=paper"],
+            "",
+        ),
+        ({"training.sft.first_items": "source"}, ["training.start=source"], ""),
+        ({"training.sft.on": False}, ["training.variant=no-sft"], ""),
+        ({"training.frozen_items": True}, ["training.variant=frozen-items"], ""),
+        ({"training.shared": True}, ["training.variant=shared"], ""),
+        (
+            {"training.shared": True, "training.sft.on": False},
+            ["training.variant=shared"],
+            r"training\.variant was 'no-sft and shared' and is 'shared'",
+        ),
+        ({"training.accept": "all"}, ["training.rules=paper"], r"training\.rules was"),
+        (
+            {"training.gate.dev_share": 0.0},
+            [],
+            r"training\.gate\.dev_share was 0\.0 and is 0\.2",
+        ),
+        (
+            {"prompts.search_from": "statistical", "prompts.query_user": "{search_results}"},
+            ["prompts.query_variant=proposals", "prompts.query_user={search_results}"],
+            "",
+        ),
+        ({"generator.statistical.edits": False}, [], r"edits was False and is True"),
+    ],
+)
+def test_a_run_of_former_settings_goes_on_with_what_they_are_called_now(
+    tmp_path: Path, before: dict[str, object], now: list[str], differs: str
+) -> None:
+    workspace = Workspace.open(without_dev(tmp_path), (*GATED, *now))
     run = create(workspace)
     frozen = dict(run.frozen())
-    frozen["settings"] = {
-        k: v for k, v in frozen["settings"].items() if k != "training.gate.dev_share"
-    }
+    new = ("training.rules", "training.variant")
+    settings = {key: value for key, value in frozen["settings"].items() if key not in new}
+    plain = {"training.start": "model", "prompts.query_variant": "plain"}
+    frozen["settings"] = {**settings, **plain, **FORMER, **before}
     run.store.write_json(f"{run.path}/run.json", frozen)
-    run.check(workspace)
-    with pytest.raises(TrainingError, match=r"training\.gate\.dev_share was 0\.0 and is 0\.2"):
-        run.check(Workspace.open(tmp_path / "cogr.toml", GATED))
+    if not differs:
+        run.check(workspace)
+        return
+    with pytest.raises(TrainingError, match=differs):
+        run.check(workspace)
 
 
 def test_a_run_that_was_begun_with_settings_that_are_gone_goes_on(tmp_path: Path) -> None:

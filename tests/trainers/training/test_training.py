@@ -17,12 +17,7 @@ from cogr.errors import CheckFailedError, DataError, SettingsError, TrainingErro
 from cogr.matching.mirror import Mirror
 from cogr.records import Query
 from cogr.rewards import Reference, World, query_reward
-from cogr.settings.training import (
-    GateSettings,
-    QueryGrpoSettings,
-    SftSettings,
-    TrainingSettings,
-)
+from cogr.settings.training import GateSettings, QueryGrpoSettings, SftSettings, TrainingSettings
 from indexers.workspace import Workspace
 from trainers.training.acceptance import accept
 from trainers.training.grpo import Scorer

@@ -36,7 +36,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny_model(
         folder,
         [" ".join(WORDS)] * 3,
-        TinySettings(hidden=32, layers=1, vocabulary=400),
+        TinySettings(hidden=32, layers=1),
         seed=0,
     )
     return folder

@@ -15,7 +15,7 @@ from cogr.settings.training import RolloutSettings, TrainingSettings
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.trainers.shop import write_shop
-from trainers.training.devices import check as memory
+from trainers.training.devices import check
 from trainers.training.devices.check import (
     GIB,
     QWEN3_1_7B,
@@ -55,11 +55,11 @@ def test_parameters_and_cache_are_those_of_the_papers_models() -> None:
     assert QWEN3_1_7B.parameters == pytest.approx(1.72e9, rel=0.005)
     # The whole context, which vLLM takes where nothing else is said.
     assert QWEN3_4B.cache_a_token * QWEN3_4B.context == 36 * GIB
-    assert memory.states(QWEN3_4B, 1, "copies", 0) == 16 * QWEN3_4B.parameters
-    shared = [memory.states(QWEN3_4B, 8, how, 0) for how in ("sharded", "zero2", "copies")]  # type: ignore[arg-type]
+    assert check.states(QWEN3_4B, 1, "copies", 0) == 16 * QWEN3_4B.parameters
+    shared = [check.states(QWEN3_4B, 8, how, 0) for how in ("sharded", "zero2", "copies")]  # type: ignore[arg-type]
     assert shared == sorted(shared)
-    assert memory.states(QWEN3_4B, 1, "copies", 16) < 3 * QWEN3_4B.parameters
-    kept, again = (memory.activations(QWEN3_4B, Load(8, 400, 512, how)) for how in (False, True))
+    assert check.states(QWEN3_4B, 1, "copies", 16) < 3 * QWEN3_4B.parameters
+    kept, again = (check.activations(QWEN3_4B, Load(8, 400, 512, how)) for how in (False, True))
     assert kept > 2 * again
 
 
@@ -73,7 +73,7 @@ def test_the_arithmetic_counts_the_weights_of_a_real_model(tmp_path: Path) -> No
         num_attention_heads=2, num_key_value_heads=1, head_dim=16, tie_word_embeddings=True,
     )  # fmt: skip
     config.save_pretrained(tmp_path)
-    shape = memory.shape_of(str(tmp_path), None)  # type: ignore[arg-type]
+    shape = check.shape_of(str(tmp_path), None)  # type: ignore[arg-type]
     assert shape is not None
     weights = dict(Qwen3ForCausalLM(config).named_parameters())
     matrices = sum(w.numel() for name, w in weights.items() if "norm" not in name)
@@ -93,9 +93,9 @@ def test_the_table_of_the_docs_is_what_the_arithmetic_says() -> None:
         shape: Shape = {"4B": QWEN3_4B, "1.7B": QWEN3_1_7B}[model]
         rank = 64 if mode.startswith("LoRA") else 0
         sharing = names.get(mode, "copies")
-        states = memory.states(shape, int(gpus), sharing, rank)  # type: ignore[arg-type]
-        passes = memory.activations(shape, Load(int(micro), 512, 512))
-        peak = memory.Memory(states, passes, 0).peak
+        states = check.states(shape, int(gpus), sharing, rank)  # type: ignore[arg-type]
+        passes = check.activations(shape, Load(int(micro), 512, 512))
+        peak = check.Memory(states, passes, 0).peak
         assert found == [f"{part / GIB:.1f}" for part in (states, passes, peak)]
 
 
@@ -147,7 +147,7 @@ def test_a_round_of_expert_iteration_is_counted_as_fine_tuning(shop: Path) -> No
         "training.invented_queries=0",
         'training.start="statistical"',
         'prompts.query_user="{query}\\n{search_results}"',
-        'prompts.search_from="edits"',
+        'prompts.query_variant="edit"',
         'training.query.by="expert"',
     )
     report = look_over(Workspace.open(shop, settings), 1, 1.0)

@@ -28,7 +28,7 @@ pytest.importorskip("lightgbm")
 
 EDITS = (
     "prompts.query_user={query}: {search_results}",
-    "prompts.search_from=edits",
+    "prompts.query_variant=edit",
     "prompts.search_results=6",
     "generator.sampling.max_tokens=40",
     "training.start=statistical",
@@ -182,5 +182,5 @@ def test_what_an_edited_run_needs_is_asked_for_first(tmp_path: Path) -> None:
     for wrong in ("training.sft.queries_from=edits", "training.query.by=expert"):
         with pytest.raises(SettingsError, match=r"a model that edits, but query prompts show no"):
             check_settings(shop.workspace(wrong))
-    with pytest.raises(SettingsError, match=r"make it model, statistical, or the ids"):
+    with pytest.raises(SettingsError, match=r"make it model, source, statistical, or the ids"):
         check_settings(shop.workspace("training.start=nonsense"))

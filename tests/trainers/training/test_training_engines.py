@@ -26,7 +26,7 @@ def merged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
     # Wide enough for vLLM's kernels: heads of 32.
     overrides = (
         "training.lora.rank=4",
-        "training.tiny={hidden=128, layers=1, vocabulary=600}",
+        "training.tiny={hidden=128, layers=1}",
     )
     shop = Shop(config)
     workspace = shop.workspace(*overrides)

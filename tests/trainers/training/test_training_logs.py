@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.model]
 def test_tensorboard_events_and_completions_say_what_the_jsonl_says(copied: Shop) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    overrides = ('training.report_to=["tensorboard"]', "training.log_completions=true")
+    overrides = ('training.report_to=["completions", "tensorboard"]',)
     workspace = copied.workspace(*overrides)
     run = open_run(workspace, "main")
     Driver(workspace, run, InThisProcess(copied.config, overrides), copied.said.append).round()

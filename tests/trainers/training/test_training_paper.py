@@ -49,11 +49,7 @@ def test_the_paper_configurations_hold_its_hyperparameters(example: Path) -> Non
     ) == (8, 1.0, 512)
     sampling = settings.generator.sampling
     assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.7, 0.8, 20)
-    assert (training.accept, training.gate.on, training.rollouts.unfinished_is_over_budget) == (
-        "all",
-        False,
-        False,
-    )
+    assert (training.rules, training.gate.on) == ("paper", False)
     assert training.invented_queries == 0
 
 
@@ -72,7 +68,7 @@ def write_stand_in(folder: Path, workspace: Workspace) -> None:
     """A Qwen3 with random weights and a tokenizer of the shop's words."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    tokenizer = tiny_tokenizer(texts_of(workspace.dataset), workspace.settings.training.tiny)
+    tokenizer = tiny_tokenizer(texts_of(workspace.dataset))
     config = Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=32,

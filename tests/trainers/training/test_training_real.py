@@ -27,12 +27,10 @@ EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*-train.toml"))
 
 
 def test_labels_can_not_index_the_items() -> None:
-    with pytest.raises(SettingsError, match=r'first_items is "source".*"statistical"'):
-        items_from(TrainingSettings(sft=SftSettings(first_items="source")))
+    with pytest.raises(SettingsError, match=r'start is "source".*"statistical"'):
+        items_from(TrainingSettings(start="source"))
     assert (
-        items_from(
-            TrainingSettings(sft=SftSettings(first_items="source", items_from="statistical"))
-        )
+        items_from(TrainingSettings(start="source", sft=SftSettings(items_from="statistical")))
         == "statistical"
     )
 
@@ -42,21 +40,24 @@ def test_an_example_holds_no_labels_in_what_it_trains_against(example: Path) -> 
     """A training query's own text would find its labels, were they item keywords."""
     settings = load_settings(example)
     assert not settings.generator.statistical.anchors
-    assert settings.prompts.search_from == "statistical"
+    assert settings.prompts.source("query") == settings.prompts.source("item") == "statistical"
     assert settings.training.sft.queries_from in ("statistical", "proposals")
     assert "{search_results}" in settings.prompts.template("query").user
 
 
 def test_a_random_half_of_the_candidates_in_the_prompts_order(tmp_path: Path) -> None:
     pytest.importorskip("lightgbm")
-    prompts = {"query_variant": "search", "search_from": "statistical", "search_results": 6}
+    prompts = {"query_variant": "proposals", "search_results": 6}
     workspace = Workspace(
         Settings(
             dataset={"loader": "jsonl", "path": str(SHOP)}, store=str(tmp_path), prompts=prompts
         )
     )
     queries = workspace.dataset.queries["train"]
-    shown = {id_: [word for word, _ in own] for id_, own in proposals(workspace, queries).items()}
+    shown = {
+        id_: [word for word, _ in own]
+        for id_, own in proposals(workspace, "query", queries).items()
+    }
     targets = proposal_targets(workspace, queries, 30)
     assert targets == proposal_targets(workspace, queries[::-1], 30)
     assert targets.keys() == {id_ for id_, words in shown.items() if words}
@@ -72,8 +73,8 @@ def test_a_random_half_of_the_candidates_in_the_prompts_order(tmp_path: Path) ->
 def test_half_of_candidates_that_no_prompt_shows(tmp_path: Path) -> None:
     settings = {"dataset": {"loader": "jsonl", "path": str(SHOP)}, "store": str(tmp_path)}
     for prompts in (
-        {"search_from": "statistical"},
-        {"query_variant": "search", "search_from": "bm25"},
+        {"query_variant": "proposals", "query_user": "{query}"},
+        {"query_variant": "search"},
     ):
         workspace = Workspace(
             Settings(**settings, prompts=prompts, training={"sft": {"queries_from": "proposals"}})
@@ -99,7 +100,7 @@ def test_an_example_runs_two_steps_on_the_shop(example: Path, tmp_path: Path) ->
         "rebuild.max_failure_share=1.0",
         "training.gate.on=false",
         "training.candidates=0",
-        *(f"training.tiny.{key}" for key in ("hidden=32", "layers=1", "vocabulary=600")),
+        *(f"training.tiny.{key}" for key in ("hidden=32", "layers=1")),
         *(f"training.sft.{side}_epochs=1" for side in ("query", "item")),
         *(
             f"training.{side}.{key}"

@@ -173,10 +173,9 @@ def _write_tiny(folder: Path, architecture: Architecture, texts: list[str], seed
     import torch
     import transformers
 
-    from cogr.settings.training import TinySettings
     from trainers.training.tiny import tiny_tokenizer
 
-    tokenizer = tiny_tokenizer(texts, TinySettings(vocabulary=4000))
+    tokenizer = tiny_tokenizer(texts, 4000)
     tokenizer.model_max_length = 512
     wide = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
     deep = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 128}

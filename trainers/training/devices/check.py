@@ -29,6 +29,7 @@ from cogr.settings.training import TinySettings, TrainingSettings
 from indexers.workspace import Workspace
 from trainers.training.inputs import INVENTED_WEIGHT
 from trainers.training.rounds import with_dev
+from trainers.training.tiny import MOST_TOKENS
 from trainers.training.trainer_config import (
     check_settings,
     checkpoints_gradients,
@@ -266,8 +267,8 @@ class _Work:
     def stages(self) -> Iterator[Expected]:
         """SFT's, and those of one round."""
         settings = self.workspace.settings.training
-        sides = [side for side in SIDES if not (side == "item" and settings.frozen_items)]
-        for side in sides if settings.sft.on else ():
+        sides: tuple[Side, ...] = ("query",) if settings.variant == "frozen-items" else SIDES
+        for side in sides if settings.variant != "no-sft" else ():
             epochs = settings.sft.item_epochs if side == "item" else settings.sft.query_epochs
             yield self._fine_tuning(f"sft, {side} side", side, epochs)
         for side in sides:
@@ -365,7 +366,7 @@ class Shape:
         """Of the model `tiny`."""
         hidden = settings.hidden
         size = hidden // 4
-        return cls(hidden, settings.layers, 4, 4, size, 2 * hidden, settings.vocabulary, True, 1024)
+        return cls(hidden, settings.layers, 4, 4, size, 2 * hidden, MOST_TOKENS, True, 1024)
 
     @property
     def parameters(self) -> int:

@@ -18,8 +18,7 @@ from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Blend, Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
 from indexers.backends import Words
-from indexers.backends.opensearch import indexes
-from indexers.backends.opensearch import push as copying
+from indexers.backends.opensearch import indexes, push
 from indexers.backends.opensearch.backend import OpenSearchBackend
 from indexers.backends.opensearch.client import Version
 from indexers.backends.opensearch.indexes import read_index, stats
@@ -99,7 +98,7 @@ def test_weights_come_into_an_index_whose_parent_knows_none(
     second = weighed(store, QUERIES, first)
     with backend_of(request.getfixturevalue(server), store) as backend:
         with monkeypatch.context() as patch:
-            patch.setattr(copying, "mapping", _mapping_of_before)
+            patch.setattr(push, "mapping", _mapping_of_before)
             backend.push(first)
         backend.verify(first, [])
         assert backend.lookup("velvet SOFA", snapshot=first.id) == without[0]
@@ -261,7 +260,7 @@ def test_a_push_that_died_before_its_merge_goes_on(
         backend.push(first)
         backend.verify(first, [])
         with monkeypatch.context() as patch:
-            patch.setattr(copying, "drop_deleted", die)
+            patch.setattr(push, "drop_deleted", die)
             with pytest.raises(KeyboardInterrupt):
                 backend.push(second)
         index = index_name(backend.prefix, second.id)
@@ -285,11 +284,11 @@ def test_what_can_not_be_copied_is_written_in_full(
         if why == "other shards":
             backend.cluster.settings = backend.cluster.settings.model_copy(update={"shards": 2})
         if why == "too much":
-            monkeypatch.setattr(copying, "LARGEST_SHARE", 0.01)
+            monkeypatch.setattr(push, "LARGEST_SHARE", 0.01)
         if why == "no clone":
-            monkeypatch.setattr(copying, "CLONE", "_no_such_thing")
+            monkeypatch.setattr(push, "CLONE", "_no_such_thing")
         if why == "not merged":
-            monkeypatch.setattr(copying, "drop_deleted", lambda *_: None)
-            monkeypatch.setattr(copying, "merge", lambda *_: None)
+            monkeypatch.setattr(push, "drop_deleted", lambda *_: None)
+            monkeypatch.setattr(push, "merge", lambda *_: None)
         assert backend.push(second).written == second.manifest.entities
         backend.verify(second, random_queries(list(second.rows()), 20, 12))

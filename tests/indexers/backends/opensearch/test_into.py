@@ -23,14 +23,12 @@ from cogr.matching.mirror import Mirror
 from cogr.settings import OpenSearchSettings, load_settings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
-from indexers.backends.opensearch import field as filling
-from indexers.backends.opensearch import moving as cleaning
-from indexers.backends.opensearch import writer
+from indexers.backends.opensearch import field, moving, writer
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.field import field_of, open_target, snapshot_of
 from indexers.backends.opensearch.indexes import merge
 from indexers.backends.opensearch.moving import move_without
-from indexers.release import external as merging
+from indexers.release import external
 from indexers.release.external import Place
 from indexers.workspace import Workspace
 from tests.documents import examples
@@ -150,7 +148,7 @@ def test_nothing_that_the_team_writes_is_lost(
             wrote[ids[20 + price % 10]] = price
             products.set(ids[20 + price % 10], price)
 
-    real: Callable[..., Iterator[dict[str, Any]]] = filling.scroll
+    real: Callable[..., Iterator[dict[str, Any]]] = field.scroll
     meddled: list[str] = []
 
     def changed_in_between(*given: Any) -> Iterator[dict[str, Any]]:
@@ -164,7 +162,7 @@ def test_nothing_that_the_team_writes_is_lost(
                 products.set(hit["_id"], wrote[hit["_id"]], whole=len(meddled) % 2 == 0)
             yield hit
 
-    monkeypatch.setattr(filling, "scroll", changed_in_between)
+    monkeypatch.setattr(field, "scroll", changed_in_between)
     writer = threading.Thread(target=writes_all_the_while)
     writer.start()
     try:
@@ -253,7 +251,7 @@ def test_a_fill_that_died_goes_on(products: Products, monkeypatch: pytest.Monkey
         products.workspace.store, "item", [row for row in random_world(120) if row.keywords]
     )
     products.add(ids_of(snapshot))
-    real = filling.scroll
+    real = field.scroll
 
     def dies(*given: Any) -> Iterator[dict[str, Any]]:
         for number, hit in enumerate(real(*given)):
@@ -263,7 +261,7 @@ def test_a_fill_that_died_goes_on(products: Products, monkeypatch: pytest.Monkey
 
     place = Place(products.workspace, products.alias, "cogr_keywords")
     monkeypatch.setattr(writer, "CHUNK_DOCUMENTS", 10)
-    monkeypatch.setattr(filling, "scroll", dies)
+    monkeypatch.setattr(field, "scroll", dies)
     with pytest.raises(ServiceError):
         place.publish(snapshot.id, lambda _: None)
     assert products.place().serving() == {"item": None}
@@ -368,7 +366,7 @@ def test_an_index_takes_writes_while_it_is_copied_and_none_of_them_is_lost(
     products.add([*ids_of(old), "gone", "stays"])
     for snapshot in (old, new):
         products.place().publish(snapshot.id, lambda _: None)
-    real, blocked = cleaning.copy_documents, []
+    real, blocked = moving.copy_documents, []
 
     def written_meanwhile(cluster: Cluster, index: str, *given: Any) -> None:
         """After the copy and before the block, the team changes, adds and removes; a field comes
@@ -385,7 +383,7 @@ def test_an_index_takes_writes_while_it_is_copied_and_none_of_them_is_lost(
             body = {"doc": {"colour": "red"}}
             cluster.call("POST", f"/{index}/_update/stays", body=body, doing="product team")
 
-    monkeypatch.setattr(cleaning, "copy_documents", written_meanwhile)
+    monkeypatch.setattr(moving, "copy_documents", written_meanwhile)
     dropped = products.place().prune(1, f"{products.index}-clean", lambda _: None, dry_run=False)
     assert dropped == [field_of("cogr_keywords", old.id)]
     # The copy runs beside the team; only what it changed meanwhile is copied behind the block.
@@ -493,14 +491,14 @@ def test_a_publish_finds_the_index_that_a_prune_has_put_in_place_meanwhile(
     products.add(ids_of(first))
     for snapshot in (first, second):
         products.place().publish(snapshot.id, lambda _: None)
-    real = merging.check_values
+    real = external.check_values
 
     def pruned_meanwhile(*given: Any) -> int:
         monkeypatch.undo()
         products.place().prune(1, f"{products.index}-clean", lambda _: None, dry_run=False)
         return real(*given)
 
-    monkeypatch.setattr(merging, "check_values", pruned_meanwhile)
+    monkeypatch.setattr(external, "check_values", pruned_meanwhile)
     merged = products.place().publish(third.id, lambda _: None)
     assert merged.index == f"{products.index}-clean"
     assert [id_ for id_, _ in products.search(merged.template, keywords=["z"])] == ["a-1"]

@@ -17,8 +17,7 @@ from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Snapshot
 from cogr.store import Store
 from indexers.backends import MOST_TEXT, Words
-from indexers.backends.opensearch import OpenSearchBackend
-from indexers.backends.opensearch import search as template
+from indexers.backends.opensearch import OpenSearchBackend, search
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.search import float32s
 from indexers.release.push import publish, push_and_verify
@@ -49,7 +48,7 @@ class World:
         self.cluster, self.snapshot = self.backend.cluster, snapshot
         push_and_verify(self.backend, store, snapshot, 3)
         publish(self.backend, store, [snapshot.id])
-        self.name, self.alias = template.template_name(prefix), f"{prefix}-items"
+        self.name, self.alias = search.template_name(prefix), f"{prefix}-items"
 
     def search(self, **params: Any) -> Any:
         body = {"id": self.name, "params": params}
@@ -164,21 +163,21 @@ def test_pages_filters_facets_and_fields(shop: World) -> None:
 
 
 def test_a_parameter_by_another_name_is_refused_and_not_passed_over(shop: World) -> None:
-    for wrong, right in template.MISNAMED.items():
-        assert right in template.PARAMETERS
+    for wrong, right in search.MISNAMED.items():
+        assert right in search.TEMPLATE_PARAMETERS
         with pytest.raises(
             ServiceError, match=f"the parameter {wrong} is unknown: it is called {right}"
         ):
             shop.search(keywords=["sofa"], **{wrong: {"term": {"item_id": "a-1"}}})
     # Every parameter that is said to be one is asked for.
     assert all(
-        re.search(r"{{[#^]?" + name + r"[.}]|}}" + name + "{{", template.source())
-        for name in template.PARAMETERS
+        re.search(r"{{[#^]?" + name + r"[.}]|}}" + name + "{{", search.template_source())
+        for name in search.TEMPLATE_PARAMETERS
     )
     documented = re.findall(
         r"^\| `(\w+)` \|", (DOCS / "search-template.md").read_text("utf-8"), re.MULTILINE
     )
-    assert documented == list(template.PARAMETERS)
+    assert documented == list(search.TEMPLATE_PARAMETERS)
 
 
 def test_pages_by_number_and_an_order_of_ones_own(shop: World) -> None:
@@ -227,10 +226,10 @@ def test_a_text_search_finds_beside_the_keywords_or_alone(shop: World) -> None:
 def test_it_is_stored_once_and_renewed(shop: World, opensearch: OpenSearchSettings) -> None:
     cluster = Cluster(opensearch)
     stored = cluster.call("GET", f"/_scripts/{shop.name}", doing="looking")["script"]["source"]
-    assert stored == template.source()
+    assert stored == search.template_source()
     other = {"script": {"lang": "mustache", "source": '{"query": {"match_all": {}}}'}}
     cluster.call("PUT", f"/_scripts/{shop.name}", body=other, doing="spoiling")
-    assert template.install(cluster, "tpl")
+    assert search.install_template(cluster, "tpl")
     assert (
         cluster.call("GET", f"/_scripts/{shop.name}", doing="looking")["script"]["source"] == stored
     )
