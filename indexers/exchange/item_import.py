@@ -38,7 +38,7 @@ _MILLISECONDS = 1e11
 """The year 5138 in seconds, 1973 in milliseconds."""
 _TELL = 10.0
 """Seconds between two lines of progress."""
-_SECONDS = 1.0
+NOTE_SECONDS = 1.0
 """Between two notes of how far the import is."""
 
 
@@ -271,7 +271,7 @@ class _Draft:
             self.counts.written += 1
             self._file.write(line.encode() + b"\n")
         self.cursors[part] = page.cursor
-        if time.monotonic() - self._noted >= _SECONDS:
+        if time.monotonic() - self._noted >= NOTE_SECONDS:
             self._keep()
 
     def _keep(self) -> None:

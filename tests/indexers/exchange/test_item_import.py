@@ -256,7 +256,7 @@ from pathlib import Path
 from indexers.exchange import item_import, sources
 from indexers.exchange.item_import import Mapped, import_items
 from cogr.datasets.fields import Columns
-sources.PAGE, item_import._SECONDS = 20, 0.0
+sources.PAGE, item_import.NOTE_SECONDS = 20, 0.0
 draw = random.Random(int(sys.argv[1]))
 one, two, to = Path("1.csv"), Path("2.csv"), Path("out.jsonl")
 killed = resumed = whole = 0
@@ -393,7 +393,7 @@ def test_an_interrupted_reading_goes_on_or_begins_anew(
     importer: Importer, index: tuple[Cluster, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster, name = index
-    monkeypatch.setattr(item_import, "_SECONDS", 0.0)
+    monkeypatch.setattr(item_import, "NOTE_SECONDS", 0.0)
     monkeypatch.setattr(scan, "PAGE", 40)
     read = IndexSource.page
     asked: list[str] = []

@@ -59,10 +59,10 @@ def test_points_have_length_one_and_are_kept(
     alone = Encoder(str(model)).points(texts[:1], keep=False)
     assert alone @ found[0] == pytest.approx(1, abs=0.002), "in float32, as a new query is"
 
-    def encode(*_: object) -> None:
+    def encode(*_: object, **_options: object) -> None:
         raise AssertionError("encoded again")
 
-    monkeypatch.setattr(Encoder, "_encode", encode)
+    monkeypatch.setattr("sentence_transformers.SentenceTransformer.encode", encode)
     assert (Encoder(str(model), Store(tmp_path)).points(texts) == found).all()
     with pytest.raises(AssertionError, match="encoded again"):
         Encoder(str(model)).points(texts)

@@ -114,7 +114,7 @@ def test_generated_queries_of_an_item_are_its_keywords(work: Path) -> None:
 @pytest.fixture
 def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint after every step."""
-    monkeypatch.setattr(trained, "_SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(trained, "SAVE_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("every_step")

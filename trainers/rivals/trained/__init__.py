@@ -55,7 +55,8 @@ ON_ITS_OWN: dict[str, Any] = {
 
 READ_TOKENS = 256
 """Tokens of an item that a model reads, at most; most encoders were trained on fewer."""
-_SAVE_SECONDS = 60.0
+SAVE_SECONDS = 60.0
+"""A fit is saved this often, so that a killed one goes on."""
 _PROBE = 32
 _SAFE = 1.3
 """How much longer all items may take than a sample of them says."""
@@ -315,7 +316,7 @@ def as_callback(kept: FitFolder, clock: Clock, until: float) -> Any:
             if clock.elapsed >= until or state.global_step >= state.max_steps:
                 # The fit saves the model itself; from the last step a trainer would do one more.
                 control.should_training_stop, control.should_save = True, False
-            elif time.monotonic() - self.last >= _SAVE_SECONDS:
+            elif time.monotonic() - self.last >= SAVE_SECONDS:
                 control.should_save, self.last = True, time.monotonic()
 
         def on_save(self, _a: Any, _s: Any, _c: Any, **_: Any) -> None:
