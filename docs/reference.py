@@ -104,18 +104,16 @@ def settings_page() -> str:
     """The settings reference."""
     lines = [
         "# Settings\n",
-        "Written by `make docs` from the settings model. One TOML file (`cogr.toml`), then "
-        "environment variables, then `--set`:",
+        "Written by `make docs` from the settings model. Settings come from one TOML file "
+        "(`cogr.toml`), then from environment variables, then from `--set`; later ones win. "
         "`[opensearch] url = ...` in the file is `COGR_OPENSEARCH__URL` in the environment and "
-        "`--set opensearch.url=...` in a command.",
-        "Unknown keys are errors that name the nearest known key, or what holds now instead of a "
-        "former one. Paths in the file are relative "
-        "to the file.\n",
-        "Besides these, `COGR_CONFIG` names the file, `COGR_DATA_DIR` the folder of the named "
-        "public data sets, `COGR_CACHE_DIR` the folder",
-        "of downloads and unpacked models, `COGR_OPENSEARCH_URL` a running cluster (a default "
-        "for `opensearch.url`), and `COGR_OPENSEARCH_HOME` an",
-        "unpacked OpenSearch distribution.\n",
+        "`--set opensearch.url=...` in a command. An unknown key is an error that names the "
+        "nearest known key, or the replacement of a former one. Paths in the file are relative to "
+        "the file.\n",
+        "Further environment variables: `COGR_CONFIG` names the file, `COGR_DATA_DIR` the folder "
+        "of the named public data sets, `COGR_CACHE_DIR` the folder of downloads and unpacked "
+        "models, `COGR_OPENSEARCH_URL` a running cluster (a default for `opensearch.url`), and "
+        "`COGR_OPENSEARCH_HOME` an unpacked OpenSearch distribution.\n",
         *_table(Settings, ""),
     ]
     return _wrapped("\n".join(lines) + "\n")

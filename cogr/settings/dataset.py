@@ -16,11 +16,12 @@ class QueryColumnSettings(Table):
     """Names of a query's fields."""
 
     id: str = Field("id", min_length=1, description="Field or column of a query's id")
-    text: str = Field("text", min_length=1, description="Of its text")
-    weight: str = Field("weight", description="Of its weight, if there is one")
-    split: str = Field("split", description="Of its split, if there is one")
+    text: str = Field("text", min_length=1, description="Field of its text")
+    weight: str = Field("weight", description="Field of its weight, if there is one")
+    split: str = Field("split", description="Field of its split, if there is one")
     updated: str = Field(
-        "updated", description="Of when it last changed, if there is one; empty to not read it"
+        "updated",
+        description="Field of its time of last change, if there is one; empty to ignore it",
     )
 
 
@@ -28,26 +29,25 @@ class LabelColumnSettings(Table):
     """Names of a judgement's fields."""
 
     query: str = Field("query", min_length=1, description="Field or column of the query's id")
-    item: str = Field("item", min_length=1, description="Of the item's id")
-    grade: str = Field("grade", description="Of the grade, if there is one")
+    item: str = Field("item", min_length=1, description="Field of the item's id")
+    grade: str = Field("grade", description="Field of the grade, if there is one")
 
 
 class ColumnSettings(Table):
-    """What the fields of the files are called, for the loaders jsonl, csv and parquet."""
+    """Names of the fields or columns in the files, for the loaders jsonl, csv and parquet."""
 
     id: str = Field("id", min_length=1, description="Field or column of an item's id")
-    title: str = Field("title", min_length=1, description="Of its title")
+    title: str = Field("title", min_length=1, description="Field of its title")
     text: tuple[str, ...] = Field(
-        ("text",), min_length=1, description="Of its text; several are joined, a line each"
+        ("text",), min_length=1, description="Fields of its text; several are joined, one a line"
     )
     updated: str = Field(
-        "updated", description="Of when it last changed, if there is one; empty to not read it"
+        "updated",
+        description="Field of its time of last change, if there is one; empty to ignore it",
     )
     fields: dict[str, str] = Field(
         default_factory=dict,
-        description=(
-            "Names in the data of fields in publish.fields, where they are called otherwise"
-        ),
+        description=("Names in the data of those publish.fields that have other names there"),
     )
     queries: QueryColumnSettings = Field(default_factory=QueryColumnSettings)
     labels: LabelColumnSettings = Field(default_factory=LabelColumnSettings)
@@ -60,7 +60,7 @@ class ColumnSettings(Table):
 
 
 class DatasetSettings(Table):
-    """What is indexed. `loader` and `path` are all that a data set of your own needs."""
+    """The data to index. A data set of your own needs only `loader` and `path`."""
 
     loader: str = Field(
         description="jsonl, csv, parquet, beir, wands, nfcorpus, msrd, chorus or ir_datasets:NAME"
@@ -86,14 +86,14 @@ class DatasetSettings(Table):
         ),
     )
     strip_html: bool = Field(
-        True, description="Take HTML out of titles and texts (jsonl, csv, parquet)"
+        True, description="Remove HTML from titles and texts (jsonl, csv, parquet)"
     )
     split_by: Literal["shuffle", "query", "cluster", "time"] = Field(
         "shuffle",
         description=(
-            "How queries are split where the data names no splits: a shuffle with seed 0; by a "
-            "hash of the text (query) or of its stems (cluster), which new queries don't change; "
-            "or the newest as test (time)"
+            "How queries are split if the data name no splits: shuffle (with seed 0); query or "
+            "cluster (by a hash of the text or of its stems, so that new queries change "
+            "nothing); time (the newest are test)"
         ),
     )
     columns: ColumnSettings = Field(default_factory=ColumnSettings)

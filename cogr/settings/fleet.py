@@ -17,23 +17,25 @@ _SCHEMES = ("redis", "rediss", "sentinel")
 
 
 class RebuildSettings(Table):
-    """How a rebuild works through its entities."""
+    """How a rebuild generates keywords."""
 
     workers: Literal["local", "celery"] = Field(
         "local",
         description=(
-            "local: in this process; celery: on workers (cogr-ops worker) by way of redis.url"
+            "local: in this process; celery: on workers (cogr-ops worker), through redis.url"
         ),
     )
     max_failure_share: float = Field(
-        0.02, ge=0, le=1, description="Above this share of set-aside entities nothing is published"
+        0.02,
+        ge=0,
+        le=1,
+        description="Nothing is published if a larger share of items or queries was set aside",
     )
 
 
 class RedisSettings(Table):
-    """Redis or Valkey, the broker between the coordinator and its workers.
-
-    Nothing but task messages goes through it.
+    """Redis or Valkey: the broker of task messages between the coordinator and its workers, and the
+    cache of the expander.
     """
 
     url: str | None = Field(
@@ -44,7 +46,7 @@ class RedisSettings(Table):
         ),
     )
     username: str | None = Field(None, description="User of an access control list")
-    password: SecretStr | None = Field(None, description="Of the server; never printed")
+    password: SecretStr | None = Field(None, description="Password of the server; never printed")
     prefix: str = Field(
         "cogr", pattern=r"^[a-z0-9][a-z0-9_-]*$", description="All keys begin with it"
     )
@@ -52,7 +54,7 @@ class RedisSettings(Table):
         None, description="Name of the master that the sentinels watch"
     )
     sentinel_password: SecretStr | None = Field(
-        None, description="Of the sentinels themselves; never printed"
+        None, description="Password of the sentinels; never printed"
     )
     tls: bool = Field(False, description="TLS for sentinel:// too; rediss:// always has it")
     ca_file: str | None = Field(
@@ -92,15 +94,15 @@ class RedisSettings(Table):
 
 
 class FleetSettings(Table):
-    """How a rebuild is spread over workers."""
+    """How a rebuild is distributed to workers."""
 
     lost_seconds: float = Field(
         45.0,
         gt=0,
         le=600,
         description=(
-            "A worker or a coordinator that was silent for so long counts as dead; longer where "
-            "machines pause"
+            "A worker or a coordinator that is silent for so many seconds counts as dead; raise "
+            "it where machines pause"
         ),
     )
 

@@ -20,13 +20,13 @@ class KeywordSettings(Table):
     """The budget of a keyword set, and whether its keywords are weighted."""
 
     k_max: int = Field(
-        30, ge=1, description="K_max: most keywords an entity may have (paper, section 3.3)"
+        30, ge=1, description="K_max: most keywords of an item or a query (paper, section 3.3)"
     )
     weights: bool = Field(
         True,
         description=(
-            "A query's keywords count as much as its generator says, which changes the order of "
-            "what they find and not the set; false: all weigh 1, as in the paper"
+            "A query's keywords have the weights that its generator gives, which change the "
+            "order of the results but not the set; false: all weights are 1, as in the paper"
         ),
     )
 
@@ -42,18 +42,18 @@ class PromptSettings(Table):
         "full",
         description=(
             "full: title and description; title: the title alone; search: title, description and "
-            "titles of the best other items by BM25; proposals: title, description and the item's "
-            "keywords by the generator statistical, each with how sure it is, (0) to (9)"
+            "titles of the best other items by BM25; proposals: title, description and the "
+            "item's keywords by the generator statistical, each with its confidence, (0) to (9)"
         ),
     )
     query_variant: QueryVariant = Field(
         "plain",
         description=(
             "plain: the query alone; search: with titles of the best items by BM25; proposals: "
-            "with keywords that the generator statistical proposes (out of fold for training "
-            "queries), each with how sure it is, (0) to (9); edit: with the keywords that it "
-            "writes, and candidates, each with the items that it finds, those that it alone finds, "
-            "and the expected change of F1"
+            "with keywords proposed by the generator statistical (out of fold for training "
+            "queries), each with its confidence, (0) to (9); edit: with the keywords that "
+            "statistical writes and further candidates, each with the items that it finds, those "
+            "that only it finds, and the expected change of F1"
         ),
     )
     description_tokens: int = Field(
@@ -67,24 +67,24 @@ class PromptSettings(Table):
         10,
         ge=1,
         description=(
-            "Most results that the variants search and proposals put into a prompt, and most "
-            "keywords and candidates that edit does; a query's whole set is shown always"
+            "Most results in a prompt of the variants search and proposals, and most keywords "
+            "and candidates in one of edit; the whole set of the query is always shown"
         ),
     )
     item_system: str | None = Field(None, description="System message of your own for items")
     item_user: str | None = Field(
         None,
         description=(
-            "User message of your own for items, with {item} and maybe {description} and "
-            "{search_results}, which are those of the variant, BM25's by default"
+            "User message of your own for items, with {item} and, if you like, {description} and "
+            "{search_results}: the results of the chosen variant, BM25's by default"
         ),
     )
     query_system: str | None = Field(None, description="System message of your own for queries")
     query_user: str | None = Field(
         None,
         description=(
-            "User message of your own for queries, with {query} and maybe {search_results}, which "
-            "are those of the variant, BM25's by default"
+            "User message of your own for queries, with {query} and, if you like, "
+            "{search_results}: the results of the chosen variant, BM25's by default"
         ),
     )
 
@@ -152,7 +152,7 @@ class EndpointSettings(Table):
     concurrency: int = Field(
         32,
         ge=1,
-        description="Most requests under way at once; how many, the endpoint's answers decide",
+        description="Most requests in flight; the number below that adapts to the endpoint",
     )
     timeout: float = Field(120.0, gt=0, le=LONGEST, description="Seconds a request may take")
 
@@ -166,7 +166,7 @@ class ScriptedSettings(Table):
         None,
         description=(
             'jsonl file of answers: {"id": ..., "text": ...} or {"id": ..., "failure": ...}; an '
-            "entity that it does not name gets its own first ten words"
+            "item or query that is not in it gets its own first ten words"
         ),
     )
 
@@ -174,16 +174,18 @@ class ScriptedSettings(Table):
 
 
 class StatisticalSettings(Table):
-    """The ranker that is told as keywords: `generator.name = "statistical"`, and wherever else it
-    is asked.
+    """The generator that learns a ranker from labels and writes keywords that retrieve what it
+    ranks as relevant: `generator.name = "statistical"`, and everywhere else that uses it.
     """
 
-    language: str = Field("english", description="Of stems and stop words, by its Snowball name")
+    language: str = Field(
+        "english", description="Language of stems and stop words, by its Snowball name"
+    )
     anchors: bool = Field(
         True,
         description=(
-            "Items also get the texts of training queries that they are relevant to. Off for "
-            "training against them: a training query's own text would find its labels"
+            "Items also get the texts of training queries that they are relevant to. Switch it "
+            "off to train against these items: a training query's own text would find its labels"
         ),
     )
     signals: tuple[str, ...] = Field(
@@ -196,8 +198,8 @@ class StatisticalSettings(Table):
     pair_signals: tuple[str, ...] = Field(
         (),
         description=(
-            "Columns of numbers of query and item that the ranker learns from, such as clicks, "
-            "purchases or seconds; of labels.* or pairs.* (jsonl, csv, parquet)"
+            "Columns with numbers about a query and an item that the ranker learns from, such as "
+            "clicks, purchases or seconds, in the files labels.* or pairs.* (jsonl, csv, parquet)"
         ),
     )
     encoder: str | None = Field(
@@ -212,23 +214,23 @@ class StatisticalSettings(Table):
         ge=0,
         le=1,
         description=(
-            "Expected F1 that a query's keyword must bring which stands in no title and in no "
-            "training query; 0 takes whatever is best for F1"
+            "Least gain in expected F1 by a query keyword that is in no title and in no training "
+            "query; 0 takes the keywords that are best for F1"
         ),
     )
     evidence: tuple[tuple[str, str], ...] = Field(
         (),
         description=(
-            "Earlier snapshot pairs (items, queries), such as a trained one, whose retrieved sets "
-            "count beside the ranker's probabilities of a query, where that gains F1. Where the "
-            "data have no dev queries, a fifth of the training queries says so, by the hash of "
-            "their ids: those that training sets apart"
+            "Earlier snapshot pairs (items, queries), such as a trained one, whose retrieved "
+            "sets the ranker uses beside its probabilities, if that gains F1. Fitted on dev "
+            "queries, or else on the fifth of the training queries that training sets apart, "
+            "from which the pairs have not learned"
         ),
     )
 
 
 class SideGenerator(Table):
-    """What one side does differently: after training, the two sides have models of their own."""
+    """Settings of one side alone: after training, each side has a model of its own."""
 
     name: GeneratorName | None = Field(None, description="Generator of this side")
     model: str | None = Field(None, description="Model of this side")
@@ -260,11 +262,11 @@ class GeneratorSettings(Table):
     constrained: bool = Field(
         False,
         description=(
-            "Queries are written in the item snapshot's keywords and titles alone (vllm, "
-            "transformers); rollouts are free"
+            "Queries may only use the item snapshot's keywords and titles (vllm, transformers); "
+            "rollouts are not constrained"
         ),
     )
-    batch_size: int = Field(32, ge=1, description="Prompts a batch of transformers")
+    batch_size: int = Field(32, ge=1, description="Prompts in a batch of transformers")
     gpu_memory_utilization: float = Field(
         0.9, gt=0, le=1, description="Share of GPU memory that vllm takes"
     )

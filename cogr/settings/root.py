@@ -31,7 +31,7 @@ class Settings(BaseSettings):
 
     dataset: DatasetSettings
     store: str = Field(
-        ".cogr", description="Where snapshots, runs and caches lie: a folder or an fsspec URL"
+        ".cogr", description="Place of snapshots, runs and caches: a folder or an fsspec URL"
     )
     backend: Literal["auto", "memory", "opensearch"] = Field(
         "auto", description="auto: opensearch when opensearch.url is set, else memory"

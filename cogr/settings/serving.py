@@ -22,17 +22,16 @@ Metric = Literal["f1", "ndcg@10"]
 
 
 class PublishSettings(Table):
-    """The gate: what a pair of snapshots must not lose against the pair that serves.
-
-    `publish --no-gate` overrules it.
+    """The gate: how much worse than the serving pair a new pair may be. `publish --no-gate`
+    overrules it.
     """
 
     gate: bool = Field(True, description="Compare with what serves before anything is published")
     metric: Metric = Field(
         "f1",
         description=(
-            "What is compared: F1 of the retrieved sets, or nDCG@10 of their order. F1 also where "
-            "an nDCG@10 is not known"
+            "Figure to compare: F1 of the retrieved sets, or nDCG@10 of their order; F1 if an "
+            "nDCG@10 is not known"
         ),
     )
     tolerance: float = Field(
@@ -40,8 +39,7 @@ class PublishSettings(Table):
         ge=0,
         le=1,
         description=(
-            "How much of the metric may be lost, on dev queries where there are any, else on test "
-            "queries"
+            "How much the metric may fall, on dev queries if there are any, else on test queries"
         ),
     )
     growth: float = Field(
@@ -56,23 +54,22 @@ class PublishSettings(Table):
     fields: tuple[str, ...] = Field(
         (),
         description=(
-            "Fields of the items that go along, by name, such as price, for filters, facets and "
-            "sorting"
+            "Names of the items' fields to publish, such as price, for filters, facets and sorting"
         ),
     )
     field_types: dict[str, FieldType] = Field(
         default_factory=dict,
         description=(
-            "Types of some of these: boolean, long, double, date or keyword; of the others by "
-            "their values"
+            "Types of some of these: boolean, long, double, date or keyword; other fields get "
+            "theirs by their values"
         ),
     )
 
     text_fields: tuple[str, ...] = Field(
         (),
         description=(
-            "Fields of the index of --into that its search template searches a text in, such as "
-            "title^2"
+            "Fields of the index of --into in which its search template searches the parameter "
+            "text, such as title^2"
         ),
     )
 
@@ -105,7 +102,7 @@ class OpenSearchSettings(Table):
     prefix: str = Field(
         "cogr",
         pattern=r"^[a-z0-9][a-z0-9_-]*$",
-        description="Names of indexes and aliases begin with it",
+        description="Prefix of the names of indexes and aliases",
     )
     shards: int = Field(1, ge=1, description="Primary shards of an index")
     replicas: int = Field(0, ge=0, description="Replicas, added after the merge")
@@ -121,11 +118,11 @@ class OpenSearchSettings(Table):
         "english",
         pattern=r"^\S*$",
         description=(
-            "Analyser of the items' titles, for the text search beside keywords: english, german, "
-            "standard, ...; empty leaves it out of new indexes"
+            "Analyser of the items' titles, for the text search beside keywords: english, "
+            "german, standard, ...; empty leaves that field out of new indexes"
         ),
     )
-    bulk_threads: int = Field(2, ge=1, le=1000, description="Bulk requests under way at once")
+    bulk_threads: int = Field(2, ge=1, le=1000, description="Bulk requests in flight")
 
     _is_path = field_validator("ca_file")(usable_path)
 
@@ -153,28 +150,33 @@ class ServingSettings(Table):
         0.15,
         gt=0,
         le=LONGEST,
-        description="Seconds after which a query is answered with whatever keywords there are",
+        description=(
+            "Seconds after which a query is answered with the keywords found so far, or with "
+            "itself alone"
+        ),
     )
     live: Live = Field(
         "auto",
         description=(
-            "What answers unknown queries. auto: what wrote the serving query side, unless that "
-            "is a language model in process"
+            "Generator for unknown queries. auto: the one that wrote the serving query snapshot, "
+            "unless that is a language model in this process"
         ),
     )
     model: str | None = Field(
         None,
         description=(
-            "Name of the model at generator.openai.base_url; {round} stands for the round that "
-            "serves. generator.model by default"
+            "Name of the model at generator.openai.base_url; {round} stands for the serving "
+            "round. generator.model by default"
         ),
     )
-    cache_seconds: int = Field(86_400, ge=1, description="Life of a cached answer in Redis")
+    cache_seconds: int = Field(
+        86_400, ge=1, description="Seconds that an answer is cached in Redis"
+    )
     hot_queries: int = Field(
         10_000,
         ge=0,
         description=(
-            "Answers that each process keeps itself, those asked for last; 0 asks Redis every time"
+            "Number of latest answers that each process keeps in memory; 0 asks Redis every time"
         ),
     )
     hash_key: SecretStr | None = Field(
@@ -189,12 +191,13 @@ class ServingSettings(Table):
         description="Unanswered queries kept in Redis for cogr-ops backlog, as text; 0 keeps none",
     )
     token: SecretStr | None = Field(
-        None, description="Bearer token that POST /expand asks for; never printed"
+        None, description="Bearer token that POST /expand requires; never printed"
     )
     rate_limit: str | None = Field(
         None,
         description=(
-            "Most requests of one client address, such as 50/second or 1000/minute; over it 429"
+            "Most requests of one client address, such as 50/second or 1000/minute; further ones "
+            "get status 429"
         ),
     )
 

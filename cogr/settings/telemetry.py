@@ -13,16 +13,13 @@ from cogr.settings.table import LONGEST, Table, usable_path
 
 
 class LogSettings(Table):
-    """What goes to standard error.
-
-    Texts of items and queries are in no line above the level debug.
-    """
+    """Logs on standard error. Texts of items and queries appear only at the level debug."""
 
     format: Literal["text", "json"] = Field(
         "text", description="text: for people; json: one JSON object a line"
     )
     level: Literal["debug", "info", "warning"] = Field(
-        "warning", description="Lines of this level and above; -v asks for info"
+        "warning", description="Lowest level that is logged; -v sets info"
     )
 
 
@@ -33,16 +30,14 @@ class MetricsSettings(Table):
         None,
         ge=0,
         le=65535,
-        description=(
-            "Answer scrapes on this port; 0 takes a free one and says which; off unless set"
-        ),
+        description=("Port for scrapes; 0 takes a free one and prints it; off unless set"),
     )
     ports: int = Field(
         1,
         ge=1,
         le=1000,
         description=(
-            "How many ports from metrics.port on may be tried, for several processes on a host"
+            "Number of ports from metrics.port on to try, for several processes on a host"
         ),
     )
     host: str = Field(
@@ -51,7 +46,8 @@ class MetricsSettings(Table):
     file: str | None = Field(
         None,
         description=(
-            "Write the metrics into this file when a command ends, for the node exporter (*.prom)"
+            "Write the metrics to this file after each successful rebuild or update, for the "
+            "node exporter (*.prom)"
         ),
     )
     linger_seconds: float = Field(
@@ -59,8 +55,8 @@ class MetricsSettings(Table):
         ge=0,
         le=LONGEST,
         description=(
-            "Go on answering scrapes so long after the work is done: a job's last figures are "
-            "seen, whatever it came to"
+            "Seconds to answer scrapes after the work is done, so that a job's last figures are "
+            "scraped"
         ),
     )
 

@@ -36,7 +36,7 @@ class SftSettings(Table):
     items_from: ItemsFrom = Field(
         "auto",
         description=(
-            "Who writes the first item keywords: self (the model, as in the paper); labels (pairs "
+            "What writes the first item keywords: self (the model, as in the paper); labels (pairs "
             "of words that relevant items share), extractive or statistical for a model that can't "
             "write any; auto is labels for tiny, else self"
         ),
@@ -48,11 +48,11 @@ class SftSettings(Table):
             "items, algorithm 1), statistical (what that generator, which has not seen its labels, "
             "writes for it), proposals (a random half of the candidates that its prompt shows: "
             "SFT teaches to copy, the rounds teach what to choose) or edits (the set that its "
-            "prompt shows, each keyword kept with 0.85 and each candidate added with 0.15: the "
-            "likeliest answer copies, samples explore)"
+            "prompt shows, each keyword kept with probability 0.85 and each candidate added with "
+            "0.15, so that the likeliest answer is a copy and samples vary)"
         ),
     )
-    item_keywords: int = Field(10, ge=1, description="M: keywords an item (paper, section 4.3)")
+    item_keywords: int = Field(10, ge=1, description="M: keywords of an item (paper, section 4.3)")
     query_keywords: int = Field(
         15, ge=1, description="N: most frequent keywords of a query's relevant items (section 4.3)"
     )
@@ -61,8 +61,10 @@ class SftSettings(Table):
     learning_rate: float = Field(
         1e-5, gt=0, description="Peak learning rate; linear decay after a tenth of warm-up"
     )
-    batch_size: int = Field(32, ge=1, description="Examples an optimizer step, over all processes")
-    micro_batch: int = Field(8, ge=1, description="Examples a device computes at once")
+    batch_size: int = Field(
+        32, ge=1, description="Examples in an optimizer step, over all processes"
+    )
+    micro_batch: int = Field(8, ge=1, description="Examples at once on a device")
 
 
 class GrpoSettings(Table):
@@ -71,15 +73,15 @@ class GrpoSettings(Table):
     learning_rate: float = Field(1e-6, gt=0, description="Constant learning rate (verl: optim.lr)")
     epochs: float = Field(1.0, gt=0, description="Passes over the side's entities a round")
     max_steps: int | None = Field(
-        None, ge=1, description="Steps a round at most, instead of epochs"
+        None, ge=1, description="Most steps in a round, instead of epochs"
     )
     prompts_per_step: int = Field(
-        256, ge=1, description="Entities an optimizer step (verl: train_batch_size)"
+        256, ge=1, description="Items in an optimizer step (verl: train_batch_size)"
     )
     micro_batch: int = Field(
         32,
         ge=1,
-        description="Completions a device computes at once (verl: ppo_micro_batch_size_per_gpu)",
+        description="Completions at once on a device (verl: ppo_micro_batch_size_per_gpu)",
     )
     reward: str = Field(description="module:function of the reward; see docs/training.md")
 
@@ -90,21 +92,21 @@ class QueryGrpoSettings(GrpoSettings):
     by: Literal["grpo", "expert"] = Field(
         "grpo",
         description=(
-            "How a round trains it: grpo, or expert: fine-tuning on the best edit of the set that "
-            "a prompt shows, which is found exactly (needs prompts.query_variant edit)"
+            "Method of training: grpo, or expert: fine-tuning on the best edit of the set in the "
+            "prompt, found by exact search (needs prompts.query_variant edit)"
         ),
     )
 
     epochs: float = Field(
-        10.0, gt=0, description="Passes over the training queries a round (section 4.3)"
+        10.0, gt=0, description="Passes over the training queries in a round (section 4.3)"
     )
     prompts_per_step: int = Field(
-        512, ge=1, description="Queries an optimizer step (verl: train_batch_size)"
+        512, ge=1, description="Queries in an optimizer step (verl: train_batch_size)"
     )
     micro_batch: int = Field(
         64,
         ge=1,
-        description="Completions a device computes at once (verl: ppo_micro_batch_size_per_gpu)",
+        description="Completions at once on a device (verl: ppo_micro_batch_size_per_gpu)",
     )
     reward: str = Field(
         "cogr.rewards:query_reward", description="module:function of the reward (eq. 2)"
@@ -114,7 +116,7 @@ class QueryGrpoSettings(GrpoSettings):
 class ItemGrpoSettings(GrpoSettings):
     """GRPO of the item side."""
 
-    epochs: float = Field(5.0, gt=0, description="Passes over the items a round (section 4.3)")
+    epochs: float = Field(5.0, gt=0, description="Passes over the items in a round (section 4.3)")
     reward: str = Field(
         "cogr.rewards:item_reward", description="module:function of the reward (eq. 3)"
     )
@@ -142,7 +144,7 @@ class RolloutSettings(Table):
             "vLLM then writes the index builds too"
         ),
     )
-    generations: int = Field(8, ge=1, description="Completions a prompt (verl: rollout.n)")
+    generations: int = Field(8, ge=1, description="Completions per prompt (verl: rollout.n)")
     temperature: float = Field(1.0, gt=0, description="Temperature (paper, table of decoding)")
     max_tokens: int = Field(512, ge=1, description="Longest completion (verl: max_response_length)")
     vllm_url: str | None = Field(None, description="Address of the server, for vllm-server")
@@ -153,8 +155,8 @@ class RolloutSettings(Table):
         None,
         ge=1,
         description=(
-            "Tokens of prompt and completion that vllm-colocate makes room for; by default those "
-            "of the longest prompt and max_tokens, not the model's whole context"
+            "Most tokens of prompt and completion in vllm-colocate; by default those of the "
+            "longest prompt and max_tokens, not the model's whole context"
         ),
     )
 
@@ -167,8 +169,9 @@ class GateSettings(Table):
     on: bool = Field(
         True,
         description=(
-            "A round whose dev F1 is more than publish.tolerance below that of the last one built "
-            "upon is recorded, not built upon. Where the data have no dev split, a fifth of the "
+            "Reject a round whose dev F1 is more than publish.tolerance below that of the last "
+            "accepted one; it stays on record, and the next round does not start from it. Where "
+            "the data have no dev split, a fifth of the "
             "training queries is set apart as one"
         ),
     )
@@ -181,21 +184,22 @@ class TrainingSettings(Table):
         "model",
         description=(
             "Pair of round 0: model (the fine-tuned models write it, as in the paper), source "
-            "(queries as with model, items by who wrote their targets, training.sft.items_from), "
-            "statistical (that generator's), or the ids of an item and a query snapshot with a "
-            "comma between"
+            "(queries as with model, items by what wrote their targets, see "
+            "training.sft.items_from), "
+            "statistical (that generator's), or the ids of an item and a query snapshot, "
+            "separated by a comma"
         ),
     )
     model: str = Field(
         "tiny",
-        description="What both sides start from: a folder, a Hugging Face name, smollm2, or tiny",
+        description="Start of both sides: a model folder, a Hugging Face name, smollm2 or tiny",
     )
     seed: int = Field(0, ge=0, description="Seed of first weights, data order and rollouts")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",
         description=(
-            "What is computed in; auto is bfloat16 on GPUs that have it. Weights are kept in "
-            "float32"
+            "Number format of computations; auto is bfloat16 on GPUs that have it. Weights are "
+            "kept in float32"
         ),
     )
     f_beta: float = Field(
@@ -205,7 +209,7 @@ class TrainingSettings(Table):
         None,
         description=(
             "Configuration file of accelerate, such as examples/accelerate-fsdp2.yaml: how "
-            "processes share weights and optimizer; by default each has all of them"
+            "processes share weights and optimizer; by default each process has all of them"
         ),
     )
     report_to: tuple[Literal["completions", "tensorboard", "mlflow", "trackio"], ...] = Field(
@@ -223,24 +227,24 @@ class TrainingSettings(Table):
         50,
         ge=0,
         description=(
-            "Steps of a training stage after which it saves where it is; killed, it goes on from "
-            "there. 0: it begins again"
+            "Steps of a training stage between checkpoints, from which it continues after a "
+            "crash. 0: no checkpoints"
         ),
     )
     evaluate_steps: int = Field(
         0,
         ge=0,
         description=(
-            "Steps of a GRPO stage after which the whole side is written and its F1 measured, for "
-            "the figure of the report; each time costs an index build of that side, and the memory "
-            "of one more model. 0: only after each stage"
+            "Steps of a GRPO stage after which the whole side is generated and its F1 measured, "
+            "for the figure of the report. Each time costs an index build of that side, and the "
+            "memory of one more model. 0: only after each stage"
         ),
     )
     keep_models: int = Field(
         0,
         ge=0,
         description=(
-            "Rounds whose models are kept, the last ones built upon and the best on dev; older "
+            "Rounds whose models are kept: the last accepted ones and the best on dev; older "
             "models are removed when a round ends. 0 keeps all"
         ),
     )
@@ -258,33 +262,33 @@ class TrainingSettings(Table):
         ge=0,
         lt=1,
         description=(
-            "Share of the items, by the hash of their ids, that training does not see, nor their "
-            "labels: cogr-train evaluate --new-items adds them afterwards"
+            "Share of the items, by the hash of their ids, that are held out of training with "
+            "their labels; cogr-train evaluate --new-items adds them afterwards"
         ),
     )
     rules: Rules = Field(
         "own",
         description=(
-            "own: of a round's new item sets those are taken that still pay, and a completion that "
-            "was cut at max_tokens scores as over the budget; paper: all are taken, and a cut "
-            "completion scores as it is"
+            "own: a round takes only those new item sets that don't lower training F1, and a "
+            "completion cut at max_tokens scores as over the budget; paper: a round takes all of "
+            "them, and a cut completion scores as it is"
         ),
     )
     candidates: int = Field(
         0,
         ge=0,
         description=(
-            "More sets drawn for each item at temperature 1 that acceptance may choose from; 0: "
-            "the index build's alone"
+            "Further keyword sets drawn for each item at temperature 1, from which acceptance "
+            "may choose; 0: only that of the index build"
         ),
     )
     invented_queries: int = Field(
         0,
         ge=0,
         description=(
-            "Queries of two known words, with the items that word translations learned from the "
-            "labels give them, to practise on besides; for few labels and a model without word "
-            "knowledge, not in the paper"
+            "Made-up queries of two known words to train on as well; word translations learned "
+            "from the labels give their items. For few labels and a model without word "
+            "knowledge; not in the paper"
         ),
     )
     sft: SftSettings = Field(default_factory=SftSettings)
@@ -309,17 +313,19 @@ class TrainingSettings(Table):
 
 
 class CompareSettings(Table):
-    """How methods are compared. The budget is the same for all of them, ours too."""
+    """How methods are compared. All of them have the same budget, CoGR's too."""
 
     models: dict[str, str] = Field(
         default_factory=dict,
         description=(
-            "Method -> what it starts from: a model folder or a Hugging Face name, such as "
+            "Model that a method starts from, by method: a folder or a Hugging Face name, such as "
             'splade = "naver/splade_v2_max"'
         ),
     )
     trials: int = Field(
-        8, ge=1, description="Sets of hyperparameters that a method may try; the best on dev is run"
+        8,
+        ge=1,
+        description="Most sets of hyperparameters that a method tries; the best on dev is used",
     )
     seconds: float = Field(
         600.0,

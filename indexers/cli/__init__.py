@@ -32,7 +32,7 @@ from indexers.cli.console import (
 
 app = typer.Typer(
     name="cogr-index",
-    help="Write keywords for a catalogue, freeze them, publish them, search them.",
+    help="Generate keywords for a catalogue, store them as snapshots, publish and search them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -47,7 +47,12 @@ def rebuild(
     call: Call,
     generator: GeneratorOption = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="Only the first N entities; never pushed.")
+        int | None,
+        typer.Option(
+            "--limit",
+            min=1,
+            help="Only the first N items or queries; the snapshot is never pushed.",
+        ),
     ] = None,
     push: PushOption = True,
     publish: PublishOption = True,
@@ -55,16 +60,18 @@ def rebuild(
     show_empty: Annotated[
         bool,
         typer.Option(
-            "--show-empty", help="Name every entity that got no keywords, not only the first ones."
+            "--show-empty",
+            help="Name every item or query without keywords, not only the first ones.",
         ),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would do; generate and write nothing.")
     ] = False,
 ) -> None:
-    """Generate keywords for a whole side, freeze them as a snapshot, push, verify and publish it.
+    """Generate keywords for all items or all queries, store them as a snapshot, push, verify and
+    publish it.
 
-    Run it again after any interruption: it goes on with what is missing.
+    After an interruption run it again: it generates only what is missing.
     """
     from indexers.cli import reports
     from indexers.rebuild.report import empty_sets
@@ -87,7 +94,7 @@ ChangedOption = Annotated[
     Path | None,
     typer.Option(
         "--changed",
-        help='Changes, one JSON object a line: a record, or {"id": ..., "deleted": true}.',
+        help='File of changes, one JSON object a line: a record, or {"id": ..., "deleted": true}.',
     ),
 ]
 LogOption = Annotated[
@@ -104,7 +111,7 @@ SaveOption = Annotated[
     Path | None,
     typer.Option(
         "--save",
-        help="Add the log's frequent queries that the data set lacks to its file of queries.",
+        help="Add the log's frequent queries to the data set's file of queries if it lacks them.",
     ),
 ]
 
@@ -117,14 +124,16 @@ def update(
     changed: ChangedOption = None,
     ids: Annotated[
         Path | None,
-        typer.Option("--ids", help="Ids, one a line; the data set says what has become of them."),
+        typer.Option(
+            "--ids", help="File of changed ids, one a line; their new records are in the data set."
+        ),
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
             "--since",
             metavar="TIME",
-            help="What the data set says was updated since then, such as 2026-01-31.",
+            help="Records updated since then, by the data set's own dates, such as 2026-01-31.",
         ),
     ] = None,
     log: LogOption = None,
@@ -134,24 +143,24 @@ def update(
     parameter: ParameterOption = "q",
     min_count: Annotated[
         int,
-        typer.Option(
-            "--min-count", min=1, help="How often a query of the log must have been asked."
-        ),
+        typer.Option("--min-count", min=1, help="Least count of a query in the log."),
     ] = 10,
     save: SaveOption = None,
     parent: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="SNAPSHOT", help="Start from this one; what serves by default."
+            "--from", metavar="SNAPSHOT", help="Snapshot to start from; the serving one by default."
         ),
     ] = None,
     push: PushOption = True,
     publish: PublishOption = True,
     workers: WorkersOption = None,
 ) -> None:
-    """Generate keywords for what changed, carry the rest over, and publish the new snapshot.
+    """Generate keywords for changed items or queries, copy the others, and publish the new
+    snapshot.
 
-    The result equals a rebuild of the changed data. Only what differs is written to the cluster.
+    The result equals a rebuild of the changed data. Only the differences are written to the
+    cluster.
     """
     from cogr.datasets.query_logs import LogOptions
     from indexers.cli import reports

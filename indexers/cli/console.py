@@ -3,8 +3,8 @@ next useful command.
 
 A command takes one `Call` in place of the common options. Standard output belongs to the result, a
 table for people or one JSON object; everything else (progress, messages, errors) goes to standard
-error. Texts of items and of servers go through here to a terminal, and come out without characters
-that steer it (`cogr.errors`). No command logic here.
+error. Texts of items and of servers are printed here, with characters that
+control a terminal as escapes (`cogr.errors`). No command logic here.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def note(message: str) -> None:
 
 
 def next_command(command: str) -> None:
-    """Say what to type next, as a line that works as it stands: see `runnable`."""
+    """Print the next useful command, ready to run: see `runnable`."""
     note(f"Next: {runnable(command)}")
 
 
@@ -190,10 +190,11 @@ SetOption = Annotated[
     ),
 ]
 JsonOption = Annotated[
-    bool, typer.Option("--json", help="One JSON object on standard output and nothing else there.")
+    bool,
+    typer.Option("--json", help="Print one JSON object on standard output and nothing else there."),
 ]
 VerboseOption = Annotated[
-    bool, typer.Option("-v", "--verbose", help="Log what happens to standard error.")
+    bool, typer.Option("-v", "--verbose", help="Log each step to standard error.")
 ]
 
 
@@ -208,32 +209,31 @@ FormatName = Literal["jsonl", "parquet", "bulk", "elasticsearch", "synonyms"]
 
 GeneratorOption = Annotated[
     GeneratorKind | None,
-    typer.Option("--generator", help="Instead of the configuration's generator."),
+    typer.Option("--generator", help="Use this generator instead of the configured one."),
 ]
 SideOption = Annotated[Side, typer.Option("--side", help="Which side: items or queries.")]
 BackendOption = Annotated[
-    BackendName | None, typer.Option("--backend", help="Instead of the configuration's backend.")
+    BackendName | None,
+    typer.Option("--backend", help="Use this backend instead of the configured one."),
 ]
 PushOption = Annotated[
     bool, typer.Option("--push/--no-push", help="Write the snapshot to the backend.")
 ]
 PublishOption = Annotated[
-    bool, typer.Option("--publish/--no-publish", help="Let it serve once it is verified.")
+    bool, typer.Option("--publish/--no-publish", help="Publish the snapshot once it is verified.")
 ]
 WorkersOption = Annotated[
     WorkersName | None,
     typer.Option(
         "--workers",
-        help="local: in this process; celery: on workers. Instead of rebuild.workers.",
+        help="Overrides rebuild.workers. local: in this process; celery: on workers.",
     ),
 ]
 
 # How a query log is written.
 FormatOption = Annotated[
     LogFormat,
-    typer.Option(
-        "--format", help="How the logs are written; auto: what the first lines look like."
-    ),
+    typer.Option("--format", help="Format of the logs; auto: recognised by the first lines."),
 ]
 ColumnOption = Annotated[
     str | None,
@@ -244,7 +244,9 @@ ColumnOption = Annotated[
 ]
 CountColumnOption = Annotated[
     str | None,
-    typer.Option("--count-column", help="The same for how often it was asked; count by default."),
+    typer.Option(
+        "--count-column", help="CSV column or JSON field of the query's count; count by default."
+    ),
 ]
 ParameterOption = Annotated[
     str, typer.Option("--parameter", help="URL parameter of the query in an access log.")
@@ -253,14 +255,14 @@ ParameterOption = Annotated[
 
 @dataclass(frozen=True)
 class Call:
-    """How a command was called: what the common options say. See `common_options`.
+    """Values of the common options of a command. See `common_options`.
 
     Attributes:
         config: the configuration file, or None for ./cogr.toml.
         overrides: `--set` values.
-        backend: instead of the configuration's.
-        json: the result is wanted as one JSON object.
-        program: whose command it is, the name of its traces.
+        backend: overrides the configuration's backend.
+        json: whether to print the result as one JSON object.
+        program: name of the command's program, also in its traces.
     """
 
     config: Path | None = None
@@ -271,7 +273,7 @@ class Call:
 
     @cached_property
     def workspace(self) -> Workspace:
-        """What the configuration names; opened when it is first asked for. Raises SettingsError."""
+        """The workspace of the configuration, opened at its first use. Raises SettingsError."""
         from indexers.telemetry import observe
         from indexers.workspace import Workspace
 
@@ -290,10 +292,10 @@ _PROGRAMS = {"indexers": "cogr-index", "trainers": "cogr-train", "ops": "cogr-op
 def common_options(*, backend: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the common options. It takes them as one parameter of the type `Call`.
 
-    In --help, --config and --set stand where the `Call` stands, the others at the end.
+    In --help, --config and --set come at the place of the `Call`, the others at the end.
 
     Args:
-        backend: False for a command that never looks at a backend: it has no --backend.
+        backend: False for a command that uses no backend: it has no --backend.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,5 +1,5 @@
-"""What comes in and goes out: `cogr-index import` and `cogr-index export`, a command for each kind
-of thing. Without its name, the kind is a snapshot.
+"""`cogr-index import` and `cogr-index export`, with a command for each kind of data. Without a
+command name, the data are a snapshot.
 
 Options and output only; the work is in `indexers.exchange`.
 """
@@ -30,7 +30,9 @@ DEFAULT = "snapshot"
 
 
 class _Group(TyperGroup):
-    """A group whose command may be left out: `cogr-index import FILE` is `import snapshot FILE`."""
+    """A group whose command name may be omitted: `cogr-index import FILE` is `import snapshot
+    FILE`.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         first = next((one for one in args if not one.startswith("-")), None)
@@ -67,7 +69,7 @@ def export_snapshot(
         FormatName,
         typer.Option(
             "--format",
-            help="How it is written; bulk is OpenSearch's, synonyms Solr's. See docs/export.md.",
+            help="Format of the file; bulk is OpenSearch's, synonyms Solr's. See docs/export.md.",
         ),
     ] = "jsonl",
     *,
@@ -97,12 +99,14 @@ def import_snapshot(
     ],
     side: Annotated[
         Side,
-        typer.Option("--side", help="Whose keywords, where no manifest lies beside the file."),
+        typer.Option(
+            "--side", help="Side of the keywords, if there is no manifest beside the file."
+        ),
     ] = "item",
     *,
     call: Call,
 ) -> None:
-    """Make a snapshot of keyword sets in a file: an exported snapshot, or keywords from
+    """Make a snapshot from a file of keyword sets: an exported snapshot, or keywords from
     elsewhere.
     """
     from indexers.cli import reports
@@ -132,35 +136,37 @@ IndexOption = Annotated[
     typer.Option("--index", help="Read this index, alias or pattern of opensearch.url."),
 ]
 SlicesOption = Annotated[
-    int, typer.Option("--slices", min=1, max=64, help="Parts of it that are read side by side.")
+    int,
+    typer.Option("--slices", min=1, max=64, help="Parts of the index that are read in parallel."),
 ]
 SqlOption = Annotated[
-    str | None, typer.Option("--sql", metavar="URL", help="Read a database; SQLAlchemy's URL.")
+    str | None,
+    typer.Option("--sql", metavar="URL", help="Read a database, given by its SQLAlchemy URL."),
 ]
 QueryOption = Annotated[
-    str | None, typer.Option("--query", help="Its table, or a SELECT; with --sql.")
+    str | None, typer.Option("--query", help="With --sql: a table, or a SELECT.")
 ]
 SourceFormatOption = Annotated[
     str | None,
     typer.Option(
         "--format",
-        help=(
-            "csv, jsonl, json, parquet, merchant or shopify; what the file looks like by default."
-        ),
+        help=("csv, jsonl, json, parquet, merchant or shopify; by default recognised by the file."),
     ),
 ]
 IdOption = Annotated[
-    str | None, typer.Option("--id", help="Field of the id; of an index its own by default.")
+    str | None, typer.Option("--id", help="Field of the id; for an index _id by default.")
 ]
 TitleOption = Annotated[str | None, typer.Option("--title", help="Field of the title.")]
 TextOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--text", metavar="FIELD,...", help="Fields of the text, joined a line each. Repeatable."
+        "--text",
+        metavar="FIELD,...",
+        help="Field of the text; several are joined, one a line. Repeatable.",
     ),
 ]
 UpdatedOption = Annotated[
-    str | None, typer.Option("--updated", help="Field of when the item last changed.")
+    str | None, typer.Option("--updated", help="Field with the time of the item's last change.")
 ]
 FieldOption = Annotated[
     list[str] | None,
@@ -174,15 +180,15 @@ SinceOption = Annotated[
         "--since",
         metavar="TIME",
         help=(
-            "Only what --updated says is not older, into the file that is there; last: than the "
-            "newest in it."
+            "Only items not older than this by --updated, added to the existing file; last: "
+            "since the newest item in it."
         ),
     ),
 ]
 BadShareOption = Annotated[
     float,
     typer.Option(
-        "--bad-share", min=0, max=1, help="Most bad records, as a share; they are left out."
+        "--bad-share", min=0, max=1, help="Highest share of bad records; they are left out."
     ),
 ]
 ToOption = Annotated[
@@ -212,8 +218,8 @@ def import_items(
 ) -> None:
     """Write items of files, an index or a database to the data set's items.jsonl.
 
-    Fields may be dotted paths, such as attributes.colour. Run it again after any interruption: it
-    goes on.
+    Fields may be dotted paths, such as attributes.colour. After an interruption run it again: it
+    continues.
     """
     from indexers.cli import reports
     from indexers.exchange.item_import import Mapped
@@ -352,7 +358,7 @@ def import_ubi(
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="TIME", help="Only records that are not older."),
+        typer.Option("--since", metavar="TIME", help="Only records not older than this."),
     ] = None,
 ) -> None:
     """Copy the indexes of User Behavior Insights to a file, for cogr-train labels from-clicks,
@@ -378,7 +384,7 @@ def import_ubi(
 JudgementFormat = Literal["trec", "quepid", "rre", "workbench", "rank_eval", "letor"]
 """Those of `cogr.datasets.judgements`."""
 SplitOption = Annotated[
-    str | None, typer.Option("--split", help="Only its queries: train, dev or test.")
+    str | None, typer.Option("--split", help="Only the queries of this split: train, dev or test.")
 ]
 
 
@@ -389,19 +395,20 @@ def import_labels(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Judgements.")],
     format_: Annotated[
         JudgementFormat | None,
-        typer.Option("--format", help="Of the files; what each looks like by default."),
+        typer.Option("--format", help="Format of the files; by default recognised by each file."),
     ] = None,
     queries: Annotated[
         Path | None,
         typer.Option(
             "--queries",
-            help="Texts of queries, where the files have ids alone: id, tab and text a line.",
+            help="Texts of the queries, if the files have only ids: id, tab and text on each line.",
         ),
     ] = None,
 ) -> None:
     """Add judgements of other tools to the data set's queries.jsonl and labels.jsonl.
 
-    Of several grades of one pair the highest stays; a pair that is there gets the new grade.
+    Of several grades of one pair the highest is kept; a pair that the data set has already gets the
+    new grade.
     """
     from indexers.cli import reports
     from indexers.exchange.importing import import_labels as run
@@ -421,12 +428,13 @@ def export_labels(
     call: Call,
     to: Annotated[Path, typer.Argument(help="File to write.")],
     format_: Annotated[
-        JudgementFormat, typer.Option("--format", help="Of which tool; see docs/exchange.md.")
+        JudgementFormat,
+        typer.Option("--format", help="Tool that the file is for; see docs/exchange.md."),
     ],
     split: SplitOption = None,
     index: Annotated[
         str | None,
-        typer.Option("--index", help="Of rank_eval; the serving index by default."),
+        typer.Option("--index", help="Index that rank_eval names; the serving index by default."),
     ] = None,
 ) -> None:
     """Write the data set's judgements for another tool."""
@@ -452,7 +460,7 @@ def export_run(
     ],
     split: SplitOption = None,
     size: Annotated[
-        int, typer.Option("--size", min=1, max=10_000, help="Most hits of a query.")
+        int, typer.Option("--size", min=1, max=10_000, help="Most hits per query.")
     ] = 1000,
 ) -> None:
     """Write what the serving pair finds for the data set's labelled queries."""
@@ -488,7 +496,9 @@ def score(
     run: Annotated[Path, typer.Argument(help="A TREC run.")],
     split: SplitOption = None,
 ) -> None:
-    """Precision, recall, F1 and rank metrics of any system's results, by the data set's labels."""
+    """Compute precision, recall, F1 and rank metrics of any system's results by the data set's
+    labels.
+    """
     from cogr.datasets.judgements import read_run
     from indexers.cli import reports
     from indexers.exchange.results import score as figures_of
@@ -501,14 +511,17 @@ def score(
 @common_options()
 def export_workbench(
     call: Call,
-    name: Annotated[str, typer.Option("--name", help="Of what is created.")] = "cogr",
+    name: Annotated[str, typer.Option("--name", help="Name of the created objects.")] = "cogr",
     split: SplitOption = None,
     index: Annotated[
         str | None,
-        typer.Option("--index", help="That is searched; the serving index by default."),
+        typer.Option("--index", help="Index to search; the serving index by default."),
     ] = None,
     field: Annotated[
-        str, typer.Option("--field", help="Its field of keywords, such as of publish --into.")
+        str,
+        typer.Option(
+            "--field", help="Field of keywords in that index, such as one of publish --into."
+        ),
     ] = "keywords",
     present: Annotated[
         Path | None,

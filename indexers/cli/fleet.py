@@ -31,16 +31,14 @@ SideChoice = Annotated[Side | None, typer.Option("--side", help="Only this side.
 def status(
     call: Call,
     side: SideChoice = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Show it again and again until nothing runs.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until nothing runs.")] = False,
     every: Annotated[
-        float, typer.Option("--every", min=0.1, help="Seconds between two looks of --watch.")
+        float, typer.Option("--every", min=0.1, help="Seconds between two refreshes of --watch.")
     ] = 2.0,
 ) -> None:
-    """How rebuilds on workers stand: shards, who holds what, rates, time left.
+    """Show the state of rebuilds on workers: shards, workers, rates, time left.
 
-    Read from the store; no broker is asked.
+    Reads the store; needs no broker.
     """
     found = _look(call.workspace, side)
     if watch:
@@ -116,7 +114,7 @@ def _look(workspace: Workspace, side: Side | None) -> list[Overview]:
 def _watch(
     workspace: Workspace, side: Side | None, every: float, found: list[Overview]
 ) -> list[Overview]:
-    """Show it on standard error until nothing runs any more. Returns the last look."""
+    """Show the state on standard error until nothing runs any more. Returns the last state."""
     from rich.live import Live
 
     with Live(

@@ -23,14 +23,12 @@ IntoOption = Annotated[
     typer.Option(
         "--into",
         metavar="INDEX",
-        help="An index that another team owns (or its alias), instead of our own.",
+        help="An index of your own (or its alias), such as the product index, instead of CoGR's.",
     ),
 ]
 FieldOption = Annotated[
     str,
-    typer.Option(
-        "--field", help="With --into: what the names of the keyword fields there begin with."
-    ),
+    typer.Option("--field", help="With --into: prefix of the names of the keyword fields."),
 ]
 
 
@@ -73,16 +71,16 @@ def publish(
         bool,
         typer.Option(
             "--gate/--no-gate",
-            help="Compare with what serves first, as the settings publish.* say.",
+            help="First compare with what serves, by the settings publish.*.",
         ),
     ] = True,
     into: IntoOption = None,
     field: FieldOption = "cogr_keywords",
 ) -> None:
-    """Let pushed snapshots serve, all of them by one atomic switch.
+    """Publish pushed snapshots, all of them by one atomic switch.
 
-    With --into, an item snapshot becomes a field of another team's index, and its search template
-    names that field.
+    With --into, write an item snapshot to a field of an index of your own, and switch its search
+    template to that field.
     """
     from indexers.release import release
 
@@ -100,16 +98,14 @@ def rollback(
     call: Call,
     to: Annotated[
         list[str] | None,
-        typer.Option(
-            "--to", help="Snapshot to go back to; by default what served before what serves now."
-        ),
+        typer.Option("--to", help="Snapshot to go back to; by default the one that served before."),
     ] = None,
     into: IntoOption = None,
     field: FieldOption = "cogr_keywords",
 ) -> None:
-    """Let what served before serve again, by the same atomic switch.
+    """Publish what served before, by the same atomic switch.
 
-    Each rollback goes one further back.
+    Each rollback goes one step further back.
     """
     from indexers.release import roll_back
 
@@ -124,7 +120,7 @@ def rollback(
 def _publish_into(
     call: Call, ids: list[str], into: str, field: str, *, gate: bool = False, back: bool = False
 ) -> None:
-    """Publish the one item snapshot into another team's index, or roll back there."""
+    """Publish one item snapshot into an index that CoGR does not own, or roll back there."""
     from indexers.backends import side_of
     from indexers.cli import reports
     from indexers.release.external import Place
@@ -154,7 +150,9 @@ def _show(call: Call, title: str, released: Released) -> None:
 
 
 def _say_how_old_fields_are(call: Call, ids: list[str]) -> None:
-    """A snapshot brings its items' fields along: what serves then are the prices of its day."""
+    """Print the day of the snapshot's item fields, such as prices, which are as old as the
+    snapshot.
+    """
     from cogr.snapshots import read_manifest
 
     for manifest in (read_manifest(call.workspace.store, id_) for id_ in ids):
@@ -177,7 +175,7 @@ def verify(
     quick: Annotated[
         bool,
         typer.Option(
-            "--quick", help="A sample of the documents, as before publishing, instead of every one."
+            "--quick", help="Compare only a sample of the documents, as before publishing."
         ),
     ] = False,
     queries: Annotated[
@@ -187,10 +185,10 @@ def verify(
         int, typer.Option("--show", min=0, max=100, help="Differences to show; all are counted.")
     ] = 10,
 ) -> None:
-    """Compare what is in the backend with the snapshot: every document, the count, and live results
-    bit for bit.
+    """Compare the backend with the snapshot: every document, the count, and live results bit for
+    bit.
 
-    Run it again after an interruption: it goes on.
+    After an interruption run it again: it continues.
     """
     from cogr.records import SIDES
     from indexers.cli import reports
@@ -262,10 +260,11 @@ def prune(
         ),
     ] = None,
 ) -> None:
-    """Remove old snapshots from the backend; never what serves or what a training run names.
+    """Remove old snapshots from the backend, but never those that serve or that a training run
+    names.
 
-    With --into, old fields go from another team's index: it is copied to a new one, which its alias
-    then names.
+    With --into, copy an index of your own without its old keyword fields to a new one, and move its
+    alias there.
     """
     from indexers.cli import reports
     from indexers.release.inventory import prune as remove
@@ -309,8 +308,8 @@ def roles(
     call: Call,
     into: IntoOption = None,
 ) -> None:
-    """The least-privilege roles for the security plugin, for the prefix that is set, ready for its
-    REST API.
+    """Print least-privilege roles for the configured prefix, as the security plugin's REST API
+    takes them.
 
     With --into, also the role that writes keywords into that index.
     """

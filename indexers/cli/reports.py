@@ -1,7 +1,7 @@
 """What cogr-index prints for people.
 
-Text from items is untrusted: the console reads no markup in it and shows what would steer a
-terminal.
+Text from items is untrusted: the console reads no markup in it and shows characters that control a
+terminal as escapes.
 """
 
 from __future__ import annotations
@@ -54,11 +54,10 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def progress_bar(what: str, total: int) -> Iterator[Advance]:
-    """How far it is, with rate and time left, on standard error; nothing where there is nothing to
-    do.
+    """Print progress, rate and time left on standard error; nothing if there is nothing to do.
 
-    A bar where somebody watches; else lines, in a log too: one after 5 seconds, then one in 30, and
-    one at the end.
+    A bar on a terminal; otherwise lines, also in the log: one after 5 seconds, then one every 30,
+    and one at the end.
     """
     console = stderr_console()
     if not total:
@@ -81,7 +80,7 @@ def progress_bar(what: str, total: int) -> Iterator[Advance]:
 
 
 class _Lines:
-    """Progress where nobody watches a terminal. Time left is by the pace since the first answer,
+    """Progress without a terminal. Time left is computed from the rate since the first answer,
     since generators load or fit before it.
     """
 
@@ -149,7 +148,7 @@ def _spell(value: Any) -> str:
 
 
 def planned(out: Console, values: Mapping[str, Any]) -> None:
-    """What a rebuild would do; of prompts only where there are any."""
+    """What a rebuild would do; figures of prompts only if there are any."""
     hidden = {"prompted"} if values["prompted"] else {"prompted", "prompts", "cut_prompts"}
     facts(
         out,
@@ -159,7 +158,7 @@ def planned(out: Console, values: Mapping[str, Any]) -> None:
 
 
 def rebuilt(out: Console, outcome: Outcome, *, show_empty: bool = False) -> None:
-    """What a rebuild did; of prompts and completions only where there were any."""
+    """What a rebuild did; figures of prompts and completions only if there were any."""
     values = _in_words(outcome)
     shown = (
         "snapshot",
@@ -232,7 +231,7 @@ def updated(out: Console, values: Mapping[str, Any]) -> None:
 
 
 def released(out: Console, title: str, found: Released) -> None:
-    """What serves now, and what was switched to it from what."""
+    """What serves now, and the switches that were made."""
     values = {side: id_ or "nothing" for side, id_ in found.serving.items()}
     for side, before in found.before.items():
         values[side] += (

@@ -33,8 +33,8 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 @common_options()
 def list_(call: Call) -> None:
-    """Every snapshot: what serves, what stands by, what it holds, its size, its age, and its F1
-    where it was measured.
+    """List all snapshots: whether they serve, their contents, size, age, and F1 where it was
+    measured.
     """
     from indexers.release.inventory import listing
 
@@ -43,7 +43,7 @@ def list_(call: Call) -> None:
 
 
 def listed(out: Console, rows: Sequence[Mapping[str, Any]]) -> None:
-    """The listing as a table: of its columns those that there is room for, ids always whole."""
+    """The listing as a table with the columns that fit; ids are never shortened."""
     from rich.table import Table
     from rich.text import Text
 
@@ -69,8 +69,8 @@ def listed(out: Console, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _fitting(columns: Mapping[str, Sequence[str]], width: int) -> tuple[list[str], list[str]]:
-    """The columns that fit, in their order, and those that don't; what matters most is
-    taken first.
+    """The columns that fit, in their order, and those that don't; the most important are chosen
+    first.
     """
     room = width
     shown: list[str] = []
@@ -111,7 +111,7 @@ def age(created: str, now: float) -> str:
 
 @common_options()
 def search(
-    text: Annotated[str, typer.Argument(help="What a shopper types.")],
+    text: Annotated[str, typer.Argument(help="The shopper's query.")],
     call: Call,
     size: Annotated[int, typer.Option("--size", min=1, max=10_000, help="Hits to show.")] = 10,
     keywords: Annotated[
@@ -120,16 +120,16 @@ def search(
     ] = None,
     keywords_only: Annotated[
         bool,
-        typer.Option("--keywords-only", help="Leave titles out, however unsure the keywords are."),
+        typer.Option("--keywords-only", help="Never search titles, whatever the confidence."),
     ] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Each keyword's part of each score.")
+        bool, typer.Option("--explain", help="Show each keyword's part of each score.")
     ] = False,
 ) -> None:
-    """Search what serves: the query's keywords, the matched items, and which keyword matched.
+    """Search what serves, and show the query's keywords, the items, and which keywords matched.
 
-    Where the confidence in the keywords is low, the words of the query are searched in the items'
-    titles, too, or instead: by the thresholds of the query snapshot.
+    If the confidence in the keywords is below the thresholds of the query snapshot, the query's
+    words are searched in the items' titles, too, or instead.
     """
     from indexers.cli import reports
     from indexers.exchange.search import search as run_search
@@ -146,24 +146,24 @@ def search(
 @common_options()
 def diff(
     before: Annotated[str, typer.Argument(help="Id of the older snapshot, or its beginning.")],
-    after: Annotated[str, typer.Argument(help="Id of the newer one, of the same side.")],
+    after: Annotated[str, typer.Argument(help="Id of the newer snapshot, of the same side.")],
     call: Call,
     other: Annotated[
         str | None,
         typer.Option(
             "--with",
             metavar="SNAPSHOT",
-            help="One of the other side, to compare results; what serves by default.",
+            help="Snapshot of the other side to compare results with; the serving one by default.",
         ),
     ] = None,
     top: Annotated[
-        int, typer.Option("--top", min=1, help="Keywords, entities and queries to name.")
+        int, typer.Option("--top", min=1, help="Number of keywords, entities and queries to name.")
     ] = 10,
     queries: Annotated[
         int, typer.Option("--queries", min=1, help="Queries whose results are compared.")
     ] = 1000,
 ) -> None:
-    """What changed between two snapshots: keywords, entities, and the results of queries."""
+    """Show what changed between two snapshots: keywords, items or queries, and search results."""
     from cogr.snapshots import open_snapshot
     from indexers.cli import reports
     from indexers.exchange.diff import diff as compare
@@ -188,26 +188,26 @@ def diff(
 @common_options()
 def inspect(
     page: Annotated[
-        Path | None, typer.Option("--page", help="Write what was found as one HTML file, too.")
+        Path | None, typer.Option("--page", help="Also write the findings to this HTML file.")
     ] = None,
     cross_validate: Annotated[
         bool,
         typer.Option(
             "--cross-validate",
-            help="Measure what `statistical` gives on held-out training queries; about a minute.",
+            help="Measure `statistical` on held-out training queries; takes about a minute.",
         ),
     ] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Count only: search nothing, compare nothing.")
+        bool, typer.Option("--quick", help="Only count: no searches, no comparisons.")
     ] = False,
     *,
     call: Call,
 ) -> None:
-    """What is in the data set, what is wrong with it, and what to do: train, label more, or keep
-    BM25.
+    """Show what is in the data set, what is wrong with it, and what to do: train, label more, or
+    keep BM25.
 
-    Looks at how much of what is found was judged, at label noise, near-duplicates, leaks between
-    splits, and relevant pairs that share no word. See docs/datasets.md.
+    Checks how many of the found items were judged, label noise, near-duplicates, leaks between
+    splits, and relevant pairs without a common word. See docs/datasets.md.
     """
     from cogr.datasets.inspection import inspect_dataset
     from indexers.cli import reports

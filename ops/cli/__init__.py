@@ -27,7 +27,10 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
-    help="Local servers and the state of the installation.",
+    help=(
+        "Workers, the query expander, replays of query logs, local servers, and a check of the "
+        "installation."
+    ),
 )
 add_version(app, "cogr-ops")
 app.add_typer(opensearch_app, name="opensearch")
@@ -46,9 +49,9 @@ def doctor(
     ),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
 ) -> None:
-    """What of the stack is there, what is missing, how to get it.
+    """Check the installation: what is there, what is missing, how to get it.
 
-    Exit status 1 when the package itself is broken.
+    Exit status 1 if the package itself is broken.
     """
     from ops.cli.doctor import core_is_broken, examine
 

@@ -1,5 +1,5 @@
-"""`cogr-ops serve`, `backlog` and `worker`: options of the processes that serve until they are
-stopped, the query expander and the workers of distributed rebuilds.
+"""`cogr-ops serve`, `backlog` and `worker`: options of the processes that run until they are
+stopped: the query expander and the workers of rebuilds.
 
 The work itself is in `ops.expander` and `indexers.fleet`.
 """
@@ -40,9 +40,9 @@ PAUSE = 10.0
 
 
 def serve(
-    host: Annotated[str | None, typer.Option("--host", help="Instead of serving.host.")] = None,
+    host: Annotated[str | None, typer.Option("--host", help="Overrides serving.host.")] = None,
     port: Annotated[
-        int | None, typer.Option("--port", min=0, max=65535, help="Instead of serving.port.")
+        int | None, typer.Option("--port", min=0, max=65535, help="Overrides serving.port.")
     ] = None,
     playground: Annotated[
         bool,
@@ -55,11 +55,11 @@ def serve(
     set_: SetOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Answer queries with keywords and a ready OpenSearch clause over HTTP, within a deadline,
-    whatever is away.
+    """Answer queries with keywords and a ready OpenSearch clause over HTTP, within a deadline, even
+    if Redis, OpenSearch or the model fails.
 
-    Starts without any configuration, too: then every query is its own only keyword. SIGTERM or
-    Ctrl-C ends it.
+    Also starts without any configuration: then a query's only keyword is the query itself. SIGTERM
+    or Ctrl-C ends it.
     """
     set_verbosity(verbose)
     check_installed()
@@ -77,7 +77,7 @@ def backlog(
         int | None, typer.Option("--limit", min=1, help="Most queries to answer.")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on, and look again every 10 seconds.")
+        bool, typer.Option("--follow", help="Keep running, and look again every 10 seconds.")
     ] = False,
 ) -> None:
     """Write keywords for the queries that the expander could not answer in time, with the
@@ -115,7 +115,7 @@ def open_workspace(config: ConfigOption, overrides: list[str]) -> Workspace:
 
 
 def run(workspace: Workspace, *, playground: bool = False) -> None:
-    """Serve until told to end.
+    """Serve until SIGTERM or Ctrl-C.
 
     Args:
         workspace: what to serve.
@@ -123,7 +123,7 @@ def run(workspace: Workspace, *, playground: bool = False) -> None:
 
     Raises:
         ServiceError: the address can't be listened on.
-        KeyboardInterrupt: told by Ctrl-C.
+        KeyboardInterrupt: Ctrl-C.
     """
     import uvloop
 
@@ -169,7 +169,7 @@ async def _serve(workspace: Workspace, address: tuple[str, int], playground: boo
 
 
 class SideName(StrEnum):
-    """The sides, as an option that is repeatable takes them."""
+    """The sides, as choices of a repeatable option."""
 
     query = "query"
     item = "item"

@@ -53,11 +53,11 @@ class Kind:
     """A kind of server.
 
     Attributes:
-        group: the group of its commands.
-        product: what runs.
-        variable: the environment variable that names one that runs elsewhere.
-        known: those that were started here.
-        configured: what the one that the environment names says; None when it names none.
+        group: name of its group of commands.
+        product: name of the program.
+        variable: the environment variable with the URL of an existing server.
+        known: finds the servers that were started here.
+        configured: asks the server that the environment names; None if it names none.
     """
 
     group: str
@@ -67,13 +67,13 @@ class Kind:
     configured: Callable[[], Answer | None]
 
     def start(self, wanted: instances.Wanted, next_command: str, *, as_json: bool) -> None:
-        """Start a server, unless the environment names one, and say what to type next.
+        """Start a server, unless the environment names one, and print the next command.
 
         Args:
-            next_command: without the server's URL, which ends it.
+            next_command: the next command up to the server's URL, which is appended.
 
         Raises:
-            ServiceError: the one that the environment names does not answer.
+            ServiceError: the server that the environment names does not answer.
         """
         answer = self.configured()
         if answer is None:
@@ -136,7 +136,7 @@ def start_redis(
     ] = "256mb",
     data: DataOption = None,
     password: Annotated[
-        bool, typer.Option("--password", help="Ask for a password, which is made up.")
+        bool, typer.Option("--password", help="Require a password, which is generated.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -162,7 +162,7 @@ def _add_stop(app: typer.Typer, kind: Kind) -> None:
     ) -> None:
         """Stop a server that was started here.
 
-        Its data stays, and the next start goes on with it.
+        Its data is kept for the next start.
         """
         # The data of one that was stopped can still be removed, when it is named.
         servers = kind.known(name, stopped=remove and (every or name is not None))
@@ -194,10 +194,10 @@ def _add_status(app: typer.Typer, kind: Kind) -> None:
         ] = None,
         as_json: Json = False,
     ) -> None:
-        """What runs, and where, and what was stopped. Exit status 1 when nothing runs, 3 when what
-        the environment names is away.
+        """Show running and stopped servers and their addresses.
 
-        `url` in the JSON is the one that commands should use.
+        Exit status 1 if none runs, 3 if the server that the environment names does not answer.
+        `url` in the JSON is the address to use.
         """
         answer = kind.configured() if name is None else None
         servers = kind.known(name, stopped=True)
@@ -226,8 +226,8 @@ for _app, _kind in ((opensearch_app, OPENSEARCH), (redis_app, REDIS)):
 def _check_running(
     kind: Kind, answer: Answer | None, servers: Sequence[ServerState], name: str | None
 ) -> None:
-    """Raise ServiceError when what the environment names is away, CheckFailedError when none was
-    started or none runs.
+    """Raise ServiceError if the server that the environment names does not answer, CheckFailedError
+    if none was started or none runs.
     """
     if answer is not None:
         if answer.problem is not None:
@@ -278,8 +278,8 @@ def _show(out: Console, servers: Sequence[ServerState]) -> None:
 
 
 def _show_started(started: instances.Started, next_command: str, *, as_json: bool) -> None:
-    """A server that now runs, and what to type next; where it asks for credentials, reading them
-    comes first.
+    """Print a running server and the next command; if the server needs credentials, first the
+    command that reads them.
     """
     state = started.state
     if started.already:

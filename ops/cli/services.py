@@ -1,8 +1,8 @@
 """The OpenSearch and the Redis that settings name: whether they answer, and `cogr-ops wait`, which
 waits until they do.
 
-`wait` is for the start of a container: a service that comes up later than this process is no error.
-A wrong setting is one, at once: the configuration of a running process doesn't change.
+`wait` is for the start of a container: a service may start later than this process. A wrong setting
+ends it at once: the configuration of a running process doesn't change.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SECONDS_BETWEEN_TRIES = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a service said: its version, or why there is none."""
+    """Answer of a service: its version, or why there is none."""
 
     url: str
     version: str | None = None
@@ -50,7 +50,7 @@ def opensearch_version(settings: OpenSearchSettings) -> str:
 
 
 def answer_of(url: str, ask: Callable[[], str]) -> Answer:
-    """What a service at this URL says when it is asked for its version."""
+    """Ask a service for its version."""
     try:
         return Answer(url, version=ask())
     except CogrError as error:
@@ -58,7 +58,7 @@ def answer_of(url: str, ask: Callable[[], str]) -> Answer:
 
 
 def answer_of_opensearch(settings: OpenSearchSettings | None) -> Answer | None:
-    """What a cluster says; None where none is named."""
+    """Ask a cluster; None if the settings name none."""
     if settings is None or not settings.url:
         return None
     return answer_of(str(settings.url), partial(opensearch_version, settings))
@@ -98,7 +98,7 @@ def redis_of_environment() -> Answer | None:
 
 
 class ServiceName(StrEnum):
-    """What can be waited for, as an option's choices."""
+    """Services to wait for, as choices of an option."""
 
     opensearch = "opensearch"
     redis = "redis"
@@ -115,8 +115,8 @@ def wait(
     config: ConfigOption = None,
     set_: SetOption = None,
 ) -> None:
-    """Wait until OpenSearch (opensearch.url) and Redis (redis.url) answer, as far as they are set;
-    status 3 if they don't.
+    """Wait until OpenSearch (opensearch.url) and Redis (redis.url) answer, if their settings are
+    set; exit status 3 if they don't answer in time.
     """
     settings = load_settings(config, set_ or [])
     deadline = time.monotonic() + timeout
@@ -127,7 +127,9 @@ def wait(
 def services(
     settings: Settings, wanted: Sequence[ServiceName]
 ) -> list[tuple[str, Callable[[], str]]]:
-    """What to wait for: a name, and a call that raises ServiceError while it does not answer."""
+    """Services to wait for: a name, and a call that raises ServiceError while the service does not
+    answer.
+    """
     from indexers.fleet.broker import server_version
 
     found: list[tuple[str, Callable[[], str]]] = []

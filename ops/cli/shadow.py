@@ -43,7 +43,7 @@ ClickOption = Annotated[
     list[str] | None,
     typer.Option(
         "--click",
-        help=f"UBI action that is a click; repeatable.  [default: {', '.join(CLICKS)}]",
+        help=f"UBI action that counts as a click; repeatable.  [default: {', '.join(CLICKS)}]",
     ),
 ]
 IdFieldOption = Annotated[
@@ -74,14 +74,17 @@ def shadow(
             "--present", help="JSON body of today's search, with {{query}} where the text goes."
         ),
     ],
-    index: Annotated[str, typer.Option("--index", help="Index or alias that it searches.")],
+    index: Annotated[str, typer.Option("--index", help="Index or alias that --present searches.")],
     format_: FormatOption = LogFormat.auto,
     column: ColumnOption = None,
     count_column: CountColumnOption = None,
     candidate: CandidateOption = None,
     candidate_index: Annotated[
         str | None,
-        typer.Option("--candidate-index", help="Instead of the index that the expander names."),
+        typer.Option(
+            "--candidate-index",
+            help="Index for --candidate; by default the one that the expander names.",
+        ),
     ] = None,
     expander: Annotated[
         str | None,
@@ -93,18 +96,19 @@ def shadow(
         int, typer.Option("--size", min=1, max=1000, help="Hits that are compared.")
     ] = 10,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, help="Most queries; of more, searches are drawn.")
+        int, typer.Option("--limit", min=1, help="Most queries; a larger log is sampled.")
     ] = 1000,
-    seed: Annotated[int, typer.Option("--seed", help="Of the draw.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the sample.")] = 0,
     rate: Annotated[float, typer.Option("--rate", min=0.01, help="Most queries a second.")] = 20.0,
     parameter: ParameterOption = "q",
     click: ClickOption = None,
     id_field: IdFieldOption = "_id",
     report: ReportOption = None,
 ) -> None:
-    """Ask a query log of today's search and of one with keywords, and compare.
+    """Send the queries of a log to today's search and to one with keywords, and compare the
+    results.
 
-    Only reads; no shopper sees any of it.
+    Only reads; shoppers notice nothing.
     """
     from cogr.datasets.query_logs import LogOptions, read_log, sample
     from indexers.cli.reports import progress_bar

@@ -64,7 +64,7 @@ def evaluate(
         bool,
         typer.Option(
             "--baselines/--no-baselines",
-            help="Beside it: BM25, and the exact cut of `statistical`.",
+            help="Also measure BM25, and the exact cut of `statistical`.",
         ),
     ] = False,
     new_items: Annotated[
@@ -75,8 +75,8 @@ def evaluate(
             min=0.0,
             max=0.9,
             help=(
-                "Instead: how well a share of the items is found that comes after training, by "
-                "`statistical` and --run."
+                "Instead, measure how well this share of the items is found if it comes after "
+                "training, by `statistical` and --run."
             ),
             show_default=False,
         ),
@@ -84,18 +84,19 @@ def evaluate(
     run: Annotated[
         str | None,
         typer.Option(
-            "--run", help="With --new-items: a run that was trained without them (training.md)."
+            "--run",
+            help="With --new-items: a run that was trained without these items (docs/training.md).",
         ),
     ] = None,
 ) -> None:
-    """Precision, recall, F1 and rank metrics of any snapshot pair on one split, the same on every
+    """Compute precision, recall, F1 and rank metrics of any snapshot pair on one split, on any
     backend. Needs no torch.
 
-    P, R and F1 are of the whole retrieved set (of BM25, the number of best items that serves the
-    training queries best), rank metrics of the whole ranking; nDCG takes grades where the labels
-    have any. Splits are those of training: where the data have no dev queries, a fifth of the
-    training queries is dev. An item snapshot that the backend does not have yet is pushed beside
-    what serves; it serves nothing.
+    P, R and F1 are of the whole retrieved set (for BM25: of its first k items, with the k that is
+    best on the training queries), rank metrics of the whole ranking; nDCG uses grades if the labels
+    have any. Splits are those of training: if the data have no dev queries, a fifth of the training
+    queries is dev. An item snapshot that the backend lacks is pushed, but
+    not published.
     """
     from cogr.errors import SettingsError
     from trainers.project import Project
@@ -113,7 +114,7 @@ def evaluate(
 
 
 def _evaluate_new(call: Call, share: float, run: str | None, split: Split) -> None:
-    """How well new items are found, by whom."""
+    """Print how well each method finds new items."""
     from trainers.new_items import fit_in, of_run, of_statistical
     from trainers.training.run_folder import open_run
 
@@ -140,7 +141,7 @@ _NEW = {"r_new": "recall, new", "p_new": "precision, new", "r_old": "recall, old
 
 
 def _show(out: Console, payload: dict[str, Any]) -> None:
-    """The pair's figures, baselines below them, and what each figure is of."""
+    """The pair's figures, baselines below them, and the sets that the figures are of."""
     from trainers.notebook import MEASURES
 
     baselines = payload.get("baselines", [])

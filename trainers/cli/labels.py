@@ -40,9 +40,7 @@ OutOption = Annotated[
         "--out", help="Folder for queries.jsonl, labels.jsonl and lineage.json.", show_default=True
     ),
 ]
-ReplaceOption = Annotated[
-    bool, typer.Option("--replace", help="Replace labels that the folder has.")
-]
+ReplaceOption = Annotated[bool, typer.Option("--replace", help="Replace labels in the folder.")]
 
 
 @app.command("from-clicks")
@@ -64,7 +62,7 @@ def from_clicks(
         typer.Option(
             "--weight",
             metavar="ACTION=NUMBER",
-            help="What an action counts, 1 for a click, 0 to ignore it. Repeatable.",
+            help="Weight of an action: 1 for a click, 0 to ignore it. Repeatable.",
         ),
     ] = None,
     impression: Annotated[
@@ -80,18 +78,18 @@ def from_clicks(
         ),
     ] = 90.0,
     k: Annotated[
-        int, typer.Option("--k", min=0, help="Leave out queries that fewer clients asked.")
+        int, typer.Option("--k", min=0, help="Leave out queries asked by fewer clients than this.")
     ] = 5,
     scrub: Annotated[
         bool, typer.Option("--scrub/--no-scrub", help="Leave out queries with personal data.")
     ] = True,
     min_impressions: Annotated[
-        int, typer.Option("--min-impressions", min=1, help="Visits that must have shown a pair.")
+        int, typer.Option("--min-impressions", min=1, help="Least number of visits with the pair.")
     ] = 10,
     min_confidence: Annotated[
         float,
         typer.Option(
-            "--min-confidence", min=0.5, max=1, help="How sure a pair must be relevant, or not."
+            "--min-confidence", min=0.5, max=1, help="Least confidence that a label is right."
         ),
     ] = 0.7,
     replace: ReplaceOption = False,
@@ -100,8 +98,8 @@ def from_clicks(
 ) -> None:
     """Graded judgements from searches and clicks as User Behavior Insights (UBI) records them.
 
-    Bots and personal data are left out and counted; what was read and left out is printed and kept
-    in lineage.json. See docs/labels.md for the rules.
+    Bots and personal data are left out. Counts of what was read and left out are printed and
+    written to lineage.json. See docs/labels.md for the rules.
     """
     from trainers.labels.events import Rules
     from trainers.labels.from_clicks import Wanted, labels_from_clicks
@@ -126,21 +124,23 @@ def judge(
     out: OutOption = Path("judged"),
     generator: GeneratorOption = None,
     queries: Annotated[
-        int, typer.Option("--queries", min=1, help="So many of the queries asked most.")
+        int, typer.Option("--queries", min=1, help="Number of most frequent queries to judge.")
     ] = 100,
     depth: Annotated[
         list[str] | None,
         typer.Option(
             "--depth",
             metavar="RETRIEVER=NUMBER",
-            help="Items of each query from bm25, keywords, neighbours or random; 10, 10, 5 and 2 "
-            "unless set. Repeatable.",
+            help=(
+                "Items per query from bm25, keywords, neighbours or random; 10, 10, 5 and 2 by "
+                "default. Repeatable."
+            ),
         ),
     ] = None,
     known: Annotated[
         int,
         typer.Option(
-            "--known", min=0, help="Pairs that people judged, judged too to measure agreement."
+            "--known", min=0, help="Pairs with human labels to judge too, to measure agreement."
         ),
     ] = 200,
     prompt: Annotated[
@@ -153,29 +153,27 @@ def judge(
     ] = None,
     price: Annotated[
         str | None,
-        typer.Option(
-            "--price", metavar="IN,OUT", help="Prices of a million tokens, to show what it costs."
-        ),
+        typer.Option("--price", metavar="IN,OUT", help="Prices of a million tokens, for the cost."),
     ] = None,
     retries: Annotated[
-        int, typer.Option("--retries", min=0, max=5, help="For answers that name no level.")
+        int, typer.Option("--retries", min=0, max=5, help="Retries if an answer names no level.")
     ] = 2,
     keep_known: Annotated[
         bool,
         typer.Option(
-            "--keep-known/--no-keep-known", help="Write the labels of people beside the judge's."
+            "--keep-known/--no-keep-known", help="Write the human labels beside the judge's."
         ),
     ] = True,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it would cost; ask nothing.")
+        bool, typer.Option("--dry-run", help="Print what it would cost; ask nothing.")
     ] = False,
     replace: ReplaceOption = False,
 ) -> None:
     """Grade pairs of query and item by a language model, in the paper's five levels.
 
-    Pairs are pooled from BM25, what serves, neighbours and chance. Says first what it would cost.
-    Answers are cached: a call that ended early, or was killed, goes on where it was. Agreement with
-    labels of people is measured where there are any.
+    Pairs are pooled from BM25, what serves, neighbours and a random sample. Prints the expected
+    cost first. Answers are cached: after an interruption the same command continues. Agreement with
+    human labels is measured if there are any.
     """
     from trainers.labels.from_clicks import check_free
     from trainers.labels.judge import Judge, Wanted, read_prompt, write

@@ -1,5 +1,5 @@
-"""The status of a run, for people and for --json: its rounds, what they are compared with, which
-pair is best, which serves.
+"""The status of a run, for people and for --json: its rounds, the baselines, the best pair, and the
+pair that serves.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class RunStatus:
     """What serves, beside the best pair of a run.
 
     Attributes:
-        serves: name of the pair that serves, or its snapshots where it is none of the run's; ""
-            where none does.
-        choice: the best pair on dev; None where nothing is judged.
-        other: the best pair, where it does not serve.
+        serves: name of the pair that serves, or its snapshots if it is not of this run; "" if no
+            pair serves.
+        choice: the best pair on dev; None if no pair was measured on dev.
+        other: the best pair, if it does not serve.
     """
 
     serves: str
@@ -68,7 +68,7 @@ def status_of(driver: Driver) -> RunStatus:
 
 
 def known_choice(run: Run) -> Choice | None:
-    """The best pair on dev by what is measured already."""
+    """The best pair on dev among those that are already measured."""
     beside = known_rivals(run)
     return choose(contenders(run.state(), beside))
 
@@ -134,8 +134,8 @@ def next_stage(run: Run) -> str:
 def show(
     out: Console, run: Run, choice: Choice | None = None, found: RunStatus | None = None
 ) -> None:
-    """The run's rounds as a table, beside bm25 and `statistical` where they are measured, and what
-    is best and serves.
+    """The run's rounds as a table, beside bm25 and `statistical` if they are measured, with the
+    best pair and the one that serves.
     """
     columns = ("round", "split", "p", "r", "f1", "keywords an item", "seconds", "")
     table = Table(*columns, title=f"run {run.name}", title_justify="left")

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 RunOption = Annotated[str, typer.Option("--run", help="Name of the run.")]
 BranchOption = Annotated[
     str | None,
-    typer.Option("--branch", help="Go on under this new name, with the settings as they are now."),
+    typer.Option("--branch", help="Continue under this new name, with the current settings."),
 ]
 PublishOption = Annotated[
     bool | None,
     typer.Option(
         "--publish/--no-publish",
         help=(
-            "Let the best pair on dev serve, of the rounds and of `statistical`; an interrupted "
-            "round keeps what it was asked for."
+            "Publish the best pair on dev, of the rounds and of `statistical`; an interrupted "
+            "round keeps the choice it began with."
         ),
         show_default=False,
     ),
@@ -36,7 +36,7 @@ PublishOption = Annotated[
 
 @common_options(backend=False)
 def init(call: Call, run: RunOption = "main") -> None:
-    """Begin a run: freeze the data's hash and the settings into its folder. Needs no torch."""
+    """Begin a run: store the data's hash and the settings in its folder. Needs no torch."""
     from trainers.training.rounds import judged_by, with_dev
     from trainers.training.run_folder import create
     from trainers.training.trainer_config import check_settings
@@ -66,15 +66,15 @@ def check(
             "--tflops",
             min=1e-6,
             help=(
-                "What one process computes, in 10^12 operations a second; 200 on a GPU and 0.02 "
+                "Speed of one process, in 10^12 operations a second; 200 on a GPU and 0.02 "
                 "without one by default."
             ),
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Whether a configuration fits this machine: memory, steps, tokens, hours, and what would be
-    refused later. Loads no weights; ends with status 1 where something would be refused.
+    """Check whether a configuration fits this machine: memory, steps, tokens, hours, and settings
+    that training would refuse. Loads no weights; exit status 1 if something would be refused.
     """
     from cogr.errors import CheckFailedError
     from trainers.cli.status import show_check
@@ -92,7 +92,9 @@ def check(
 
 @common_options(backend=False)
 def sft(call: Call, run: RunOption = "main") -> None:
-    """Fine-tune both sides on the targets of algorithm 1, index both, evaluate: round 0."""
+    """Round 0: fine-tune both sides on the targets of the paper's algorithm 1, index both,
+    evaluate.
+    """
     from trainers.cli.status import as_dict, show
 
     driver = _driver(call, run)
@@ -108,7 +110,7 @@ def round_(
     """Train the query side, then the item side, each against the other's frozen snapshot; index,
     evaluate.
 
-    Does the next round, or the rest of one that was interrupted.
+    Runs the next round, or completes an interrupted one.
     """
     from trainers.cli.status import as_dict, show, status_of
 
@@ -127,17 +129,14 @@ def round_(
 @common_options()
 def run_rounds(
     call: Call,
-    rounds: Annotated[
-        int, typer.Option("--rounds", min=1, help="Rounds after SFT that the run shall have.")
-    ] = 5,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Number of rounds after SFT.")] = 5,
     run: RunOption = "main",
     branch: BranchOption = None,
     publish: PublishOption = None,
 ) -> None:
-    """SFT where it is not done, then rounds until the run has so many. Run again after any death:
-    it goes on.
+    """Run SFT if it is not done, then rounds up to the given number.
 
-    A run that was not begun yet is begun.
+    Begins the run if there is none. After an interruption run it again: it continues.
     """
     from trainers.cli.status import show
 
@@ -173,7 +172,7 @@ def publish(
         ),
     ] = True,
 ) -> None:
-    """Let a pair of a run serve: pushed, verified, and switched by one call."""
+    """Publish a pair of a run: push, verify, and switch by one call."""
     driver = _driver(call, run)
     serves = driver.publish(pair, gate=gate)
     payload = {
@@ -190,7 +189,7 @@ def publish(
 
 @common_options(backend=False)
 def status(call: Call, run: RunOption = "main") -> None:
-    """What a run has done, with figures, and what is next."""
+    """Show what a run has done, with figures, and what comes next."""
     from trainers.cli.status import known_choice, next_stage, rows, show
     from trainers.training.run_folder import open_run
 
@@ -212,17 +211,15 @@ def ablate(
     call: Call,
     variants: Annotated[
         str,
-        typer.Option(
-            "--variants", help="all, or some with commas between them; docs/training.md has them."
-        ),
+        typer.Option("--variants", help="all, or names separated by commas; see docs/training.md."),
     ] = "all",
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each variant.")] = 3,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds after SFT.")] = 5,
 ) -> None:
-    """Train the paper's variants of a configuration, and print its ablation table. Run again after
-    any death: what is trained already is not trained again.
+    """Train the paper's variants of a configuration, and print its ablation table.
 
-    Ends with status 1 where a variant failed; the others have their rows all the same.
+    After an interruption run it again: finished variants are kept. Exit status 1 if a variant
+    failed; the table has the others.
     """
     from cogr.errors import CheckFailedError
     from trainers.ablation import Ablation, chosen, split_of, table
@@ -269,15 +266,16 @@ def report(
     ] = None,
     figures: Annotated[
         Path | None,
-        typer.Option(
-            "--figures", help="Write every figure into this folder, too: SVG and PNG for a paper."
-        ),
+        typer.Option("--figures", help="Also write every figure to this folder, as SVG and PNG."),
     ] = None,
     beside: Annotated[
         str | None,
         typer.Option(
             "--beside",
-            help="Another run, whose keywords are shown beside this one's: of another prompt, say.",
+            help=(
+                "Another run, such as one with another prompt, whose keywords are shown beside "
+                "this one's."
+            ),
         ),
     ] = None,
 ) -> None:
@@ -327,26 +325,28 @@ def compare(
     call: Call,
     methods: Annotated[
         str,
-        typer.Option("--methods", help="all, or names with commas between them."),
+        typer.Option("--methods", help="all, or names separated by commas."),
     ] = "all",
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Fits of each method.")] = 3,
     metric: Annotated[
-        str, typer.Option("--metric", help="What significance and the advice go by.")
+        str, typer.Option("--metric", help="Metric of the significance tests and the advice.")
     ] = "f1",
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Keep the rows that --out has of these data and settings."),
+        typer.Option(
+            "--resume", help="Keep the rows in --out that have the same data and settings."
+        ),
     ] = False,
     out: Annotated[
-        Path, typer.Option("--out", help="Folder of tables, page, rows and TREC runs.")
+        Path, typer.Option("--out", help="Folder for tables, page, rows and TREC runs.")
     ] = Path("compare"),
 ) -> None:
-    """Every method side by side on this data set: trained, tuned on dev, measured on test, with
+    """Compare all methods on this data set: trained, tuned on dev, measured on test, with
     significance and cost, and which one to use.
 
     Hyperparameters, cutoffs and thresholds are chosen the same way for all (see `[compare]` of the
-    settings for the budget). What can't run here is a row that says what it needs. Ctrl-C keeps
-    the finished rows; --resume goes on from them.
+    settings for the budget). A method that can't run here has a row that says what it needs. Ctrl-C
+    keeps the finished rows; --resume continues from them.
     """
     from trainers.project import Project
     from trainers.rivals.results import show
