@@ -219,9 +219,7 @@ class Store:
         temporary = target.parent / f".tmp-{uuid.uuid4().hex}"
         try:
             with temporary.open("wb") as file:
-                fcntl.flock(
-                    file, fcntl.LOCK_EX
-                )  # The lock shows `sweep` that the file is being written.
+                fcntl.flock(file, fcntl.LOCK_EX)  # `sweep` leaves locked files alone.
                 yield file
                 file.flush()
                 os.fsync(file.fileno())

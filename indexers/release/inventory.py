@@ -162,9 +162,7 @@ def named_by(store: Store, backend: Backend) -> dict[str, str]:
     for name in kept_histories(store):
         used |= dict.fromkeys(named_last(store, name), f"what serves by {name}")
     serving = backend.serving()
-    with contextlib.suppress(
-        SnapshotError
-    ):  # Nothing served before, so there is nothing to keep for a rollback.
+    with contextlib.suppress(SnapshotError):  # Nothing served before: no rollback to keep.
         used |= dict.fromkeys(
             previous(store, backend.catalogue, serving).changed.values(), "a rollback"
         )
@@ -205,9 +203,8 @@ def prune(
     with ExitStack() as stack:
         leases = [stack.enter_context(alone(store, name, "prune", say)) for name in catalogues]
         for name in catalogues:
-            read_history(
-                store, name
-            )  # The snapshots that a damaged history names can't be known, so nothing is removed.
+            # A damaged history raises, since the snapshots that it names must not be removed.
+            read_history(store, name)
         finish_switch(store, backend.catalogue, backend.serving())
         pruned = _found(store, backend, keep, files=files, dry_run=False)
         _remove_all(store, backend, pruned, leases)

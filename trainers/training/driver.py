@@ -247,9 +247,8 @@ class Driver:
         state = state.begun()
         if state != self.run.state():
             self.run.save(state)
-        halved: StageName | None = (
-            None  # It ran out of memory: try again with half the micro batch.
-        )
+        # A stage that ran out of memory: it is tried again with half the micro batch.
+        halved: StageName | None = None
         while (current := state.unfinished) is not None:
             before = state
             try:
