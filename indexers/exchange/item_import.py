@@ -340,7 +340,7 @@ def _read(
     say: Say,
 ) -> None:
     """Read all parts to their ends, one page of each at a time."""
-    counts, told = draft.counts, time.monotonic()
+    counts, last_message = draft.counts, time.monotonic()
     with draft, ThreadPoolExecutor(max(1, min(_THREADS, len(draft.cursors)))) as pool:
         asked: dict[Future[Page], int] = {
             pool.submit(source.page, part, cursor): part
@@ -353,8 +353,8 @@ def _read(
                 if page.cursor is not None:
                     asked[pool.submit(source.page, part, page.cursor)] = part
                 draft.add(part, page, _lines(page.records, mapped, counts))
-                if time.monotonic() - told >= _TELL:
-                    told = time.monotonic()
+                if time.monotonic() - last_message >= _TELL:
+                    last_message = time.monotonic()
                     say(f"{counts.read:,} records read, {counts.bad:,} of them bad.")
                 if counts.read >= _EARLY:
                     _check(counts, bad_share, source)

@@ -125,8 +125,8 @@ def _with_credentials(url: str, redis: RedisSettings) -> str:
 def printable(redis: RedisSettings) -> str:
     """The broker's address, without user and password."""
     urls = [urlsplit(part.strip()) for part in (redis.url or "").split(";")]
-    bare = [url._replace(netloc=url.netloc.rpartition("@")[2], query="") for url in urls]
-    return ";".join(urlunsplit(url) for url in bare)
+    without_user = [url._replace(netloc=url.netloc.rpartition("@")[2], query="") for url in urls]
+    return ";".join(urlunsplit(url) for url in without_user)
 
 
 def _transport_options(redis: RedisSettings) -> dict[str, Any]:

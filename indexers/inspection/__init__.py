@@ -225,16 +225,16 @@ def _verdict(counts: Report, gain: Gain | None, few: bool, which: str) -> tuple[
         return "train", (
             f"{counts.advice} cogr-index inspect --cross-validate measures what that would bring."
         )
-    told = (
+    summary = (
         f"By cross-validation on {gain.queries} training queries statistical has F1 "
         f"{gain.statistical:.3f}, BM25 {gain.bm25:.3f}: {gain.difference:+.3f}, standard error "
         f"{gain.standard_error:.3f}."
     )
     if gain.difference > _SAFE * gain.standard_error:
-        return "train", f"Train: {told}"
+        return "train", f"Train: {summary}"
     if gain.difference < -_SAFE * gain.standard_error:
-        return "keep BM25", f"Keep BM25: {told}"
-    return "label more", f"Label more{which}. {told} The difference is within chance."
+        return "keep BM25", f"Keep BM25: {summary}"
+    return "label more", f"Label more{which}. {summary} The difference is within chance."
 
 
 _LONGEST_TEXT = 200

@@ -92,8 +92,8 @@ def show_bug(kind: type[BaseException], error: BaseException, where: TracebackTy
     if structured():
         _SAYS.critical("this is a bug", exc_info=(kind, error, where))
     else:
-        told = "".join(traceback.format_exception(kind, error, where))
-        print(visible(masked(told)), end="", file=sys.stderr, flush=True)
+        report = "".join(traceback.format_exception(kind, error, where))
+        print(visible(masked(report)), end="", file=sys.stderr, flush=True)
 
 
 def structured() -> bool:

@@ -125,8 +125,8 @@ def span(name: str, parent: Carrier | None = None, **attributes: Value) -> Itera
         try:
             yield made
         except BaseException as error:
-            told = str(error) if isinstance(error, CogrError) else None
-            made.set_status(Status(StatusCode.ERROR, told))
+            description = str(error) if isinstance(error, CogrError) else None
+            made.set_status(Status(StatusCode.ERROR, description))
             made.set_attribute("error.type", type(error).__name__)
             raise
 

@@ -117,8 +117,8 @@ def _read_side(name: str, found: Mapping[str, Any]) -> ServedSide:
     Raises BadAnswerError when it is not one that `cogr-index` made.
     """
     meta = _mapping(_mapping(found.get("mappings")).get("_meta"))
-    told = meta.get("snapshot"), meta.get("round"), meta.get("normaliser"), meta.get("k_max")
-    match told:
+    facts = meta.get("snapshot"), meta.get("round"), meta.get("normaliser"), meta.get("k_max")
+    match facts:
         case (str(snapshot), int(round_), str(normaliser), int(k_max)) if snapshot:
             blend = meta.get("blend") and Blend.model_validate(meta["blend"])
             return ServedSide(snapshot, name, round_, normaliser, k_max, blend)

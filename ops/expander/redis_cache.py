@@ -179,7 +179,7 @@ class _Reads:
 
         try:
             found = iter(await self._upstream.call(ask, self._seconds))
-        except Exception as error:  # noqa: BLE001 (who waits is told, whatever it was)
+        except Exception as error:  # noqa: BLE001 (waiting requests get the error)
             self._waiting = [] if self._waiting is batch else self._waiting
             for _, values in batch:
                 if not values.done():

@@ -191,12 +191,12 @@ def _specs_of_type(draw: _Draw, type_: str) -> list[tuple[Language, Values]]:
 def _write_item(draw: _Draw, id_: str, language: Language, values: Values) -> Item:
     seller = _Seller(draw, language, values)
     template = draw.pick(TITLES[language])
-    untold = [attribute for attribute in ATTRIBUTES[1:] if f"{{{attribute}}}" not in template]
-    told = [attribute for attribute in ATTRIBUTES[1:] if attribute not in untold]
+    unstated = [attribute for attribute in ATTRIBUTES[1:] if f"{{{attribute}}}" not in template]
+    stated = [attribute for attribute in ATTRIBUTES[1:] if attribute not in unstated]
     # Two to four sentences: what the title leaves out, perhaps one thing again, perhaps small talk.
-    topics: list[str] = [*untold]
+    topics: list[str] = [*unstated]
     if draw.chance(0.5):
-        topics.append(draw.pick(told))
+        topics.append(draw.pick(stated))
     if len(topics) < 4 and draw.chance(0.5):
         topics.append("more")
     # Small talk stays at the end.

@@ -517,7 +517,7 @@ class _Reading:
         best = self._one("select coalesce(max(value), 1) from seen")[0]
         if last is None:
             raise DataError(
-                f"The log holds no searches with a text ({self._told()}); export ubi_queries and "
+                f"The log holds no searches with a text ({self._left_out()}); export ubi_queries and "
                 "ubi_events, whose records have a user_query or share a query_id."
             )
         self._count("select count(*) from seen where position is null", NO_POSITION)
@@ -545,7 +545,7 @@ class _Reading:
             raise DataError(_NOTHING_SHOWN)
         return Evidence(Shown(**shown, items=names), asked, +self._counts, first, last, float(best))
 
-    def _told(self) -> str:
+    def _left_out(self) -> str:
         return ", ".join(f"{name}: {count:,}" for name, count in self._counts.items() if count)
 
     def _asked(self, decay: str) -> Asked:

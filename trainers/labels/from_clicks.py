@@ -105,10 +105,10 @@ def labels_from_clicks(
     counts[FEW_CLIENTS] = int(((evidence.asked.clients > 0) & ~known).sum())
     kept = _chosen(pairs, graded, known, wanted, counts)
     if not len(kept):
-        told = ", ".join(f"{name}: {count:,}" for name, count in counts.items() if count)
+        reasons = ", ".join(f"{name}: {count:,}" for name, count in counts.items() if count)
         raise DataError(
-            f"No pair of query and item has enough evidence for a label ({told}); bring a longer "
-            "log, or lower --min-impressions, --min-confidence or --k."
+            f"No pair of query and item has enough evidence for a label ({reasons}); bring a "
+            "longer log, or lower --min-impressions, --min-confidence or --k."
         )
     queries = _queries(evidence, known)
     lineage = _lineage(paths, rules, wanted, evidence, counts, pairs)

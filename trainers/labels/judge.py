@@ -359,8 +359,10 @@ def write(judge: Judge, folder: Path, *, keep_known: bool, replace: bool) -> Jud
     found = judge.agreement()
     labels = [*_labels(judge), *(_known(dataset) if keep_known else ())]
     if not labels:
-        told = ", ".join(f"{name}: {count:,}" for name, count in (+judge.counts).items())
-        raise DataError(f"The judge gave no label ({told or 'no pairs'}); see -v for its answers.")
+        reasons = ", ".join(f"{name}: {count:,}" for name, count in (+judge.counts).items())
+        raise DataError(
+            f"The judge gave no label ({reasons or 'no pairs'}); see -v for its answers."
+        )
     _write_items(Store(folder.absolute()), dataset)
     write_folder(folder, _queries(dataset, judge.queries, labels), labels, _lineage(judge, found))
     grades = Counter(row["grade"] for row in labels if row["source"] == "judge")

@@ -135,8 +135,8 @@ def fitted_generator(task: Task) -> tuple[Statistical | Extractive, Spent]:
     if not (generator.is_fitted and shared.exists(spent)):
         with Meter() as meter:
             _ = generator.artefact
-        told = {"seconds": meter.spent.seconds, "peak_bytes": meter.spent.peak_bytes}
-        shared.write_json(spent, told)
+        record = {"seconds": meter.spent.seconds, "peak_bytes": meter.spent.peak_bytes}
+        shared.write_json(spent, record)
     return generator, Spent(**shared.read_json(spent))
 
 

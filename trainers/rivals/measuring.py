@@ -241,14 +241,14 @@ def paired_p(one: NDArray[np.float64], other: NDArray[np.float64], seed: int = 0
     if not differences.any():
         return 1.0
     # Differences of 0 have no sign.
-    told = differences[differences != 0]
+    nonzero = differences[differences != 0]
     found = permutation_test(
-        (told,),
+        (nonzero,),
         lambda values, axis: values.sum(axis=axis),
         permutation_type="samples",
         vectorized=True,
         n_resamples=RESAMPLES,
-        batch=max(1, 2_000_000 // told.size),
+        batch=max(1, 2_000_000 // nonzero.size),
         rng=np.random.default_rng(seed),
     )
     return float(found.pvalue)
@@ -491,11 +491,11 @@ def key_of(dataset: Dataset, settings: Settings) -> str:
     """A hash of everything that decides a row: the data, and every setting of models, keywords and
     budget.
     """
-    told = settings.model_dump(
+    decisive_settings = settings.model_dump(
         mode="json",
         include={"dataset", "keywords", "prompts", "generator", "training", "compare"},
     )
-    text = json.dumps([FORMAT, dataset.dataset_hash, told], sort_keys=True)
+    text = json.dumps([FORMAT, dataset.dataset_hash, decisive_settings], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

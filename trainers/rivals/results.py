@@ -139,10 +139,10 @@ class Results:
     def check(self) -> None:
         """Raise UserError where a method failed: the others' rows are written."""
         if self.failed:
-            told = "; ".join(f"{one.name}: {one.row.reason}" for one in self.failed)
+            reasons = "; ".join(f"{one.name}: {one.row.reason}" for one in self.failed)
             raise UserError(
                 f"{len(self.failed)} of {len(self.methods)} methods failed, the rows of the others "
-                f"are kept: {told}"
+                f"are kept: {reasons}"
             )
 
     @property
@@ -199,11 +199,11 @@ def _summary(rows: Sequence[Row], metric: str) -> Summary:
 
 def _as_dict(one: Summary, paper: Mapping[str, float]) -> dict[str, Any]:
     row = one.row
-    told: dict[str, Any] = {"method": one.name, "family": one.family, "state": row.state}
+    record: dict[str, Any] = {"method": one.name, "family": one.family, "state": row.state}
     if not one.done:
-        return {**told, "reason": row.reason}
+        return {**record, "reason": row.reason}
     return {
-        **told,
+        **record,
         "seeds": len(one.rows),
         "figures": _rounded(one.figures),
         "spread": _rounded(one.spread),
@@ -229,20 +229,22 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
     return {name: round(value, 6) for name, value in values.items()}
 
 
-def from_dict(told: Mapping[str, Any]) -> Results:
+def from_dict(record: Mapping[str, Any]) -> Results:
     """Results from the output of `as_dict`, without values by query."""
-    facts = {k: v for k, v in told.items() if k not in ("metric", "reference", "rows", "advice")}
-    return Results(facts, told["metric"], [_of_dict(row, told["metric"]) for row in told["rows"]])
+    facts = {k: v for k, v in record.items() if k not in ("metric", "reference", "rows", "advice")}
+    return Results(
+        facts, record["metric"], [_of_dict(row, record["metric"]) for row in record["rows"]]
+    )
 
 
-def _of_dict(told: Mapping[str, Any], metric: str) -> Summary:
+def _of_dict(record: Mapping[str, Any], metric: str) -> Summary:
     cuts = ("cutoff", "threshold", "dev_cutoff", "dev_threshold")
     names = ("params", "sets", *cuts, "dev_f1", "figures", "reason")
-    more = {name: told[name] for name in names if name in told}
-    row = Row(told["method"], told["family"], 0, told["state"], **more)
-    figures, spread, cost = (told.get(name, {}) for name in ("figures", "spread", "cost"))
-    measure = told.get("compared_by", metric)
-    return Summary([row], figures, spread, cost, measure, np.empty(0), told.get("p"))
+    more = {name: record[name] for name in names if name in record}
+    row = Row(record["method"], record["family"], 0, record["state"], **more)
+    figures, spread, cost = (record.get(name, {}) for name in ("figures", "spread", "cost"))
+    measure = record.get("compared_by", metric)
+    return Summary([row], figures, spread, cost, measure, np.empty(0), record.get("p"))
 
 
 # Advice

@@ -200,7 +200,7 @@ def rivals(workspace: Workspace, run: Run, say: Say) -> Rivals:
     ):
         say("measuring bm25 and statistical beside the rounds")
         found = _measured(workspace, say)
-    found = _heard(workspace, run.state(), found, say)
+    found = _with_distilled(workspace, run.state(), found, say)
     found = replace(found, dev_f1s={**found.dev_f1s, **_dev_f1s(workspace, run.state(), found)})
     if found != known:
         run.store.write_json(f"{run.path}/rivals.json", asdict(found))
@@ -220,7 +220,7 @@ def _dev_f1s(workspace: Workspace, state: State, found: Rivals) -> dict[str, lis
     return new
 
 
-def _heard(workspace: Workspace, state: State, found: Rivals, say: Say) -> Rivals:
+def _with_distilled(workspace: Workspace, state: State, found: Rivals, say: Say) -> Rivals:
     """The rivals with `distilled` from the last rounds; without it where there is no round yet, or
     no query that neither the rounds nor `statistical` have learned from.
     """
@@ -233,13 +233,13 @@ def _heard(workspace: Workspace, state: State, found: Rivals, say: Say) -> Rival
     names = " and ".join(round_name(done.number) for done in rounds)
     say(f"measuring distilled: statistical with {names} as evidence")
     started = time.monotonic()
-    queries = _hearing(workspace, evidence)
+    queries = _distilled_queries(workspace, evidence)
     pair = _measured_pair(workspace, DISTILLED, found.statistical.items, queries)
     seconds = round(time.monotonic() - started, 3)
     return replace(found, distilled=pair, evidence=evidence, distilled_seconds=seconds)
 
 
-def _hearing(workspace: Workspace, evidence: Sequence[Sequence[str]]) -> str:
+def _distilled_queries(workspace: Workspace, evidence: Sequence[Sequence[str]]) -> str:
     """The query snapshot that `statistical` writes with these pairs as evidence. Its round is that
     of its items, 0.
     """
@@ -330,7 +330,7 @@ def to_serve(workspace: Workspace, chosen: Contender) -> Contender:
     if chosen.name == DISTILLED:
         # Where the evidence gained nothing, this equals the snapshot of `statistical`.
         generator = read_manifest(workspace.store, chosen.queries).generator
-        built["query"] = _hearing(whole, generator.get(EVIDENCE, ()))
+        built["query"] = _distilled_queries(whole, generator.get(EVIDENCE, ()))
     return Contender(chosen.name, built["item"], built["query"], chosen.figures)
 
 

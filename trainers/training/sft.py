@@ -237,16 +237,16 @@ def train_expert(inputs: Inputs) -> Wrote:
     targets, own = best_targets(inputs), inputs.settings.query
     entities = [query for query in inputs.practice if query.id in targets]
     prompts, base = prompts_of(inputs.workspace, "query", entities), inputs.model_before("query")
-    told = [targets[query.id] for query in entities]
+    best_sets = [targets[query.id] for query in entities]
     job = SftJob(
         base=base_folder(inputs.run, base),
         prompts=prompts,
-        targets=told,
+        targets=best_sets,
         epochs=own.epochs,
         log=inputs.log("query"),
         halvings=inputs.halvings,
         settings=inputs.settings,
-        midway=Midway.of(inputs, "query", prompts, targets=told, base=base),
+        midway=Midway.of(inputs, "query", prompts, targets=best_sets, base=base),
     )
     return save_side(inputs, "query", run_sft(job))
 

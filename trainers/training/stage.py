@@ -132,7 +132,7 @@ class Launcher:
         that happens. It has its own process group, so that Ctrl-C reaches only this process.
         """
         parent = os.getpid()
-        with _hearing_interrupts():
+        with _heeding_interrupts():
             process = subprocess.Popen(
                 self.command(run.name, stages, halvings, processes),
                 stdout=2,
@@ -149,7 +149,7 @@ class Launcher:
 
 
 @contextmanager
-def _hearing_interrupts() -> Iterator[None]:
+def _heeding_interrupts() -> Iterator[None]:
     """React to interrupts also where a shell started this command in the background, which ignores
     them: otherwise the stages would go on for hours.
     """

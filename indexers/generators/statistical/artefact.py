@@ -168,8 +168,8 @@ class Artefact:
     def scored(self) -> ScoredIndex:
         """The items' keywords as a search scores them."""
         costs = self._costs
-        unsaid = None if costs is None else costs >= self._price
-        return ScoredIndex(self.keywords.all, self.keywords.writable, unsaid)
+        unreadable = None if costs is None else costs >= self._price
+        return ScoredIndex(self.keywords.all, self.keywords.writable, unreadable)
 
     def prepare(self) -> None:
         """Compute now what would otherwise be computed at the first answer."""

@@ -94,9 +94,9 @@ def fit(
     words = ItemWords(analyser, map(item_text, dataset.items))
     queries = [Query(query.id, self_keyword(query.text)) for query in dataset.queries["train"]]
     texts = [query.text for query in queries]
-    told = PairSignals.read(dataset, pair_signals)
+    pair_numbers = PairSignals.read(dataset, pair_signals)
     index = TextIndex.fit(analyser, words, dataset.items, texts, signals, encoder).seeing(
-        told.without(unclicked(queries, seed))
+        pair_numbers.without(unclicked(queries, seed))
     )
     trained = np.sort(np.random.default_rng(seed).permutation(len(queries))[:MAX_TRAINED])
     evidence = Evidence.of(index, texts, relevance)
@@ -137,7 +137,7 @@ def fit(
         editor, facts["edits"] = _learned_edits(artefact, trained, pairs, p, seed)
         artefact = _changed(artefact, editor=editor)
     facts.update(assess(artefact, seed))
-    return _changed(artefact, index=index.seeing(told))
+    return _changed(artefact, index=index.seeing(pair_numbers))
 
 
 def _changed(artefact: Artefact, **parts: object) -> Artefact:

@@ -151,8 +151,8 @@ class Statistical(GeneratorBase):
         from indexers.generators.statistical.fitting import frequent
 
         texts = frequent(self._dataset, self.options.unlabelled)
-        told = json.dumps([self._dataset.dataset_hash, texts])
-        return hashlib.sha256(told.encode()).hexdigest()
+        described = json.dumps([self._dataset.dataset_hash, texts])
+        return hashlib.sha256(described.encode()).hexdigest()
 
     @cached_property
     def _signals(self) -> Mapping[str, object]:

@@ -91,14 +91,14 @@ class ScoredIndex:
     Args:
         ownership: every item's keywords, its own text among them.
         usable: the keywords that a completion can write, with the same owners.
-        unsaid: whether each keyword is unreadable (`ItemKeywords.costs`) and so may not order;
+        unreadable: whether each keyword is unreadable (`ItemKeywords.costs`) and so may not order;
             None: all may.
     """
 
     def __init__(
-        self, ownership: Ownership, usable: Ownership, unsaid: NDArray[np.bool_] | None = None
+        self, ownership: Ownership, usable: Ownership, unreadable: NDArray[np.bool_] | None = None
     ) -> None:
-        self.ownership, self.usable, self.unsaid = ownership, usable, unsaid
+        self.ownership, self.usable, self.unreadable = ownership, usable, unreadable
 
     @cached_property
     def _gains(self) -> Floats:
@@ -165,8 +165,8 @@ class ScoredIndex:
         """
         words = np.unique(np.concatenate([self.usable.keywords(item) for item in items[best]]))
         words = words[~np.isin(words, np.fromiter(taken, np.int64, len(taken)))]
-        if self.unsaid is not None:
-            words = words[~self.unsaid[words]]
+        if self.unreadable is not None:
+            words = words[~self.unreadable[words]]
         starts = self.usable.keyword_starts
         words = words[starts[words + 1] - starts[words] <= items.size]
         sizes = starts[words + 1] - starts[words]

@@ -161,7 +161,7 @@ def _files(artefact: Artefact) -> dict[str, bytes | NDArray[Any]]:
         "term_points.npy": index.term_points.astype(np.float16),
         "signals.npy": index.signals,
         "encoded.npy": index.encoded.astype(np.float16),
-        **_told(index.pair_signals),
+        **_given(index.pair_signals),
         **_places("relevance", artefact.relevance),
         "owned.items.npy": owned.items,
         "owned.keywords.npy": owned.owned,
@@ -173,7 +173,7 @@ def _files(artefact: Artefact) -> dict[str, bytes | NDArray[Any]]:
     }
 
 
-def _told(signals: PairSignals) -> dict[str, bytes | NDArray[Any]]:
+def _given(signals: PairSignals) -> dict[str, bytes | NDArray[Any]]:
     """Nothing where there are none."""
     if not signals.columns:
         return {}

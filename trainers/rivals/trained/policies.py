@@ -237,13 +237,13 @@ class DeepRetrieval:
             micro_batch=int(params["prompts"] * params["generations"]),
             reward=f"{__name__}:{self.reward}",
         )
-        told = {
+        changes = {
             "model": start.name, "seed": task.seed, "save_steps": 0, "processes": 1, "query": query,
             "sft": sft,
             "rollouts": own.rollouts.model_copy(update=rollouts),
             "report_to": tuple(place for place in own.report_to if place != "completions"),
         }  # fmt: skip
-        return own.model_copy(update=told)
+        return own.model_copy(update=changes)
 
     def _reinforce(
         self,

@@ -168,9 +168,9 @@ def _columns(
         columns += [most[row] for most in signals.encoded.most]
     for values in index.signals.T:
         columns += [values[item], rank_shares(row, values[item])]
-    for told in batch.pair_signals:
-        values = values_at(told, at, scratch)
-        columns += [values, rank_shares(row, values) * (values > 0), row_max(told)[row] > 0]
+    for signal in batch.pair_signals:
+        values = values_at(signal, at, scratch)
+        columns += [values, rank_shares(row, values) * (values > 0), row_max(signal)[row] > 0]
     return np.stack(columns, axis=1).astype(np.float32)
 
 

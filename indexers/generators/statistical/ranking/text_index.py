@@ -293,8 +293,8 @@ class TextIndex:
             else np.zeros((len(texts), self.encoded.shape[1]), dtype=np.float32)
         )
         terms = binary(counts_of(rows, self.counts.shape[1]))
-        told = self.pair_signals.of(texts)
-        return QueryBatch(terms, char_grams(texts), ids, encoded, told)
+        numbers_of_pairs = self.pair_signals.of(texts)
+        return QueryBatch(terms, char_grams(texts), ids, encoded, numbers_of_pairs)
 
     @property
     def n_items(self) -> int:
