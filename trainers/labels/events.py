@@ -517,7 +517,8 @@ class _Reading:
         best = self._one("select coalesce(max(value), 1) from seen")[0]
         if last is None:
             raise DataError(
-                f"The log holds no searches with a text ({self._left_out()}); export ubi_queries and "
+                f"The log holds no searches with a text ({self._left_out()}); export ubi_queries "
+                "and "
                 "ubi_events, whose records have a user_query or share a query_id."
             )
         self._count("select count(*) from seen where position is null", NO_POSITION)
