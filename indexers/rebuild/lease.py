@@ -108,7 +108,7 @@ def read_lease(store: Store, side: Side) -> Holding | None:
 def _latest(store: Store, right: Right) -> Holding | None:
     """The lease of the latest term.
 
-    The term is in the file's name, so a damaged file counts too.
+    The term is in the file's name. A damaged file counts as a released lease.
     """
     while names := _names(store, right):
         term = int(names[-1].removesuffix(".json"))

@@ -30,8 +30,8 @@ Proposal = tuple[str, float]
 """A title or keyword, and its source's confidence in it, 0 to 1."""
 
 SEPARATORS = {"bm25": "; ", "statistical": ", ", "edits": "\nCandidates: "}
-"""Separators in a prompt. Titles are long and get a line each; keywords look as they do in an
-answer; a prompt to edit has two lists, the set and the candidates.
+"""Separators in a prompt. Semicolons separate titles, which are long; keywords look as they do in
+an answer; a prompt to edit has two lists, the set and the candidates.
 """
 
 _VERSION = 1

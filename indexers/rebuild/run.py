@@ -259,7 +259,7 @@ class Executor(Protocol):
 
     @property
     def folder(self) -> str | None:
-        """The run's folder in the store; "" where it has none yet."""
+        """The run's folder in the store; None where it has none."""
         ...
 
     def summary(self) -> Mapping[str, Any]:

@@ -45,7 +45,7 @@ ITEMS_A_TYPE = 50
 FOREIGN_ITEMS_A_TYPE = 3
 """Items of each type in German, and as many in Chinese: 12 % of all together."""
 RELEVANT = range(8, 16)
-"""Fewest and most relevant items of a query."""
+"""The numbers of relevant items that a query may have."""
 QUOTAS: Mapping[Family, Mapping[Split, int]] = {
     ("style", "type"): {"train": 20, "test": 10, "dev": 10},
     ("room", "type"): {"train": 22, "test": 11, "dev": 12},

@@ -35,7 +35,7 @@ UNSURE = "pairs on neither side of relevance for sure"
 
 
 LOOKS_OF_SHOWN = 4
-"""A pair must have been examined, by the model, at least this share of its required impressions."""
+"""A pair must have been examined, by the model, at least `min_impressions` / this many times."""
 
 
 @dataclass(frozen=True)
