@@ -59,7 +59,7 @@ def place(key: str, seed: int = 0) -> float:
 DEV_SHARE = 0.2
 """Share of the training queries that is set apart as dev where the data have none, by the hash of
 their ids: enough to judge by, and most are left to learn from. Training sets them apart, and
-`statistical` hears earlier pairs on them: the pairs must not have learned from them.
+`statistical` learns from earlier pairs on them, which must not have learned from them.
 """
 
 

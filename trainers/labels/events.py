@@ -518,8 +518,7 @@ class _Reading:
         if last is None:
             raise DataError(
                 f"The log holds no searches with a text ({self._left_out()}); export ubi_queries "
-                "and "
-                "ubi_events, whose records have a user_query or share a query_id."
+                "and ubi_events, whose records have a user_query or share a query_id."
             )
         self._count("select count(*) from seen where position is null", NO_POSITION)
         decay = (
