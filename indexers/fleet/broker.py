@@ -168,18 +168,14 @@ class Broker:
         self._queue = queue
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Put one task into the queue. Raises ServiceError when the broker can't be reached or
-        refuses.
-        """
+        """Put one task into the queue. Raises ServiceError when the broker is away or refuses."""
         task = {"kwargs": dict(message), "queue": self._queue, "retry": False}
         self.call(
             "take messages", lambda broker: self._app.send_task(TASK, connection=broker, **task)
         )
 
     def waiting(self) -> int:
-        """How many messages wait in the queue, without those that workers have taken. Raises
-        ServiceError.
-        """
+        """Messages in the queue that no worker has taken. Raises ServiceError."""
         return int(self.call("be asked", lambda connection: _client(connection).llen(self._queue)))
 
     def call(self, doing: str, what: Callable[[Any], Any]) -> Any:

@@ -126,9 +126,7 @@ class FleetExecutor:
             return rebuilt
 
     def _begin(self, job: Job, plan: Plan, earlier: RunFolder | None) -> RunFolder:
-        """Begin a new run. Workers of an earlier run stop after their present answer; their answers
-        are in the cache.
-        """
+        """Begin a new run. Workers of an earlier one stop after their present answer."""
         if earlier is not None:
             state = "cancelled" if earlier.cancelled else "superseded"
             earlier.write(End(state=state, reason="another rebuild began"), "end")
@@ -302,9 +300,7 @@ class Coordinator:
     # Shards for workers
 
     def _fill(self) -> None:
-        """Plan as many open shards as there are workers, and two more. Later ones are sized by the
-        rates measured until then.
-        """
+        """Plan two open shards more than there are workers; later ones know better rates."""
         running = len(self._tracker.running)
         while self._todo and len(self._tracker.open) < 2 * running + 2:
             taken = self._todo[: self._sizer.next_size(len(self._todo), running)]

@@ -116,9 +116,7 @@ class Attempt(Record):
 
 
 class GivenUp(Record):
-    """A shard during which too many workers died: its parts, or why its single entity
-    is set aside.
-    """
+    """A shard that killed workers: its parts, or why its one entity is set aside."""
 
     shard: str
     why: str
@@ -228,9 +226,7 @@ def entities_of(shard: str) -> int:
 
 
 def public_settings(settings: GeneratorSettings) -> dict[str, Any]:
-    """The settings that decide what a generator writes, without secrets, server addresses or sizes
-    of GPUs.
-    """
+    """Settings that decide what a generator writes: no secrets, addresses or GPU sizes."""
     return settings.model_dump(mode="json", include=_PUBLIC)
 
 
