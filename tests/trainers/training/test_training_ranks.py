@@ -202,11 +202,11 @@ def test_a_killed_process_ends_the_stage_of_several(
     ("reward", "error", "sentence"),
     [
         ("failing_reward", TrainingError, "reward failed on .*no margin known"),
-        ("interrupted_reward", KeyboardInterrupt, ""),
+        ("interrupted_reward", KeyboardInterrupt, None),
     ],
 )
 def test_errors_of_several_processes_are_one_sentence(
-    shop: Shop, reward: str, error: type[BaseException], sentence: str
+    shop: Shop, reward: str, error: type[BaseException], sentence: str | None
 ) -> None:
     overrides = (*TWO, f"training.query.reward=tests.trainers.shop:{reward}")
     workspace = shop.workspace(*overrides)
