@@ -203,6 +203,37 @@ def test_a_release_names_its_repository(tmp_path: Path) -> None:
     assert links[0]["url"] == "https://code.example/team/cogr/tree/main/docs"
 
 
+CHANGES = """# Changelog
+
+## Unreleased
+
+## 0.2.0 (2027-01-02)
+
+### Added
+- Second.
+
+## 0.1.0 (2026-12-01)
+
+- First.
+- Last entry.
+"""
+
+
+@pytest.mark.parametrize(
+    ("tag", "section"),
+    [("v0.2.0", "### Added\n- Second."), ("v0.1.0", "- First.\n- Last entry.")],
+)
+def test_a_release_says_all_of_its_section(tmp_path: Path, tag: str, section: str) -> None:
+    steps = workflows()["release.yml"]["jobs"]["draft"]["steps"]
+    (script,) = [step["run"] for step in steps if step.get("name", "").startswith("What changed")]
+    (tmp_path / "CHANGELOG.md").write_text(CHANGES)
+    run = ["bash", "-e", "-c", script]
+    subprocess.run(run, cwd=tmp_path, env=os.environ | {"GITHUB_REF_NAME": tag}, check=True)
+    assert (tmp_path / "notes.md").read_text("utf-8").strip() == section
+    unknown = os.environ | {"GITHUB_REF_NAME": "v0.2"}
+    assert subprocess.run(run, cwd=tmp_path, env=unknown, check=False).returncode == 1
+
+
 def workflows() -> dict[str, dict[str, Any]]:
     folder = ROOT / ".github" / "workflows"
     return {path.name: yaml.safe_load(path.read_text("utf-8")) for path in folder.glob("*.yml")}
