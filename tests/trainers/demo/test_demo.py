@@ -1,7 +1,7 @@
 """The demo: through the real path, training included, in memory and against a real OpenSearch.
 
 Here it trains by a few steps, through the same code: what it learns by all of them is the sample's
-business (test_training_run).
+business (test_whole_runs).
 """
 
 from __future__ import annotations
