@@ -1,13 +1,14 @@
 # make setup, demo, test, test-fast, check, bench, docs, pins: see CONTRIBUTING.md.
 BIN := .venv/bin
 BACKEND ?= memory
-# Python keeps what it compiled, also where containers say not to: else every process of a test or a stage of training
-# compiles all of PyTorch's and TRL's modules again, 12 s.
+# Python keeps what it compiled, also where containers say not to: else every process of a test or a
+# stage of training compiles all of PyTorch's and TRL's modules again, 12 s.
 export PYTHONDONTWRITEBYTECODE :=
 
-# make drill: long fault drills, a table at the end (DRILL_KILLS=1000, DRILL_CUT=60 seconds). make bench-learning: the sample's
-# training on three seeds. make bench-scale: 10,000 to 1,000,000 items.
-.PHONY: setup demo test test-fast test-lowest clients-test drill audit sbom check bench bench-learning bench-scale reproduce docs pictures pins images chart-test chart-lint chart-readme
+# make drill: long fault drills, a table at the end (DRILL_KILLS=1000, DRILL_CUT=60 seconds). make
+# bench-learning: the sample's training on three seeds. make bench-scale: 10,000 to 1,000,000 items.
+.PHONY: setup demo test test-fast test-lowest clients-test drill audit sbom check bench \
+  bench-learning bench-scale reproduce docs pictures pins images chart-test chart-lint chart-readme
 
 setup:
 	@requirements/install.sh
@@ -17,27 +18,32 @@ demo:
 	@requirements/install.sh $(if $(filter memory,$(BACKEND)),demo)
 	@$(BIN)/cogr-train demo --backend $(BACKEND)
 
-# Two processes at once, a file of tests in one of them, files of long tests first; a thread each, since threads that spin
-# take the other's core.
+# Two processes at once, a file of tests in one of them, files of long tests first; a thread each,
+# since threads that spin take the other's core.
 PROCESSES ?= 2
 test: check
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not drill and not clients" -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not drill and not clients" -n $(PROCESSES) \
+	  --dist loadfile --no-loadscope-reorder
 
 drill: setup
 	@$(BIN)/python -m pytest -m "drill or fault"
 
 test-fast: setup
-	@$(BIN)/python -m pytest -q -m "not server and not model and not slow and not drill and not clients"
+	@$(BIN)/python -m pytest -q \
+	  -m "not server and not model and not slow and not drill and not clients"
 
-# Every client with its own tools: needs node, npm, Maven, curl and jq, and the network the first time.
+# Every client with its own tools: needs node, npm, Maven, curl and jq, and the network the first
+# time.
 clients-test: setup
-	@$(BIN)/python -m pytest tests/ops/clients/test_clients.py tests/ops/clients/test_client_docs.py tests/ops/clients/test_client_frameworks.py
+	@$(BIN)/python -m pytest tests/ops/clients/test_clients.py \
+	  tests/ops/clients/test_client_docs.py tests/ops/clients/test_client_frameworks.py
 
 # The tests that need no server and no model, with the lowest versions that pyproject.toml declares.
 test-lowest: setup
 	@OMP_NUM_THREADS=1 requirements/lowest.sh -n $(PROCESSES) tests/cogr tests/indexers tests/ops
 
-# Known vulnerabilities, asked of the advisory services of PyPI and npm; fails where they can't be reached.
+# Known vulnerabilities, asked of the advisory services of PyPI and npm; fails where they can't be
+# reached.
 audit: setup
 	@$(BIN)/pip-audit --strict --no-deps --disable-pip --progress-spinner off -r requirements/dev.txt
 	@npm --prefix ops/clients/javascript audit
@@ -45,9 +51,12 @@ audit: setup
 # CycloneDX: what is installed here, and what the clients bring along.
 sbom: setup
 	@mkdir -p dist/sbom
-	@$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o dist/sbom/python.json .venv
-	@npm --prefix ops/clients/javascript sbom --package-lock-only --omit dev --sbom-format cyclonedx >dist/sbom/javascript.json
-	@mvn -q -B -f ops/clients/java org.cyclonedx:cyclonedx-maven-plugin:2.9.1:makeBom -DoutputFormat=json -DoutputDirectory=$(CURDIR)/dist/sbom -DoutputName=java
+	@$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+	  -o dist/sbom/python.json .venv
+	@npm --prefix ops/clients/javascript sbom --package-lock-only --omit dev \
+	  --sbom-format cyclonedx >dist/sbom/javascript.json
+	@mvn -q -B -f ops/clients/java org.cyclonedx:cyclonedx-maven-plugin:2.9.1:makeBom \
+	  -DoutputFormat=json -DoutputDirectory=$(CURDIR)/dist/sbom -DoutputName=java
 	@ls -l dist/sbom
 
 check: setup
@@ -56,8 +65,10 @@ check: setup
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+LONG := %/bench_learning.py %/bench_scale.py
 bench: setup
-	@for benchmark in $(filter-out %/bench_learning.py %/bench_scale.py,$(wildcard benchmarks/bench_*.py)); do echo "== $$benchmark"; $(BIN)/python "$$benchmark" || exit 1; done
+	@for benchmark in $(filter-out $(LONG),$(wildcard benchmarks/bench_*.py)); do \
+	  echo "== $$benchmark"; $(BIN)/python "$$benchmark" || exit 1; done
 
 bench-learning: setup
 	@$(BIN)/python benchmarks/bench_learning.py
@@ -70,7 +81,8 @@ docs: setup
 	@PYTHONPATH=. $(BIN)/python charts/schema.py
 	@$(BIN)/mkdocs build --strict --quiet
 
-# The comparison of docs/benchmarks.md again, without a GPU: most of an hour on two cores; needs COGR_DATA_DIR.
+# The comparison of docs/benchmarks.md again, without a GPU: most of an hour on two cores; needs
+# COGR_DATA_DIR.
 reproduce: setup
 	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/reproduce.py
 
@@ -78,20 +90,22 @@ reproduce: setup
 pictures: setup
 	@PYTHONPATH=. $(BIN)/python docs/pictures.py
 
-# Static checks of the chart, the images and the alerts; the first time it builds two of the programs (minutes; needs go).
+# Static checks of the chart, the images and the alerts; the first time it builds two of the
+# programs (minutes; needs go).
 chart-lint: setup
 	@PYTHON=$(CURDIR)/$(BIN)/python tests/charts/kube/lint.sh
 
 # The chart's README from values.yaml, by helm-docs, which is built the first time (needs go).
 chart-readme:
-	@PATH="$$(tests/charts/kube/binaries.sh lint):$$PATH" helm-docs --chart-search-root charts/cogr --log-level warning
+	@PATH="$$(tests/charts/kube/binaries.sh lint):$$PATH" \
+	  helm-docs --chart-search-root charts/cogr --log-level warning
 
 # Real Helm on a real API server; the first time it builds one (minutes; needs go).
 chart-test: setup
 	@PYTHON=$(CURDIR)/$(BIN)/python tests/charts/kube/chart-test.sh
 
-# Builds, lists and tries the images. Needs root, buildah and debootstrap. IMAGES names the folder of the image store; TORCH=cuda
-# builds the jobs' image for GPUs.
+# Builds, lists and tries the images. Needs root, buildah and debootstrap. IMAGES names the folder
+# of the image store; TORCH=cuda builds the jobs' image for GPUs.
 IMAGES ?= .cache/images
 TORCH ?= cpu
 images: setup
@@ -100,9 +114,12 @@ images: setup
 	  began=$$(date +%s); \
 	  ops/images/images.sh build $(IMAGES) $$name --build-arg TORCH=$(TORCH) || exit 1; \
 	  ops/images/images.sh sbom $(IMAGES) $$name || exit 1; \
-	  echo "cogr-$$name: adds $$(ops/images/images.sh size $(IMAGES) $$name) MB to its base, built in $$(($$(date +%s) - began)) s"; \
+	  size=$$(ops/images/images.sh size $(IMAGES) $$name); \
+	  seconds=$$(($$(date +%s) - began)); \
+	  echo "cogr-$$name: adds $$size MB to its base, built in $$seconds s"; \
 	done
-	@DRILL_IMAGES=$(abspath $(IMAGES)) $(BIN)/python -m pytest --durations 0 tests/charts/test_images.py tests/charts/test_processes.py
+	@DRILL_IMAGES=$(abspath $(IMAGES)) $(BIN)/python -m pytest --durations 0 \
+	  tests/charts/test_images.py tests/charts/test_processes.py
 
 # make pins keeps the versions that are pinned; make pins UPGRADE=1 takes the newest that fit.
 pins:

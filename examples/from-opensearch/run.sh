@@ -13,7 +13,8 @@ cd "$folder"
 rm -rf data truth store truth-store
 
 configuration() { # folder of the data, lowest relevant grade, store
-  printf 'backend = "opensearch"\nstore = "%s"\n[dataset]\nloader = "jsonl"\npath = "%s"\n' "$3" "$1"
+  printf 'backend = "opensearch"\nstore = "%s"\n' "$3"
+  printf '[dataset]\nloader = "jsonl"\npath = "%s"\n' "$1"
   printf 'threshold = %s\n[opensearch]\nurl = "%s"\nprefix = "%s"\n' "$2" "$url" "$3"
   printf '[generator]\nname = "statistical"\n'
 }

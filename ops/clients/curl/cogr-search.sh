@@ -1,11 +1,12 @@
 #!/bin/sh
 # Expand a query and search with its keywords: cogr-search.sh QUERY [PARAMETERS]
 #
-# PARAMETERS is a JSON object with parameters of the search template: '{"size": 20}'. Its "text", one query clause, is your own text
-# search for the query: with it the expansion's mode says what is searched by. The answer is one JSON object on standard output.
-# Environment: COGR_EXPANDER and COGR_OPENSEARCH, the addresses; COGR_PREFIX (cogr), COGR_TOKEN, COGR_PATIENCE (0.5, in seconds),
-# COGR_OPENSEARCH_AUTH (user:password). Needs curl and jq. Status 2: a parameter that there is not, or the expander refuses; 3: OpenSearch
-# is away or refuses.
+# PARAMETERS is a JSON object with parameters of the search template: '{"size": 20}'. Its "text",
+# one query clause, is your own text search for the query: with it the expansion's mode says what is
+# searched by. The answer is one JSON object on standard output. Environment: COGR_EXPANDER and
+# COGR_OPENSEARCH, the addresses; COGR_PREFIX (cogr), COGR_TOKEN, COGR_PATIENCE (0.5, in seconds),
+# COGR_OPENSEARCH_AUTH (user:password). Needs curl and jq. Status 2: a parameter that there is not,
+# or the expander refuses; 3: OpenSearch is away or refuses.
 set -eu
 query=$1
 parameters=${2:-'{}'}
@@ -20,12 +21,15 @@ fail() {
 }
 
 # The search template would pass over what it does not know: a filter that filters nothing.
-odd=$(printf '%s' "$parameters" | jq -r 'keys - ["text", "size", "filters", "post_filter", "sort", "search_after", "aggs", "fields"] | join(", ")') ||
+odd=$(printf '%s' "$parameters" | jq -r 'keys - ["text", "size", "filters", "post_filter", "sort",
+  "search_after", "aggs", "fields"] | join(", ")') ||
   fail 2 "The parameters are no JSON object."
-[ -z "$odd" ] || fail 2 "The search template has no parameter $odd; it takes text, size, filters, post_filter, sort, search_after, aggs and fields."
+[ -z "$odd" ] || fail 2 "The search template has no parameter $odd; it takes text, size, filters, \
+post_filter, sort, search_after, aggs and fields."
 
-# A POST of standard input; prints the status (000: nobody there), keeps the answer in $scratch. Secrets come by the configuration
-# on descriptor 3: a command line can be seen by everybody on the machine.
+# A POST of standard input; prints the status (000: nobody there), keeps the answer in $scratch.
+# Secrets come by the configuration on descriptor 3: a command line can be seen by everybody on the
+# machine.
 post() {
   : >"$scratch"
   curl --silent --config /dev/fd/3 --output "$scratch" --write-out '%{http_code}' --max-time "$1" \
@@ -55,7 +59,8 @@ fallback() {
 case $(expanded) in
   429) expansion=$(fallback) ;;
   4*) fail 2 "The expander refuses." ;;
-  200) expansion=$(jq -ce 'select(.keywords | type == "array")' "$scratch" 2>/dev/null) || expansion=$(fallback) ;;
+  200) expansion=$(jq -ce 'select(.keywords | type == "array")' "$scratch" 2>/dev/null) ||
+    expansion=$(fallback) ;;
   *) expansion=$(fallback) ;;
 esac
 
@@ -63,10 +68,12 @@ index=$(printf '%s' "$expansion" | jq -r --arg alias "$prefix-items" '.index // 
 status=$(
   printf '%s' "$expansion" |
     jq --arg id "$prefix-search" --argjson given "$parameters" '
-      (if $given.text then .mode // (if .source == "none" then "both" else "keywords" end) else "keywords" end) as $mode |
+      (if $given.text then .mode // (if .source == "none" then "both" else "keywords" end)
+        else "keywords" end) as $mode |
       {$id, params: (
         (if $mode == "text" then {} elif all(.weights[]?; . == 1) then {keywords}
-         else {weighted: [[.keywords, .weights] | transpose[] | {keyword: .[0], weight: .[1]}]} end) +
+         else {weighted: [[.keywords, .weights] | transpose[]
+           | {keyword: .[0], weight: .[1]}]} end) +
         {explain: true} + ($given | del(.text)) +
         (if $mode == "keywords" then {} else
           ($given.text | if type == "string" then {text: .} else {text_query: [.]} end) +
@@ -76,9 +83,11 @@ ${COGR_OPENSEARCH_AUTH:+user = $(quoted "${COGR_OPENSEARCH_AUTH:-}")}
 END
 )
 [ "$status" = 200 ] || fail 3 "OpenSearch can't be reached or refuses (status $status)."
-jq -e 'select(.timed_out | not) | select(._shards.failed == 0)' "$scratch" >/dev/null 2>&1 || fail 3 "OpenSearch gave no whole answer."
+jq -e 'select(.timed_out | not) | select(._shards.failed == 0)' "$scratch" >/dev/null 2>&1 ||
+  fail 3 "OpenSearch gave no whole answer."
 jq --argjson expansion "$expansion" '{
   total: .hits.total.value,
-  hits: [.hits.hits[] | {id: ._source.item_id, score: .sort[-2], source: ._source, matched: (.matched_queries // []), sort}],
+  hits: [.hits.hits[] | {id: ._source.item_id, score: .sort[-2], source: ._source,
+    matched: (.matched_queries // []), sort}],
   aggregations: (.aggregations // {}),
   $expansion}' "$scratch"

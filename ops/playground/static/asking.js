@@ -1,4 +1,5 @@
-// The page's questions to the expander. A refusal is a sentence; a missing token is asked for once and kept for the tab.
+// The page's questions to the expander. A refusal is a sentence; a missing token is asked for once
+// and kept for the tab.
 
 import { find } from "./dom.js";
 
@@ -23,7 +24,12 @@ async function send(path, body, signal) {
   const known = sessionStorage.getItem(TOKEN);
   if (known) headers.Authorization = `Bearer ${known}`;
   try {
-    return await fetch(`api/${path}`, { method: "POST", headers, body: JSON.stringify(body), signal });
+    return await fetch(`api/${path}`, {
+      method: "POST",
+      headers,
+      body: JSON.stringify(body),
+      signal,
+    });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Refused("The expander can't be reached. Is cogr-ops serve still running?");
@@ -50,7 +56,9 @@ function token(again) {
     const field = find("token");
     field.value = "";
     field.setAttribute("aria-invalid", again);
-    find("door-title").textContent = again ? "That was not the token" : "This expander asks for a token";
+    find("door-title").textContent = again
+      ? "That was not the token"
+      : "This expander asks for a token";
     dialog.addEventListener("cancel", (event) => event.preventDefault());
     find("token-form").onsubmit = (event) => {
       event.preventDefault();

@@ -2,7 +2,10 @@
 
 export const find = (id) => document.getElementById(id);
 
-/** An element with properties (or attributes, where there is no such property) and children; texts become text nodes. */
+/**
+ * An element with properties (or attributes, where there is no such property) and children; texts
+ * become text nodes.
+ */
 export function make(tag, given = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(given)) {
@@ -14,15 +17,26 @@ export function make(tag, given = {}, ...children) {
   return element;
 }
 
-const present = (children) => children.flat(Infinity).filter((child) => child !== null && child !== undefined);
+const present = (children) =>
+  children.flat(Infinity).filter((child) => child !== null && child !== undefined);
 
 /** A text of somebody else's, kept apart from the direction of the text around it. */
 export const foreign = (text) => make("bdi", {}, text);
 
 /** An item's fields on a line; null where it has none. */
 export function extra(fields = {}) {
-  const parts = Object.entries(fields).map(([name, value]) => [foreign(name), " ", foreign(Array.isArray(value) ? value.join(", ") : String(value))]);
-  return parts.length ? make("p", { className: "quiet extra" }, parts.flatMap((part, at) => (at ? [" · ", ...part] : part))) : null;
+  const parts = Object.entries(fields).map(([name, value]) => [
+    foreign(name),
+    " ",
+    foreign(Array.isArray(value) ? value.join(", ") : String(value)),
+  ]);
+  return parts.length
+    ? make(
+        "p",
+        { className: "quiet extra" },
+        parts.flatMap((part, at) => (at ? [" · ", ...part] : part)),
+      )
+    : null;
 }
 
 export function fill(element, ...children) {
@@ -33,7 +47,10 @@ export function show(element, visible) {
   element.hidden = !visible;
 }
 
-/** Draw; where that takes away what has the focus, it goes to what `place` finds. Focus that is elsewhere stays there. */
+/**
+ * Draw; where that takes away what has the focus, it goes to what `place` finds. Focus that is
+ * elsewhere stays there.
+ */
 export function keepFocus(draw, place) {
   const held = document.activeElement;
   draw();
@@ -41,9 +58,16 @@ export function keepFocus(draw, place) {
 }
 
 export const count = (number) => number.toLocaleString("en");
-export const many = (number, one, more = `${one}s`) => `${count(number)} ${number === 1 ? one : more}`;
+export const many = (number, one, more = `${one}s`) =>
+  `${count(number)} ${number === 1 ? one : more}`;
 
 /** A keyword's number of items: bare for the eye, in words for the ear. */
-export const frequency = (df) => make("span", { className: "df" }, make("span", { className: "unseen" }, " in "), count(df),
-  make("span", { className: "unseen" }, df === 1 ? " item" : " items"));
+export const frequency = (df) =>
+  make(
+    "span",
+    { className: "df" },
+    make("span", { className: "unseen" }, " in "),
+    count(df),
+    make("span", { className: "unseen" }, df === 1 ? " item" : " items"),
+  );
 export const decimals = (number, places) => number.toFixed(places);

@@ -11,46 +11,113 @@ export function showItem(told, words, events) {
   const dialog = find("item");
   const close = make("button", { type: "button", className: "close", "aria-label": "Close" }, "×");
   close.addEventListener("click", () => dialog.close());
-  const leave = (then) => () => { dialog.close(); then(); };
-  fill(dialog,
-    make("div", { className: "head" }, make("h2", { id: "item-title" }, foreign(told.title || told.id)), close),
-    make("p", { className: "quiet" }, make("code", {}, foreign(told.id)), told.held ? "" : " is not in this snapshot."),
-    told.text ? make("p", { className: "text", tabIndex: 0, role: "region", "aria-label": "Text" }, foreign(told.text)) : null,
+  const leave = (then) => () => {
+    dialog.close();
+    then();
+  };
+  fill(
+    dialog,
+    make(
+      "div",
+      { className: "head" },
+      make("h2", { id: "item-title" }, foreign(told.title || told.id)),
+      close,
+    ),
+    make(
+      "p",
+      { className: "quiet" },
+      make("code", {}, foreign(told.id)),
+      told.held ? "" : " is not in this snapshot.",
+    ),
+    told.text
+      ? make(
+          "p",
+          { className: "text", tabIndex: 0, role: "region", "aria-label": "Text" },
+          foreign(told.text),
+        )
+      : null,
     extra(told.fields),
     make("h3", {}, many(told.keywords.length, "keyword")),
-    told.keywords.length ? keywords(told, words, leave, events) : make("p", { className: "quiet" }, "It has none."),
-    reached(told.reached, leave, events));
+    told.keywords.length
+      ? keywords(told, words, leave, events)
+      : make("p", { className: "quiet" }, "It has none."),
+    reached(told.reached, leave, events),
+  );
   if (!dialog.open) dialog.showModal();
   dialog.scrollTop = 0;
 }
 
 function keywords(told, words, leave, events) {
   const inSearch = new Set(words.list.filter((word) => word.on).map((word) => word.text));
-  return make("ul", { className: "chips" }, told.keywords.map(({ text, df, own }) => {
-    const has = inSearch.has(text);
-    const button = make("button", {
-      type: "button",
-      className: has ? `chip tone${words.tone(text)}` : "chip quietly",
-      disabled: has,
-      title: has ? "The search asks for it." : "Click to add it to the search.",
-    }, has ? make("span", { className: "dot", "aria-hidden": "true" }) : null, foreign(text), own ? make("small", {}, " its title") : null,
-    frequency(df));
-    button.addEventListener("click", leave(() => events.add(text)));
-    return make("li", {}, button);
-  }));
+  return make(
+    "ul",
+    { className: "chips" },
+    told.keywords.map(({ text, df, own }) => {
+      const has = inSearch.has(text);
+      const button = make(
+        "button",
+        {
+          type: "button",
+          className: has ? `chip tone${words.tone(text)}` : "chip quietly",
+          disabled: has,
+          title: has ? "The search asks for it." : "Click to add it to the search.",
+        },
+        has ? make("span", { className: "dot", "aria-hidden": "true" }) : null,
+        foreign(text),
+        own ? make("small", {}, " its title") : null,
+        frequency(df),
+      );
+      button.addEventListener(
+        "click",
+        leave(() => events.add(text)),
+      );
+      return make("li", {}, button);
+    }),
+  );
 }
 
 function reached(told, leave, events) {
-  if (told === null) return make("p", { className: "quiet" }, "This pair has no query snapshot, so nobody knows which queries reach it.");
+  if (told === null)
+    return make(
+      "p",
+      { className: "quiet" },
+      "This pair has no query snapshot, so nobody knows which queries reach it.",
+    );
   const rows = told.queries.map((query) => {
     const button = make("button", { type: "button", className: "link" }, foreign(query.text));
-    button.addEventListener("click", leave(() => events.search(query.text)));
-    return make("li", {}, make("div", { className: "line" }, button, query.relevant ? make("span", { className: "tag good" }, "relevant") : null),
-      make("p", { className: "quiet via" }, "by ", query.via.flatMap((word, at) => [at ? ", " : "", foreign(word)])));
+    button.addEventListener(
+      "click",
+      leave(() => events.search(query.text)),
+    );
+    return make(
+      "li",
+      {},
+      make(
+        "div",
+        { className: "line" },
+        button,
+        query.relevant ? make("span", { className: "tag good" }, "relevant") : null,
+      ),
+      make(
+        "p",
+        { className: "quiet via" },
+        "by ",
+        query.via.flatMap((word, at) => [at ? ", " : "", foreign(word)]),
+      ),
+    );
   });
   const more = told.total - rows.length;
-  return make("section", {},
-    make("h3", {}, told.total ? `${many(told.total, "query reaches", "queries reach")} it` : "No query of the snapshot reaches it"),
+  return make(
+    "section",
+    {},
+    make(
+      "h3",
+      {},
+      told.total
+        ? `${many(told.total, "query reaches", "queries reach")} it`
+        : "No query of the snapshot reaches it",
+    ),
     make("ul", { className: "plain queries" }, rows),
-    more > 0 ? make("p", { className: "quiet" }, `and ${count(more)} more`) : null);
+    more > 0 ? make("p", { className: "quiet" }, `and ${count(more)} more`) : null,
+  );
 }

@@ -1,4 +1,5 @@
-// The query's keywords as switches with weights: off takes one out of the search, on brings it back; more can be added.
+// The query's keywords as switches with weights: off takes one out of the search, on brings it
+// back; more can be added.
 
 import { decimals, fill, find, foreign, frequency, make, many, show } from "./dom.js";
 
@@ -10,7 +11,9 @@ const SOURCES = {
   given: "changed by you",
 };
 const REASONS = {
-  unknown: "This pair's query snapshot does not hold the query, and no model answers for it now. Add keywords to try what they would find.",
+  unknown:
+    "This pair's query snapshot does not hold the query, and no model answers for it now. " +
+    "Add keywords to try what they would find.",
   deadline: "The keywords were not there within the deadline; by now they may be.",
   overloaded: "Too much is going on; the expander answered with the query alone.",
   away: "Something behind the expander is away; it answered with the query alone.",
@@ -35,7 +38,9 @@ export class Words {
 
   /** What to ask for: nothing unless something was changed. */
   get asked() {
-    return this.changed ? this.list.filter((word) => word.on).map(({ text, weight }) => ({ text, weight })) : null;
+    return this.changed
+      ? this.list.filter((word) => word.on).map(({ text, weight }) => ({ text, weight }))
+      : null;
   }
 
   /** Take an answer in: new words at the end, those that are off stay where they are. */
@@ -47,8 +52,12 @@ export class Words {
       Object.assign(word, { df, weight, on: true });
       if (!this.list.includes(word)) this.list.push(word);
     }
-    this.list = this.list.filter((word) => !word.on || answer.keywords.some(({ text }) => text === word.text));
-    this.list.forEach((word, at) => { word.tone = at % 8; });
+    this.list = this.list.filter(
+      (word) => !word.on || answer.keywords.some(({ text }) => text === word.text),
+    );
+    this.list.forEach((word, at) => {
+      word.tone = at % 8;
+    });
   }
 
   toggle(word) {
@@ -73,11 +82,17 @@ export class Words {
   }
 }
 
-/** Show the words of an answer. `again` is called after a change, with what finds the same place in the list drawn anew. */
+/**
+ * Show the words of an answer. `again` is called after a change, with what finds the same place in
+ * the list drawn anew.
+ */
 export function showKeywords(words, answer, again) {
   find("source").textContent = SOURCES[answer.source] ?? answer.source;
   find("source").className = `badge ${answer.source === "none" ? "warn" : ""}`;
-  const sure = answer.confidence === null ? "confidence unknown" : `confidence ${decimals(answer.confidence, 2)}`;
+  const sure =
+    answer.confidence === null
+      ? "confidence unknown"
+      : `confidence ${decimals(answer.confidence, 2)}`;
   find("sure").textContent = `${sure}: ${MODES[answer.mode]}`;
   find("sure").className = `badge ${answer.mode === "text" ? "warn" : ""}`;
   show(find("sure"), answer.mode !== null);
@@ -86,17 +101,25 @@ export function showKeywords(words, answer, again) {
   fill(find("why"), REASONS[answer.reason], PASSING.has(answer.reason) ? [" ", repeat] : null);
   show(find("why"), Boolean(answer.reason));
   show(find("reset"), words.changed);
-  fill(find("keywords"), words.list.map((word, at) => make("li", {}, chip(word, at, words, again), weight(word, at, words, again))));
+  fill(
+    find("keywords"),
+    words.list.map((word, at) =>
+      make("li", {}, chip(word, at, words, again), weight(word, at, words, again)),
+    ),
+  );
 }
 
 function chip(word, at, words, again) {
+  const marks = `${word.added ? "added" : ""} ${word.df === 0 ? "nothing" : ""}`;
   const button = make(
     "button",
     {
       type: "button",
-      className: `chip tone${word.tone} ${word.added ? "added" : ""} ${word.df === 0 ? "nothing" : ""}`,
+      className: `chip tone${word.tone} ${marks}`,
       "aria-pressed": String(word.on),
-      title: word.on ? `${many(word.df, "item has", "items have")} it. Click to search without it.` : "Left out. Click to search with it again.",
+      title: word.on
+        ? `${many(word.df, "item has", "items have")} it. Click to search without it.`
+        : "Left out. Click to search with it again.",
     },
     make("span", { className: "dot", "aria-hidden": "true" }),
     foreign(word.text),
@@ -114,7 +137,15 @@ function chip(word, at, words, again) {
 
 /** How much a keyword counts in the order of what is found. */
 function weight(word, at, words, again) {
-  const box = make("input", { type: "number", className: "weight", min: 0, max: HEAVIEST, step: "any", value: String(word.weight), disabled: !word.on });
+  const box = make("input", {
+    type: "number",
+    className: "weight",
+    min: 0,
+    max: HEAVIEST,
+    step: "any",
+    value: String(word.weight),
+    disabled: !word.on,
+  });
   box.setAttribute("aria-label", `Weight of ${word.text}`);
   box.title = "How much it counts in the order of the items";
   box.addEventListener("change", () => {

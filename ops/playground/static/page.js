@@ -5,21 +5,43 @@ import { fill, find, foreign, keepFocus, make, many, show } from "./dom.js";
 import { showItem } from "./item.js";
 import { openQueries } from "./queries.js";
 import { showKeywords, Words } from "./keywords.js";
-import { showBaseline, showHits, showLive, showNoBaseline, showPairs, showRequest } from "./results.js";
+import {
+  showBaseline,
+  showHits,
+  showLive,
+  showNoBaseline,
+  showPairs,
+  showRequest,
+} from "./results.js";
 
 const PAGE = 20;
 /** Hits of the baseline that are shown also where keywords find fewer. */
 const LEAST = 10;
 const SEPARATORS = /[,;，、；،\n]/;
-const state = { query: "", pairs: [], words: [], shown: 0, before: [], size: PAGE, language: "curl" };
+const state = {
+  query: "",
+  pairs: [],
+  words: [],
+  shown: 0,
+  before: [],
+  size: PAGE,
+  language: "curl",
+};
 let world = null;
 let answers = null;
 let under = new AbortController();
 let working = 0;
 
-const asked = (at) => ({ item: state.pairs[at].item, query: state.pairs[at].query, keywords: state.words[at].asked });
+const asked = (at) => ({
+  item: state.pairs[at].item,
+  query: state.pairs[at].query,
+  keywords: state.words[at].asked,
+});
 
-/** Something that takes a while: shows that it does, and says what went wrong, with a way to try again. */
+/**
+ * Something that takes a while: shows that it does, and says what went wrong, with a way to try
+ * again.
+ */
 async function during(work, again) {
   working += 1;
   show(find("working"), true);
@@ -41,30 +63,41 @@ async function during(work, again) {
 
 function complain(sentence, again) {
   const button = make("button", { type: "button" }, "Try again");
-  button.addEventListener("click", () => { fill(find("notices")); again(); });
-  fill(find("notices"), make("div", { className: "notice" }, make("p", {}, foreign(sentence)), button));
+  button.addEventListener("click", () => {
+    fill(find("notices"));
+    again();
+  });
+  fill(
+    find("notices"),
+    make("div", { className: "notice" }, make("p", {}, foreign(sentence)), button),
+  );
 }
 
-/** Search what the state says, with both pairs; then the baseline and the cluster, which may take longer.
-    `place` finds what the focus goes to where drawing takes away what has it. */
+/**
+ * Search what the state says, with both pairs; then the baseline and the cluster, which may take
+ * longer. `place` finds what the focus goes to where drawing takes away what has it.
+ */
 async function search(place = () => find("results")) {
   under.abort();
   under = new AbortController();
   const { signal } = under;
   find("results").classList.add("stale");
-  return during(async () => {
-    const pairs = state.pairs.map((_, at) => asked(at));
-    const found = await ask("search", { query: state.query, pairs, size: state.size }, signal);
-    answers = found.pairs;
-    answers.forEach((answer, at) => {
-      state.words[at].read(answer);
-      if (!state.words[at].changed) state.before[at] = answer;
-    });
-    fill(find("notices"));
-    keepFocus(draw, place);
-    say();
-    await Promise.all([compareText(signal), compareLive(signal)]);
-  }, () => search(place));
+  return during(
+    async () => {
+      const pairs = state.pairs.map((_, at) => asked(at));
+      const found = await ask("search", { query: state.query, pairs, size: state.size }, signal);
+      answers = found.pairs;
+      answers.forEach((answer, at) => {
+        state.words[at].read(answer);
+        if (!state.words[at].changed) state.before[at] = answer;
+      });
+      fill(find("notices"));
+      keepFocus(draw, place);
+      say();
+      await Promise.all([compareText(signal), compareLive(signal)]);
+    },
+    () => search(place),
+  );
 }
 
 async function compareText(signal) {
@@ -101,7 +134,8 @@ function draw() {
 
 function say() {
   const { total, figures } = answers[state.shown];
-  find("said").textContent = `${many(total, "item")} found${figures ? `, F1 ${figures.f1.toFixed(2)}` : ""}.`;
+  find("said").textContent =
+    `${many(total, "item")} found${figures ? `, F1 ${figures.f1.toFixed(2)}` : ""}.`;
 }
 
 /** A query as it was typed; the address remembers it. */
@@ -129,9 +163,10 @@ const events = {
   },
   open(id) {
     const pair = { item: state.pairs[state.shown].item, query: state.pairs[state.shown].query };
-    const open = () => during(async () => {
-      showItem(await ask("item", { id, pair }), state.words[state.shown], events);
-    }, open);
+    const open = () =>
+      during(async () => {
+        showItem(await ask("item", { id, pair }), state.words[state.shown], events);
+      }, open);
     return open();
   },
   add(...texts) {
@@ -147,10 +182,16 @@ const events = {
 };
 
 function listen() {
-  find("ask").addEventListener("submit", (event) => { event.preventDefault(); begin(find("query").value); if (document.activeElement === find("query")) find("query").select(); });
+  find("ask").addEventListener("submit", (event) => {
+    event.preventDefault();
+    begin(find("query").value);
+    if (document.activeElement === find("query")) find("query").select();
+  });
   find("add").addEventListener("submit", async (event) => {
     event.preventDefault();
-    const texts = find("more").value.split(SEPARATORS).filter((text) => text.trim());
+    const texts = find("more")
+      .value.split(SEPARATORS)
+      .filter((text) => text.trim());
     if (!texts.length) return;
     find("more").value = "";
     await events.add(...texts);
@@ -159,14 +200,27 @@ function listen() {
     state.words[state.shown] = new Words();
     search(() => find("keywords").querySelector("button") ?? find("more"));
   });
-  find("further").addEventListener("click", () => { state.size = Math.min(200, state.size + PAGE); search(); });
+  find("further").addEventListener("click", () => {
+    state.size = Math.min(200, state.size + PAGE);
+    search();
+  });
   find("copy").addEventListener("click", copy);
   // A click beside a dialog closes it.
   for (const dialog of [find("item"), find("queries")]) {
-    dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+    dialog.addEventListener("click", (event) => {
+      if (event.target === dialog) dialog.close();
+    });
   }
   document.addEventListener("keydown", (event) => {
-    if (event.key !== "/" || event.ctrlKey || event.altKey || event.metaKey || event.isComposing || typed(event.target)) return;
+    if (
+      event.key !== "/" ||
+      event.ctrlKey ||
+      event.altKey ||
+      event.metaKey ||
+      event.isComposing ||
+      typed(event.target)
+    )
+      return;
     event.preventDefault();
     find("query").focus();
     find("query").select();
@@ -174,7 +228,10 @@ function listen() {
   window.addEventListener("popstate", () => fromAddress());
 }
 
-/** Whether a key belongs into what has the focus: not where a text box is empty or all its text is marked, as after a search. */
+/**
+ * Whether a key belongs into what has the focus: not where a text box is empty or all its text is
+ * marked, as after a search.
+ */
 function typed(target) {
   if (target.closest("select, dialog")) return true;
   const box = target.closest("input:not([type=radio])");
@@ -192,7 +249,9 @@ async function copy() {
   }
   find("copy").textContent = told;
   find("said").textContent = told;
-  setTimeout(() => { find("copy").textContent = "Copy"; }, 2000);
+  setTimeout(() => {
+    find("copy").textContent = "Copy";
+  }, 2000);
 }
 
 function fromAddress() {
@@ -202,27 +261,44 @@ function fromAddress() {
 
 function drawWorld() {
   const { data, pairs, examples, absent, problem } = world;
-  find("data").textContent = data ? `${many(data.items, "item")}, ${many(data.queries, "labelled query", "labelled queries")}` : "no data set";
+  find("data").textContent = data
+    ? `${many(data.items, "item")}, ${many(data.queries, "labelled query", "labelled queries")}`
+    : "no data set";
   const shown = examples.map((text) => {
     const button = make("button", { type: "button" }, foreign(text));
     button.addEventListener("click", () => begin(text));
     return button;
   });
-  const all = make("button", { type: "button", id: "all", className: "link" }, `All ${many(data?.queries ?? 0, "labelled query", "labelled queries")}`);
+  const all = make(
+    "button",
+    { type: "button", id: "all", className: "link" },
+    `All ${many(data?.queries ?? 0, "labelled query", "labelled queries")}`,
+  );
   all.addEventListener("click", () => openQueries(state, events));
   fill(find("examples"), all, shown);
   show(find("examples"), shown.length > 0 && pairs.length > 0);
   show(find("welcome"), pairs.length > 0);
   const told = [
-    pairs.length ? "" : "The store has no item snapshot yet. Run cogr-index rebuild --side item, then --side query, and reload this page.",
-    absent && pairs.length ? `What serves (${absent}) is not in this store; the newest snapshot that is there is shown instead.` : "",
+    pairs.length
+      ? ""
+      : "The store has no item snapshot yet. Run cogr-index rebuild --side item, then " +
+        "--side query, and reload this page.",
+    absent && pairs.length
+      ? `What serves (${absent}) is not in this store; the newest snapshot that is there is ` +
+        "shown instead."
+      : "",
     problem ? `There are no labels and no text to compare with: ${problem}` : "",
   ].filter(Boolean);
-  fill(find("notices"), told.map((sentence) => make("div", { className: "notice" }, make("p", {}, foreign(sentence)))));
+  fill(
+    find("notices"),
+    told.map((sentence) => make("div", { className: "notice" }, make("p", {}, foreign(sentence)))),
+  );
 }
 
 async function start() {
-  const ready = await during(async () => { world = await ask("world", {}); }, start);
+  const ready = await during(async () => {
+    world = await ask("world", {});
+  }, start);
   if (!ready) return;
   state.pairs = world.pairs.slice(0, 2);
   state.words = state.pairs.map(() => new Words());

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Gets what `make chart-test` runs on and prints the folder: helm and kubectl (seconds), a Kubernetes API server and kwok
-# (built from source: about 6 minutes of CPU on 2 cores, once; 300 MB).
+# Gets what `make chart-test` runs on and prints the folder: helm and kubectl (seconds), a
+# Kubernetes API server and kwok (built from source: about 6 minutes of CPU on 2 cores, once; 300
+# MB).
 #   binaries.sh helm    helm and kubectl alone
 #   binaries.sh all     those, the server and kwok; needs go
-#   binaries.sh lint    helm, and what `make chart-lint` asks: helm-unittest, helm-docs, kube-score; needs go
+#   binaries.sh lint    helm, and what `make chart-lint` asks: helm-unittest, helm-docs, kube-score;
+#                       needs go
 # Kept in COGR_KUBE_DIR, else in the user's cache folder, by a key over the versions.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs the chart by real Helm on a real API server: `make chart-test`. Prints one line a check and how many passed.
-# Not tested by it: images, commands, probes, network, HPA metrics, KEDA acting; no container runs.
+# Installs the chart by real Helm on a real API server: `make chart-test`. Prints one line a check
+# and how many passed. Not tested by it: images, commands, probes, network, HPA metrics, KEDA
+# acting; no container runs.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 chart=$(cd "$here/../../../charts/cogr" && pwd)
@@ -61,7 +62,8 @@ for file in small gpu production; do
   ok "$file: nothing is left" nothing_left "$file" shop
 done
 
-# What kwok plays does not read Secrets: it shows that nothing refuses pods that have to wait for theirs.
+# What kwok plays does not read Secrets: it shows that nothing refuses pods that have to wait for
+# theirs.
 kubectl create namespace late >/dev/null; kubectl label namespace late pod-security.kubernetes.io/enforce=restricted >/dev/null
 late=(-n late -l app.kubernetes.io/instance=shop)
 ok "secrets that come late: install" helm install shop "$chart" -n late --values "$chart/values-production.yaml" --set preflight.enabled=false --timeout 60s

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A Kubernetes API server without containers: etcd, apiserver, controller-manager and scheduler (one binary), and kwok, which
-# plays the node. Loopback only, a token of its own; what it started it ends by saved process ids.
+# A Kubernetes API server without containers: etcd, apiserver, controller-manager and scheduler (one
+# binary), and kwok, which plays the node. Loopback only, a token of its own; what it started it
+# ends by saved process ids.
 #   BINARIES=folder STATE=folder cluster.sh up|down
 set -euo pipefail
 : "${BINARIES:?folder of the binaries}" "${STATE:?folder for the state}"

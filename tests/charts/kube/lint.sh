@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What can be said about the chart and the images without running them: `make chart-lint`. One line a check.
-# helm-unittest, helm-docs and kube-score are built from source the first time (minutes; needs go), the rest comes as packages.
+# What can be said about the chart and the images without running them: `make chart-lint`. One line
+# a check. helm-unittest, helm-docs and kube-score are built from source the first time (minutes;
+# needs go), the rest comes as packages.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../../.." && pwd)

@@ -3,7 +3,9 @@
  * @module
  */
 
-/** The expander refuses the request: a wrong token, too long a query. It is the caller's to mend. */
+/**
+ * The expander refuses the request: a wrong token, too long a query. It is the caller's to mend.
+ */
 export class RefusedError extends Error {
   name = "RefusedError";
 }
@@ -18,13 +20,18 @@ export class SearchError extends Error {
  *
  * @typedef {object} Expansion
  * @property {string[]} keywords the normalised query first, then its keywords
- * @property {"cache" | "index" | "model" | "none"} source where they come from; with none the query is its own only keyword
+ * @property {"cache" | "index" | "model" | "none"} source where they come from; with none the
+ *   query is its own only keyword
  * @property {string} reason why there are none; "no expander" when the expander did not answer
- * @property {object} clause the OpenSearch query, for a body of your own; it searches the field `keywords`
- * @property {string | null} index the index to search, so that keywords and items are of one round; null to use the alias
+ * @property {object} clause the OpenSearch query, for a body of your own; it searches the field
+ *   `keywords`
+ * @property {string | null} index the index to search, so that keywords and items are of one
+ *   round; null to use the alias
  * @property {{item: string | null, query: string | null}} snapshots ids of the pair of snapshots
- * @property {number[]} weights how much each keyword counts in the order of what is found; none where all are 1
- * @property {number | null} confidence the expected F1 of what the keywords find, 0 to 1; null where it is unknown
+ * @property {number[]} weights how much each keyword counts in the order of what is found; none
+ *   where all are 1
+ * @property {number | null} confidence the expected F1 of what the keywords find, 0 to 1; null
+ *   where it is unknown
  * @property {"keywords" | "both" | "text"} mode what to search by, given a text query of your own
  * @property {number} text_boost how much that text query counts beside the keywords
  */
@@ -35,7 +42,8 @@ export class SearchError extends Error {
  * @typedef {object} Hit
  * @property {string} id
  * @property {number} score
- * @property {Record<string, any>} source the document's `item_id`, `text` and the fields that were asked for
+ * @property {Record<string, any>} source the document's `item_id`, `text` and the fields that
+ *   were asked for
  * @property {string[]} matched the keywords that it was found by
  * @property {any[]} sort continues a search (`search_after`)
  */
@@ -61,8 +69,28 @@ export function readExpansion(answer, shared) {
   if (!Array.isArray(answer?.keywords)) return null;
   // Expanders of former versions say nothing of weights and of what comes with them.
   const unsaid = answer.source === "none" ? "both" : "keywords";
-  const { keywords, source, reason, clause, weights = [], confidence = null, mode = unsaid, text_boost = 1 } = answer;
-  return { keywords, source, reason, clause, index: shared.index, snapshots: shared.snapshots, weights, confidence, mode, text_boost };
+  const {
+    keywords,
+    source,
+    reason,
+    clause,
+    weights = [],
+    confidence = null,
+    mode = unsaid,
+    text_boost = 1,
+  } = answer;
+  return {
+    keywords,
+    source,
+    reason,
+    clause,
+    index: shared.index,
+    snapshots: shared.snapshots,
+    weights,
+    confidence,
+    mode,
+    text_boost,
+  };
 }
 
 /**
@@ -72,12 +100,29 @@ export function readExpansion(answer, shared) {
  * @returns {Expansion}
  */
 export function fallbackExpansion(query) {
-  const text = query.normalize("NFKC").toLowerCase().replace(/[\s,;、،؛]+/g, " ").trim();
+  const text = query
+    .normalize("NFKC")
+    .toLowerCase()
+    .replace(/[\s,;、،؛]+/g, " ")
+    .trim();
   const keywords = text ? [text] : [];
   const should = keywords.map((word) => ({ match: { keywords: { query: word } } }));
   const clause = text ? { bool: { should, minimum_should_match: 1 } } : { match_none: {} };
-  const unknown = { weights: [], confidence: null, mode: /** @type {const} */ ("both"), text_boost: 1 };
-  return { keywords, source: "none", reason: "no expander", clause, index: null, snapshots: { item: null, query: null }, ...unknown };
+  const unknown = {
+    weights: [],
+    confidence: null,
+    mode: /** @type {const} */ ("both"),
+    text_boost: 1,
+  };
+  return {
+    keywords,
+    source: "none",
+    reason: "no expander",
+    clause,
+    index: null,
+    snapshots: { item: null, query: null },
+    ...unknown,
+  };
 }
 
 /**
@@ -89,7 +134,8 @@ export function fallbackExpansion(query) {
  * @throws {SearchError} they are not a whole answer
  */
 export function readFound(answer, expansion) {
-  if (!Array.isArray(answer?.hits?.hits)) throw new SearchError("OpenSearch's answer is none; check its address");
+  if (!Array.isArray(answer?.hits?.hits))
+    throw new SearchError("OpenSearch's answer is none; check its address");
   if (answer.timed_out || answer._shards?.failed) {
     throw new SearchError("OpenSearch gave only a part of the answer; search again");
   }

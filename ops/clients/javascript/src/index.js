@@ -3,7 +3,13 @@
  * @module
  */
 
-import { fallbackExpansion, readExpansion, readFound, RefusedError, SearchError } from "./answers.js";
+import {
+  fallbackExpansion,
+  readExpansion,
+  readFound,
+  RefusedError,
+  SearchError,
+} from "./answers.js";
 import { Memory } from "./memory.js";
 
 export { RefusedError, SearchError };
@@ -19,27 +25,40 @@ export { RefusedError, SearchError };
  * @property {string} [prefix] `opensearch.prefix` of the configuration that publishes ("cogr")
  * @property {string} [token] bearer token of the expander
  * @property {{username: string, password: string}} [auth] of OpenSearch
- * @property {number} [patience] milliseconds to wait for the expander; beyond it the query alone is used (500)
+ * @property {number} [patience] milliseconds to wait for the expander; beyond it the query alone
+ *   is used (500)
  * @property {number} [timeout] milliseconds to wait for OpenSearch (10,000)
- * @property {number} [remember] milliseconds for which an expansion is used again instead of asking for it; 0 to ask each time (60,000)
+ * @property {number} [remember] milliseconds for which an expansion is used again instead of
+ *   asking for it; 0 to ask each time (60,000)
  */
 
 /**
  * How to search; parameters of the stored search template.
  *
  * @typedef {object} SearchOptions
- * @property {string | object} [text] the shopper's words, to be searched in titles, or a query clause that is your own text search for
- *   them. With it the expansion's `mode` says what is searched by: its keywords, both, or the text alone; without it, its keywords alone
+ * @property {string | object} [text] the shopper's words, to be searched in titles, or a query
+ *   clause that is your own text search for them. With it the expansion's `mode` says what is
+ *   searched by: its keywords, both, or the text alone; without it, its keywords alone
  * @property {number} [size] results in a page (10)
  * @property {object[]} [filters] query clauses that results must meet; they don't score
  * @property {object} [post_filter] a query clause for the hits but not for the aggregations
- * @property {object[]} [sort] what comes before the score in the order, such as `[{ price: "asc" }]`
+ * @property {object[]} [sort] what comes before the score in the order, such as `[{ price: "asc"
+ *   }]`
  * @property {any[]} [search_after] the `sort` of the last hit of the page before
  * @property {Record<string, object>} [aggs] aggregations, for facets
  * @property {string[]} [fields] more fields of the document to give back than `item_id` and `text`
  */
 
-const OPTIONS = ["text", "size", "filters", "post_filter", "sort", "search_after", "aggs", "fields"];
+const OPTIONS = [
+  "text",
+  "size",
+  "filters",
+  "post_filter",
+  "sort",
+  "search_after",
+  "aggs",
+  "fields",
+];
 
 /** Expands and searches. One serves a whole program. */
 export class Client {
@@ -95,9 +114,11 @@ export class Client {
   async search(query, options = {}) {
     // The search template would pass over what it does not know: a filter that filters nothing.
     const odd = Object.keys(options).find((name) => !OPTIONS.includes(name));
-    if (odd !== undefined) throw new TypeError(`search has no option "${odd}"; it takes ${OPTIONS.join(", ")}`);
+    if (odd !== undefined)
+      throw new TypeError(`search has no option "${odd}"; it takes ${OPTIONS.join(", ")}`);
     const { opensearch } = this.#to;
-    if (opensearch === undefined) throw new SearchError("this client has no address of OpenSearch; give one to search");
+    if (opensearch === undefined)
+      throw new SearchError("this client has no address of OpenSearch; give one to search");
     let expansion = await this.expand(query);
     let answer = await this.#search(opensearch, expansion, options);
     if (answer.status === 404) {
@@ -106,7 +127,10 @@ export class Client {
       expansion = await this.expand(query);
       answer = await this.#search(opensearch, expansion, options);
     }
-    if (answer.status !== 200) throw new SearchError(`OpenSearch refuses with status ${answer.status}: ${answer.text.slice(0, 500)}`);
+    if (answer.status !== 200)
+      throw new SearchError(
+        `OpenSearch refuses with status ${answer.status}: ${answer.text.slice(0, 500)}`,
+      );
     return readFound(json(answer.text), expansion);
   }
 
@@ -117,8 +141,12 @@ export class Client {
    */
   async #search(opensearch, expansion, options) {
     const { prefix, auth, timeout } = this.#to;
-    const path = `${expansion.index ?? `${prefix}-items`}/_search/template?search_type=dfs_query_then_fetch`;
-    const body = { id: `${prefix}-search`, params: { explain: true, ...parameters(expansion, options) } };
+    const index = expansion.index ?? `${prefix}-items`;
+    const path = `${index}/_search/template?search_type=dfs_query_then_fetch`;
+    const body = {
+      id: `${prefix}-search`,
+      params: { explain: true, ...parameters(expansion, options) },
+    };
     return post(opensearch, path, body, timeout, auth && basic(auth)).catch((error) => {
       throw new SearchError(`OpenSearch can't be reached: ${error.message}`, { cause: error });
     });
@@ -132,10 +160,14 @@ export class Client {
    */
   async #ask(body) {
     const { expander, token, patience } = this.#to;
-    const answer = await post(expander, "expand", body, patience, token && `Bearer ${token}`).catch(() => null);
+    const answer = await post(expander, "expand", body, patience, token && `Bearer ${token}`).catch(
+      () => null,
+    );
     if (answer === null || answer.status === 429) return null;
     if (answer.status >= 400 && answer.status < 500) {
-      throw new RefusedError(`The expander refuses with status ${answer.status}: ${answer.text.slice(0, 500)}`);
+      throw new RefusedError(
+        `The expander refuses with status ${answer.status}: ${answer.text.slice(0, 500)}`,
+      );
     }
     return answer.status === 200 ? json(answer.text) : null;
   }

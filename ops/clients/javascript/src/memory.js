@@ -1,5 +1,6 @@
 /**
- * Expansions that were asked for lately, so that a shop's frequent queries are searched without asking the expander each time.
+ * Expansions that were asked for lately, so that a shop's frequent queries are searched without
+ * asking the expander each time.
  * @module
  */
 
@@ -9,8 +10,9 @@
 const SIZE = 1000;
 
 /**
- * Expansions by query, for some time; all of one pair of snapshots. Only what has keywords is kept: the query alone may have keywords by
- * the next time. A Map does: it keeps the order of insertion, which is that of age.
+ * Expansions by query, for some time; all of one pair of snapshots. Only what has keywords is kept:
+ * the query alone may have keywords by the next time. A Map does: it keeps the order of insertion,
+ * which is that of age.
  */
 export class Memory {
   /**
@@ -37,7 +39,8 @@ export class Memory {
   }
 
   /**
-   * Remember an answer of the expander. One of another pair says that something was published: all else is forgotten.
+   * Remember an answer of the expander. One of another pair says that something was published: all
+   * else is forgotten.
    *
    * @param {string} query
    * @param {Expansion} expansion
@@ -48,8 +51,12 @@ export class Memory {
     this.#pair = pair;
     if (expansion.source === "none" || this.#lifetime <= 0) return;
     this.#known.delete(query);
-    this.#known.set(query, { text: JSON.stringify(expansion), until: performance.now() + this.#lifetime });
-    if (this.#known.size > SIZE) this.#known.delete(/** @type {string} */ (this.#known.keys().next().value));
+    this.#known.set(query, {
+      text: JSON.stringify(expansion),
+      until: performance.now() + this.#lifetime,
+    });
+    if (this.#known.size > SIZE)
+      this.#known.delete(/** @type {string} */ (this.#known.keys().next().value));
   }
 
   /** Forget all. */

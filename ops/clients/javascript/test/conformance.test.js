@@ -12,7 +12,9 @@ import { Client, RefusedError, SearchError } from "cogr-client";
 
 import { Memory } from "../src/memory.js";
 
-const { cases, remembering } = JSON.parse(await readFile(new URL("../../conformance.json", import.meta.url), "utf-8"));
+const { cases, remembering } = JSON.parse(
+  await readFile(new URL("../../conformance.json", import.meta.url), "utf-8"),
+);
 const world = JSON.parse(process.env.COGR_CLIENT_WORLD ?? "null");
 const errors = { refused: RefusedError, search: SearchError, option: TypeError };
 
@@ -27,12 +29,17 @@ async function searched(given) {
   const asking = client(given);
   let found = await asking.search(given.query, given.options);
   for (let page = 1; page < (given.page ?? 1); page++) {
-    found = await asking.search(given.query, { ...given.options, search_after: found.hits.at(-1).sort });
+    found = await asking.search(given.query, {
+      ...given.options,
+      search_after: found.hits.at(-1).sort,
+    });
   }
   return found;
 }
 
-/** What a search found, in the words of the conformance file, as far as a case expects something. */
+/**
+ * What a search found, in the words of the conformance file, as far as a case expects something.
+ */
 function seen({ total, hits, aggregations, expansion }, expected) {
   const first = hits[0] ?? { matched: [], source: {} };
   const buckets = aggregations.facet?.buckets ?? [];
@@ -43,7 +50,9 @@ function seen({ total, hits, aggregations, expansion }, expected) {
     best: hits.toSorted((one, other) => other.score - one.score)[0]?.id,
     matched: first.matched.toSorted(),
     text: first.source.text,
-    field: Object.fromEntries(Object.keys(expected.field ?? {}).map((name) => [name, first.source[name]])),
+    field: Object.fromEntries(
+      Object.keys(expected.field ?? {}).map((name) => [name, first.source[name]]),
+    ),
     facet: Object.fromEntries(buckets.map((bucket) => [bucket.key, bucket.doc_count])),
   };
   return Object.fromEntries(Object.keys(expected).map((name) => [name, whole[name]]));
@@ -60,8 +69,15 @@ for (const given of cases) {
 remembering.forEach((given, at) => {
   test(given.name, { skip: world === null && "no COGR_CLIENT_WORLD" }, async () => {
     const expander = `${world.expander[given.expander]}/javascript/${at}`;
-    const told = given.remember === undefined ? {} : { remember: 1000 * given.remember };
-    const asking = new Client({ ...world, expander, opensearch: world.opensearch.up, patience: 30_000, timeout: 30_000, ...told });
+    const remembered = given.remember === undefined ? {} : { remember: 1000 * given.remember };
+    const asking = new Client({
+      ...world,
+      expander,
+      opensearch: world.opensearch.up,
+      patience: 30_000,
+      timeout: 30_000,
+      ...remembered,
+    });
     const answers = [];
     for (const query of given.queries) {
       answers.push((await asking.search(query)).expansion.reason);
@@ -73,22 +89,50 @@ remembering.forEach((given, at) => {
 
 test("no more is remembered than a thousand queries, and nothing that a caller changes", () => {
   const memory = new Memory(60_000);
-  const expansion = { keywords: ["a"], source: "index", reason: "", clause: { bool: {} }, index: null, snapshots: { item: "i", query: "q" }, weights: [2], confidence: 0.5, mode: "keywords", text_boost: 1 };
+  const expansion = {
+    keywords: ["a"],
+    source: "index",
+    reason: "",
+    clause: { bool: {} },
+    index: null,
+    snapshots: { item: "i", query: "q" },
+    weights: [2],
+    confidence: 0.5,
+    mode: "keywords",
+    text_boost: 1,
+  };
   for (let number = 0; number < 1500; number++) memory.put(`query ${number}`, expansion);
-  assert.deepEqual([499, 500, 1499].map((number) => memory.get(`query ${number}`) !== null), [false, true, true]);
+  assert.deepEqual(
+    [499, 500, 1499].map((number) => memory.get(`query ${number}`) !== null),
+    [false, true, true],
+  );
   memory.get("query 600").clause.bool.filter = [];
   assert.deepEqual(memory.get("query 600"), expansion);
 });
 
-test("several queries by one request", { skip: world === null && "no COGR_CLIENT_WORLD" }, async () => {
-  const known = await client({}).expandMany(["wooden lamp", "nobody"]);
-  assert.deepEqual(known.map((one) => one.source), ["index", "none"]);
-  const found = await client({ expander: "absent" }).expandMany(["Wooden LAMP", "?"]);
-  assert.deepEqual(found.map((one) => one.keywords), [["wooden lamp"], ["?"]]);
-});
+test(
+  "several queries by one request",
+  { skip: world === null && "no COGR_CLIENT_WORLD" },
+  async () => {
+    const known = await client({}).expandMany(["wooden lamp", "nobody"]);
+    assert.deepEqual(
+      known.map((one) => one.source),
+      ["index", "none"],
+    );
+    const found = await client({ expander: "absent" }).expandMany(["Wooden LAMP", "?"]);
+    assert.deepEqual(
+      found.map((one) => one.keywords),
+      [["wooden lamp"], ["?"]],
+    );
+  },
+);
 
-test("a client without OpenSearch only expands", { skip: world === null && "no COGR_CLIENT_WORLD" }, async () => {
-  const expanding = new Client({ expander: world.expander.absent });
-  assert.equal((await expanding.expand("a")).reason, "no expander");
-  await assert.rejects(expanding.search("a"), SearchError);
-});
+test(
+  "a client without OpenSearch only expands",
+  { skip: world === null && "no COGR_CLIENT_WORLD" },
+  async () => {
+    const expanding = new Client({ expander: world.expander.absent });
+    assert.equal((await expanding.expand("a")).reason, "no expander");
+    await assert.rejects(expanding.search("a"), SearchError);
+  },
+);

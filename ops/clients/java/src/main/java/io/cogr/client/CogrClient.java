@@ -24,10 +24,14 @@ import org.opensearch.client.opensearch.OpenSearchClient;
 import org.opensearch.client.opensearch._types.OpenSearchException;
 import org.opensearch.client.opensearch._types.SearchType;
 
-/** Expands queries by the CoGR query expander and searches OpenSearch with their keywords. One serves many threads. */
+/**
+ * Expands queries by the CoGR query expander and searches OpenSearch with their keywords. One
+ * serves many threads.
+ */
 public final class CogrClient {
     private final OpenSearchClient opensearch;
-    // The expander speaks no other; by default this HttpClient would offer HTTP/2 with its requests.
+    // The expander speaks no other; by default this HttpClient would offer HTTP/2 with its
+    // requests.
     private final HttpClient http =
             HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
     private final URI expander;
@@ -192,7 +196,10 @@ public final class CogrClient {
             return this;
         }
 
-        /** {@code opensearch.prefix} of the configuration that publishes: names the alias and the search template. */
+        /**
+         * {@code opensearch.prefix} of the configuration that publishes: names the alias and the
+         * search template.
+         */
         public Builder prefix(String prefix) {
             this.prefix = prefix;
             return this;

@@ -7,8 +7,9 @@ import java.util.Map;
 import java.util.Optional;
 
 /**
- * Expansions that were asked for lately, so that a shop's frequent queries are searched without asking the expander each time; all of
- * one pair of snapshots. Only what has keywords is kept: the query alone may have keywords by the next time.
+ * Expansions that were asked for lately, so that a shop's frequent queries are searched without
+ * asking the expander each time; all of one pair of snapshots. Only what has keywords is kept: the
+ * query alone may have keywords by the next time.
  */
 final class Memory {
     /** Queries that are remembered. */
@@ -26,7 +27,10 @@ final class Memory {
         return Optional.ofNullable(known.getIfPresent(query));
     }
 
-    /** Remember an answer of the expander. One of another pair says that something was published: all else is forgotten. */
+    /**
+     * Remember an answer of the expander. One of another pair says that something was published:
+     * all else is forgotten.
+     */
     synchronized void put(String query, Expansion expansion) {
         if (!expansion.snapshots().equals(pair)) {
             known.invalidateAll();

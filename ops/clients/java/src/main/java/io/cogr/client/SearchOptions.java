@@ -16,7 +16,8 @@ import org.opensearch.client.opensearch._types.aggregations.Aggregation;
 import org.opensearch.client.opensearch._types.query_dsl.Query;
 
 /**
- * How to search: parameters of the stored search template. Immutable; every method gives new options.
+ * How to search: parameters of the stored search template. Immutable; every method gives new
+ * options.
  *
  * @param parameters by their names
  */
@@ -25,7 +26,8 @@ public record SearchOptions(Map<String, JsonValue> parameters) {
             List.of("text", "size", "filters", "post_filter", "sort", "search_after", "aggs", "fields");
 
     /**
-     * @throws IllegalArgumentException a parameter that there is not: the search template would pass over it
+     * @throws IllegalArgumentException a parameter that there is not: the search template would
+     *   pass over it
      */
     public SearchOptions {
         for (String name : parameters.keySet()) {
@@ -41,14 +43,16 @@ public record SearchOptions(Map<String, JsonValue> parameters) {
     }
 
     /**
-     * Your own text search for the query. With it the expansion's mode says what is searched by: its keywords, both, or the text alone;
-     * without it, its keywords alone.
+     * Your own text search for the query. With it the expansion's mode says what is searched by:
+     * its keywords, both, or the text alone; without it, its keywords alone.
      */
     public SearchOptions text(Query text) {
         return parameter("text", json(text));
     }
 
-    /** Parameters of the search template for an expansion: its keywords, the text query, or both. */
+    /**
+     * Parameters of the search template for an expansion: its keywords, the text query, or both.
+     */
     Map<String, JsonValue> of(Expansion expansion) {
         Map<String, JsonValue> given = new HashMap<>(parameters);
         JsonValue text = given.remove("text");

@@ -134,7 +134,10 @@ class ConformanceTest {
         return found;
     }
 
-    /** What a search found, in the words of the conformance file, as far as a case expects something. */
+    /**
+     * What a search found, in the words of the conformance file, as far as a case expects
+     * something.
+     */
     private static JsonObject seen(Found found, JsonObject expected) {
         JsonObjectBuilder seen = Json.createObjectBuilder();
         expected.keySet().forEach(name -> seen.add(name, seen(found, name, expected)));
