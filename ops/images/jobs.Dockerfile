@@ -1,4 +1,4 @@
-# Rebuilds, updates and training rounds of the CoGR toolkit, cogr-index and cogr-train
+# The CoGR toolkit's jobs, cogr-index and cogr-train
 # From the root of the project: docker build -f ops/images/jobs.Dockerfile .
 # As it is, for GPUs: PyPI's torch brings CUDA's libraries, the node has the driver. For CPUs
 # --build-arg TORCH=cpu leaves out what nothing but a GPU loads, 1.6 of 5 GB; TORCH_INDEX names an
@@ -42,7 +42,7 @@ RUN --mount=type=cache,id=uv,target=/root/.cache/uv \
 FROM ${BASE}
 ARG VERSION=0.1.0
 LABEL org.opencontainers.image.title="cogr-jobs" \
-      org.opencontainers.image.description="Rebuilds, updates and training rounds of the CoGR toolkit, cogr-index and cogr-train" \
+      org.opencontainers.image.description="The CoGR toolkit's jobs, cogr-index and cogr-train" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0"
 # lightgbm's OpenMP, in the one version that the pinned base's distribution has.

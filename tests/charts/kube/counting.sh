@@ -3,7 +3,14 @@ pass=0 fail=0
 
 ok() {  # ok WHAT COMMAND...
   local what=$1; shift
-  if "$@" >"$work/last" 2>&1; then pass=$((pass + 1)); echo "ok    $what"; else fail=$((fail + 1)); echo "FAIL  $what"; cat "$work/last"; fi
+  if "$@" >"$work/last" 2>&1; then
+    pass=$((pass + 1))
+    echo "ok    $what"
+  else
+    fail=$((fail + 1))
+    echo "FAIL  $what"
+    cat "$work/last"
+  fi
 }
 
 no() {  # no WHAT SENTENCE COMMAND...: refused, with that in the message
