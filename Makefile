@@ -40,7 +40,8 @@ clients-test: setup
 
 # The tests that need no server and no model, with the lowest versions that pyproject.toml declares.
 test-lowest: setup
-	@OMP_NUM_THREADS=1 requirements/lowest.sh -n $(PROCESSES) tests/cogr tests/indexers tests/ops
+	@OMP_NUM_THREADS=1 requirements/lowest.sh -n $(PROCESSES) \
+	  tests/cogr tests/indexers tests/ops tests/trainers
 
 # Known vulnerabilities, asked of the advisory services of PyPI and npm; fails where they can't be
 # reached.

@@ -95,6 +95,25 @@ def test_every_module_says_what_it_is_and_hides_no_error(path: Path) -> None:
     ] == []
 
 
+KINDS = {".css", ".Dockerfile", ".java", ".js", ".sh", ".toml", ".yml"}
+FOLDERS = (".github", "benchmarks", "examples", "indexers", "ops", "requirements", "tests")
+
+
+def test_no_line_has_more_than_a_hundred_columns() -> None:
+    """Python's lines are ruff's business, those of Markdown test_docs.py's."""
+    nested = [path for name in (*FOLDERS, "trainers") for path in (ROOT / name).rglob("*")]
+    brought = {"node_modules", "target"}
+    ours = [path for path in nested if path.suffix in KINDS and not brought & set(path.parts)]
+    files = [*ours, *ROOT.glob("*.toml"), ROOT / "Makefile", ROOT / "CITATION.cff"]
+    assert {path.suffix for path in ours} == KINDS
+    assert [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in files
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if len(line) > 100
+    ] == []
+
+
 RECORDING_UV = """#!/bin/sh
 # Stands where uv is looked for: keeps its arguments, and the pins that it is given.
 echo "$@" >>uv-calls

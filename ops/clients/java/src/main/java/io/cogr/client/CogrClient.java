@@ -66,7 +66,8 @@ public final class CogrClient {
      */
     public Expansion expand(String query) {
         return memory.get(query).orElseGet(() -> {
-            Optional<Expansion> answer = ask(Expansion.object("query", query), said -> Expansion.read(said, said));
+            Optional<Expansion> answer =
+                    ask(Expansion.object("query", query), said -> Expansion.read(said, said));
             answer.ifPresent(expansion -> memory.put(query, expansion));
             return answer.orElseGet(() -> Expansion.fallback(query));
         });
@@ -78,9 +79,12 @@ public final class CogrClient {
      * @throws RefusedException the expander refuses them
      */
     public List<Expansion> expandMany(List<String> queries) {
-        JsonObject body = Json.createObjectBuilder().add("queries", Json.createArrayBuilder(queries)).build();
+        JsonObject body = Json.createObjectBuilder()
+                .add("queries", Json.createArrayBuilder(queries))
+                .build();
         Optional<List<Expansion>> answers =
-                ask(body, said -> said.getJsonArray("answers").getValuesAs(JsonObject.class).stream()
+                ask(body, said -> said.getJsonArray("answers").getValuesAs(JsonObject.class)
+                        .stream()
                         .map(answer -> Expansion.read(answer, said))
                         .toList());
         answers.ifPresent(expansions -> {
@@ -121,7 +125,8 @@ public final class CogrClient {
 
     private Found search(Expansion expansion, SearchOptions options) {
         Map<String, JsonData> parameters = options.of(expansion).entrySet().stream()
-                .collect(Collectors.toMap(Map.Entry::getKey, parameter -> JsonData.of(parameter.getValue())));
+                .collect(Collectors.toMap(
+                        Map.Entry::getKey, parameter -> JsonData.of(parameter.getValue())));
         try {
             return Found.read(
                     opensearch.searchTemplate(
@@ -145,7 +150,8 @@ public final class CogrClient {
         Optional<HttpResponse<String>> answer = post(body);
         int status = answer.map(HttpResponse::statusCode).orElse(0);
         if (status >= 400 && status < 500 && status != 429) {
-            throw new RefusedException("The expander refuses with status " + status + ": " + answer.get().body());
+            throw new RefusedException(
+                    "The expander refuses with status " + status + ": " + answer.get().body());
         }
         if (status != 200) {
             return Optional.empty();

@@ -59,7 +59,8 @@ public record Expansion(
                 weights,
                 numbers(answer, "confidence").mapToDouble(JsonNumber::doubleValue).findFirst(),
                 answer.getString("mode", source.equals("none") ? "both" : "keywords"),
-                numbers(answer, "text_boost").mapToDouble(JsonNumber::doubleValue).findFirst().orElse(1));
+                numbers(answer, "text_boost").mapToDouble(JsonNumber::doubleValue)
+                        .findFirst().orElse(1));
     }
 
     /** Whether a keyword weighs something else than 1. */
@@ -89,7 +90,8 @@ public record Expansion(
         text = text.replaceAll("(?U)[\\s,;、،؛]+", " ").strip();
         List<String> keywords = text.isEmpty() ? List.of() : List.of(text);
         return new Expansion(
-                keywords, "none", "no expander", clause(text), Optional.empty(), Map.of(), List.of(), OptionalDouble.empty(), "both", 1);
+                keywords, "none", "no expander", clause(text),
+                Optional.empty(), Map.of(), List.of(), OptionalDouble.empty(), "both", 1);
     }
 
     private static JsonObject clause(String text) {

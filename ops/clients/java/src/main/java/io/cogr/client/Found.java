@@ -14,7 +14,8 @@ import org.opensearch.client.opensearch.core.SearchTemplateResponse;
  * @param aggregations facets
  * @param expansion what the search was made with
  */
-public record Found(long total, List<Hit> hits, Map<String, Aggregate> aggregations, Expansion expansion) {
+public record Found(
+        long total, List<Hit> hits, Map<String, Aggregate> aggregations, Expansion expansion) {
 
     /** From OpenSearch's words. */
     static Found read(SearchTemplateResponse<JsonData> answer, Expansion expansion) {

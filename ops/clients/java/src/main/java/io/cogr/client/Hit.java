@@ -14,13 +14,15 @@ import org.opensearch.client.opensearch._types.FieldValue;
  * @param matched the keywords that it was found by
  * @param sort continues a search ({@link SearchOptions#searchAfter})
  */
-public record Hit(String id, double score, JsonObject source, List<String> matched, List<FieldValue> sort) {
+public record Hit(
+        String id, double score, JsonObject source, List<String> matched, List<FieldValue> sort) {
 
     /** From OpenSearch's words. */
     static Hit read(org.opensearch.client.opensearch.core.search.Hit<JsonData> hit) {
         JsonObject source = hit.source().toJson().asJsonObject();
         // Every order ends with score and id, whatever comes before.
         double score = hit.sort().get(hit.sort().size() - 2).doubleValue();
-        return new Hit(source.getString("item_id"), score, source, hit.matchedQueries(), hit.sort());
+        return new Hit(
+                source.getString("item_id"), score, source, hit.matchedQueries(), hit.sort());
     }
 }

@@ -23,7 +23,8 @@ import org.opensearch.client.opensearch._types.query_dsl.Query;
  */
 public record SearchOptions(Map<String, JsonValue> parameters) {
     private static final List<String> NAMES =
-            List.of("text", "size", "filters", "post_filter", "sort", "search_after", "aggs", "fields");
+            List.of("text", "size", "filters", "post_filter", "sort", "search_after", "aggs",
+                    "fields");
 
     /**
      * @throws IllegalArgumentException a parameter that there is not: the search template would
@@ -32,7 +33,8 @@ public record SearchOptions(Map<String, JsonValue> parameters) {
     public SearchOptions {
         for (String name : parameters.keySet()) {
             if (!NAMES.contains(name)) {
-                throw new IllegalArgumentException("a search has no parameter \"" + name + "\"; it takes " + String.join(", ", NAMES));
+                throw new IllegalArgumentException("a search has no parameter \"" + name
+                        + "\"; it takes " + String.join(", ", NAMES));
             }
         }
     }
@@ -74,7 +76,9 @@ public record SearchOptions(Map<String, JsonValue> parameters) {
         for (int at = 0; at < expansion.keywords().size(); at++) {
             String word = expansion.keywords().get(at);
             if (expansion.weighs()) {
-                words.add(Json.createObjectBuilder().add("keyword", word).add("weight", expansion.weights().get(at)));
+                words.add(Json.createObjectBuilder()
+                        .add("keyword", word)
+                        .add("weight", expansion.weights().get(at)));
             } else {
                 words.add(word);
             }
@@ -115,7 +119,9 @@ public record SearchOptions(Map<String, JsonValue> parameters) {
         JsonArrayBuilder values = Json.createArrayBuilder();
         for (FieldValue value : sort) {
             // Of a text it says the bare text.
-            values.add(value.isString() ? Json.createValue(value.stringValue()) : read(value._toJsonString()));
+            values.add(value.isString()
+                    ? Json.createValue(value.stringValue())
+                    : read(value._toJsonString()));
         }
         return parameter("search_after", values.build());
     }

@@ -34,17 +34,20 @@ import org.opensearch.client.transport.OpenSearchTransport;
 @EnabledIfEnvironmentVariable(named = "COGR_CLIENT_WORLD", matches = ".+")
 class ConformanceTest {
     private static final Map<String, Class<? extends Exception>> ERRORS =
-            Map.of("refused", RefusedException.class, "search", SearchException.class, "option", IllegalArgumentException.class);
+            Map.of("refused", RefusedException.class, "search", SearchException.class,
+                    "option", IllegalArgumentException.class);
 
     @TestFactory
     Stream<DynamicTest> doesWhatEveryClientDoes() throws IOException {
-        return cases("cases").map(given -> DynamicTest.dynamicTest(given.getString("name"), () -> check(given)));
+        return cases("cases")
+                .map(given -> DynamicTest.dynamicTest(given.getString("name"), () -> check(given)));
     }
 
     @TestFactory
     Stream<DynamicTest> remembersWhatEveryClientRemembers() throws IOException {
         return cases("remembering")
-                .map(given -> DynamicTest.dynamicTest(given.getString("name"), () -> checkRemembering(given)));
+                .map(given -> DynamicTest.dynamicTest(
+                        given.getString("name"), () -> checkRemembering(given)));
     }
 
     private static Stream<JsonObject> cases(String named) throws IOException {
@@ -53,7 +56,8 @@ class ConformanceTest {
     }
 
     private void checkRemembering(JsonObject given) throws IOException, InterruptedException {
-        String expander = World.expander(given.getString("expander")) + "/java/" + Math.abs(given.hashCode());
+        String expander = World.expander(given.getString("expander"))
+                + "/java/" + Math.abs(given.hashCode());
         try (OpenSearchTransport transport = World.transport("up")) {
             CogrClient.Builder builder = CogrClient.of(expander, new OpenSearchClient(transport))
                     .prefix(World.prefix())
@@ -88,14 +92,18 @@ class ConformanceTest {
         try (OpenSearchTransport transport = World.transport("up")) {
             CogrClient client = World.client(transport, JsonValue.EMPTY_JSON_OBJECT);
             Query one = Query.of(query -> query.ids(ids -> ids.values("item-085")));
-            Aggregation count = Aggregation.of(agg -> agg.valueCount(value -> value.field("item_id")));
-            SearchOptions options = SearchOptions.defaults().size(1).fields("keywords").aggregations(Map.of("n", count));
+            Aggregation count = Aggregation.of(
+                    agg -> agg.valueCount(value -> value.field("item_id")));
+            SearchOptions options = SearchOptions.defaults()
+                    .size(1).fields("keywords").aggregations(Map.of("n", count));
             Found found = client.search("leather couch", options);
             assertEquals(4, found.aggregations().get("n").valueCount().value());
             assertTrue(found.hits().get(0).source().containsKey("keywords"));
             assertEquals(0, client.search("wooden lamp", options.filters(one)).total());
-            SortOptions cheapest = SortOptions.of(sort -> sort.field(by -> by.field("price").order(SortOrder.Asc)));
-            Query inStock = Query.of(query -> query.term(term -> term.field("in_stock").value(FieldValue.of(true))));
+            SortOptions cheapest = SortOptions.of(
+                    sort -> sort.field(by -> by.field("price").order(SortOrder.Asc)));
+            Query inStock = Query.of(query -> query.term(
+                    term -> term.field("in_stock").value(FieldValue.of(true))));
             SearchOptions ordered = SearchOptions.defaults().sort(cheapest).postFilter(inStock);
             assertEquals("item-092", client.search("leather couch", ordered).hits().get(0).id());
             assertEquals(3, client.search("leather couch", ordered).total());
@@ -114,7 +122,8 @@ class ConformanceTest {
         try (OpenSearchTransport transport = World.transport(given.getString("opensearch", "up"))) {
             CogrClient client = World.client(transport, given);
             if (expected.containsKey("error")) {
-                assertThrows(ERRORS.get(expected.getString("error")), () -> searched(client, given));
+                assertThrows(
+                        ERRORS.get(expected.getString("error")), () -> searched(client, given));
             } else {
                 assertEquals(expected, seen(searched(client, given), expected));
             }
@@ -123,7 +132,8 @@ class ConformanceTest {
 
     private static Found searched(CogrClient client, JsonObject given) {
         SearchOptions options = SearchOptions.defaults();
-        for (var option : given.getOrDefault("options", JsonValue.EMPTY_JSON_OBJECT).asJsonObject().entrySet()) {
+        JsonValue asked = given.getOrDefault("options", JsonValue.EMPTY_JSON_OBJECT);
+        for (var option : asked.asJsonObject().entrySet()) {
             options = options.parameter(option.getKey(), option.getValue());
         }
         Found found = client.search(given.getString("query"), options);
@@ -156,13 +166,15 @@ class ConformanceTest {
             case "total" -> Json.createValue((int) found.total());
             case "ids" -> array(found.hits().stream().map(Hit::id));
             case "best" -> Json.createValue(
-                    found.hits().stream().max(Comparator.comparingDouble(Hit::score)).orElseThrow().id());
+                    found.hits().stream().max(Comparator.comparingDouble(Hit::score))
+                            .orElseThrow().id());
             case "matched" -> array(found.hits().get(0).matched().stream().sorted());
             case "text" -> found.hits().get(0).source().get("text");
             case "field" -> {
                 JsonObjectBuilder fields = Json.createObjectBuilder();
                 expected.getJsonObject("field").keySet()
-                        .forEach(field -> fields.add(field, found.hits().get(0).source().get(field)));
+                        .forEach(field -> fields.add(
+                                field, found.hits().get(0).source().get(field)));
                 yield fields.build();
             }
             case "facet" -> {

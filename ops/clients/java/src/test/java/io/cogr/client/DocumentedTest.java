@@ -30,11 +30,14 @@ class DocumentedTest {
                 .token(System.getenv("COGR_TOKEN"))
                 .build();
 
-        Query inStock = Query.of(query -> query.term(term -> term.field("in_stock").value(FieldValue.of(true))));
-        Found found = client.search("leather couch", SearchOptions.defaults().size(20).filters(inStock));
+        Query inStock = Query.of(
+                query -> query.term(term -> term.field("in_stock").value(FieldValue.of(true))));
+        Found found = client.search(
+                "leather couch", SearchOptions.defaults().size(20).filters(inStock));
         System.out.println(found.total() + " items, keywords from " + found.expansion().source());
         for (Hit hit : found.hits()) {
-            System.out.println(hit.id() + " " + hit.score() + " " + hit.matched() + " " + hit.source().getString("text"));
+            System.out.println(hit.id() + " " + hit.score() + " " + hit.matched()
+                    + " " + hit.source().getString("text"));
         }
     }
 }
