@@ -1,12 +1,13 @@
 #!/bin/sh
 # Expand a query and search with its keywords: cogr-search.sh QUERY [PARAMETERS]
 #
-# PARAMETERS is a JSON object with parameters of the search template: '{"size": 20}'. Its "text",
-# one query clause, is your own text search for the query: with it the expansion's mode says what is
-# searched by. The answer is one JSON object on standard output. Environment: COGR_EXPANDER and
-# COGR_OPENSEARCH, the addresses; COGR_PREFIX (cogr), COGR_TOKEN, COGR_PATIENCE (0.5, in seconds),
-# COGR_OPENSEARCH_AUTH (user:password). Needs curl and jq. Status 2: a parameter that there is not,
-# or the expander refuses; 3: OpenSearch is away or refuses.
+# PARAMETERS is a JSON object with parameters of the search template: '{"size": 20}'. Its "text"
+# is the shopper's words, to be searched in titles, or one query clause, your own text search for
+# them: with it the expansion's mode says what is searched by; without it, the keywords alone.
+# Environment: COGR_EXPANDER and COGR_OPENSEARCH, the addresses; COGR_PREFIX (cogr), COGR_TOKEN,
+# COGR_PATIENCE (0.5, in seconds), COGR_OPENSEARCH_AUTH (user:password). Needs curl and jq.
+# The answer is one JSON object on standard output. Status 2: a parameter that there is not, or the
+# expander refuses; 3: OpenSearch is away or refuses.
 set -eu
 query=$1
 parameters=${2:-'{}'}

@@ -42,8 +42,8 @@ export { RefusedError, SearchError };
  * @property {number} [size] results in a page (10)
  * @property {object[]} [filters] query clauses that results must meet; they don't score
  * @property {object} [post_filter] a query clause for the hits but not for the aggregations
- * @property {object[]} [sort] what comes before the score in the order, such as `[{ price: "asc"
- *   }]`
+ * @property {object[]} [sort] what comes before the score in the order, such as
+ *   `[{ price: "asc" }]`
  * @property {any[]} [search_after] the `sort` of the last hit of the page before
  * @property {Record<string, object>} [aggs] aggregations, for facets
  * @property {string[]} [fields] more fields of the document to give back than `item_id` and `text`

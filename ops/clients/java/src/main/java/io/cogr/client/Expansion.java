@@ -20,8 +20,8 @@ import java.util.stream.Stream;
  * @param keywords the normalised query first, then its keywords
  * @param source cache, index, model, or none: then the query is its own only keyword
  * @param reason why there are none; "no expander" when the expander did not answer
- * @param clause the OpenSearch query, for a body of your own; it searches the field {@code
- *   keywords}
+ * @param clause the OpenSearch query, for a body of your own; it searches the field
+ *   {@code keywords}
  * @param index the index to search, so that keywords and items are of one round; empty to use the
  *   alias
  * @param snapshots ids of the pair of snapshots, by side; without those that there are not
