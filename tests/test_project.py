@@ -95,7 +95,7 @@ def test_every_module_says_what_it_is_and_hides_no_error(path: Path) -> None:
     ] == []
 
 
-KINDS = {".css", ".Dockerfile", ".java", ".js", ".sh", ".toml", ".yml"}
+KINDS = {".css", ".Dockerfile", ".html", ".java", ".js", ".sh", ".toml", ".yml"}
 FOLDERS = (".github", "benchmarks", "examples", "indexers", "ops", "requirements", "tests")
 
 
