@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import uuid
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from ops.servers.instances import free_port
 from tests.charts.conftest import ROOT, Object
 from tests.charts.pods import BY_SIGTERM, Machine
 from tests.charts.test_templates import parse
+from tests.commands import program
 from tests.indexers.fleet.fleet_worlds import write_shop
 
 OPS = ROOT / "ops"
@@ -114,14 +114,11 @@ def test_prometheus_scrapes_the_ports_that_are_served() -> None:
 
 @pytest.mark.slow
 def test_promtool_agrees_with_the_configuration(tmp_path: Path) -> None:
-    program = shutil.which("promtool")
-    if program is None:
-        pytest.skip("NO PROMTOOL: apt-get install prometheus")
     text = PROMETHEUS.read_text()
     for inside, source in mounts("prometheus").items():
         text = text.replace(inside, str(OPS / source))
     (tmp_path / "prometheus.yml").write_text(text)
-    line = [program, "check", "config", str(tmp_path / "prometheus.yml")]
+    line = [program("promtool", "prometheus"), "check", "config", str(tmp_path / "prometheus.yml")]
     ended = subprocess.run(line, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "1 rule files found" in ended.stdout
