@@ -100,6 +100,10 @@ def test_the_configuration_names_the_services() -> None:
 
 def test_prometheus_scrapes_the_ports_that_are_served() -> None:
     scraped = yaml.safe_load(PROMETHEUS.read_text())["scrape_configs"]
+    gateway = urlsplit(SERVICES["jobs"]["environment"]["COGR_METRICS__PUSHGATEWAY"]).netloc
+    honoured = [job for job in scraped if job.get("honor_labels")]
+    assert [job["static_configs"] for job in honoured] == [[{"targets": [gateway]}]]
+    assert gateway.partition(":")[0] in SERVICES
     targets = {
         target
         for job in scraped
@@ -109,7 +113,9 @@ def test_prometheus_scrapes_the_ports_that_are_served() -> None:
     metrics = load_settings(CONFIG).metrics
     assert metrics.host == "0.0.0.0"
     port = parse(SERVICES["expander"]["command"])["port"]
-    assert targets == {f"expander:{port}", f"worker:{metrics.port}", f"jobs:{metrics.port}"}
+    assert targets == {
+        *(f"expander:{port}", f"worker:{metrics.port}", f"jobs:{metrics.port}", gateway)
+    }
 
 
 @pytest.mark.slow
@@ -165,7 +171,8 @@ class Stack:
             "COGR_GENERATOR__NAME": "extractive",
             "COGR_METRICS__PORT": self.ports["9464"],
             "COGR_METRICS__PORTS": "20",
-            "COGR_METRICS__LINGER_SECONDS": "0",
+            # Nothing listens there, which costs a job no more than a warning.
+            "COGR_METRICS__PUSHGATEWAY": f"http://127.0.0.1:{free_port()}",
             "COGR_STORE": str(folder / "store"),
             "COGR_DATASET__PATH": str(folder / "data"),
         }

@@ -90,6 +90,7 @@ def ended(shop: Path, url: str, *words: str, module: str = "indexers.cli") -> tu
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 def test_a_rebuild_leaves_its_last_figures_in_the_gateway(shop: Path, gateway: Gateway) -> None:
     status, said = ended(shop, gateway.url, *REBUILD)
     assert (status, "metrics" in said) == (0, False), said
