@@ -62,6 +62,8 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
         program("prometheus-pushgateway", "prometheus-pushgateway"),
         f"--web.listen-address={served.address}",
         f"--web.config.file={web}",
+        # Debian's default is a file in /var.
+        "--persistence.file=",
     ]
     with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
