@@ -38,6 +38,8 @@ from cogr.settings.telemetry import MetricsSettings
 from cogr.store import require_file, storage_errors
 from indexers.telemetry import logs
 
+log = logging.getLogger(__name__)
+
 REGISTRY = CollectorRegistry()
 """Not the library's default registry, which engines in the same process (vLLM) use."""
 ProcessCollector(registry=REGISTRY)
@@ -189,8 +191,8 @@ for _metric in (
 
 PUSH_SECONDS = 10.0
 """Longest time that a push takes, name service and all."""
+_LOST = "The last metrics were not pushed to metrics.pushgateway: %s"
 
-log = logging.getLogger(__name__)
 _lock = threading.Lock()
 _server: WSGIServer | None = None
 
@@ -282,9 +284,6 @@ def push(settings: MetricsSettings, job: str, instance: str) -> None:
     pushing.join(PUSH_SECONDS)
     if pushing.is_alive():
         log.warning(_LOST, f"no answer within {PUSH_SECONDS:g} seconds")
-
-
-_LOST = "The last metrics were not pushed to metrics.pushgateway: %s"
 
 
 def _push(url: str, job: str, instance: str) -> None:
