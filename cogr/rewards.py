@@ -20,7 +20,7 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +30,8 @@ from cogr.errors import DataError, SettingsError
 from cogr.keywords import over_budget, self_keyword
 from cogr.matching.mirror import Mirror
 from cogr.matching.postings import to_array
+from cogr.metrics import f_beta
 from cogr.records import Query
-
-_Sum = TypeVar("_Sum", float, NDArray[np.float64])
 
 
 def f_measure(true_positives: float, retrieved: float, relevant: float, beta: float = 1.0) -> float:
@@ -43,20 +42,7 @@ def f_measure(true_positives: float, retrieved: float, relevant: float, beta: fl
     if not true_positives:
         return 0.0
     squared = beta * beta
-    return _f(true_positives, retrieved + squared * relevant, 1 + squared)
-
-
-def _f(tp: _Sum, sizes: _Sum, factor: float) -> _Sum:
-    """F_beta = (1 + beta²) n_tp / (n_ret + beta² n_rel), of numbers or of arrays.
-
-    For beta 1 it is 2PR / (P + R) of eq. 1 with P and R written out, as in the paper's appendix
-    "Efficient Implementation of Item-Side Reward".
-
-    Args:
-        sizes: n_ret + beta² n_rel, not 0.
-        factor: 1 + beta².
-    """
-    return factor * tp / sizes
+    return f_beta(true_positives, retrieved + squared * relevant, 1 + squared)
 
 
 @dataclass(frozen=True)
@@ -261,7 +247,7 @@ def best_subset(
     now = sum(1 << number for number, word in enumerate(words) if word in held)
     edits = sizes[np.arange(tp.size) ^ now]
     squared = world.beta**2
-    reward = _f(tp, np.maximum(summed(mass) + squared * wanted, 1e-12), 1 + squared)
+    reward = f_beta(tp, np.maximum(summed(mass) + squared * wanted, 1e-12), 1 + squared)
     reward[sizes > world.k_max] = 0.0
     best = int(np.lexsort((edits, -np.round(reward - price * edits, 9)))[0])
     return tuple(word for number, word in enumerate(words) if best >> number & 1)
@@ -382,7 +368,7 @@ class Reference:
         self._f[query] = self._f_of(query)
 
     def _f_of(self, query: int) -> float:
-        return _f(self._tp[query], self._ret[query] + self._rel[query], self._factor)
+        return f_beta(self._tp[query], self._ret[query] + self._rel[query], self._factor)
 
     @property
     def objective(self) -> float:
@@ -430,7 +416,7 @@ class Reference:
         for query in queries:
             hits = tp[query] + mass if query in relevant else tp[query]
             # Without hits F is 0; skipping the call is faster.
-            new = _f(hits, ret[query] + mass + rel[query], factor) if hits else 0.0
+            new = f_beta(hits, ret[query] + mass + rel[query], factor) if hits else 0.0
             total += weight[query] * (new - f[query])
         return total
 
@@ -442,7 +428,7 @@ class Reference:
                 np.frombuffer(values)[at]
                 for values in (self._tp, self._ret, self._rel, self._f, self._weight)
             )
-            new = _f(tp + gain, ret + mass + rel, self._factor)
+            new = f_beta(tp + gain, ret + mass + rel, self._factor)
             total += float(weight @ (new - f))
         return total
 

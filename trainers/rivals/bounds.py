@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cogr.keywords import self_keyword
+from cogr.metrics import best_head
 from cogr.records import Dataset, Item, Query
 from indexers.generators.extractive import Extractive
 from indexers.generators.statistical import LEAST_QUERIES
@@ -23,7 +24,7 @@ from trainers.rivals.keyword import (
     mirror_of,
     weighted,
 )
-from trainers.rivals.measuring import DEPTH, Meter, Spent, best_head, ids_of
+from trainers.rivals.measuring import DEPTH, Meter, Spent, ids_of
 from trainers.rivals.sparse import BM25, LexicalRanks
 
 _BYTES = 8

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from cogr.errors import DataError, MissingExtraError, UserError
 from cogr.evaluation import grades_of, per_query, set_figures
-from cogr.metrics import Figures, ranked, sweep_cutoff
+from cogr.metrics import Figures, best_head, f1_of_heads, ranked, sweep_cutoff
 from cogr.records import Dataset, Query
 from cogr.settings import Settings
 from cogr.store import Store
@@ -109,8 +109,7 @@ def sweep_threshold(
     scores, gains = [np.empty(0)], [np.empty(0)]
     for query, wanted in relevant.items():
         pairs = run.get(query, ())
-        hits = np.cumsum([id_ in wanted for id_, _ in pairs])
-        f1 = 2 * hits / (np.arange(1, len(pairs) + 1) + len(wanted))
+        f1 = f1_of_heads([id_ for id_, _ in pairs], wanted)
         scores.append(np.array([score for _, score in pairs]))
         gains.append(weights[query] * np.diff(f1, prepend=0.0))
     score, gain = np.concatenate(scores), np.concatenate(gains)
@@ -212,16 +211,6 @@ def perfect(
     return np.array(
         [best_head(ranking.get(query, ()), wanted)[1] for query, wanted in relevant.items()]
     )
-
-
-def best_head(ids: Sequence[str], wanted: frozenset[str]) -> tuple[int, float]:
-    """Length and F1 of the head of a ranking with the highest F1; (0, 0.0) where all are 0."""
-    hits = np.cumsum([id_ in wanted for id_ in ids])
-    f1 = 2 * hits / (np.arange(1, len(ids) + 1) + len(wanted))
-    if not len(ids) or f1.max() <= 0:
-        return 0, 0.0
-    at = int(np.argmax(f1))
-    return at + 1, float(f1[at])
 
 
 # Significance

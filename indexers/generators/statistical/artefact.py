@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from cogr.keywords import query_keywords, self_keyword
 from cogr.matching.mirror import Mirror
+from cogr.metrics import f1_of
 from cogr.records import Item, Query
-from indexers.generators.statistical.distillation import Distilled, distil, exact_cut, expected_f1
+from indexers.generators.statistical.distillation import Distilled, distil, exact_cut
 from indexers.generators.statistical.edits import Asked, Board, Editor, boards
 from indexers.generators.statistical.item_keywords import (
     ANCHOR,
@@ -334,7 +335,7 @@ class Artefact:
         keywords = self.editor.edited(board, row, K_MAX)
         retrieved = self.keywords.writable.covered(keywords, board.forced)
         hits = float(p[np.isin(items, retrieved)].sum())
-        value = expected_f1(hits, retrieved.size, board.expected)
+        value = f1_of(hits, retrieved.size, board.expected)
         return replace(found, keywords=keywords, value=value, retrieved=retrieved.size, hits=hits)
 
     def choices(self, queries: Sequence[Query]) -> Iterator[Board]:

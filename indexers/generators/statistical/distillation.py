@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cogr.metrics import f1_of
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
@@ -100,7 +102,8 @@ class Distilled:
 
     Attributes:
         keywords: chosen keywords, in the order of choice, at most `limit`.
-        value: `expected_f1` of the retrieved set (owners of the keywords, and the forced items).
+        value: expected F1 (`f1_of`) of the retrieved set: owners of the keywords, and the forced
+            items.
         retrieved: size of the retrieved set.
         hits: sum of p over the retrieved set.
         cost: summed cost of the keywords, in the unit of `value`.
@@ -118,19 +121,8 @@ class Distilled:
         return self.value - self.cost
 
 
-def expected_f1(hits: float, retrieved: int, expected_relevant: float) -> float:
-    """2 tp / (|retrieved| + |relevant|) with expectations for tp and |relevant|; 0 when both sets
-    are empty.
-
-    With 0/1 relevance this is F1 itself. With probabilities it is the usual first-order estimate of
-    E[F1].
-    """
-    denominator = retrieved + expected_relevant
-    return 2.0 * hits / denominator if denominator > 0 else 0.0
-
-
 def exact_cut(p: Any, expected_relevant: float | None = None) -> tuple[Ints, float]:
-    """The ranking's own best prefix: the retrieved set of highest `expected_f1` when any set may be
+    """The ranking's own best prefix: the retrieved set of highest expected F1 when any set may be
     retrieved.
 
     k* = argmax_k 2 sum_{j<=k} p_(j) / (k + E), p sorted descending (ties: lower item first). No
@@ -154,7 +146,7 @@ def _cut(p: Floats, positive: Ints, expected: float) -> tuple[Ints, float]:
     if not positive.size:
         return positive, 0.0
     order = positive[np.argsort(-p[positive], kind="stable")]
-    values = 2.0 * np.cumsum(p[order]) / (np.arange(1, order.size + 1) + expected)
+    values = f1_of(np.cumsum(p[order]), np.arange(1, order.size + 1), expected)
     best = int(values.argmax())
     return order[: best + 1], float(values[best])
 
@@ -197,7 +189,7 @@ def distil(
     expected = float(p.sum()) if expected_relevant is None else expected_relevant
     forced_items = np.unique(np.asarray(list(forced), dtype=np.int64))
     hits = float(p[forced_items].sum())
-    best = Distilled((), expected_f1(hits, forced_items.size, expected), forced_items.size, hits)
+    best = Distilled((), f1_of(hits, forced_items.size, expected), forced_items.size, hits)
     # Of perhaps a million items few have p above 0; their positions are found once.
     positive = np.flatnonzero(p > 0)
     cut, bound = _cut(p, positive, expected)
@@ -309,12 +301,12 @@ class _Subgraph:
             owners = self.owners(keyword)
             lost = owners[(times[owners] == 1) & self.free[owners]]
             fewer_hits, fewer = hits - float(self.p[lost].sum()), retrieved - lost.size
-            loss = expected_f1(hits, retrieved, expected) - expected_f1(fewer_hits, fewer, expected)
+            loss = f1_of(hits, retrieved, expected) - f1_of(fewer_hits, fewer, expected)
             if loss <= self.costs[keyword]:
                 hits, retrieved = fewer_hits, fewer
                 times[owners] -= 1
                 kept.remove(keyword)
-        value = expected_f1(hits, retrieved, expected)
+        value = f1_of(hits, retrieved, expected)
         words = tuple(int(self.keywords[keyword]) for keyword in kept)
         return Distilled(words, value, retrieved, hits, float(self.costs[kept].sum()))
 

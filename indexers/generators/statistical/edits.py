@@ -19,8 +19,9 @@ import lightgbm
 import numpy as np
 import scipy.sparse as sp
 
+from cogr.metrics import f1_of
 from indexers.generators.statistical import FOLDS
-from indexers.generators.statistical.distillation import Ownership, exact_cut, expected_f1, slices
+from indexers.generators.statistical.distillation import Ownership, exact_cut, slices
 from indexers.generators.statistical.ranking.evidence import Evidence
 from indexers.generators.statistical.ranking.matrices import (
     Csr,
@@ -275,8 +276,8 @@ def _at_hand(ownership: Ownership, query: Asked, dense: Floats, free: Any, costs
     price = 0 if costs is None else costs[pool]
     picked: dict[int, None] = dict.fromkeys(query.chosen)
     for share in EXPECTATIONS:
-        size = np.maximum(retrieved + new + share * query.expected, 1e-9)
-        value = np.where(new > 0, 2 * (hits + new_hits) / size - price, -np.inf)
+        f1 = f1_of(hits + new_hits, retrieved + new, share * query.expected)
+        value = np.where(new > 0, f1 - price, -np.inf)
         best = np.argsort(-value, kind="stable")[:ADDITIONS]
         picked.update(dict.fromkeys(int(pool[row]) for row in best if value[row] > -np.inf))
     return np.array(list(picked), dtype=np.int64)
@@ -336,14 +337,13 @@ def edits(board: Board, on: Any, limit: int) -> Edits:
     lost, gained = only[out] * (1 - owns[into]), new[into]
     hits_after = hits + gained @ board.p - lost @ board.p
     retrieved_after = retrieved + gained.sum(axis=1) - lost.sum(axis=1)
-    size = np.maximum(retrieved_after + board.expected, 1e-9)
-    before = expected_f1(hits, int(retrieved), board.expected)
+    before = f1_of(hits, int(retrieved), board.expected)
     state = [
         before, hits, retrieved, retrieved / max(board.expected, 0.1),
         float(found @ (board.p * (1 - board.p))), float(on.sum()),
     ]  # fmt: skip
     columns = [
-        2 * hits_after / size - before,
+        f1_of(hits_after, retrieved_after, board.expected) - before,
         *_items_moved(board, lost),
         *_items_moved(board, gained),
         retrieved_after / max(board.expected, 0.1),
@@ -363,11 +363,10 @@ def _moves(
 ) -> tuple[Ints, Ints]:
     """The keywords dropped and added by each edit; -1 stands for none."""
     drops, additions = np.flatnonzero(on), np.flatnonzero(~on & new.any(axis=1))
-    expected = max(board.expected, 1e-9)
-    after = 2 * (hits + new @ board.p) / (retrieved + new.sum(axis=1) + expected) - board.costs
-    without = 2 * (hits - only @ board.p) / (retrieved - only.sum(axis=1) + expected) + board.costs
-    best_in = additions[np.argsort(-after[additions], kind="stable")[:SWAPS]]
-    best_out = drops[np.argsort(-without[drops], kind="stable")[:SWAPS]]
+    after = f1_of(hits + new @ board.p, retrieved + new.sum(axis=1), board.expected)
+    without = f1_of(hits - only @ board.p, retrieved - only.sum(axis=1), board.expected)
+    best_in = additions[np.argsort(-(after - board.costs)[additions], kind="stable")[:SWAPS]]
+    best_out = drops[np.argsort(-(without + board.costs)[drops], kind="stable")[:SWAPS]]
     if drops.size >= limit:
         additions = additions[:0]
     nothing = np.full(drops.size + additions.size, -1)
@@ -397,9 +396,9 @@ def _for_neighbours(
     similarity.
     """
     hits = near.forced + near.labels @ found
-    before = 2 * hits / np.maximum(retrieved + near.sizes, 1)
+    before = f1_of(hits, retrieved, near.sizes)
     hits_after = hits + (gained - lost) @ near.labels.T
-    change = 2 * hits_after / np.maximum(retrieved_after[:, None] + near.sizes, 1) - before
+    change = f1_of(hits_after, retrieved_after[:, None], near.sizes) - before
     columns = []
     for weights in (near.weights, near.weights**3):
         total = float(weights.sum()) + SHRINKAGE
@@ -553,7 +552,7 @@ def _train_folds(
 def _f1(board: Board, on: Any, relevant: Ints) -> float:
     found = board.items[(on @ board.owns) > 0]
     hits = np.isin(found, relevant).sum() + np.isin(board.forced, relevant).sum()
-    return 2 * float(hits) / max(int(found.size + board.forced.size + relevant.size), 1)
+    return f1_of(float(hits), found.size + board.forced.size, relevant.size)
 
 
 def _lesson(board: Board, relevant: Ints, limit: int) -> _Lesson:
@@ -563,8 +562,8 @@ def _lesson(board: Board, relevant: Ints, limit: int) -> _Lesson:
     retrieved = board.forced.size + float(found.sum())
     true = float(np.isin(board.forced, relevant).sum() + hits[found].sum())
     moved = possible.gained - possible.lost
-    after = 2 * (true + moved @ hits) / np.maximum(retrieved + moved.sum(axis=1) + relevant.size, 1)
-    before = 2 * true / max(retrieved + relevant.size, 1)
+    after = f1_of(true + moved @ hits, retrieved + moved.sum(axis=1), relevant.size)
+    before = f1_of(true, retrieved, relevant.size)
     possible = replace(possible, lost=_NONE, gained=_NONE)
     return _Lesson(board, relevant, possible, (after - before).astype(np.float32))
 

@@ -29,7 +29,7 @@ from scipy.optimize import minimize, nnls
 
 from cogr.matching.bm25 import DEFAULT, length_codes, mean_length, norm_table
 from cogr.matching.mirror import Mirror
-from cogr.metrics import reliability
+from cogr.metrics import f1_of, reliability
 from indexers.generators.statistical.distillation import Floats, Ints, Ownership, slices
 from indexers.generators.statistical.ranking.evidence import Evidence
 from indexers.generators.statistical.ranking.features import candidates
@@ -384,7 +384,7 @@ def assess(artefact: Artefact, seed: int) -> dict[str, object]:
         hits = np.isin(spelled.retrieved, relevant).sum()
         scores = artefact.scores(queries[at], spelled)
         expected.append(spelled.value)
-        f1.append(2 * hits / (spelled.retrieved.size + relevant.size))
+        f1.append(f1_of(float(hits), spelled.retrieved.size, relevant.size))
         values.append(modes(spelled.retrieved, scores, text[at], relevant))
     return _facts(np.array(expected), np.array(f1), np.array(values), seed)
 

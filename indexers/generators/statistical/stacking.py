@@ -24,6 +24,7 @@ from scipy.special import expit
 
 from cogr.errors import DataError
 from cogr.keywords import self_keyword
+from cogr.metrics import f1_of
 from cogr.records import Query
 from cogr.snapshots import check_pair, open_snapshot
 from cogr.store import Store
@@ -271,7 +272,7 @@ def _lessons(artefact: Stacked, asked: Sequence[tuple[Query, Sequence[str]]]) ->
 
 
 def _f1(found: Ints, relevant: Ints) -> float:
-    return 2 * float(np.isin(found, relevant).sum()) / max(found.size + relevant.size, 1)
+    return f1_of(float(np.isin(found, relevant).sum()), found.size, relevant.size)
 
 
 def _fitted(lessons: Sequence[_Lesson]) -> Stack:
@@ -313,7 +314,7 @@ def _line(lessons: Sequence[_Lesson]) -> Floats:
 def _cut_f1(stack: Stack, lesson: _Lesson, multiplier: float) -> float:
     p = stack(lesson.query, lesson.x)
     cut, _ = exact_cut(p, multiplier * float(p.sum()))
-    return 2 * float(lesson.y[cut].sum()) / max(cut.size + lesson.relevant.size, 1)
+    return f1_of(float(lesson.y[cut].sum()), cut.size, lesson.relevant.size)
 
 
 def _calibrated(artefact: Stacked, lessons: Sequence[_Lesson]) -> Calibration:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cogr.metrics import f1_of
 from indexers.generators.statistical.distillation import (
     Distilled,
     Ownership,
     distil,
     exact_cut,
-    expected_f1,
 )
 
 World = tuple[np.ndarray, Ownership, int, float, list[int]]
@@ -59,7 +59,7 @@ def value_of(
     p: np.ndarray, ownership: Ownership, chosen: tuple[int, ...], forced: list[int], expected: float
 ) -> float:
     covered = {*forced, *(int(i) for keyword in chosen for i in ownership.owners(keyword))}
-    return expected_f1(sum(p[i] for i in covered), len(covered), expected)
+    return f1_of(sum(p[i] for i in covered), len(covered), expected)
 
 
 def run(world: World) -> Distilled:
@@ -90,7 +90,7 @@ def test_never_worse_than_no_keywords_and_never_better_than_the_best(world: Worl
 def test_the_exact_cut_bounds_every_keyword_set(world: World) -> None:
     p, ownership, limit, expected, _ = world
     cut, bound = exact_cut(p, expected)
-    assert bound == pytest.approx(expected_f1(p[cut].sum(), cut.size, expected))
+    assert bound == pytest.approx(f1_of(p[cut].sum(), cut.size, expected))
     assert distil(p, ownership, limit=limit, expected_relevant=expected).value <= bound + 1e-9
 
 
@@ -139,7 +139,7 @@ def test_the_exact_cut_is_the_best_prefix(world: World) -> None:
     _, bound = exact_cut(p, expected)
     ranked = sorted(p, reverse=True)
     assert bound == pytest.approx(
-        max(expected_f1(sum(ranked[:k]), k, expected) for k in range(len(p) + 1))
+        max(f1_of(sum(ranked[:k]), k, expected) for k in range(len(p) + 1))
     )
 
 

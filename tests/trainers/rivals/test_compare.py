@@ -22,7 +22,7 @@ import pytest
 
 from cogr.datasets import load_dataset
 from cogr.errors import DataError, MissingExtraError, UserError
-from cogr.metrics import full_set, ranked, sweep_cutoff
+from cogr.metrics import best_head, full_set, ranked, sweep_cutoff
 from cogr.records import Query
 from tests.commands import Command
 from trainers.demo import CATALOGUE
@@ -33,7 +33,6 @@ from trainers.rivals.measuring import (
     Row,
     Swept,
     above,
-    best_head,
     checked_run,
     favoured,
     holm,

@@ -18,6 +18,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from cogr.metrics import f1_of
 from indexers.generators.statistical import FEW_QUERIES, FOLDS
 from indexers.generators.statistical.distillation import exact_cut
 from indexers.generators.statistical.ranking.features import Pairs, feature_names
@@ -186,5 +187,5 @@ def cut_f1(pairs: Pairs, p: Floats, labels: Floats, relevant: Floats, multiplier
     for query in range(relevant.size):
         span = slice(starts[query], starts[query + 1])
         cut, _ = exact_cut(p[span], multiplier * float(p[span].sum()))
-        total += 2 * float(labels[span][cut].sum()) / max(cut.size + float(relevant[query]), 1)
+        total += f1_of(float(labels[span][cut].sum()), cut.size, float(relevant[query]))
     return total / max(relevant.size, 1)
