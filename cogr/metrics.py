@@ -172,13 +172,13 @@ def ranked(
         grades: query -> id -> grade, whole or not, for nDCG.
         weights: query id -> weight in means.
     """
-    wanted = {query: frozenset(ids) for query, ids in relevant.items()}
+    wanted = sets_of(relevant)
     binary = {query: dict.fromkeys(ids, 1.0) for query, ids in wanted.items()}
     gains: Mapping[str, Mapping[str, float]] = binary if grades is None else grades
     values: dict[str, NDArray[np.float64]] = {}
     for k in cutoffs:
         cut = {query: run.get(query, ())[:k] for query in wanted}
-        sets = full_set({query: frozenset(ids) for query, ids in cut.items()}, wanted)
+        sets = full_set(sets_of(cut), wanted)
         values |= {f"{name.upper()}@{k}": found for name, found in sets.values.items()}
         values[f"MRR@{k}"] = _each(
             _reciprocal_rank(ids, wanted[query]) for query, ids in cut.items()
@@ -187,6 +187,11 @@ def ranked(
             _ndcg(ids, gains.get(query, {}), k) for query, ids in cut.items()
         )
     return _figures(wanted, values, weights)
+
+
+def sets_of(lists: Mapping[str, Collection[str]]) -> dict[str, frozenset[str]]:
+    """Query id -> its ids as a set."""
+    return {query: frozenset(ids) for query, ids in lists.items()}
 
 
 def _each(values: Iterable[float]) -> NDArray[np.float64]:

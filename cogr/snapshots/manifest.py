@@ -142,10 +142,12 @@ class Provenance:
 
 
 def manifest_path(snapshot_id: str) -> str:
+    """The place of a snapshot's manifest in the store."""
     return f"snapshots/{snapshot_id}/manifest.json"
 
 
 def id_of(side: Side, round_: int, content_hash: str) -> str:
+    """The id of a snapshot: side, round and the first 12 digits of its content's hash."""
     return f"{side}-r{round_:03d}-{content_hash[:12]}"
 
 

@@ -15,7 +15,7 @@ all pairs smooths it where the exposure is small.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -238,13 +238,3 @@ def _prior(pairs: Pairs) -> tuple[float, float]:
         strength = mean * (1 - mean) / max(spread - chance, 1e-9) - 1
     strength = float(np.clip(strength, *_STRENGTHS))
     return mean * strength, (1 - mean) * strength
-
-
-def auc(score: Floats, relevant: Sequence[bool] | NDArray[np.bool_]) -> float:
-    """The chance that a relevant pair scores above one that is not; ties count half."""
-    truth = np.asarray(relevant, bool)
-    _, ranks, counts = np.unique(score, return_inverse=True, return_counts=True)
-    mean_rank = (np.cumsum(counts) - (counts - 1) / 2)[ranks]
-    ones = int(truth.sum())
-    zeros = len(truth) - ones
-    return float((mean_rank[truth].sum() - ones * (ones + 1) / 2) / (ones * zeros))

@@ -22,6 +22,7 @@ from cogr import __version__
 from cogr.datasets.splits import DEV_SHARE, by_hash
 from cogr.errors import CogrError, DataError, MissingExtraError, UserError
 from cogr.evaluation import grades_of, set_figures
+from cogr.metrics import sets_of
 from cogr.records import SPLITS, Dataset, Query, Say
 from cogr.settings import Settings
 from cogr.store import Store
@@ -231,7 +232,7 @@ class Runner:
         dev = self.dataset.require("dev")
         own = fitted.sets(dev)
         if own is not None:
-            return set_figures(self.dataset, dev, _sets(own)).means["f1"], None
+            return set_figures(self.dataset, dev, sets_of(own)).means["f1"], None
         swept = Swept.of(self._ranked(method, fitted, dev), self.dataset, dev)
         return swept.f1, swept
 
@@ -404,7 +405,3 @@ def _other_cuts(run: Scored, train: Swept, dev: Swept) -> dict[str, dict[str, li
         "threshold": above(run, train.threshold),
         "dev_threshold": above(run, dev.threshold),
     }
-
-
-def _sets(lists: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:
-    return {query: frozenset(ids) for query, ids in lists.items()}

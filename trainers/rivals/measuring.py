@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from cogr.errors import DataError, MissingExtraError, UserError
 from cogr.evaluation import grades_of, per_query, set_figures
-from cogr.metrics import Figures, best_head, f1_of_heads, ranked, sweep_cutoff
+from cogr.metrics import Figures, best_head, f1_of_heads, ranked, sets_of, sweep_cutoff
 from cogr.records import Dataset, Query
 from cogr.settings import Settings
 from cogr.store import Store
@@ -194,7 +194,7 @@ def figures(
     relevant = {query.id: dataset.relevant[query.id] for query in queries}
     values = {**found.values, "perfect_f1": perfect(ranking, relevant)}
     for cut, ids in others.items():
-        other = set_figures(dataset, queries, {one: frozenset(ids[one]) for one in ids})
+        other = set_figures(dataset, queries, sets_of(ids))
         values |= {f"{cut}_{name}": other.values[name] for name in ("p", "r", "f1")}
     if grades_of(dataset) is not None:
         binary = ranked(ranking, relevant).values

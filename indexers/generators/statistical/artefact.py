@@ -423,16 +423,9 @@ class Artefact:
         return NearestAnchors(self.index, np.ones(size, dtype=np.bool_), anchors)
 
 
-def exact_cut_run(artefact: Artefact, queries: Sequence[Query]) -> dict[str, list[str]]:
-    """Query id -> ids of the items that the ranker retrieves by its own cut, best first. The
-    keywords approximate these sets.
-    """
-    return {id_: ranking[:cut] for id_, ranking, cut in rankings(artefact, queries)}
-
-
 def rankings(artefact: Artefact, queries: Sequence[Query]) -> Iterator[tuple[str, list[str], int]]:
     """(query id, ids of its candidates, best first, how many of them the ranker's own cut takes) of
-    each query.
+    each query. The keywords approximate the sets that are cut so.
     """
     for query, (items, p) in zip(queries, artefact.probabilities(queries), strict=True):
         cut, _ = exact_cut(p, artefact.expected_relevant(query, p))

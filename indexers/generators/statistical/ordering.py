@@ -282,6 +282,7 @@ keywords with text: their set is smaller.
 
 
 def logit(value: Floats) -> Floats:
+    """ln(value / (1 - value)), of values clipped to 0.01 ... 0.99."""
     clipped = np.clip(value, 0.01, 0.99)
     logits: Floats = np.log(clipped / (1 - clipped))
     return logits

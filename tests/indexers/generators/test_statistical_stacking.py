@@ -14,13 +14,12 @@ from cogr.records import Dataset, Item, Query
 from cogr.snapshots import Provenance, Row, write_snapshot
 from cogr.store import Store
 from indexers.generators import make_generator
-from indexers.generators.statistical.artefact import exact_cut_run
 from indexers.generators.statistical.generator import (
     Statistical,
     StatisticalOptions,
     without_evidence,
 )
-from tests.indexers.generators.statistical_worlds import f1, retrieved, small
+from tests.indexers.generators.statistical_worlds import exact_cut_run, f1, retrieved, small
 
 COLOURS = [f"colour{n}" for n in range(44)]
 LETTERS = "abcdefghij"

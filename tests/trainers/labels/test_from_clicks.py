@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from cogr.datasets import load_dataset
 from cogr.errors import DataError
 from tests.commands import Command
 from tests.trainers.labels.users import DAY, START, event, write_log
 from trainers.labels import events
-from trainers.labels.clicks import auc, grade, weigh
+from trainers.labels.clicks import grade, weigh
 from trainers.labels.events import Evidence, Rules, read_evidence
 from trainers.labels.from_clicks import Wanted, labels_from_clicks
 from trainers.labels.privacy import Scrubber, personal_data
@@ -51,6 +52,15 @@ def clicked(evidence: Evidence) -> dict[tuple[str, str, int], tuple[float, float
             shown.query, shown.item, shown.position, shown.shown, shown.clicked, strict=True
         )
     }
+
+
+def auc(score: NDArray[np.float64], truth: NDArray[np.bool_]) -> float:
+    """The chance that a relevant pair scores above one that is not; ties count half."""
+    _, ranks, counts = np.unique(score, return_inverse=True, return_counts=True)
+    mean_rank = (np.cumsum(counts) - (counts - 1) / 2)[ranks]
+    ones = int(truth.sum())
+    zeros = len(truth) - ones
+    return float((mean_rank[truth].sum() - ones * (ones + 1) / 2) / (ones * zeros))
 
 
 @pytest.fixture(scope="module", params=["position", "cascade"])
