@@ -52,8 +52,8 @@ from cogr.keywords import self_keyword
 from cogr.metrics import full_set
 from cogr.records import Dataset, Split
 from indexers.generators.statistical.artefact import Artefact
-from indexers.generators.statistical.distillation import exact_cut as best_prefix
 from indexers.generators.statistical.fitting import fit
+from indexers.generators.statistical.keyword_selection import exact_cut as best_prefix
 from indexers.generators.statistical.ranking.encoder import Encoder
 from indexers.generators.statistical.storage import open_artefact, save
 from trainers.demo import CATALOGUE

@@ -66,7 +66,10 @@ class Blend(BaseModel):
         return self
 
     def mode(self, confidence: float | None) -> Mode:
-        """The way to search; both where the confidence is unknown."""
+        """The way to search; both where the confidence is unknown.
+
+        The generator chooses the thresholds: `statistical` by `assessment.choose_blend`.
+        """
         if confidence is None:
             return "both"
         if confidence >= self.keywords_from:

@@ -25,7 +25,7 @@ from indexers.generators import Completion, Generator, batched
 from indexers.generators.statistical.generator import Statistical
 
 if TYPE_CHECKING:
-    from indexers.generators.statistical.edits import Board
+    from indexers.generators.statistical.edits import EditState
 
 Proposal = tuple[str, float]
 """A title or keyword, and its source's confidence in it, 0 to 1."""
@@ -258,7 +258,7 @@ def _choose(generator: Statistical, queries: Sequence[Entity], size: int) -> lis
     ]
 
 
-def _moves(board: Board, known: Sequence[str], size: int) -> tuple[list[Move], list[Move]]:
+def _moves(board: EditState, known: Sequence[str], size: int) -> tuple[list[Move], list[Move]]:
     """The keywords of a board that may be dropped, and those that may be added."""
     covered = board.chosen @ board.owns
     found, wanted = covered > 0, board.chosen[:, None]

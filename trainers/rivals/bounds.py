@@ -180,7 +180,7 @@ class OracleKeywords:
                 "bring labels, or pip install 'cogr[statistical]'",
             )
         from indexers.generators.statistical.artefact import K_MAX
-        from indexers.generators.statistical.distillation import distil
+        from indexers.generators.statistical.keyword_selection import select_keywords
 
         items, keywords = task.dataset.items, generator.artefact.keywords
         numbers = {item.id: number for number, item in enumerate(items)}
@@ -190,7 +190,7 @@ class OracleKeywords:
             relevant[[numbers[id_] for id_ in task.dataset.relevant[query.id]]] = 1.0
             own = self_keyword(query.text)
             forced = keywords.owners(own)
-            found = distil(relevant, keywords.writable, limit=K_MAX, forced=forced)
+            found = select_keywords(relevant, keywords.writable, limit=K_MAX, forced=forced)
             return weighted(query, [keywords.keywords[number] for number in found.keywords], {})
 
         mirror = mirror_of(items, item_keywords(generator, items))

@@ -19,12 +19,13 @@ from cogr.keywords import NORMALISER, self_keyword
 from cogr.records import Dataset, Query
 from indexers.generators.statistical import LEAST_QUERIES, READABILITY
 from indexers.generators.statistical.artefact import K_MAX, Artefact, item_digest
+from indexers.generators.statistical.assessment import assess
 from indexers.generators.statistical.edits import LEAST_QUERIES as LEAST_EDITED
 from indexers.generators.statistical.edits import (
     MOST_KEYWORDS,
     MOST_QUERIES,
-    Board,
     Editor,
+    EditState,
     fit_editor,
 )
 from indexers.generators.statistical.item_keywords import (
@@ -35,9 +36,7 @@ from indexers.generators.statistical.item_keywords import (
     item_phrases,
     unknown_items,
 )
-from indexers.generators.statistical.ordering import assess
 from indexers.generators.statistical.ranking.encoder import Encoder
-from indexers.generators.statistical.ranking.evidence import Evidence
 from indexers.generators.statistical.ranking.features import Pairs, candidates
 from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints
 from indexers.generators.statistical.ranking.ranker import Ranker, fit_ranker
@@ -47,6 +46,7 @@ from indexers.generators.statistical.ranking.text_index import (
     TextIndex,
     item_text,
 )
+from indexers.generators.statistical.ranking.training_queries import FeatureSources
 from indexers.text import Analyser
 
 MAX_TRAINED = 3000
@@ -80,7 +80,7 @@ def fit(
         anchors: whether items get the texts of training queries as keywords.
         readability: expected F1 that an unreadable keyword must add, see `ItemKeywords.costs`.
         unlabelled: how many of the most frequent queries without labels become anchors too.
-        edits: whether distilled sets are edited, where that gains F1 out of fold.
+        edits: whether selected sets are edited, where that gains F1 out of fold.
         signals: numeric fields of the items that the ranker learns from.
         pair_signals: numbers of (query, item) pairs that the ranker learns from, such as clicks.
         encoder: text encoder whose vectors the ranker learns from.
@@ -99,13 +99,13 @@ def fit(
         pair_numbers.without(unclicked(queries, seed))
     )
     trained = np.sort(np.random.default_rng(seed).permutation(len(queries))[:MAX_TRAINED])
-    evidence = Evidence.of(index, texts, relevance)
-    pairs = candidates(evidence, evidence.voters.queries.rows(trained))
+    sources = FeatureSources.of(index, texts, relevance)
+    pairs = candidates(sources, sources.nearest.queries.rows(trained))
     unknown = unknown_items(relevance)
     ranker, p, f1 = fit_ranker(pairs, trained, relevance, seed)
     strength = _anchor_strength(pairs, p, trained, relevance)
     if more := frequent(dataset, unlabelled):
-        strength = sp.vstack([strength, _predicted(more, evidence, ranker)]).tocsr()
+        strength = sp.vstack([strength, _predicted(more, sources, ranker)]).tocsr()
     texts += more
     anchored = _anchored(texts, strength, index, unknown) if anchors else [[]] * len(words)
     keywords = assemble(
@@ -164,7 +164,7 @@ def _learned_edits(
     known = dict(zip(trained.tolist(), scored, strict=True))
     others = np.setdiff1d(np.arange(len(fitted.queries)), trained)
     order = np.concatenate([rng.permutation(trained), rng.permutation(others)])[:MOST_QUERIES]
-    laid: list[Board] = []
+    states: list[EditState] = []
     for at in range(0, order.size, _BATCH):
         rows = order[at : at + _BATCH].tolist()
         queries = [fitted.queries[row] for row in rows]
@@ -173,10 +173,10 @@ def _learned_edits(
             if all(row in known for row in rows)
             else fitted.probabilities(queries)
         )
-        laid += fitted.boards(queries, found)
-        if sum(int(board.chosen.sum()) for board in laid) > MOST_KEYWORDS:
+        states += fitted.edit_states(queries, found)
+        if sum(int(state.chosen.sum()) for state in states) > MOST_KEYWORDS:
             break
-    return fit_editor(laid, order[: len(laid)], fitted.relevance, K_MAX, seed)
+    return fit_editor(states, order[: len(states)], fitted.relevance, K_MAX, seed)
 
 
 def _relevance(dataset: Dataset) -> Csr:
@@ -212,11 +212,11 @@ def frequent(dataset: Dataset, most: int) -> list[str]:
     return [text for text in texts if text and text not in labelled][:most]
 
 
-def _predicted(texts: Sequence[str], evidence: Evidence, ranker: Ranker) -> Csr:
+def _predicted(texts: Sequence[str], sources: FeatureSources, ranker: Ranker) -> Csr:
     """Probabilities of relevance to queries without labels, (queries, items)."""
-    pairs = candidates(evidence, evidence.index.batch(texts))
+    pairs = candidates(sources, sources.index.batch(texts))
     p = ranker.probabilities(pairs, np.full(len(texts), -1))
-    shape = (len(texts), evidence.index.n_items)
+    shape = (len(texts), sources.index.n_items)
     return sp.csr_matrix((p, (pairs.query, pairs.item)), shape=shape)
 
 

@@ -20,7 +20,7 @@ from scipy.special import expit
 
 from cogr.metrics import f1_of
 from indexers.generators.statistical import FEW_QUERIES, FOLDS
-from indexers.generators.statistical.distillation import exact_cut
+from indexers.generators.statistical.keyword_selection import exact_cut
 from indexers.generators.statistical.ranking.features import Pairs, feature_names
 from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints, row_sums
 

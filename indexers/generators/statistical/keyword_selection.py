@@ -1,10 +1,11 @@
-"""Distillation: from a probability of relevance per item to a small set of keywords that retrieves
-the right items.
+"""Keyword selection: from a probability of relevance per item to a small set of keywords that
+retrieves the right items.
 
-Given p(item) and who owns which keyword, `distil` looks for at most K keywords whose owners, taken
-together, have the highest expected F1. With a ranker's p it turns a query's ranking into keywords.
-With the true relevance as p it gives oracle ceilings and greedy targets for supervised fine-tuning.
-Only numpy arrays come in and go out: this module knows neither texts nor the ranker nor the mirror.
+Given p(item) and who owns which keyword, `select_keywords` looks for at most K keywords whose
+owners, taken together, have the highest expected F1. With a ranker's p it turns a query's ranking
+into keywords. With the true relevance as p it gives oracle ceilings and greedy targets for
+supervised fine-tuning. Only numpy arrays come in and go out: this module knows neither texts nor
+the ranker nor the mirror.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 LAMBDA_GRID = (1.0, 0.85, 0.7, 0.55, 0.4)
-"""Prices per retrieved item that `distil` tries, as shares of the upper bound that `exact_cut`
-gives.
+"""Prices per retrieved item that `select_keywords` tries, as shares of the upper bound that
+`exact_cut` gives.
 """
 
 
@@ -97,8 +98,8 @@ def _starts(ids: Ints, size: int) -> Ints:
 
 
 @dataclass(frozen=True, slots=True)
-class Distilled:
-    """What `distil` found.
+class Selection:
+    """What `select_keywords` found.
 
     Attributes:
         keywords: chosen keywords, in the order of choice, at most `limit`.
@@ -126,8 +127,8 @@ def exact_cut(p: Any, expected_relevant: float | None = None) -> tuple[Ints, flo
     retrieved.
 
     k* = argmax_k 2 sum_{j<=k} p_(j) / (k + E), p sorted descending (ties: lower item first). No
-    keyword set can have a higher value, so this is the upper bound of `distil` without forced
-    items.
+    keyword set can have a higher value, so this is the upper bound of `select_keywords` without
+    forced items.
 
     Args:
         p: relevance per item, shape (n,), not negative.
@@ -151,7 +152,7 @@ def _cut(p: Floats, positive: Ints, expected: float) -> tuple[Ints, float]:
     return order[: best + 1], float(values[best])
 
 
-def distil(
+def select_keywords(
     p: Any,
     ownership: Ownership,
     *,
@@ -160,7 +161,7 @@ def distil(
     forced: Iterable[int] = (),
     banned: Iterable[int] = (),
     costs: Any = None,
-) -> Distilled:
+) -> Selection:
     """At most `limit` keywords whose owners have a high expected F1.
 
     Maximising the ratio 2 tp / (ret + E) is the same as finding the lambda at which max 2 tp -
@@ -189,7 +190,7 @@ def distil(
     expected = float(p.sum()) if expected_relevant is None else expected_relevant
     forced_items = np.unique(np.asarray(list(forced), dtype=np.int64))
     hits = float(p[forced_items].sum())
-    best = Distilled((), f1_of(hits, forced_items.size, expected), forced_items.size, hits)
+    best = Selection((), f1_of(hits, forced_items.size, expected), forced_items.size, hits)
     # Of perhaps a million items few have p above 0; their positions are found once.
     positive = np.flatnonzero(p > 0)
     cut, bound = _cut(p, positive, expected)
@@ -286,7 +287,7 @@ class _Subgraph:
             gain[keyword] = -np.inf
         return chosen
 
-    def pruned(self, chosen: list[int], expected: float) -> Distilled:
+    def pruned(self, chosen: list[int], expected: float) -> Selection:
         """Drop, last chosen first, every keyword whose removal lowers the value by no more than it
         costs.
         """
@@ -308,7 +309,7 @@ class _Subgraph:
                 kept.remove(keyword)
         value = f1_of(hits, retrieved, expected)
         words = tuple(int(self.keywords[keyword]) for keyword in kept)
-        return Distilled(words, value, retrieved, hits, float(self.costs[kept].sum()))
+        return Selection(words, value, retrieved, hits, float(self.costs[kept].sum()))
 
 
 def slices(values: Ints, starts: Ints, rows: Ints) -> Ints:
