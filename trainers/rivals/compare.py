@@ -31,7 +31,7 @@ from trainers.rivals import METHODS, Fitted, Method, NotRunError, Task
 from trainers.rivals.measuring import (
     DEPTH,
     Kept,
-    Row,
+    MethodRow,
     Scored,
     Swept,
     Trial,
@@ -134,7 +134,7 @@ class Runner:
         self.swept = [query for query in train if query.id in swept]
         self._budget = self.settings.compare
 
-    def rows(self, name: str) -> list[Row]:
+    def rows(self, name: str) -> list[MethodRow]:
         """The rows of one method, one for each seed; a deterministic method has one. A method that
         can't run, or fails, has one row with the reason.
         """
@@ -157,7 +157,9 @@ class Runner:
                 return [self._without(method, "failed", _OUT_OF_MEMORY)]
             return [self._without(method, "failed", self._told(method, error))]
 
-    def _run(self, method: Method, seeds: Sequence[int], found: Sequence[Row | None]) -> list[Row]:
+    def _run(
+        self, method: Method, seeds: Sequence[int], found: Sequence[MethodRow | None]
+    ) -> list[MethodRow]:
         self._say(f"{method.name}: running")
         trials, best, first = self._tuned(method)
         rows = []
@@ -175,8 +177,8 @@ class Runner:
             first = None
         return rows
 
-    def _without(self, method: Method, state: Any, reason: str) -> Row:
-        row = Row(method.name, method.family, 0, state, " ".join(reason.split()))
+    def _without(self, method: Method, state: Any, reason: str) -> MethodRow:
+        row = MethodRow(method.name, method.family, 0, state, " ".join(reason.split()))
         self._say(f"{method.name}: {row.reason if state == 'not run' else f'failed: {row.reason}'}")
         self.kept.keep(row)
         return row
@@ -239,10 +241,11 @@ class Runner:
     def _ranked(self, method: Method, fitted: Fitted, queries: Sequence[Query]) -> Scored:
         return checked_run(method.name, fitted.rank(queries, DEPTH), queries, DEPTH)
 
-    def _measured(self, method: Method, fitted: Fitted, seed: int) -> Row:
+    def _measured(self, method: Method, fitted: Fitted, seed: int) -> MethodRow:
         test = self.dataset.require("test")
         dev_f1, dev = self._on_dev(method, fitted)
-        run, row = self._ranked(method, fitted, test), Row(method.name, method.family, seed, "done")
+        run = self._ranked(method, fitted, test)
+        row = MethodRow(method.name, method.family, seed, "done")
         if dev is None:
             own = fitted.sets(test) or {}
             row = replace(row, sets="its own")
@@ -296,7 +299,7 @@ def run(workspace: Workspace, asked: Comparison, metric: str, say: Say) -> Resul
     """
     check_extra()
     runner = Runner(workspace, asked, say)
-    rows: list[Row] = []
+    rows: list[MethodRow] = []
     try:
         for name in asked.methods:
             rows += runner.rows(name)
@@ -387,7 +390,7 @@ def _best(tried: Sequence[Trial]) -> Trial:
     return max(tried, key=lambda one: one.dev_f1)
 
 
-def _cut_row(row: Row, train: Swept, dev: Swept) -> Row:
+def _cut_row(row: MethodRow, train: Swept, dev: Swept) -> MethodRow:
     return replace(
         row,
         sets=f"the best {train.k} items; by dev {dev.k}",

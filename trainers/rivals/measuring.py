@@ -355,7 +355,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Row:
+class MethodRow:
     """The result of a method with one seed.
 
     Attributes:
@@ -421,15 +421,15 @@ class Kept:
             self.folder.remove(name)
         self.folder.write_json(_MARK, {"format": FORMAT, "key": self.key})
 
-    def row(self, method: str, seed: int) -> Row | None:
+    def row(self, method: str, seed: int) -> MethodRow | None:
         """A finished row; None where there is none of this key."""
         found = self._read(f"rows/{method}.{seed}.json")
         if found is None or found["state"] != "done":
             return None
         trials = [Trial(**one) for one in found.pop("trials")]
-        return Row(**found, trials=trials)
+        return MethodRow(**found, trials=trials)
 
-    def keep(self, row: Row) -> None:
+    def keep(self, row: MethodRow) -> None:
         """Write a row. Raises StorageError."""
         self._write(f"rows/{row.method}.{row.seed}.json", asdict(row))
 
@@ -442,7 +442,7 @@ class Kept:
         """Write what was tried. Raises StorageError."""
         self._write(f"rows/{method}.trials.json", {"trials": [asdict(one) for one in trials]})
 
-    def keep_run(self, kind: Literal["runs", "sets"], row: Row, run: Scored) -> None:
+    def keep_run(self, kind: Literal["runs", "sets"], row: MethodRow, run: Scored) -> None:
         """Write a run as TREC has it: query, Q0, item, rank, score, name. Raises StorageError."""
         name = f"{row.method}.{row.seed}"
         lines = [

@@ -20,7 +20,7 @@ from cogr.matching.mirror import Mirror
 from cogr.metrics import f1_of
 from cogr.records import Item, Query
 from indexers.generators.statistical.calibration import Calibration
-from indexers.generators.statistical.edits import Asked, Editor, EditState, edit_states
+from indexers.generators.statistical.edits import Editor, EditState, QueryToEdit, edit_states
 from indexers.generators.statistical.item_keywords import (
     ANCHOR,
     PHRASE_WORDS,
@@ -358,7 +358,7 @@ class Artefact:
             self._selected(query, *one) for query, one in zip(queries, scored, strict=True)
         ]
         asked = [
-            Asked(
+            QueryToEdit(
                 items,
                 p,
                 self.expected_relevant(query, p),

@@ -160,7 +160,7 @@ class Edits:
 
 
 @dataclass(frozen=True)
-class Asked:
+class QueryToEdit:
     """A query whose keywords may be edited.
 
     Attributes:
@@ -184,7 +184,7 @@ def edit_states(
     sources: FeatureSources,
     ownership: Ownership,
     batch: QueryBatch,
-    asked: Sequence[Asked],
+    asked: Sequence[QueryToEdit],
     costs: Any = None,
 ) -> Iterator[EditState]:
     """The state of each query of a batch."""
@@ -194,7 +194,7 @@ def edit_states(
 
 
 def _near(
-    sources: FeatureSources, batch: QueryBatch, asked: Sequence[Asked]
+    sources: FeatureSources, batch: QueryBatch, asked: Sequence[QueryToEdit]
 ) -> Iterator[list[tuple[Ints, Floats]]]:
     """Nearest training queries, by words and by p on what is relevant to them, without the query
     itself.
@@ -226,7 +226,7 @@ def _near(
 def _edit_state(
     relevance: Csr,
     ownership: Ownership,
-    query: Asked,
+    query: QueryToEdit,
     near: Sequence[tuple[Ints, Floats]],
     terms: float,
     costs: Any,
@@ -262,7 +262,9 @@ def _edit_state(
     )
 
 
-def _at_hand(ownership: Ownership, query: Asked, dense: Floats, free: Any, costs: Any) -> Ints:
+def _at_hand(
+    ownership: Ownership, query: QueryToEdit, dense: Floats, free: Any, costs: Any
+) -> Ints:
     """The chosen keywords, and the most promising additions for each factor of `EXPECTATIONS`."""
     chosen = np.array(query.chosen, dtype=np.int64)
     likely = query.items[query.p > LEAST_P]
@@ -309,7 +311,7 @@ def _neighbours(
     return Neighbours(weights.astype(np.float32), labels[:, :-1], labels[:, -1], sizes)
 
 
-def _of_query(query: Asked, forced_hits: float, terms: float) -> Floats:
+def _of_query(query: QueryToEdit, forced_hits: float, terms: float) -> Floats:
     ordered = np.concatenate([np.sort(query.p)[::-1], np.zeros(10, dtype=np.float32)])
     cut, bound = exact_cut(query.p, query.expected)
     return np.array(

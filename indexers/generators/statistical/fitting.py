@@ -37,7 +37,7 @@ from indexers.generators.statistical.item_keywords import (
     unknown_items,
 )
 from indexers.generators.statistical.ranking.encoder import Encoder
-from indexers.generators.statistical.ranking.features import Pairs, candidates
+from indexers.generators.statistical.ranking.features import CandidatePairs, candidates
 from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints
 from indexers.generators.statistical.ranking.ranker import Ranker, fit_ranker
 from indexers.generators.statistical.ranking.text_index import (
@@ -139,7 +139,7 @@ class _Training:
 
     sources: FeatureSources
     rows: Ints
-    pairs: Pairs
+    pairs: CandidatePairs
     ranker: Ranker
     p: Floats
     f1: float

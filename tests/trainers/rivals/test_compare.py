@@ -30,7 +30,7 @@ from trainers.rivals import METHODS, Cost, Family, NotRunError, Task
 from trainers.rivals.compare import compared, named
 from trainers.rivals.measuring import (
     CUTS,
-    Row,
+    MethodRow,
     Swept,
     above,
     checked_run,
@@ -429,7 +429,7 @@ def summary(
 ) -> Summary:
     figures = {"f1": f1} if family == "keyword" else {**dict.fromkeys(CUTS, 0.0), "f1": f1, **cuts}
     cost = {"model_at_serving": float(model)}
-    row = Row(name, family, 0, "done")
+    row = MethodRow(name, family, 0, "done")
     return Summary([row], figures, {}, cost, favoured(figures, "f1"), np.empty(0), p)
 
 

@@ -94,7 +94,7 @@ BATCH_CELLS = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class CandidatePairs:
     """Candidate pairs, grouped by query.
 
     Attributes:
@@ -108,21 +108,21 @@ class Pairs:
     item: Ints
 
 
-def candidates(sources: FeatureSources, batch: QueryBatch) -> Pairs:
+def candidates(sources: FeatureSources, batch: QueryBatch) -> CandidatePairs:
     """Features of the candidates of each query: the best `DEPTH` items by each of `CANDIDATES`."""
     size = max(1, BATCH_CELLS // max(sources.index.n_items, 1))
     starts = range(0, batch.size, size)
     parts = [
         _candidates(sources, batch.rows(np.arange(at, min(at + size, batch.size)))) for at in starts
     ]
-    return Pairs(
+    return CandidatePairs(
         np.concatenate([part.x for part in parts]),
         np.concatenate([part.query + at for part, at in zip(parts, starts, strict=True)]),
         np.concatenate([part.item for part in parts]),
     )
 
 
-def _candidates(sources: FeatureSources, batch: QueryBatch) -> Pairs:
+def _candidates(sources: FeatureSources, batch: QueryBatch) -> CandidatePairs:
     signals = _signals(sources, batch)
     depth = DEPTH_OF_FEW if sources.nearest.queries.size < FEW_QUERIES else DEPTH
     chosen = np.zeros((batch.size, sources.index.n_items), dtype=bool)
@@ -139,7 +139,7 @@ def _candidates(sources: FeatureSources, batch: QueryBatch) -> Pairs:
         best = top_rows(values, depth)
         chosen[row_of(best), best.indices] = True
     row, item = np.divmod(np.flatnonzero(chosen), sources.index.n_items)
-    return Pairs(_columns(sources, batch, signals, row, item), row, item)
+    return CandidatePairs(_columns(sources, batch, signals, row, item), row, item)
 
 
 def _columns(
