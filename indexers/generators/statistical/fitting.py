@@ -94,9 +94,9 @@ def fit(
     words = ItemWords(analyser, map(item_text, dataset.items))
     queries = [Query(query.id, self_keyword(query.text)) for query in dataset.queries["train"]]
     texts = [query.text for query in queries]
-    clicks = PairSignals.read(dataset, pair_signals)
+    pair_numbers = PairSignals.read(dataset, pair_signals)
     index = TextIndex.fit(analyser, words, dataset.items, texts, signals, encoder).seeing(
-        clicks.without(unclicked(queries, seed))
+        pair_numbers.without(unclicked(queries, seed))
     )
     training = _trained(index, texts, relevance, seed)
     anchored = (
@@ -122,7 +122,7 @@ def fit(
         editor, facts["edits"] = _learned_edits(artefact, training, seed)
         artefact = _changed(artefact, editor=editor)
     facts.update(assess(artefact, seed))
-    return _changed(artefact, index=index.seeing(clicks))
+    return _changed(artefact, index=index.seeing(pair_numbers))
 
 
 @dataclass(frozen=True)
