@@ -105,10 +105,10 @@ class Workspace:
             return MemoryBackend(self.store)
         from indexers.backends.opensearch import OpenSearchBackend
         from indexers.backends.opensearch.moving import lift_left
-        from indexers.cli import console
+        from indexers.telemetry import logs
 
         backend = OpenSearchBackend(self.settings.opensearch, self.store)
-        lift_left(backend.cluster, self.store, console.note)
+        lift_left(backend.cluster, self.store, logs.say)
         return backend
 
     def prompter(self, side: Side, name: str | None = None) -> Prompter:

@@ -29,8 +29,8 @@ from indexers.cli.console import (
     SetOption,
     VerboseOption,
     common_options,
-    set_verbosity,
 )
+from indexers.telemetry import logs
 
 if TYPE_CHECKING:
     from indexers.workspace import Workspace
@@ -61,7 +61,7 @@ def serve(
     Also starts without any configuration: then a query's only keyword is the query itself. SIGTERM
     or Ctrl-C ends it.
     """
-    set_verbosity(verbose)
+    logs.set_verbosity(verbose)
     check_installed()
     overrides = [*(set_ or []), *([f"serving.host={host}"] if host else [])]
     workspace = open_workspace(
@@ -200,7 +200,7 @@ def worker(
     from indexers.telemetry import observe, prometheus, traces
     from indexers.workspace import Workspace
 
-    set_verbosity(verbose)
+    logs.set_verbosity(verbose)
     workspace = Workspace.open(config, set_)
     observe(workspace.settings, "cogr-worker")
     prometheus.serve(workspace.settings.metrics)

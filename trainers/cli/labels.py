@@ -19,8 +19,8 @@ from indexers.cli.console import (
     JsonOption,
     VerboseOption,
     common_options,
-    set_verbosity,
 )
+from indexers.telemetry.logs import set_verbosity
 
 if TYPE_CHECKING:
     from indexers.inspection.gain import Retriever

@@ -158,8 +158,8 @@ def _first_sets(
             item.id: words.keywords(item.id, budget, inputs.settings.seed) for item in dataset.items
         }, ""
     build = Build("item", 0, base if source == "self" else None, source)
-    meeting = inputs.run.folder("trainer") if source == "self" else None
-    built = build_snapshot(inputs.workspace, build, meeting)
+    barrier = inputs.run.folder("trainer") if source == "self" else None
+    built = build_snapshot(inputs.workspace, build, barrier)
     return {row.id: row.keywords for row in built.rows()}, built.id
 
 
