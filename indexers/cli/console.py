@@ -28,7 +28,7 @@ from rich.console import Console
 
 from cogr import __version__
 from cogr.errors import INTERRUPTED, CogrError, learn_words
-from cogr.records import LogFormat, Side
+from cogr.records import SIDES, LogFormat, Side
 from indexers.telemetry import logs
 from indexers.telemetry.terminal import console_of
 
@@ -172,6 +172,25 @@ GeneratorOption = Annotated[
     typer.Option("--generator", help="Use this generator instead of the configured one."),
 ]
 SideOption = Annotated[Side, typer.Option("--side", help="Which side: items or queries.")]
+
+
+def _side(text: str) -> str:
+    """A value of `SidesOption`: typer takes no list of a Literal."""
+    if text not in SIDES:
+        known = ", ".join(map(repr, SIDES))
+        raise typer.BadParameter(f"{text!r} is not one of {known}.")
+    return text
+
+
+SidesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--side",
+        parser=_side,
+        metavar=f"[{'|'.join(SIDES)}]",
+        help="Serve only this side, query or item; repeatable.  [default: both]",
+    ),
+]
 BackendOption = Annotated[
     BackendName | None,
     typer.Option("--backend", help="Use this backend instead of the configured one."),

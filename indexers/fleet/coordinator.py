@@ -65,7 +65,7 @@ an orchestrator's next try goes on.
 RESEND_POLLS = 5
 """Polls with an empty queue after which a message that no worker took counts as lost."""
 _ROUNDS = 3
-_TELL_SECONDS = 60.0
+_REPORT_SECONDS = 60.0
 
 
 @contextmanager
@@ -183,7 +183,7 @@ class Coordinator:
         self._away_since: float | None = None
         self._counted = 0.0
         self._progress = Progress()
-        self._told = self._active = time.monotonic()
+        self._reported = self._active = time.monotonic()
 
     def work(self) -> dict[str, Failure]:
         """Returns the transient failures, by entity id, when all others have an answer.
@@ -381,11 +381,11 @@ class Coordinator:
 
     def _note(self) -> str:
         now = time.monotonic()
-        if self._tracker.running or now - self._active < _TELL_SECONDS:
+        if self._tracker.running or now - self._active < _REPORT_SECONDS:
             return "the broker is away" if self._away_since is not None else ""
         note = f"no worker has taken a shard for {now - self._active:.0f} s"
-        if now - self._told > _TELL_SECONDS:
-            self._told = now
+        if now - self._reported > _REPORT_SECONDS:
+            self._reported = now
             self.say(
                 f"{note.capitalize()}: start workers with cogr-ops worker --side {self.job.side} "
                 f"that have the same configuration and the store {self.job.store.url}."

@@ -182,16 +182,16 @@ function typed(target) {
 }
 
 async function copy() {
-  let told = "Copied";
+  let said = "Copied";
   try {
     await navigator.clipboard.writeText(find("request").textContent);
   } catch {
     // Pages that are not served by https can't copy: the text is marked instead.
     getSelection().selectAllChildren(find("request"));
-    told = "Press Ctrl+C";
+    said = "Press Ctrl+C";
   }
-  find("copy").textContent = told;
-  find("said").textContent = told;
+  find("copy").textContent = said;
+  find("said").textContent = said;
   setTimeout(() => { find("copy").textContent = "Copy"; }, 2000);
 }
 
@@ -213,12 +213,12 @@ function drawWorld() {
   fill(find("examples"), all, shown);
   show(find("examples"), shown.length > 0 && pairs.length > 0);
   show(find("welcome"), pairs.length > 0);
-  const told = [
+  const notices = [
     pairs.length ? "" : "The store has no item snapshot yet. Run cogr-index rebuild --side item, then --side query, and reload this page.",
     absent && pairs.length ? `What serves (${absent}) is not in this store; the newest snapshot that is there is shown instead.` : "",
     problem ? `There are no labels and no text to compare with: ${problem}` : "",
   ].filter(Boolean);
-  fill(find("notices"), told.map((sentence) => make("div", { className: "notice" }, make("p", {}, foreign(sentence)))));
+  fill(find("notices"), notices.map((sentence) => make("div", { className: "notice" }, make("p", {}, foreign(sentence)))));
 }
 
 async function start() {

@@ -452,9 +452,9 @@ def long_request() -> Request:
 @contextlib.contextmanager
 def vllm_server(model: Path, log: Path) -> Iterator[str]:
     """vLLM's own server on a free port; gives its URL."""
-    from indexers.generators.vllm_lm import settle_environment
+    from indexers.generators.vllm_lm import set_environment
 
-    settle_environment()
+    set_environment()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
