@@ -103,7 +103,7 @@ class Build:
     vocabulary: str | None = None
 
 
-def index(inputs: Inputs, side: Side) -> Wrote:
+def build_index(inputs: Inputs, side: Side) -> Wrote:
     """The keywords of a whole side by the model that was just trained; of the invented queries too,
     for the item side.
     """
@@ -152,7 +152,7 @@ def practice_snapshot(inputs: Inputs, like: Snapshot, rows: Iterable[Row]) -> Sn
 
 
 def index_share(inputs: Inputs, side: Side) -> None:
-    """The part of `index` that every process but the first does: its share of the answers."""
+    """The part of `build_index` that every process but the first does: its share of the answers."""
     begins = not inputs.round.number and inputs.edits
     if not begins and _kept_items(inputs, side) is None:
         for build in _builds(inputs, side):
@@ -171,7 +171,7 @@ def _kept_items(inputs: Inputs, side: Side) -> str | None:
 
 
 def _builds(inputs: Inputs, side: Side) -> list[Build]:
-    """The builds of `index`: invented queries, where there are any, and the whole side."""
+    """The builds of `build_index`: invented queries, where there are any, and the whole side."""
     round_, base = inputs.round, inputs.base
     vocabulary = None
     if side == "query":

@@ -37,7 +37,7 @@ from indexers.telemetry import logs
 from indexers.workspace import Workspace
 from trainers.evaluation import evaluate
 from trainers.training.acceptance import accept_items, index_queries
-from trainers.training.building import index, index_share
+from trainers.training.building import build_index, index_share
 from trainers.training.devices import ranks
 from trainers.training.grpo import train_grpo
 from trainers.training.inputs import Inputs, Wrote
@@ -292,7 +292,7 @@ WORK: Mapping[StageName, Callable[[Inputs], Wrote]] = {
     "targets": write_targets,
     "train-item": lambda inputs: train_side(inputs, "item"),
     "train-query": lambda inputs: train_side(inputs, "query"),
-    "index-item": lambda inputs: index(inputs, "item"),
+    "index-item": lambda inputs: build_index(inputs, "item"),
     "index-query": index_queries,
     "accept-items": accept_items,
     "evaluate": evaluate_round,

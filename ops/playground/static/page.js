@@ -12,7 +12,7 @@ const PAGE = 20;
 const LEAST = 10;
 const SEPARATORS = /[,;，、；،\n]/;
 const state = { query: "", pairs: [], words: [], shown: 0, before: [], size: PAGE, language: "curl" };
-let world = null;
+let page = null;
 let answers = null;
 let under = new AbortController();
 let working = 0;
@@ -82,7 +82,7 @@ async function compareText(signal) {
 /** The same search at the cluster, where this pair serves there. */
 async function compareLive(signal) {
   showLive(null);
-  if (!world.cluster || !state.pairs[state.shown].serving) return;
+  if (!page.cluster || !state.pairs[state.shown].serving) return;
   const keywords = answers[state.shown].keywords.map(({ text, weight }) => ({ text, weight }));
   showLive(await ask("live", { pair: asked(state.shown), keywords, size: state.size }, signal));
 }
@@ -93,7 +93,7 @@ function draw() {
   show(find("welcome"), false);
   show(find("results"), true);
   find("results").classList.remove("stale");
-  showPairs(state, world.pairs, answers, events);
+  showPairs(state, page.pairs, answers, events);
   showKeywords(words, answer, search);
   showHits(state, answer, words, events);
   showRequest(state, answer, events);
@@ -200,8 +200,8 @@ function fromAddress() {
   if (query) begin(query, false);
 }
 
-function drawWorld() {
-  const { data, pairs, examples, absent, problem } = world;
+function drawPage() {
+  const { data, pairs, examples, absent, problem } = page;
   find("data").textContent = data ? `${many(data.items, "item")}, ${many(data.queries, "labelled query", "labelled queries")}` : "no data set";
   const shown = examples.map((text) => {
     const button = make("button", { type: "button" }, foreign(text));
@@ -222,11 +222,11 @@ function drawWorld() {
 }
 
 async function start() {
-  const ready = await during(async () => { world = await ask("world", {}); }, start);
+  const ready = await during(async () => { page = await ask("page", {}); }, start);
   if (!ready) return;
-  state.pairs = world.pairs.slice(0, 2);
+  state.pairs = page.pairs.slice(0, 2);
   state.words = state.pairs.map(() => new Words());
-  drawWorld();
+  drawPage();
   fromAddress();
   if (!location.search) find("query").focus();
 }
