@@ -49,8 +49,9 @@ from trainers.training.checkpoints import (
 from trainers.training.inputs import Inputs, Wrote
 from trainers.training.run_folder import Run
 from trainers.training.step_log import SftLog, as_callback
-from trainers.training.tiny import WordModel, texts_of, tiny_model
+from trainers.training.tiny import texts_of, tiny_model
 from trainers.training.trainer_config import items_from, set_up, sft_batch, sft_config, silence
+from trainers.word_model import WordModel
 
 # Targets
 
