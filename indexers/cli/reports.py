@@ -186,8 +186,8 @@ def after_update(updated: Updated, serving: Mapping[Side, str | None]) -> str | 
     refits = snapshot.manifest.generator.get("kind") == "statistical"
     if snapshot.side == "item" and refits and updated.outcome.published and serving.get("query"):
         return (
-            "cogr-index rebuild --side query (its keywords were written before the update; they "
-            "find the changed items less often, and the new ones seldom)"
+            "cogr-index rebuild --side query (its keywords were written before the update: they "
+            "find the old items less often, and the new ones seldom)"
         )
     return f"cogr-index diff {updated.parent} {snapshot.id}"
 

@@ -27,7 +27,7 @@ from indexers.generators.model_folders import first_line
 from indexers.telemetry import prometheus
 
 
-def paced_http_client(gate: Gate) -> Any:
+def limited_http_client(gate: Gate) -> Any:
     """The HTTP client for `openai.AsyncOpenAI`: the library's own (proxies from the environment
     included), with every attempt going through the gate.
     """
