@@ -1,5 +1,5 @@
-"""What `cogr-train` prints for people: a run's rounds, the baselines, the best pair and the one
-that serves; what `check` found; the table of `ablate`.
+"""What `cogr-train` prints for people: a run's rounds, the baselines, the chosen pair and the
+one that serves; what `check` found; the table of `ablate`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def known_choice(run: Run) -> Choice | None:
-    """The best pair on dev among those that are already measured."""
+    """The pair chosen on dev among those that are already measured."""
     beside = known_rivals(run)
     return choose(contenders(run.state(), beside))
 
@@ -71,7 +71,7 @@ def show(
     out: Console, run: Run, choice: Choice | None = None, found: RunStatus | None = None
 ) -> None:
     """The run's rounds as a table, beside bm25 and `statistical` if they are measured, with the
-    best pair and the one that serves.
+    chosen pair and the one that serves.
     """
     columns = ("round", "split", "p", "r", "f1", "keywords an item", "seconds", "")
     table = Table(*columns, title=f"run {run.name}", title_justify="left")

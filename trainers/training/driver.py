@@ -65,13 +65,13 @@ _BY_STATUS: dict[int, type[CogrError]] = {1: CheckFailedError, 2: TrainingError,
 
 @dataclass(frozen=True)
 class RunStatus:
-    """What serves, beside the best pair of a run.
+    """What serves, beside the chosen pair of a run.
 
     Attributes:
         serves: name of the pair that serves, or its snapshots if it is not of this run; "" if no
             pair serves.
-        choice: the best pair on dev; None if no pair was measured on dev.
-        other: the best pair, if it does not serve.
+        choice: the pair chosen on dev; None if no pair was measured on dev.
+        other: the chosen pair, if it does not serve.
     """
 
     serves: str
@@ -122,7 +122,7 @@ class Driver:
         """Do the next round, or the rest of one that was interrupted, publishing included.
 
         Args:
-            publish: let the best pair on dev serve, see `choice`; None keeps the choice that an
+            publish: let the pair chosen on dev serve, see `choice`; None keeps the choice that an
                 interrupted round was started with.
 
         Raises:
@@ -180,8 +180,8 @@ class Driver:
         return choose(contenders(self.run.state(), beside))
 
     def status(self) -> RunStatus:
-        """What serves now beside the best pair. Where the service can't be reached, what serves is
-        not known.
+        """What serves now beside the chosen pair. Where the service can't be reached, what serves
+        is not known.
         """
         choice = self.choice()
         best = None if choice is None else to_serve(self.workspace, choice.chosen)
@@ -252,7 +252,7 @@ class Driver:
         return known[name.removeprefix("round ")]
 
     def _publish(self) -> Round:
-        """Publish the best pair where that is asked for, or the last round where rounds are not
+        """Publish the chosen pair where that is asked for, or the last round where rounds are not
         judged. The state notes the outcome.
         """
         state = self.run.state()
