@@ -24,7 +24,7 @@ from cogr.keywords import self_keyword
 from cogr.records import Query
 from cogr.rewards import Reference, World, query_reward
 from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
-from trainers.training.building import draw_sets, index, practice_snapshot
+from trainers.training.building import build_index, draw_sets, practice_snapshot
 from trainers.training.inputs import Inputs, Wrote, counts_of
 
 _PASSES = 3
@@ -175,7 +175,7 @@ def index_queries(inputs: Inputs) -> Wrote:
     """The query snapshot of the round. Where the run edits a pair, it has the edits that gain, and
     for other queries the sets of the round that is built upon.
     """
-    wrote = index(inputs, "query")
+    wrote = build_index(inputs, "query")
     if not inputs.edits or not inputs.round.number:
         return wrote
     dataset, new = inputs.workspace.dataset, inputs.snapshot(wrote.output)

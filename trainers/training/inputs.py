@@ -23,7 +23,7 @@ from indexers.generators import batched
 from indexers.workspace import Workspace
 from trainers.training.rounds import Round, StageName, State
 from trainers.training.run_folder import Run
-from trainers.training.tiny import Invented, WordModel
+from trainers.word_model import Invented, WordModel
 
 if TYPE_CHECKING:
     from indexers.generators.statistical.artefact import Artefact
