@@ -49,12 +49,13 @@ def run_here(
     return Ended(int(ended.value.code or 0), written.out, written.err)
 
 
-def program(name: str) -> str:
-    """The path of a program; without it the test is skipped, and fails where everything must be
-    there.
+def program(name: str, package: str = "") -> str:
+    """The path of a program. Without it the test is skipped, and fails where everything must be
+    there; both name the Debian package that has it, if any.
     """
     if (found := shutil.which(name)) is None:
+        how = f": apt-get install {package}" if package else ""
         if os.environ.get("CI", "").lower() in ("1", "true"):
-            pytest.fail(f"No {name} for these tests")
-        pytest.skip(f"NO {name.upper()}")
+            pytest.fail(f"No {name} for these tests{how}")
+        pytest.skip(f"NO {name.upper()}{how}")
     return found

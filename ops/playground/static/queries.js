@@ -12,7 +12,7 @@ const SORTS = {
   change: "where A and B differ most",
   text: "text",
 };
-const wish = { match: "", sort: "worst", size: STEP };
+const filter = { match: "", sort: "worst", size: STEP };
 let under = new AbortController();
 let waiting = 0;
 
@@ -26,7 +26,7 @@ export function openQueries(state, events) {
   const match = make("input", {
     type: "search",
     id: "match",
-    value: wish.match,
+    value: filter.match,
     maxLength: 1024,
     autocomplete: "off",
     spellcheck: false,
@@ -36,10 +36,10 @@ export function openQueries(state, events) {
     { id: "sort" },
     Object.entries(SORTS)
       .filter(([way]) => way !== "change" || state.pairs.length > 1)
-      .map(([way, label]) => make("option", { value: way, selected: way === wish.sort }, label)),
+      .map(([way, label]) => make("option", { value: way, selected: way === filter.sort }, label)),
   );
   const look = (changed) => {
-    Object.assign(wish, { size: STEP }, changed);
+    Object.assign(filter, { size: STEP }, changed);
     load(state, events);
   };
   match.addEventListener("input", () => {
@@ -73,7 +73,7 @@ export function openQueries(state, events) {
     make("button", { type: "button", id: "queries-more", className: "wide", hidden: true }),
   );
   find("queries-more").addEventListener("click", () =>
-    look({ size: Math.min(1000, wish.size + STEP) }),
+    look({ size: Math.min(1000, filter.size + STEP) }),
   );
   dialog.showModal();
   match.focus();
@@ -88,7 +88,7 @@ async function load(state, events) {
     if (!find("queries-found").children.length)
       find("queries-said").textContent = "Searching all of them …";
     draw(
-      await ask("queries", { pairs, shown: state.shown, ...wish }, under.signal),
+      await ask("queries", { pairs, shown: state.shown, ...filter }, under.signal),
       pairs.length,
       events,
     );
@@ -99,14 +99,14 @@ async function load(state, events) {
   }
 }
 
-function draw(told, pairs, events) {
+function draw(found, pairs, events) {
   const letters = ["A", "B"].slice(0, pairs);
-  const means = told.mean
+  const means = found.mean
     .map((mean, at) => (mean === null ? null : `${letters[at]} ${decimals(mean, 3)}`))
     .filter(Boolean);
-  const over = told.split === "test" ? "mean F1 of the test queries" : "mean F1 of all";
+  const over = found.split === "test" ? "mean F1 of the test queries" : "mean F1 of all";
   find("queries-said").textContent = [
-    many(told.total, "query", "queries"),
+    many(found.total, "query", "queries"),
     means.length ? `${over}: ${means.join(", ")}` : "",
   ]
     .filter(Boolean)
@@ -127,11 +127,11 @@ function draw(told, pairs, events) {
     make(
       "tbody",
       {},
-      told.queries.map((query) => row(query, events)),
+      found.queries.map((query) => row(query, events)),
     ),
   );
-  const left = told.total - told.queries.length;
-  show(find("queries-more"), left > 0 && told.queries.length < 1000);
+  const left = found.total - found.queries.length;
+  show(find("queries-more"), left > 0 && found.queries.length < 1000);
   find("queries-more").textContent = `Show more (${count(left)} left)`;
 }
 
