@@ -46,7 +46,7 @@ CORE = (
 
 EXTRAS = {
     "statistical": ("bm25s", "lightgbm", "Stemmer", "scipy"),
-    "encoder": ("bm25s", "lightgbm", "Stemmer", "scipy", "sentence_transformers"),
+    "encoder": ("bm25s", "lightgbm", "Stemmer", "scipy", "sentence_transformers", "torch"),
     "openai": ("openai",),
     "train": ("accelerate", "datasets", "peft", "tensorboard", "torch", "transformers", "trl"),
     "vllm": ("vllm",),
@@ -71,6 +71,7 @@ EXTRAS = {
         "Stemmer",
         "scipy",
         "sentence_transformers",
+        "torch",
         "jinja2",
         "matplotlib",
         "psutil",
