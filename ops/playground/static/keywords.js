@@ -111,7 +111,6 @@ export function showKeywords(words, answer, again) {
 
 function chip(word, at, words, again) {
   const marks = `${word.added ? "added" : ""} ${word.df === 0 ? "nothing" : ""}`;
-  const marks = `${word.added ? "added" : ""} ${word.df === 0 ? "nothing" : ""}`;
   const button = make(
     "button",
     {
