@@ -16,7 +16,6 @@ import pytest
 from cogr.settings import OpenSearchSettings
 from ops.servers import instances
 from ops.servers import valkey as valkey_servers
-from ops.servers.opensearch import status
 from tests.ops.broken_servers import FAULTS, broken
 from tests.ops.expander.expander_worlds import running, serve_pair, wait_for, workspace
 
@@ -96,7 +95,9 @@ def test_opensearch_stops_and_goes_on(tmp_path: Path, opensearch: OpenSearchSett
     sets = (f"opensearch.url={opensearch.url}", f"opensearch.prefix={prefix}")
     opened = workspace(tmp_path, *sets, "serving.deadline=5", "serving.hot_queries=0")
     ids = serve_pair(opened)
-    node = next(server for server in status() if server.url == opensearch.url)
+    node = next(
+        server for server in instances.known(OpenSearchSpec.kind) if server.url == opensearch.url
+    )
     with running(opened) as expander:
         wait_for(lambda: expander.expand("green couch")["source"] == "index")
         os.kill(node.pid, signal.SIGSTOP)
