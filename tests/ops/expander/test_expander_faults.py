@@ -95,9 +95,7 @@ def test_opensearch_stops_and_goes_on(tmp_path: Path, opensearch: OpenSearchSett
     sets = (f"opensearch.url={opensearch.url}", f"opensearch.prefix={prefix}")
     opened = workspace(tmp_path, *sets, "serving.deadline=5", "serving.hot_queries=0")
     ids = serve_pair(opened)
-    node = next(
-        server for server in instances.known(OpenSearchSpec.kind) if server.url == opensearch.url
-    )
+    node = next(server for server in instances.known("opensearch") if server.url == opensearch.url)
     with running(opened) as expander:
         wait_for(lambda: expander.expand("green couch")["source"] == "index")
         os.kill(node.pid, signal.SIGSTOP)
