@@ -257,8 +257,8 @@ class Canvas:
         right, top = (min(1.0, 1.15 * max(0.1, *axis)) for axis in zip(*points, strict=True))
         r, p = np.meshgrid(np.linspace(1e-3, right, 100), np.linspace(1e-3, top, 100))
         look: dict[str, Any] = {"colors": COLOURS["line"], "linewidths": 1.2}
-        lines = self.axes.contour(r, p, 2 * p * r / (p + r), np.arange(1, 10) / 10, **look)
-        self.axes.clabel(lines, fmt="F1 %.1f", fontsize=10.5, colors=COLOURS["quiet"])
+        lines = self.axes.contour(r, p, 2 * p * r / (p + r), 4, **look)
+        self.axes.clabel(lines, fmt="F1 %.2g", fontsize=10.5, colors=COLOURS["quiet"])
         self.axes.set(xlim=(0, right), ylim=(0, top))
         self.axes.grid(visible=False)
 
