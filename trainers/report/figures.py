@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cogr.records import SIDES, Side
+from indexers.telemetry.terminal import duration
 from trainers.report.drawing import COLOURS, LINES, Canvas, Figure, clean, spell, style
 from trainers.report.facts import Facts, Pair, StageLog, round_name
 
@@ -329,11 +330,3 @@ def time_figure(facts: Facts) -> Iterator[Figure]:
     shares = ", ".join(f"{key} {value / whole:.1%}" for key, value in totals.items() if whole)
     note = f"Of the GRPO steps: {shares}." if shares else ""
     yield canvas.done("time", "Time of each round", note)
-
-
-def duration(seconds: float) -> str:
-    """5.2 s, 3:07 min, 2:05 h."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02d} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d} h"
