@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import textwrap
 import xml.etree.ElementTree as ET
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -31,6 +32,8 @@ _WIDTH, _HEIGHT = 440, 280
 """In points: 6.1 inches, near the width of a paper's text."""
 _MOST_POINTS = 240
 _LONGEST_TEXT = 300
+_WIDTHS = (16, 38, 38)
+"""Of a table's columns, in letters."""
 _SVG = "{http://www.w3.org/2000/svg}"
 ET.register_namespace("", _SVG[1:-1])
 ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
@@ -281,6 +284,27 @@ class Canvas:
                 if inside and not box.count_overlaps(taken):
                     break
             taken.append(box)
+
+    @classmethod
+    def of_table(cls, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Canvas:
+        """A table whose cells are wrapped."""
+        cells = [
+            [textwrap.fill(cell, width) for cell, width in zip(row, _WIDTHS, strict=True)]
+            for row in (head, *rows)
+        ]
+        tall = [0.6 + max(1 + cell.count("\n") for cell in row) for row in cells]
+        canvas, shares = cls("", "", 60 + 11 * sum(tall)), np.array(_WIDTHS) / sum(_WIDTHS)
+        canvas.axes.set_axis_off()
+        look: dict[str, Any] = {"cellLoc": "left", "edges": "horizontal", "bbox": (0, 0, 1, 1)}
+        table = canvas.axes.table(cells, colWidths=list(shares), **look)
+        table.auto_set_font_size(False)
+        table.set_fontsize(8)
+        for (row, column), cell in table.get_celld().items():
+            cell.set(height=tall[row], edgecolor=COLOURS["line"])
+            cell.get_text().set(parse_math=False, weight="bold" if row == 0 else "normal")
+            if row and column == 0:
+                canvas.tip(cell.get_text(), "; ".join(rows[row - 1]))
+        return canvas
 
     def logarithmic(self) -> None:
         """A logarithmic y axis with plain numbers."""

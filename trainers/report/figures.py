@@ -47,6 +47,7 @@ def draw(facts: Facts) -> Mapping[str, Sequence[Figure]]:
         "training": (training_figures,),
         "keywords": (vocabulary_figures, words_figure, moved_figure, movement_figures),
         "time": (acceptance_figure, time_figure),
+        "tables": (beside_figure,),
     }
     with style():
         return {
@@ -289,6 +290,20 @@ def movement_figures(facts: Facts) -> Iterator[Figure]:
         shares = [f"{len(one.changed) / max(1, one.entities):.0%}" for one in found.values()]
         note = f"Share of {SIDE_NAMES[side]} that changed: {', '.join(shares)}."
         yield canvas.done(f"movement-{side}", f"Keywords gained and lost, {SIDE_NAMES[side]}", note)
+
+
+def beside_figure(facts: Facts) -> Iterator[Figure]:
+    """The keywords of two runs beside one another, as a table for a paper; the page has it as
+    text.
+    """
+    if facts.beside is not None:
+        rows = [
+            (clean(one.text), *(", ".join(map(clean, (*one.kept, *own))) for own in two))
+            for one in facts.beside.rows
+            for two in [(one.lost, one.gained)]
+        ]
+        table = Canvas.of_table(("", *facts.beside.names), rows)
+        yield table.done("beside", "Keywords of two runs")
 
 
 # Acceptance and time

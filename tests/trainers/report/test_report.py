@@ -329,6 +329,10 @@ def test_two_runs_stand_beside_one_another(tmp_path: Path) -> None:
     assert "The other run's settings: the same." in page.text
     first = facts.beside.rows[0]
     assert all(word in page.text for word in (*first.lost, *first.gained, *first.kept))
+    (table,) = draw(facts)["tables"]
+    svg, _ = table.write(tmp_path)
+    assert first.text[:12] in svg.read_text("utf-8")
+    assert draw(Facts(told.workspace, told.run))["tables"] == []
     other.save(State())
     with pytest.raises(TrainingError, match="The run other has nothing to show yet"):
         Facts(told.workspace, told.run, other=other)
