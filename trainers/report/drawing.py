@@ -293,7 +293,8 @@ class Canvas:
             for row in (head, *rows)
         ]
         tall = [0.6 + max(1 + cell.count("\n") for cell in row) for row in cells]
-        canvas, shares = cls("", "", 60 + 11 * sum(tall)), np.array(_WIDTHS) / sum(_WIDTHS)
+        canvas, shares = cls("", ""), np.array(_WIDTHS) / sum(_WIDTHS)
+        canvas.drawing.set_figheight((60 + 11 * sum(tall)) / 72)
         canvas.axes.set_axis_off()
         look: dict[str, Any] = {"cellLoc": "left", "edges": "horizontal", "bbox": (0, 0, 1, 1)}
         table = canvas.axes.table(cells, colWidths=list(shares), **look)
