@@ -58,7 +58,7 @@ from cogr_client.answers import SIZE, Memory
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.mapping import index_settings, mapping
 from indexers.backends.opensearch.search import query_body
-from indexers.release.push import publish, push_and_verify
+from indexers.release.verify import publish, push_and_verify
 from indexers.workspace import Workspace
 
 CLAUSES = (5, 15, 30)

@@ -39,7 +39,7 @@ from _http_load import Load, for_seconds, in_turns, request_bytes, run, send
 from cogr.settings import load_settings
 from cogr.settings.fleet import RedisSettings
 from cogr.snapshots import Provenance, Row, write_snapshot
-from indexers.release.push import publish, push_and_verify
+from indexers.release.verify import publish, push_and_verify
 from indexers.workspace import Workspace
 from ops.servers import valkey
 

@@ -39,7 +39,7 @@ from indexers.generators import scripted
 from indexers.rebuild.assembly import freeze
 from indexers.rebuild.plan import generate_missing, make_plan
 from indexers.rebuild.run import Outcome, RebuildRequest, make_job, run_rebuild
-from indexers.release.push import probes, publish, warm_up
+from indexers.release.verify import probes, publish, warm_up
 from indexers.workspace import Workspace
 
 SIZES = (10_000, 100_000, 1_000_000)

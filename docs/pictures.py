@@ -19,7 +19,7 @@ from cogr.settings import load_settings
 from indexers.cli.console import note
 from indexers.cli.reports import progress_bar
 from indexers.rebuild.run import RebuildRequest, run_rebuild
-from indexers.release.push import publish
+from indexers.release.verify import publish
 from indexers.workspace import Workspace
 from tests.browser import launched
 from tests.ops.expander.expander_worlds import running, wait_for

@@ -40,7 +40,7 @@ def push(
     """Write a snapshot to the backend beside what serves, and verify it there."""
     from cogr.snapshots import open_snapshot
     from indexers.cli import reports
-    from indexers.release.push import push_and_verify
+    from indexers.release.verify import push_and_verify
 
     workspace = call.workspace
     opened = open_snapshot(workspace.store, workspace.known(snapshot))
@@ -221,7 +221,7 @@ def _verified(call: Call, id_: str, *, quick: bool, queries: int, show: int) -> 
     """One snapshot's verification, as it is emitted."""
     from cogr.snapshots import open_snapshot
     from indexers.cli import reports
-    from indexers.release.push import compare_all, probes
+    from indexers.release.verify import compare_all, probes
 
     workspace, backend = call.workspace, call.workspace.backend
     opened = open_snapshot(workspace.store, id_)

@@ -19,12 +19,12 @@ from cogr.snapshots import Row, Snapshot
 from indexers.generators import Generator, batched
 from indexers.generators.statistical import LEAST_QUERIES
 from indexers.generators.statistical.generator import Statistical, is_installed
+from indexers.lease import Lease, held_lease, lease_to_rebuild
 from indexers.rebuild.assembly import Rebuilt, freeze
-from indexers.rebuild.lease import Lease, hold, right_to_rebuild
 from indexers.rebuild.plan import Job, Plan, generate_missing, make_plan
 from indexers.rebuild.report import RunReport, empty_sets, reported
 from indexers.release import release
-from indexers.release.push import push_and_verify
+from indexers.release.verify import push_and_verify
 from indexers.telemetry import logs, prometheus
 from indexers.telemetry.traces import stage
 from indexers.workspace import Workspace
@@ -330,7 +330,7 @@ def executor_of(
             yield session
     else:
         doing, seconds = f"{command} --side {request.side}", workspace.settings.fleet.lease_seconds
-        with hold(workspace.store, right_to_rebuild(request.side), doing, seconds) as lease:
+        with held_lease(workspace.store, lease_to_rebuild(request.side), doing, seconds) as lease:
             yield InProcess(lease)
 
 

@@ -16,7 +16,7 @@ from cogr.errors import CogrError, SnapshotError, UserError
 from cogr.records import Say, Side
 from cogr.store import Store
 from indexers.backends import Backend, side_of
-from indexers.rebuild.lease import Lease, alone
+from indexers.lease import Lease, switching_lease
 from indexers.release.gate import StandIn, Verdict, check
 from indexers.release.history import (
     Entry,
@@ -27,7 +27,7 @@ from indexers.release.history import (
     previous,
     unfinished_switch,
 )
-from indexers.release.push import publish, sides_of, warm_up
+from indexers.release.verify import publish, sides_of, warm_up
 from indexers.workspace import Workspace
 
 WARM_UP_QUERIES = 50
@@ -192,7 +192,7 @@ def _turn(
     """The destination's lease, what serves, and a switch that a dead process made without an entry
     in the history.
     """
-    with alone(workspace.store, place.catalogue, doing, say) as lease:
+    with switching_lease(workspace.store, place.catalogue, doing, say) as lease:
         now = place.serving()
         yield lease, now, finish_switch(workspace.store, place.catalogue, now)
 

@@ -17,7 +17,7 @@ from indexers.backends import sample
 from indexers.backends.memory import mirror_of
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.field import (
+from indexers.backends.opensearch.foreign_field import (
     Filled,
     Target,
     add_field,
@@ -30,7 +30,7 @@ from indexers.backends.opensearch.field import (
     template_name,
 )
 from indexers.backends.opensearch.moving import move_without
-from indexers.rebuild.lease import alone
+from indexers.lease import switching_lease
 from indexers.release import Released, release, roll_back
 from indexers.release.history import Serving, finish_switch, standing
 from indexers.workspace import Workspace
@@ -174,7 +174,7 @@ class Place:
         """
         if dry_run:
             return self._old_fields(keep)
-        with alone(self._store, self.catalogue, f"prune of {self.target.name}", say):
+        with switching_lease(self._store, self.catalogue, f"prune of {self.target.name}", say):
             finish_switch(self._store, self.catalogue, self.serving())
             self.target = open_target(self._cluster, self.target.name, self.target.field)
             dropped = self._old_fields(keep)

@@ -28,7 +28,7 @@ from indexers.generators import Answer, Completion, Request, batched, make_gener
 from indexers.generators.model_folders import encode
 from indexers.generators.statistical.generator import Statistical
 from indexers.rebuild.plan import Job, generate_missing, make_plan
-from indexers.rebuild.proposals import choices, proposals
+from indexers.rebuild.prompt_candidates import choices, proposals
 from indexers.rebuild.run import job_by, rebuild
 from indexers.rebuild.update import narrowed
 from indexers.workspace import Workspace, generator_options

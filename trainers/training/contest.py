@@ -26,7 +26,7 @@ from indexers.backends.memory import MemoryBackend, mirror_of
 from indexers.generators.statistical.generator import EVIDENCE
 from indexers.release import release
 from indexers.release.gate import StandIn
-from indexers.release.push import push_and_verify
+from indexers.release.verify import push_and_verify
 from indexers.workspace import Workspace
 from trainers.evaluation import bm25_row, evaluate
 from trainers.training.building import Build, build_snapshot

@@ -19,7 +19,7 @@ from cogr.item_fields import types_of
 from cogr.records import Side
 from cogr.settings import load_settings
 from cogr.snapshots import Blend, Provenance, Row, Snapshot, write_snapshot
-from indexers.release.push import publish, push_and_verify
+from indexers.release.verify import publish, push_and_verify
 from indexers.workspace import Workspace
 from ops.expander.app import create_app
 from ops.expander.expander import Parts, make_parts

@@ -21,7 +21,7 @@ from cogr.settings.generator import KeywordSettings
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Blend, Row, rounded
 from indexers.backends.opensearch.search import query_body
-from indexers.release.push import publish
+from indexers.release.verify import publish
 from ops.expander.admission import AdmissionControl
 from ops.expander.app import OneAnswer, write
 from ops.expander.circuit_breaker import UnavailableError, Upstream

@@ -22,7 +22,7 @@ from cogr.settings import OpenSearchSettings
 from cogr.settings.fleet import RedisSettings
 from cogr.snapshots import Blend, Row, open_snapshot
 from indexers.backends.opensearch.client import Cluster
-from indexers.release.push import publish
+from indexers.release.verify import publish
 from indexers.workspace import Workspace
 from ops.expander.redis_cache import work_off
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion

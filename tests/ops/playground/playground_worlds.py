@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cogr.settings import load_settings
 from cogr.snapshots import Row
-from indexers.release.push import publish
+from indexers.release.verify import publish
 from indexers.workspace import Workspace
 from tests.ops.expander.expander_worlds import freeze
 from tests.shops import write_shop

@@ -20,7 +20,7 @@ import pytest
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Blend, Row
 from indexers.exchange.search import search
-from indexers.release.push import publish
+from indexers.release.verify import publish
 from ops.playground.views import ranks, snippets
 from tests.ops.expander.expander_worlds import Running, freeze, running, wait_for
 from tests.ops.playground.playground_worlds import FIELDS, HOSTILE, two_rounds, workspace

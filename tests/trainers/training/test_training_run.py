@@ -15,7 +15,7 @@ import pytest
 
 from cogr.errors import CheckFailedError, LockedError, TrainingError
 from cogr.snapshots import Manifest, open_snapshot
-from indexers.release.push import push_and_verify
+from indexers.release.verify import push_and_verify
 from tests.trainers.shop import InThisProcess, Shop, perfect_pair, whole, write_shop
 from trainers.demo.folder import train_sample
 from trainers.training import stage
