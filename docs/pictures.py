@@ -18,8 +18,8 @@ from cogr.records import SIDES
 from cogr.settings import load_settings
 from indexers.cli.console import note
 from indexers.cli.reports import progress_bar
-from indexers.rebuild.run import RebuildRequest, run_rebuild
-from indexers.release.verify import publish
+from indexers.rebuild.run import RebuildRequest, rebuild_side
+from indexers.release import release
 from indexers.workspace import Workspace
 from tests.browser import launched
 from tests.ops.expander.expander_worlds import running, wait_for
@@ -54,9 +54,9 @@ def _indexed(folder: Path) -> Workspace:
     for kind in ("extractive", "statistical"):
         wishes = [RebuildRequest(side, kind, publish=False) for side in SIDES]
         ids = [
-            run_rebuild(workspace, wish, progress_bar, note).rebuilt.snapshot.id for wish in wishes
+            rebuild_side(workspace, wish, progress_bar, note).rebuilt.snapshot.id for wish in wishes
         ]
-    publish(workspace.backend, workspace.store, ids)
+    release(workspace, ids, gate=False)
     return workspace
 
 

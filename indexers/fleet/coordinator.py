@@ -106,8 +106,9 @@ class FleetExecutor:
     def check(self) -> None:
         self.lease.check()
 
-    def rebuild(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
-        """As `indexers.rebuild.run.rebuild`, by workers. With no answer missing, the broker is not
+    def run(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
+        """As `indexers.rebuild.run.generate_and_freeze`, by workers. With no answer missing, the
+        broker is not
         used.
 
         Raises: as `Coordinator.work`.

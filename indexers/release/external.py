@@ -54,7 +54,7 @@ class Merged:
         return {"serving": self.snapshot, "before": self.before, **named, **filled}
 
 
-class Place:
+class ForeignIndex:
     """An index of another team, and our fields in it.
 
     Args:
@@ -87,7 +87,7 @@ class Place:
         """The snapshot whose field searches use now."""
         return {"item": switched_to(self._cluster, self.template, self.target)}
 
-    def publish(self, snapshot_id: str, say: Say, *, gate: bool = False) -> Merged:
+    def publish(self, snapshot_id: str, say: Say, *, gate: bool = True) -> Merged:
         """Fill the snapshot's field, verify it, and let searches use it.
 
         Raises:

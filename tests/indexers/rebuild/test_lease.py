@@ -18,8 +18,8 @@ from cogr.settings import load_settings
 from cogr.store import Store
 from indexers.fleet.coordinator import coordinate
 from indexers.lease import acquire, lease_to_rebuild, read_lease
-from indexers.rebuild.run import RebuildRequest, executor_of, run_rebuild
-from indexers.rebuild.update import UpdateRequest, run_update
+from indexers.rebuild.run import RebuildRequest, executor_of, rebuild_side
+from indexers.rebuild.update import UpdateRequest, update_side
 from indexers.workspace import Workspace
 from tests.damages import HARMS, damage
 from tests.indexers.fleet.fleet_worlds import no_bar, write_shop
@@ -127,12 +127,12 @@ def test_a_local_rebuild_waits_for_one_on_workers_of_another_host_and_the_other_
     with acquire(shared.store, lease_to_rebuild("item"), "rebuild on another host", 30):
         for workers in ("local", "celery"):
             with pytest.raises(LockedError, match="rebuild on another host"):
-                run_rebuild(shared, replace(wishes, workers=workers), no_bar, lambda _: None)
+                rebuild_side(shared, replace(wishes, workers=workers), no_bar, lambda _: None)
         with pytest.raises(LockedError, match="rebuild on another host"):
-            run_update(
+            update_side(
                 shared, UpdateRequest("item", since=datetime.now(UTC)), no_bar, lambda _: None
             )
-    assert run_rebuild(shared, wishes, no_bar, lambda _: None).published
+    assert rebuild_side(shared, wishes, no_bar, lambda _: None).published
     holding = executor_of(shared, wishes, "rebuild", lambda _: None)
     with holding, pytest.raises(LockedError, match="rebuild --side item"):
         coordinate(shared, "item", None, lambda _: None).__enter__()

@@ -29,7 +29,7 @@ from indexers.backends.opensearch.foreign_field import field_of, open_target, sn
 from indexers.backends.opensearch.indexes import merge
 from indexers.backends.opensearch.moving import move_without
 from indexers.release import external
-from indexers.release.external import Place
+from indexers.release.external import ForeignIndex
 from indexers.workspace import Workspace
 from tests.documents import examples
 from tests.indexers.backends.backend_worlds import SHOP, frozen, random_queries, random_world
@@ -84,8 +84,8 @@ class Products:
         )
         return [(hit["_id"], hit["_score"]) for hit in answer["hits"]["hits"]]
 
-    def place(self) -> Place:
-        return Place(self.workspace, self.alias, "cogr_keywords")
+    def place(self) -> ForeignIndex:
+        return ForeignIndex(self.workspace, self.alias, "cogr_keywords")
 
 
 @pytest.fixture
@@ -259,7 +259,7 @@ def test_a_fill_that_died_goes_on(products: Products, monkeypatch: pytest.Monkey
                 raise ServiceError("The cluster went away.")
             yield hit
 
-    place = Place(products.workspace, products.alias, "cogr_keywords")
+    place = ForeignIndex(products.workspace, products.alias, "cogr_keywords")
     monkeypatch.setattr(writer, "CHUNK_DOCUMENTS", 10)
     monkeypatch.setattr(foreign_field, "scroll", dies)
     with pytest.raises(ServiceError):
@@ -542,7 +542,7 @@ def test_what_can_not_be_a_target_is_refused(
         open_target(cluster, f"{products.index}-odd", "f")
     with pytest.raises(UserError, match="names .*, .*; give --into one index"):
         open_target(cluster, f"{products.index}*", "f")
-    plain = Place(products.workspace, products.index, "cogr_keywords")
+    plain = ForeignIndex(products.workspace, products.index, "cogr_keywords")
     with pytest.raises(UserError, match="let clients use an alias"):
         move_without(
             products.cluster, plain.target, [], "elsewhere", products.workspace.store, "into-x"
