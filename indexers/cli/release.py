@@ -71,7 +71,10 @@ def publish(
         bool,
         typer.Option(
             "--gate/--no-gate",
-            help="First compare with what serves, by the settings publish.*.",
+            help=(
+                "First check rebuild.max_failure_share, and compare with what serves, by the "
+                "settings publish.*."
+            ),
         ),
     ] = True,
     into: IntoOption = None,
