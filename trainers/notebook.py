@@ -245,7 +245,7 @@ class Searched(Result):
 
 @dataclass(frozen=True, repr=False)
 class Trained(Result):
-    """A training run: its rounds, the best pair on dev, the pair that serves."""
+    """A training run: its rounds, the pair chosen on dev, the pair that serves."""
 
     driver: Driver
     last: Round

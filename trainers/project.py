@@ -245,8 +245,8 @@ class Project:
             rounds: rounds after SFT that the run shall have.
             run: its name; a run that does not exist is begun.
             branch: go on under this new name, with the present settings.
-            publish: let the best pair on dev serve; None keeps the choice that an interrupted round
-                was started with.
+            publish: let the pair chosen on dev serve; None keeps the choice that an interrupted
+                round was started with.
 
         Raises:
             MissingExtraError: without the extra `train`.

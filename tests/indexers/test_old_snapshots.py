@@ -1,6 +1,6 @@
-"""Snapshots of cogr-1, whose own texts kept their commas (`tests/indexers/cogr1`, written by that
-version): read and served as ever,
-never matched with newer ones."""
+"""Snapshots of cogr-1, whose own texts kept their commas, written by that version: read and served
+as ever, never matched with newer ones.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.indexers.backends.opensearch_worlds import backend_of
 from tests.indexers.conftest import Command
 from tests.shops import write_jsonl
 
-OLD = Path(__file__).parent / "cogr1"
+OLD = Path(__file__).parents[1] / "data" / "snapshots_of_version_1"
 ITEM, QUERY = "item-r000-fa472ce984fa", "query-r000-34904a7c12d1"
 ITEMS = [
     {"id": "a", "title": "Oak chair, blue", "text": "A chair"},

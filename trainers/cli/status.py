@@ -1,4 +1,5 @@
-"""The status of a run, for people and for --json: its rounds, the baselines, the best pair, and the
+"""The status of a run, for people and for --json: its rounds, the baselines, the chosen pair, and
+the
 pair that serves.
 """
 
@@ -32,13 +33,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """What serves, beside the best pair of a run.
+    """What serves, beside the chosen pair of a run.
 
     Attributes:
         serves: name of the pair that serves, or its snapshots if it is not of this run; "" if no
             pair serves.
-        choice: the best pair on dev; None if no pair was measured on dev.
-        other: the best pair, if it does not serve.
+        choice: the pair chosen on dev; None if no pair was measured on dev.
+        other: the chosen pair, if it does not serve.
     """
 
     serves: str
@@ -52,7 +53,7 @@ class RunStatus:
 
 
 def status_of(driver: Driver) -> RunStatus:
-    """What serves now beside the best pair. Where the service
+    """What serves now beside the chosen pair. Where the service
     can't be reached, what serves is not known."""
     choice = driver.choice()
     best = None if choice is None else to_serve(driver.workspace, choice.chosen)
@@ -68,7 +69,7 @@ def status_of(driver: Driver) -> RunStatus:
 
 
 def known_choice(run: Run) -> Choice | None:
-    """The best pair on dev among those that are already measured."""
+    """The pair chosen on dev among those that are already measured."""
     beside = known_rivals(run)
     return choose(contenders(run.state(), beside))
 
@@ -135,7 +136,7 @@ def show(
     out: Console, run: Run, choice: Choice | None = None, found: RunStatus | None = None
 ) -> None:
     """The run's rounds as a table, beside bm25 and `statistical` if they are measured, with the
-    best pair and the one that serves.
+    chosen pair and the one that serves.
     """
     columns = ("round", "split", "p", "r", "f1", "keywords an item", "seconds", "")
     table = Table(*columns, title=f"run {run.name}", title_justify="left")

@@ -26,7 +26,7 @@ PublishOption = Annotated[
     typer.Option(
         "--publish/--no-publish",
         help=(
-            "Publish the best pair on dev, of the rounds and of `statistical`; an interrupted "
+            "Publish the pair chosen on dev, of the rounds and of `statistical`; an interrupted "
             "round keeps the choice it began with."
         ),
         show_default=False,
@@ -158,7 +158,7 @@ def publish(
         str | None,
         typer.Argument(
             help=(
-                "statistical, distilled, sft or the number of a round; the best pair on dev by "
+                "statistical, distilled, sft or the number of a round; the pair chosen on dev by "
                 "default."
             ),
             show_default=False,

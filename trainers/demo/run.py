@@ -72,7 +72,7 @@ def _workspace(folder: Folder, url: str | None = None) -> Workspace:
     """The workspace in which rows are published, measured and searched.
 
     Every accepted round serves for a while, also after an untrained row with better figures, so the
-    gate is off until the best pair is published.
+    gate is off until the chosen pair is published.
     """
     return Workspace(load_settings(folder.config, [*folder.overrides(url), "publish.gate=false"]))
 

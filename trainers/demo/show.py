@@ -134,7 +134,7 @@ def results(out: Console, ended: Ended) -> None:
     if any(row.cached for row in ended.rows):
         out.print("What an earlier demo had generated or trained was taken from its folder.")
     serving = ended.choice.chosen.name
-    out.print(f"{serving} serves: the best pair on dev, {ended.choice.reason()}.")
+    out.print(f"{serving} serves, chosen on dev: {ended.choice.reason()}.")
     if ended.changed:
         out.print(
             Text.assemble("\n", ("Keywords gained and lost", "bold"), f", extractive -> {serving}")

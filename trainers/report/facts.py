@@ -263,7 +263,7 @@ class Facts:
 
     @cached_property
     def choice(self) -> Choice | None:
-        """The best pair on dev, whoever wrote it; None where nothing is judged."""
+        """The pair chosen on dev, whoever wrote it; None where nothing is judged."""
         return choose(contenders(self._state, self.rivals))
 
     @cached_property

@@ -99,7 +99,7 @@ class Driver:
         """Do the next round, or the rest of one that was interrupted, publishing included.
 
         Args:
-            publish: let the best pair on dev serve, see `choice`; None keeps the choice that an
+            publish: let the pair chosen on dev serve, see `choice`; None keeps the choice that an
                 interrupted round was started with.
 
         Raises:
@@ -212,7 +212,7 @@ class Driver:
         return known[name.removeprefix("round ")]
 
     def _publish(self) -> Round:
-        """Publish the best pair where that is asked for, or the last round where rounds are not
+        """Publish the chosen pair where that is asked for, or the last round where rounds are not
         judged. The state notes the outcome.
         """
         state = self.run.state()

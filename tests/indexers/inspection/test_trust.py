@@ -13,7 +13,7 @@ from indexers.inspection.gain import Searches, holes
 from indexers.inspection.quality import disagreement, leakage, near_duplicates, vocabulary_gap
 from indexers.workspace import Workspace
 from tests.commands import Command
-from tests.indexers.generators.statistical_worlds import SHOP
+from tests.indexers.generators.statistical.worlds import SHOP
 from tests.shops import write_shop
 
 LONG = "a green velvet sofa with wooden legs and two cushions for the living room"

@@ -15,7 +15,7 @@ from cogr.settings import Settings
 from indexers.generators.statistical.artefact import Artefact
 from indexers.rebuild.prompt_candidates import by_bm25, by_statistical, choices
 from indexers.workspace import Workspace
-from tests.indexers.generators.statistical_worlds import SHOP
+from tests.indexers.generators.statistical.worlds import SHOP
 
 pytest.importorskip("lightgbm")
 pytest.importorskip("bm25s")

@@ -13,7 +13,7 @@ import pytest
 from indexers.generators.statistical import generator as statistical
 from tests.indexers.conftest import Command
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
-from tests.indexers.generators.statistical_worlds import SHOP
+from tests.indexers.generators.statistical.worlds import SHOP
 from tests.shops import write_jsonl
 
 AUTO = '[dataset]\nloader = "jsonl"\npath = "data"\n'

@@ -11,7 +11,7 @@ from cogr.settings import load_settings
 from cogr.snapshots import Snapshot
 from indexers.rebuild.run import RebuildRequest, generate_and_freeze, make_job
 from indexers.workspace import Workspace
-from tests.indexers.generators.statistical_worlds import SHOP
+from tests.indexers.generators.statistical.worlds import SHOP
 
 CONFIGURATION = f"""
 store = "store"

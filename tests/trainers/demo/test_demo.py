@@ -1,7 +1,7 @@
 """The demo: through the real path, training included, in memory and against a real OpenSearch.
 
 Here it trains by a few steps, through the same code: what it learns by all of them is the sample's
-business (test_training_run).
+business (test_whole_runs).
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def test_item_text_is_never_markup_nor_control() -> None:
     assert "[b]sofa" in text
     assert "item [i]Title \\x1b\n  + [red]new\n  - old\\x1b\n" in text
     assert "extractive -> statistical" in text
-    assert "statistical serves: the best pair on dev, F1 0.700 on 32 dev queries." in text
+    assert "statistical serves, chosen on dev: F1 0.700 on 32 dev queries." in text
     assert "\x1b" not in text
     assert len(safe("x" * 1000)) == 100
 
@@ -352,7 +352,7 @@ def test_the_demo(shown: Shown) -> None:
     assert rows[last]["f1"] == rows[serving]["f1"]
     assert rows[last]["f1"] >= max(row["f1"] for row in rows.values()) - 0.03
     assert f"extractive -> {serving}" in ended.stdout
-    assert f"{serving} serves: the best pair on dev, F1 0." in ended.stdout
+    assert f"{serving} serves, chosen on dev: F1 0." in ended.stdout
     assert sum(line.startswith(("item ", "query ")) for line in ended.stdout.splitlines()) == 5
     assert "round 2: training the item side" in ended.stderr
     assert "Loading weights" not in ended.stderr

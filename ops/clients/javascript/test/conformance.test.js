@@ -1,6 +1,6 @@
 /**
- * The client does what ../conformance.json says. COGR_CLIENT_WORLD holds addresses of a live world as JSON; tests/ops/test_clients.py
- * makes one and runs this.
+ * The client does what ../conformance.json says. COGR_CLIENT_WORLD holds addresses of a live world
+ * as JSON; tests/ops/clients/test_clients.py makes one and runs this.
  */
 
 import assert from "node:assert/strict";

@@ -10,7 +10,7 @@ import org.opensearch.client.opensearch._types.FieldValue;
 import org.opensearch.client.opensearch._types.query_dsl.Query;
 import org.opensearch.client.transport.OpenSearchTransport;
 
-/** What docs/client-java.md shows, word for word: tests/ops/test_client_docs.py compares them. */
+/** What docs/client-java.md shows, word for word: tests/ops/clients/test_client_docs.py compares them. */
 @EnabledIfEnvironmentVariable(named = "COGR_CLIENT_WORLD", matches = ".+")
 class DocumentedTest {
     @Test

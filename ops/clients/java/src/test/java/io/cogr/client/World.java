@@ -12,8 +12,8 @@ import org.opensearch.client.transport.OpenSearchTransport;
 import org.opensearch.client.transport.httpclient5.ApacheHttpClient5TransportBuilder;
 
 /**
- * A live expander and OpenSearch, and broken ones. COGR_CLIENT_WORLD holds their addresses as JSON; tests/ops/test_clients.py makes
- * them and runs these tests.
+ * A live expander and OpenSearch, and broken ones. COGR_CLIENT_WORLD holds their addresses as JSON;
+ * tests/ops/clients/test_clients.py makes them and runs these tests.
  */
 final class World {
     private static final JsonObject WORLD = read(System.getenv("COGR_CLIENT_WORLD"));

@@ -15,7 +15,7 @@ from indexers.generators.statistical.artefact import K_MAX, Artefact
 from indexers.generators.statistical.edits import Board, edits, fit_editor
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.storage import open_artefact, save
-from tests.indexers.generators.statistical_worlds import shop
+from tests.indexers.generators.statistical.worlds import shop
 
 ITEMS = 9
 FORCED, KEPT, FAMILY = (0,), (1, 2, 3), (4, 5, 6)

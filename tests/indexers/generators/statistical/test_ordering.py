@@ -25,7 +25,7 @@ from indexers.generators.statistical.ordering import (
     least_squares,
     weights_in,
 )
-from tests.indexers.generators.statistical_worlds import shop
+from tests.indexers.generators.statistical.worlds import shop
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from cogr.snapshots import open_snapshot
 from indexers.generators.constraint import known_keywords
 from indexers.rebuild.prompt_candidates import proposals
 from indexers.workspace import Workspace
-from tests.indexers.generators.statistical_worlds import SHOP
+from tests.indexers.generators.statistical.worlds import SHOP
 from tests.trainers.shop import InThisProcess, write_shop
 from trainers.training.building import proposal_targets
 from trainers.training.driver import Driver

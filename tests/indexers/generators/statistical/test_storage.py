@@ -13,7 +13,7 @@ from cogr.records import Dataset
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.storage import MANIFEST, open_artefact, save
-from tests.indexers.generators.statistical_worlds import shop
+from tests.indexers.generators.statistical.worlds import shop
 
 
 @pytest.fixture(scope="module")

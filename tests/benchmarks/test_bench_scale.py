@@ -12,7 +12,7 @@ import pytest
 
 @pytest.mark.slow
 def test_the_benchmark_runs() -> None:
-    script = Path(__file__).parents[3] / "benchmarks" / "bench_scale.py"
+    script = Path(__file__).parents[2] / "benchmarks" / "bench_scale.py"
     found = json.loads(
         subprocess.check_output([sys.executable, str(script), "--quick", "--json"], text=True)
     )

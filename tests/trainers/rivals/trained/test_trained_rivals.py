@@ -20,7 +20,13 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from cogr.errors import GeneratorError
 from cogr.records import Query
 from cogr.settings import OpenSearchSettings
-from tests.trainers.rivals.trained_shop import PARAMS, check_prepared, recall, small_shop, task_of
+from tests.trainers.rivals.trained.trained_shop import (
+    PARAMS,
+    check_prepared,
+    recall,
+    small_shop,
+    task_of,
+)
 from trainers.rivals import METHODS, NotRunError, Task, trained
 from trainers.rivals.trained import contrastive, dense, generative, policies, splade
 from trainers.rivals.trained.contrastive import Labels, bm25_negatives, examples

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.drill, pytest.mark.model]
 
 
 def rows_of(name: str, *more: str) -> list[dict[str, Any]]:
-    script = Path(__file__).parents[3] / "benchmarks" / name
+    script = Path(__file__).parents[2] / "benchmarks" / name
     command = [sys.executable, str(script), *more, "--quick", "--json"]
     rows: list[dict[str, Any]] = json.loads(subprocess.check_output(command, text=True))["rows"]
     return rows

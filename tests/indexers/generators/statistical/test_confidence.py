@@ -28,8 +28,8 @@ from indexers.generators.statistical.ordering import (
     ndcg,
     unseen,
 )
-from tests.indexers.generators.statistical_worlds import f1, retrieved, shop
-from tests.indexers.generators.test_statistical import request
+from tests.indexers.generators.statistical.test_generator import request
+from tests.indexers.generators.statistical.worlds import f1, retrieved, shop
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from indexers.generators.statistical.generator import Statistical
 from indexers.generators.statistical.item_keywords import assemble, unknown_items, writable
 from indexers.text import Analyser
 from tests.damages import damage, files_below
-from tests.indexers.generators.statistical_worlds import f1, retrieved, shop, small
+from tests.indexers.generators.statistical.worlds import f1, retrieved, shop, small
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from cogr.metrics import full_set
 from cogr.records import Dataset, Item, Query
 from indexers.generators.statistical.artefact import Artefact
 
-SHOP = Path(__file__).parents[3] / "trainers" / "demo" / "data"
+SHOP = Path(__file__).parents[4] / "trainers" / "demo" / "data"
 
 
 def shop() -> Dataset:

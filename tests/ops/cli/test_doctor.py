@@ -15,7 +15,7 @@ import pytest
 from ops.cli import main
 from ops.cli.doctor import EXTRAS, Finding, core_is_broken, examine
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

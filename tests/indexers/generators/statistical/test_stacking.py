@@ -20,7 +20,7 @@ from indexers.generators.statistical.generator import (
     StatisticalOptions,
     without_evidence,
 )
-from tests.indexers.generators.statistical_worlds import f1, retrieved, small
+from tests.indexers.generators.statistical.worlds import f1, retrieved, small
 
 COLOURS = [f"colour{n}" for n in range(44)]
 LETTERS = "abcdefghij"

@@ -18,7 +18,7 @@ from indexers.generators.statistical.ranking import encoder as module
 from indexers.generators.statistical.ranking.encoder import Encoder
 from indexers.generators.statistical.ranking.features import ENCODED_FEATURES, FEATURES
 from indexers.generators.statistical.storage import open_artefact, save
-from tests.indexers.generators.statistical_worlds import shop
+from tests.indexers.generators.statistical.worlds import shop
 
 
 @pytest.fixture(scope="module")

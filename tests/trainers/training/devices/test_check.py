@@ -34,7 +34,7 @@ from trainers.training.trainer_config import (
     vllm_length,
 )
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 H100 = Machine((80 * GIB,) * 8, 2000 * GIB, 4000 * GIB)
 H200 = Machine((140 * GIB,), 500 * GIB, 4000 * GIB)
 

@@ -19,7 +19,7 @@ from indexers.generators.statistical.ranking.features import rank_shares
 from indexers.generators.statistical.ranking.text_index import PairSignals, item_signals
 from indexers.generators.statistical.storage import open_artefact, save
 from indexers.workspace import Workspace
-from tests.indexers.generators.statistical_worlds import f1, retrieved, shop, small
+from tests.indexers.generators.statistical.worlds import f1, retrieved, shop, small
 
 COLOURS = [f"colour{n}" for n in range(40)]
 

@@ -34,7 +34,7 @@ from indexers.generators.statistical.ranking.matrices import (
 from indexers.generators.statistical.ranking.ranker import PENALTY, _logistic
 from indexers.generators.statistical.ranking.text_index import ItemWords, TextIndex, char_grams
 from indexers.text import Analyser
-from tests.indexers.generators.statistical_worlds import shop
+from tests.indexers.generators.statistical.worlds import shop
 
 
 @pytest.fixture(scope="module")
