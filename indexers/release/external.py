@@ -1,7 +1,8 @@
 """Keywords as a field of an index that another team owns: `publish`, `rollback` and `prune` with
 `--into INDEX --field NAME`.
 
-The order is that of `indexers.release`; the steps are in `backends.opensearch.field` and `moving`.
+The order is that of `indexers.release`; the steps are in `backends.opensearch.foreign_field` and
+`moving`.
 """
 
 from __future__ import annotations

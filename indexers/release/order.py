@@ -132,7 +132,7 @@ def release(
     A snapshot that the gate refuses stays pushed and verified.
 
     Args:
-        push: push and verify first; False for snapshots that are there.
+        push: push to the backend and verify first; False for snapshots that are there.
         switch: False ends before the gate.
         gate: False overrules the set-aside check and the gate. The setting `publish.gate` turns off
             the gate alone.
@@ -153,7 +153,7 @@ def release(
     if gate:
         _check_set_aside(workspace, ids)
     indexes: dict[Side, str] = {}
-    for snapshot in (open_snapshot(store, id_) for id_ in ids if push):
+    for snapshot in [open_snapshot(store, id_) for id_ in ids if push]:
         pushed, _ = push_and_verify(workspace.backend, store, snapshot, say=say)
         indexes[snapshot.side] = pushed.index
     if not switch:
