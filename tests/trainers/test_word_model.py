@@ -12,7 +12,7 @@ import pytest
 from cogr.errors import DataError
 from cogr.records import Dataset, Item, Query
 from tests.trainers.shop import write_shop
-from trainers.training.tiny import WordModel
+from trainers.word_model import WordModel
 
 COLOURS = {"red": "crimson", "blue": "azure", "green": "olive"}
 THINGS = {"car": "vehicle", "hat": "headgear", "cup": "mug"}
@@ -83,7 +83,7 @@ def test_every_process_finds_the_same_words(tmp_path: Path) -> None:
 import sys
 from indexers.workspace import Workspace
 from tests.trainers.shop import write_shop
-from trainers.training.tiny import WordModel
+from trainers.word_model import WordModel
 dataset = Workspace.open(sys.argv[1], ()).dataset
 words = WordModel(dataset)
 print([words.keywords(item.id, 12) for item in dataset.items], words.invent(50, 0).queries)
