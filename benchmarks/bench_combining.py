@@ -34,8 +34,8 @@ from cogr.settings import OpenSearchSettings, load_settings
 from cogr.snapshots import Blend, Row, open_snapshot
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.search import query_body
-from indexers.rebuild.run import RebuildRequest, run_rebuild
-from indexers.release.external import Place
+from indexers.rebuild.run import RebuildRequest, rebuild_side
+from indexers.release.external import ForeignIndex
 from indexers.workspace import Workspace
 from ops.servers.instances import start, stop
 from ops.servers.opensearch import OpenSearchSpec, connection
@@ -146,7 +146,9 @@ def prepare(settings: OpenSearchSettings, folder: Path, data: str, *, vectors: b
     lsa = Lsa(workspace.dataset.items) if vectors else None
     fill(cluster, index, workspace, lsa)
     ids = [rebuilt(workspace, side) for side in ("item", "query")]
-    merged = Place(workspace, index, "cogr_keywords").publish(ids[0], lambda _: None)
+    merged = ForeignIndex(workspace, index, "cogr_keywords").publish(
+        ids[0], lambda _: None, gate=False
+    )
     cluster.call("POST", f"/{index}/_refresh", doing="refreshing")
     asked = open_snapshot(workspace.store, ids[1])
     return Shop(cluster, workspace, index, merged.field, asked.by_id, asked.manifest.blend, lsa)
@@ -154,7 +156,7 @@ def prepare(settings: OpenSearchSettings, folder: Path, data: str, *, vectors: b
 
 def rebuilt(workspace: Workspace, side: Any) -> str:
     quiet: Any = lambda *_: nullcontext(lambda _: None)  # noqa: E731
-    return run_rebuild(workspace, RebuildRequest(side), quiet, lambda _: None).rebuilt.snapshot.id
+    return rebuild_side(workspace, RebuildRequest(side), quiet, lambda _: None).rebuilt.snapshot.id
 
 
 def fill(cluster: Cluster, index: str, workspace: Workspace, lsa: Lsa | None) -> None:

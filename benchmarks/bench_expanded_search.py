@@ -58,7 +58,7 @@ from cogr_client.answers import SIZE, Memory
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.mapping import index_settings, mapping
 from indexers.backends.opensearch.search import query_body
-from indexers.release.push import publish, push_and_verify
+from indexers.release import release
 from indexers.workspace import Workspace
 from ops.servers.instances import free_port
 
@@ -184,9 +184,7 @@ def serve_pair(
             workspace.store, "query", sorted(queries, key=lambda row: row.id), Provenance()
         ),
     ]
-    for snapshot in snapshots:
-        push_and_verify(workspace.backend, workspace.store, snapshot, 1)
-    publish(workspace.backend, workspace.store, [snapshot.id for snapshot in snapshots])
+    release(workspace, [snapshot.id for snapshot in snapshots], push=True, gate=False)
 
 
 @dataclass(frozen=True)

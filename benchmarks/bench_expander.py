@@ -39,7 +39,7 @@ from _http_load import Load, for_seconds, in_turns, request_bytes, run, send
 from cogr.settings import load_settings
 from cogr.settings.fleet import RedisSettings
 from cogr.snapshots import Provenance, Row, write_snapshot
-from indexers.release.push import publish, push_and_verify
+from indexers.release import release
 from indexers.workspace import Workspace
 from ops.servers import instances, valkey
 from ops.servers.instances import free_port
@@ -132,9 +132,7 @@ def make_shop(folder: Path) -> None:
         write_snapshot(workspace.store, "item", [Row("a", "Velvet sofa", KEYWORDS)], Provenance()),
         write_snapshot(workspace.store, "query", [Row("q", QUERY, KEYWORDS)], Provenance()),
     ]
-    for snapshot in snapshots:
-        push_and_verify(workspace.backend, workspace.store, snapshot, 1)
-    publish(workspace.backend, workspace.store, [snapshot.id for snapshot in snapshots])
+    release(workspace, [snapshot.id for snapshot in snapshots], push=True, gate=False)
 
 
 def shown(name: str, load: Load) -> str:

@@ -41,7 +41,7 @@ from cogr.settings.fleet import RedisSettings
 from indexers.fleet.run_files import Attempt, runs_of
 from indexers.fleet.worker import Worker
 from indexers.rebuild.plan import make_plan
-from indexers.rebuild.run import RebuildRequest, make_job, rebuild, run_rebuild
+from indexers.rebuild.run import RebuildRequest, generate_and_freeze, make_job, rebuild_side
 from indexers.workspace import Workspace
 from ops.servers import instances, valkey
 from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in, write_shop
@@ -143,7 +143,7 @@ def over_the_engine(prompts: int, repeat: int) -> Row:
                     )
                 )
                 workspace.store.remove("cache")
-                whole.append(_seconds(lambda: rebuild(job, make_plan(job))))
+                whole.append(_seconds(lambda: generate_and_freeze(job, make_plan(job))))
     notes = {
         "prompts": prompts,
         "engine_seconds": round(median(alone), 1),
@@ -215,7 +215,7 @@ def coordinate(size: int) -> dict[str, Any]:
         assert len(workspace.dataset.items) == size
         loaded = _peak()
         started = time.monotonic()
-        outcome = run_rebuild(workspace, RebuildRequest("item", push=False), no_bar, print_nothing)
+        outcome = rebuild_side(workspace, RebuildRequest("item", push=False), no_bar, print_nothing)
         assert outcome.rebuilt.generated == size
         seconds = round(time.monotonic() - started, 1)
     return {

@@ -13,7 +13,7 @@ from typing import Any
 from cogr.matching.mirror import Mirror
 from cogr.records import Side
 from cogr.snapshots import Snapshot
-from indexers.rebuild.run import RebuildRequest, run_rebuild
+from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.workspace import Workspace
 from tests.drills.reader import TOP
 from tests.shops import write_jsonl, write_shop
@@ -96,7 +96,7 @@ class Catalogue:
         workspace = Workspace.open(
             self.folder / "cogr.toml", [f"{key}={value}" for key, value in settings.items()]
         )
-        outcome = run_rebuild(
+        outcome = rebuild_side(
             workspace,
             RebuildRequest(side, push=False),
             lambda *_: nullcontext(lambda _: None),

@@ -21,7 +21,7 @@ from cogr.records import Advance, Side
 from cogr.settings.fleet import RedisSettings
 from cogr.store import Store
 from indexers.fleet.run_files import Overview, overview
-from indexers.rebuild.run import RebuildRequest, run_rebuild
+from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.workspace import Workspace
 from tests.shops import write_thing_shop
 
@@ -143,7 +143,7 @@ class Fleet:
             values.pop(key, None)
         sets = [f"{key}={value}" for key, value in values.items()]
         workspace = Workspace.open(self.folder / "cogr.toml", sets)
-        outcome = run_rebuild(
+        outcome = rebuild_side(
             workspace,
             RebuildRequest("item"),
             no_bar,

@@ -15,7 +15,7 @@ from cogr.matching.mirror import Mirror
 from cogr.rewards import query_reward
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import mirror_of
-from indexers.rebuild.proposals import choices
+from indexers.rebuild.prompt_candidates import choices
 from indexers.workspace import Workspace
 from tests.trainers.shop import Shop, perfect_pair, write_shop
 from trainers.training.acceptance import MARGINS, choose_margin

@@ -14,7 +14,7 @@ from cogr.settings import Settings, load_settings
 from cogr.settings.training import SftSettings, TrainingSettings
 from cogr.snapshots import open_snapshot
 from indexers.generators.constraint import known_keywords
-from indexers.rebuild.proposals import proposals
+from indexers.rebuild.prompt_candidates import proposals
 from indexers.workspace import Workspace
 from tests.indexers.generators.statistical.worlds import SHOP
 from tests.trainers.shop import InThisProcess, write_shop

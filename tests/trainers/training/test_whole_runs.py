@@ -15,7 +15,7 @@ import pytest
 
 from cogr.errors import CheckFailedError, LockedError, TrainingError
 from cogr.snapshots import Manifest, open_snapshot
-from indexers.release.push import push_and_verify
+from indexers.release.verify import push_and_verify
 from tests.trainers.shop import InThisProcess, Shop, perfect_pair, whole, write_shop
 from trainers.demo.folder import train_sample
 from trainers.training import stage
@@ -137,7 +137,7 @@ def test_a_round_with_too_many_entities_set_aside_is_not_published(copied: Shop)
     file.write_text(half.model_dump_json())
     with pytest.raises(
         CheckFailedError,
-        match=r"30 of 60 entities of item-.* have no keywords of their own \(50\.0%",
+        match=r"30 of 60 entities were set aside \(50\.0%",
     ):
         publish_round(workspace, first, copied.said.append)
     assert dict(workspace.backend.serving()) == {"item": None, "query": None}
