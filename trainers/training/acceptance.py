@@ -230,8 +230,8 @@ class _Edits:
             edited,
             {},
             k_max=max(inputs.workspace.settings.keywords.k_max, old.manifest.k_max),
-            silent=inputs.silent,
-            beliefs=inputs.beliefs(items, edited, 0.0),
+            own_text_ignored=inputs.own_text_ignored,
+            probabilities=inputs.probabilities(items, edited, 0.0),
         )
         gains = {query.id: _gain(world, query.id, before, after) for query in edited}
         return cls(old, new, world, gains)

@@ -136,9 +136,11 @@ def _start(inputs: Inputs, side: Side) -> Wrote:
 
 
 def practice_snapshot(inputs: Inputs, like: Snapshot, rows: Iterable[Row]) -> Snapshot:
-    """Training queries without their own text (`Inputs.silent`), and invented queries with it."""
+    """Training queries without their own text (`Inputs.own_text_ignored`), and invented queries
+    with it.
+    """
     kept = (
-        replace(row, text="", weights=(), own=None) if row.id in inputs.silent else row
+        replace(row, text="", weights=(), own=None) if row.id in inputs.own_text_ignored else row
         for row in sorted(rows, key=lambda row: row.id)
     )
     provenance = Provenance(

@@ -318,6 +318,7 @@ def grpo_config(
         scale_rewards="group",
         reward_weights=[REWARD_WEIGHT],
         temperature=rollouts.temperature,
+        # Nothing is cut off, because any truncation would bias the importance ratio.
         top_p=1.0,
         top_k=0,
         max_completion_length=rollouts.max_tokens,

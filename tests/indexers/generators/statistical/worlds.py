@@ -11,7 +11,7 @@ from cogr.datasets import load_dataset
 from cogr.keywords import self_keyword
 from cogr.metrics import full_set
 from cogr.records import Dataset, Item, Query
-from indexers.generators.statistical.artefact import Artefact
+from indexers.generators.statistical.artefact import Artefact, rankings
 
 SHOP = Path(__file__).parents[4] / "trainers" / "demo" / "data"
 
@@ -42,6 +42,11 @@ def retrieved(
         )
         for query, keywords in zip(queries, found, strict=True)
     }
+
+
+def exact_cut_run(artefact: Artefact, queries: Sequence[Query]) -> dict[str, list[str]]:
+    """Query id -> ids of the items that the ranker retrieves by its own cut, best first."""
+    return {id_: ranking[:cut] for id_, ranking, cut in rankings(artefact, queries)}
 
 
 def f1(dataset: Dataset, runs: Mapping[str, frozenset[str]]) -> float:
