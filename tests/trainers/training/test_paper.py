@@ -12,9 +12,9 @@ from cogr.settings import load_settings
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.trainers.shop import InThisProcess, write_shop
+from trainers.tiny import texts_of, tiny_tokenizer
 from trainers.training.driver import Driver
 from trainers.training.run_folder import create, frozen_settings
-from trainers.training.tiny import texts_of, tiny_tokenizer
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 PAPER = [EXAMPLES / "paper-4b.toml", EXAMPLES / "paper-1.7b.toml"]
