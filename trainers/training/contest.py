@@ -34,7 +34,7 @@ from trainers.training.run_folder import Run
 
 STATISTICAL = "statistical"
 DISTILLED = "distilled"
-ROUNDS_HEARD = 2
+EVIDENCE_ROUNDS = 2
 """How many of the last rounds give evidence, rejected ones included."""
 _SPLITS: tuple[Split, ...] = ("dev", "test")
 
@@ -223,7 +223,7 @@ def _with_distilled(workspace: Workspace, state: State, found: Rivals, say: Say)
     """The rivals with `distilled` from the last rounds; without it where there is no round yet, or
     no query that neither the rounds nor `statistical` have learned from.
     """
-    rounds = [done for done in state.finished if done.number][-ROUNDS_HEARD:]
+    rounds = [done for done in state.finished if done.number][-EVIDENCE_ROUNDS:]
     evidence = [[done.items, done.queries] for done in rounds]
     if not evidence or found.statistical is None or not workspace.dataset.queries.get("dev"):
         return replace(found, distilled=None, evidence=[], distilled_seconds=0.0)
@@ -247,9 +247,9 @@ def _distilled_queries(workspace: Workspace, evidence: Sequence[Sequence[str]]) 
         update={"evidence": tuple((items, queries) for items, queries in evidence)}
     )
     generator = settings.generator.model_copy(update={"statistical": own})
-    hearing = Workspace(settings.model_copy(update={"generator": generator}))
-    hearing = hearing.with_dataset(workspace.dataset)
-    return build_snapshot(hearing, Build("query", 0, None, STATISTICAL)).id
+    with_evidence = Workspace(settings.model_copy(update={"generator": generator}))
+    with_evidence = with_evidence.with_dataset(workspace.dataset)
+    return build_snapshot(with_evidence, Build("query", 0, None, STATISTICAL)).id
 
 
 def _measured(workspace: Workspace, say: Say) -> Rivals:
