@@ -18,7 +18,7 @@ import pytest
 from nbclient import NotebookClient
 
 from cogr.settings import load_settings
-from tests.shops import write_jsonl
+from tests.shops import sample_shop, write_beir, write_jsonl
 from tests.trainers.labels.users import write_log
 
 ROOT = Path(__file__).parent.parent
@@ -121,27 +121,23 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bundled sample in the layout that the README asks for, with the README's two-line
     configuration.
     """
-    from cogr.datasets import load_dataset
-    from trainers.demo import CATALOGUE
-
     folder = tmp_path_factory.mktemp("shop")
-    sample = load_dataset("jsonl", CATALOGUE)
-    data = folder / "data"
-    (data / "qrels").mkdir(parents=True)
-    items = [{"_id": item.id, "title": item.title, "text": item.text} for item in sample.items]
-    queries = [{"_id": query.id, "text": query.text} for query in sample.all_queries()]
-    for name, records in (("corpus", items), ("queries", queries)):
-        (data / f"{name}.jsonl").write_text(
-            "".join(json.dumps(record) + "\n" for record in records)
-        )
-    for split in ("train", "test"):
-        pairs = [
-            (query.id, item)
+    sample = sample_shop()
+    write_beir(
+        folder / "data",
+        [{"id": item.id, "title": item.title, "text": item.text} for item in sample.items],
+        [
+            {"id": query.id, "text": query.text, "split": split}
+            for split, queries in sample.queries.items()
+            for query in queries
+        ],
+        [
+            {"query": query.id, "item": item, "grade": 1}
+            for split in ("train", "test")
             for query in sample.queries[split]
             for item in sorted(sample.relevant[query.id])
-        ]
-        lines = ["query-id\tcorpus-id\tscore", *(f"{query}\t{item}\t1" for query, item in pairs)]
-        (data / "qrels" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+        ],
+    )
     (folder / "cogr.toml").write_text('[dataset]\nloader = "beir"\npath = "data"\n')
     return folder
 

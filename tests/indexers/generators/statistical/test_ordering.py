@@ -25,12 +25,12 @@ from indexers.generators.statistical.ordering import (
     least_squares,
     weights_in,
 )
-from tests.indexers.generators.statistical.worlds import shop
+from tests.shops import sample_shop
 
 
 @pytest.fixture(scope="module")
 def dataset() -> Dataset:
-    return shop()
+    return sample_shop()
 
 
 @pytest.fixture(scope="module")

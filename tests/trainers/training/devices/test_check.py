@@ -14,7 +14,7 @@ from cogr.errors import TrainingError
 from cogr.settings.training import RolloutSettings, TrainingSettings
 from indexers.workspace import Workspace
 from tests.commands import Command
-from tests.trainers.shop import write_shop
+from tests.shops import write_sample_part
 from trainers.training.devices import check
 from trainers.training.devices.check import (
     GIB,
@@ -47,7 +47,7 @@ def opened(example: str, shop: Path, *more: str) -> Workspace:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
-    return write_shop(tmp_path / "shop", items=60)
+    return write_sample_part(tmp_path / "shop", items=60)
 
 
 def test_parameters_and_cache_are_those_of_the_papers_models() -> None:

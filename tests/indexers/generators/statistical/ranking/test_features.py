@@ -34,12 +34,12 @@ from indexers.generators.statistical.ranking.matrices import (
 from indexers.generators.statistical.ranking.ranker import PENALTY, _logistic
 from indexers.generators.statistical.ranking.text_index import ItemWords, TextIndex, char_grams
 from indexers.text import Analyser
-from tests.indexers.generators.statistical.worlds import shop
+from tests.shops import sample_shop
 
 
 @pytest.fixture(scope="module")
 def dataset() -> Dataset:
-    return shop()
+    return sample_shop()
 
 
 @pytest.fixture(scope="module")
