@@ -84,7 +84,7 @@ def test_a_holder_with_a_wrong_clock_is_not_replaced(
 
 def test_a_lease_of_a_dead_process_of_this_host_is_free_at_once(store: Store) -> None:
     first = acquire(store, right_to_rebuild("item"), "rebuild", 300)
-    first._ending.set()
+    first.fall_silent()
     began = time.monotonic()
     with acquire(store, right_to_rebuild("item"), "rebuild", 300, alone_here=True) as second:
         assert second.term == 2

@@ -290,8 +290,7 @@ def test_a_killed_holder_of_another_machine_is_replaced_in_seconds(
     monkeypatch.setattr("indexers.rebuild.lease.CATALOGUE_SECONDS", 0.5)
     store = Store(f"memory://{uuid.uuid4().hex}")
     dead = acquire(store, right_to_switch("c"), "publish", 0.5)
-    dead._ending.set()
-    dead._thread.join()
+    dead.fall_silent()
     began = time.monotonic()
     with alone(store, "c", "rollback") as lease:
         assert lease.term == 2

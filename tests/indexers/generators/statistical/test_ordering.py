@@ -91,8 +91,8 @@ def test_the_shops_sets_are_those_of_distillation(dataset: Dataset, artefact: Ar
     for query, answer, (items, p) in zip(
         queries, artefact.answers(queries), artefact.probabilities(queries), strict=True
     ):
-        distilled = artefact._distil(query, items, p).keywords
-        own = artefact.keywords.owners(self_keyword(query.text), anchors=artefact._row(query) < 0)
+        distilled = artefact.distilled(query, items, p).keywords
+        own = artefact.keywords.owners(self_keyword(query.text), anchors=artefact.row_of(query) < 0)
         numbers = [artefact.keywords.ids[keyword] for keyword in answer.keywords]
         assert set(distilled) <= set(numbers)
         assert (owners.covered(numbers, own) == owners.covered(distilled, own)).all()
@@ -104,12 +104,12 @@ def test_ordering_keywords_are_said_by_people_or_titles(
     dataset: Dataset, artefact: Artefact
 ) -> None:
     readable = replace(artefact, facts={**artefact.facts, "readability": 0.01})
-    costs = readable._costs
+    costs = readable.costs
     assert costs is not None
     for query in dataset.queries["test"]:
         ((items, p),) = readable.probabilities([query])
         spelled = readable.spell(query, items, p)
-        first = spelled.own + len(readable._distil(query, items, p).keywords)
+        first = spelled.own + len(readable.distilled(query, items, p).keywords)
         assert (costs[list(spelled.words[first:])] < 0.01).all()
 
 
