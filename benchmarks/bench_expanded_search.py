@@ -69,8 +69,8 @@ KINDS = {"learned": (90_000, 0.3), "common": (60_000, 0.8)}
 """The same of keywords."""
 CLIENTS = (1, 4)
 LONG = 3600
-"""Seconds that a client remembers here, longer than any load; how many queries, is its own affair
-(`SIZE`).
+"""Seconds that a client remembers here, longer than any load. `SIZE` of the client says how many
+queries.
 """
 FACETS = {"brand": 500, "category": 100}
 """Keyword fields of the team's, with the number of their values."""

@@ -1,10 +1,10 @@
-"""The query expander under load, on loopback: beside a bare FastAPI route with one Redis GET, with
+"""The query expander under load, on loopback: beside a plain FastAPI route with one Redis GET, with
 a model asleep, and its memory.
 
     python benchmarks/bench_expander.py              # all three
     python benchmarks/bench_expander.py cached
 
-cached: the same request and the same Redis value, expander and bare route in turn, medians of the
+cached: the same request and the same Redis value, expander and plain route in turn, medians of the
     ratios over rounds; the expander once
         without what it remembers itself (`serving.hot_queries` is 0), as for all but the queries
         asked most, and once with.
@@ -46,7 +46,7 @@ from ops.servers import valkey
 CONNECTIONS = 4
 QUERY = "green velvet sofa"
 KEYWORDS = tuple(f"keyword number {number}" for number in range(14))
-BARE = """
+PLAIN = """
 import sys
 import uvicorn
 from fastapi import FastAPI
@@ -61,7 +61,7 @@ class Ask(BaseModel):
 
 
 @app.post("/expand")
-async def bare(ask: Ask) -> dict[str, str]:
+async def plain(ask: Ask) -> dict[str, str]:
     return {"value": (await redis.get(ask.query)).decode()}
 
 
@@ -97,7 +97,7 @@ def wait_until_it_listens(port: int, process: subprocess.Popen[bytes]) -> None:
         try:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5).close()
         except urllib.error.HTTPError as error:
-            if error.code == 404:  # The bare route.
+            if error.code == 404:  # The plain route.
                 return
         except OSError:
             continue
@@ -149,8 +149,8 @@ def shown(name: str, load: Load) -> str:
 
 
 def cached(folder: Path, rounds: int, seconds: float) -> None:
-    """The two expanders and the bare route in turn."""
-    ports = {"bare": free_port(), "expander": free_port(), "remembers": free_port()}
+    """The two expanders and the plain route in turn."""
+    ports = {"plain": free_port(), "expander": free_port(), "remembers": free_port()}
     with redis() as settings:
         url = str(settings.url)
         from redis import Redis
@@ -159,7 +159,7 @@ def cached(folder: Path, rounds: int, seconds: float) -> None:
         # Redis may be late on a busy machine; the cached path is what is measured here.
         patient = (f"redis.url={url}", "serving.deadline=30")
         with (
-            server(["-c", BARE, url, str(ports["bare"])], ports["bare"], folder) as bare,
+            server(["-c", PLAIN, url, str(ports["plain"])], ports["plain"], folder) as plain,
             server(
                 expander(folder, ports["expander"], *patient, "serving.hot_queries=0"),
                 ports["expander"],
@@ -169,7 +169,7 @@ def cached(folder: Path, rounds: int, seconds: float) -> None:
                 expander(folder, ports["remembers"], *patient), ports["remembers"], folder
             ) as remembers,
         ):
-            processes = {"bare": bare, "expander": asks, "remembers": remembers}
+            processes = {"plain": plain, "expander": asks, "remembers": remembers}
             request = request_bytes("/expand", {"query": QUERY})
             ratios: dict[tuple[str, str], list[float]] = {}
             for counts, names in in_turns(ports, rounds):
@@ -196,14 +196,14 @@ def cached(folder: Path, rounds: int, seconds: float) -> None:
 def add_ratios(
     ratios: dict[tuple[str, str], list[float]], loads: dict[str, Load], cpu: dict[str, float]
 ) -> None:
-    """Print a round's loads, and note what each took over the bare route; `cpu` is seconds a
+    """Print a round's loads, and note what each took over the plain route; `cpu` is seconds a
     request.
     """
     for name, load in loads.items():
         of = {
-            "CPU": cpu[name] / cpu["bare"],
-            "p99": load.percentile(0.99) / loads["bare"].percentile(0.99),
-            "throughput": load.rate / loads["bare"].rate,
+            "CPU": cpu[name] / cpu["plain"],
+            "p99": load.percentile(0.99) / loads["plain"].percentile(0.99),
+            "throughput": load.rate / loads["plain"].rate,
         }
         for what, ratio in of.items():
             ratios.setdefault((name, what), []).append(ratio)

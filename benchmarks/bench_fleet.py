@@ -1,4 +1,4 @@
-"""What rebuilds on workers cost: two workers over one, a rebuild over the bare engine, the
+"""What rebuilds on workers cost: two workers over one, a rebuild over the engine alone, the
 coordinator's memory by size.
 
     python benchmarks/bench_fleet.py [--part workers,engine,memory] [--entities 1200] [--prompts 96]
@@ -113,7 +113,7 @@ def _between_first_and_last(fleet: Fleet) -> float:
     return sum(one.items for one in done) / (max(one.updated for one in done) - began)
 
 
-# A rebuild over the bare engine
+# A rebuild over the engine alone
 
 
 def over_the_engine(prompts: int, repeat: int) -> Row:
@@ -134,9 +134,9 @@ def over_the_engine(prompts: int, repeat: int) -> Row:
             fitting, _ = generator.encoded(requests)
             tokens = [{"prompt_token_ids": ids} for _, ids in fitting]
             generator._engine.generate(tokens[:4], generator._sampling, use_tqdm=False)
-            bare, whole = [], []
+            alone, whole = [], []
             for _ in range(repeat):
-                bare.append(
+                alone.append(
                     _seconds(
                         lambda: generator._engine.generate(
                             tokens, generator._sampling, use_tqdm=False
@@ -147,11 +147,11 @@ def over_the_engine(prompts: int, repeat: int) -> Row:
                 whole.append(_seconds(lambda: rebuild(job, make_plan(job))))
     notes = {
         "prompts": prompts,
-        "bare_seconds": round(median(bare), 1),
+        "engine_seconds": round(median(alone), 1),
         "rebuild_seconds": round(median(whole), 1),
     }
     return Row(
-        "rebuild over LLM.generate", median(whole) / median(bare), "", target=1.05, notes=notes
+        "rebuild over LLM.generate", median(whole) / median(alone), "", target=1.05, notes=notes
     )
 
 

@@ -37,7 +37,7 @@ from cogr.keywords import parse
 from cogr.prompts import ITEM_TEMPLATES, Prompter, cut_by_estimate
 from cogr.settings import Sampling
 from indexers.generators import Request
-from indexers.generators.vllm_lm import VllmGenerator, VllmOptions, settle_environment
+from indexers.generators.vllm_lm import VllmGenerator, VllmOptions, set_environment
 from trainers.demo import CATALOGUE
 
 K_MAX = 30
@@ -157,7 +157,7 @@ def _ordered(generator: VllmGenerator, requests: list[Request], order: str) -> l
 
 def serve(asked: Connection, engine: Mapping[str, Any], items: int) -> None:
     """Take one turn for each way that is asked for. Runs in a process of its own."""
-    settle_environment()
+    set_environment()
     requests = shop_requests(items)
     with _Tried(engine) as generator:
         generator.turn(Way(length=4), requests[:2])
@@ -177,7 +177,7 @@ def shop_requests(items: int) -> list[Request]:
 # In this process
 
 
-class Engines:
+class EngineProcesses:
     """Processes with an engine each, started when they are first needed."""
 
     def __init__(self, items: int) -> None:
@@ -185,7 +185,7 @@ class Engines:
         self._running = ExitStack()
         self._known: dict[str, Connection] = {}
 
-    def __enter__(self) -> Engines:
+    def __enter__(self) -> EngineProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -220,7 +220,7 @@ def _engine(engine: Mapping[str, Any], items: int) -> Iterator[Connection]:
         process.join()
 
 
-def measured(ideas: list[str], engines: Engines, repeat: int) -> Iterator[Row]:
+def measured(ideas: list[str], engines: EngineProcesses, repeat: int) -> Iterator[Row]:
     """Each idea beside its absence. All ways take turns; medians of their turns."""
     ways = {repr(way): way for idea in ideas for way in IDEAS[idea][1:]}
     turns: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
@@ -266,7 +266,7 @@ def main() -> int:
     if options.quick:
         options.items, options.repeat = 2, 1
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    with Engines(options.items) as engines:
+    with EngineProcesses(options.items) as engines:
         report(measured(options.idea, engines, options.repeat), as_json=options.json)
     return 0
 

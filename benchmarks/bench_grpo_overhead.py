@@ -1,4 +1,4 @@
-"""What the training loop costs on top of TRL: a GRPO step of ours beside one of a bare GRPOTrainer
+"""What the training loop costs on top of TRL: a GRPO step of ours beside one of a plain GRPOTrainer
 with a constant reward.
 
     python benchmarks/bench_grpo_overhead.py            the sample shop as the demo trains it
@@ -110,16 +110,16 @@ def after_sft(folder: Path, sizes: Sizes) -> Inputs:
 def rows(inputs: Inputs, sizes: Sizes) -> Iterator[Row]:
     """Overhead and share of rewards, for each side."""
     for side in ("query", "item"):
-        ours, bare, shares = compare(inputs, side, sizes)
+        ours, plain, shares = compare(inputs, side, sizes)
         notes = {
             "turns": sizes.turns,
             "steps": sizes.steps,
-            "bare": f"{bare:.3f} s a step",
+            "plain": f"{plain:.3f} s a step",
             "ours": f"{ours:.3f} s",
         }
         yield Row(
-            f"overhead over a bare GRPOTrainer, {side}",
-            100 * (ours / bare - 1),
+            f"overhead over a plain GRPOTrainer, {side}",
+            100 * (ours / plain - 1),
             "%",
             TARGET_OVERHEAD,
             notes=notes,
@@ -128,23 +128,23 @@ def rows(inputs: Inputs, sizes: Sizes) -> Iterator[Row]:
 
 
 def compare(inputs: Inputs, side: Side, sizes: Sizes) -> tuple[float, float, float]:
-    """Seconds a step of ours and of the bare trainer, and the share of rewards in ours."""
+    """Seconds a step of ours and of the plain trainer, and the share of rewards in ours."""
     from trainers.training.grpo import grpo_job
 
     job = grpo_job(inputs, side)
-    times: dict[str, list[list[float]]] = {"ours": [], "bare": []}
+    times: dict[str, list[list[float]]] = {"ours": [], "plain": []}
     rewards = whole = 0.0
     for turn in range(sizes.turns):
-        order = ("ours", "bare") if turn % 2 else ("bare", "ours")
+        order = ("ours", "plain") if turn % 2 else ("plain", "ours")
         for name in order:
-            trainer, seconds = (our_trainer if name == "ours" else bare_trainer)(job)
+            trainer, seconds = (our_trainer if name == "ours" else plain_trainer)(job)
             times[name].append(timed(trainer))
             rewards += seconds()["reward"]
             whole += sum(seconds().values())
-    ours, bare = (
-        sum(map(min, zip(*times[name], strict=True))) / sizes.steps for name in ("ours", "bare")
+    ours, plain = (
+        sum(map(min, zip(*times[name], strict=True))) / sizes.steps for name in ("ours", "plain")
     )
-    return ours, bare, rewards / whole
+    return ours, plain, rewards / whole
 
 
 Seconds = Callable[[], dict[str, float]]
@@ -158,7 +158,7 @@ def our_trainer(job: Any) -> tuple[Any, Seconds]:
     return prepared.trainer, lambda: prepared.log.seconds
 
 
-def bare_trainer(job: Any) -> tuple[Any, Seconds]:
+def plain_trainer(job: Any) -> tuple[Any, Seconds]:
     """TRL's trainer alone: the same arguments but for the log, which is TRL's own with its default
     frequency.
     """
@@ -188,7 +188,7 @@ def bare_trainer(job: Any) -> tuple[Any, Seconds]:
 
 
 def constant(completions: Sequence[Any], **_: object) -> list[float]:
-    """The reward of the bare trainer."""
+    """The reward of the plain trainer."""
     return [0.5] * len(completions)
 
 

@@ -108,22 +108,22 @@ def rows(sizes: Sizes, folder: Path) -> Iterator[Row]:
 
 
 def import_row(repeats: int) -> Row:
-    """`import cogr` over a bare interpreter."""
+    """`import cogr` over an interpreter alone."""
 
     def seconds(program: str) -> float:
         start = perf_counter()
         subprocess.run([sys.executable, "-c", program], check=True)
         return perf_counter() - start
 
-    bare = median(seconds("") for _ in range(repeats))
+    alone = median(seconds("") for _ in range(repeats))
     package = median(seconds("import cogr") for _ in range(repeats))
     mirror = median(seconds("import cogr.matching.mirror") for _ in range(repeats))
     return Row(
-        "import cogr, over bare python",
-        package - bare,
+        "import cogr, over python alone",
+        package - alone,
         "s",
         0.3,
-        notes={"import cogr.matching.mirror": f"{mirror - bare:.2f} s"},
+        notes={"import cogr.matching.mirror": f"{mirror - alone:.2f} s"},
     )
 
 

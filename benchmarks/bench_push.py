@@ -1,9 +1,9 @@
-"""Push of a snapshot beside a bare `parallel_bulk` of the same documents into the same mapping,
+"""Push of a snapshot beside a plain `parallel_bulk` of the same documents into the same mapping,
 alternating, medians.
 
     python benchmarks/bench_push.py [--url http://localhost:9200] [--items 300000] [--repeat 3]
 
-The push is timed whole: create, bulk, refresh, merge, count, write block. The bare alternative only
+The push is timed whole: create, bulk, refresh, merge, count, write block. The baseline only
 sends and refreshes. Both sides' documents, mapping, chunk size and number of threads are the same.
 Prints one JSON object.
 """
@@ -32,7 +32,7 @@ from indexers.backends.opensearch.writer import CHUNK_DOCUMENTS
 from ops.servers.opensearch import Wanted, connection, start, stop
 
 PREFIX = "cogr-bench"
-BARE = f"{PREFIX}-bare"
+BASELINE = f"{PREFIX}-baseline"
 VOCABULARY, KEYWORDS, ZIPF = 60_000, 15, 0.8
 
 
@@ -58,7 +58,7 @@ def timed_push(cluster: Cluster, snapshot: Snapshot) -> float:
     return pushed.seconds
 
 
-def timed_bare(cluster: Cluster, snapshot: Snapshot, url: str) -> float:
+def timed_baseline(cluster: Cluster, snapshot: Snapshot, url: str) -> float:
     """Seconds of `parallel_bulk` of the same documents, refresh included."""
     from opensearchpy import OpenSearch
     from opensearchpy.helpers import parallel_bulk
@@ -70,10 +70,10 @@ def timed_bare(cluster: Cluster, snapshot: Snapshot, url: str) -> float:
         "settings": index_settings(settings.shards),
         "mappings": mapping(snapshot.side, cluster.version, meta),
     }
-    client.indices.create(index=BARE, body=body)
+    client.indices.create(index=BASELINE, body=body)
     started = time.perf_counter()
     actions = (
-        {"_op_type": "create", "_index": BARE, "_id": id_, "_source": document}
+        {"_op_type": "create", "_index": BASELINE, "_id": id_, "_source": document}
         for id_, document in documents(snapshot)
     )
     sent = parallel_bulk(
@@ -84,9 +84,9 @@ def timed_bare(cluster: Cluster, snapshot: Snapshot, url: str) -> float:
         raise_on_error=True,
     )
     written = sum(1 for _ in sent)
-    client.indices.refresh(index=BARE)
+    client.indices.refresh(index=BASELINE)
     seconds = time.perf_counter() - started
-    client.indices.delete(index=BARE)
+    client.indices.delete(index=BASELINE)
     if written != snapshot.manifest.entities:
         raise SystemExit(f"parallel_bulk wrote {written} of {snapshot.manifest.entities}.")
     return seconds
@@ -138,32 +138,32 @@ def node(url: str | None) -> Iterator[str]:
 
 
 def measure(url: str, items: int, repeat: int, text_analyzer: str) -> None:
-    """Push and bare bulk in turns; prints medians and their ratio."""
+    """Push and the baseline in turns; prints medians and their ratio."""
     cluster = Cluster(OpenSearchSettings(url=url, prefix=PREFIX, text_analyzer=text_analyzer))
     with tempfile.TemporaryDirectory() as folder:
         snapshot = write_snapshot(Store(folder), "item", rows(items), Provenance())
-        times: dict[str, list[float]] = {"bare": [], "push": []}
+        times: dict[str, list[float]] = {"baseline": [], "push": []}
         for number in range(repeat):
             # Alternating, and the first of a pair is not always the same.
-            for name in ("bare", "push") if number % 2 else ("push", "bare"):
+            for name in ("baseline", "push") if number % 2 else ("push", "baseline"):
                 seconds = (
                     timed_push(cluster, snapshot)
                     if name == "push"
-                    else timed_bare(cluster, snapshot, url)
+                    else timed_baseline(cluster, snapshot, url)
                 )
                 times[name].append(seconds)
                 print(
                     f"{name}: {seconds:.2f} s, {items / seconds:,.0f} documents/s", file=sys.stderr
                 )
-    push_s, bare_s = statistics.median(times["push"]), statistics.median(times["bare"])
+    push_s, baseline_s = statistics.median(times["push"]), statistics.median(times["baseline"])
     result = {
         "items": items,
         "opensearch": cluster.version.text,
         "push_s": round(push_s, 2),
-        "bare_s": round(bare_s, 2),
+        "baseline_s": round(baseline_s, 2),
         "push_per_s": round(items / push_s),
-        "bare_per_s": round(items / bare_s),
-        "ratio": round(bare_s / push_s, 3),
+        "baseline_per_s": round(items / baseline_s),
+        "ratio": round(baseline_s / push_s, 3),
     }
     print(json.dumps(result))
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from bench_push import node, timed_bare
+from bench_push import node, timed_baseline
 
 from indexers.backends import Backend
 from indexers.backends.memory import mirror_of
@@ -180,10 +180,10 @@ def measure(folder: Path, items: int, url: str | None) -> dict[str, dict[str, fl
         "index_mb": _index_mb(backend, snapshot.id),
     }
     if isinstance(backend, OpenSearchBackend):
-        bare = timed_bare(backend.cluster, snapshot, str(url))
+        baseline = timed_baseline(backend.cluster, snapshot, str(url))
         stages.rows["push"] |= {
-            "bare_per_second": round(items / bare),
-            "over_bare": round(bare / pushed.seconds, 3),
+            "baseline_per_second": round(items / baseline),
+            "over_baseline": round(baseline / pushed.seconds, 3),
         }
     again = stages.run("rerun", lambda: _rerun(folder, url))
     if again.rebuilt.generated:
@@ -242,7 +242,9 @@ def table(sizes: dict[int, dict[str, dict[str, float]]]) -> Iterator[str]:
     for size, rows in sizes.items():
         push = rows["push"]
         total = sum(row["seconds"] for stage, row in rows.items() if stage != "rerun")
-        bare = f", {push['over_bare']:.2f} of bare bulk" if "over_bare" in push else ""
+        baseline = (
+            f", {push['over_baseline']:.2f} of a plain bulk" if "over_baseline" in push else ""
+        )
         cpu = sum(row["cpu_seconds"] for row in rows.values())
         anonymous, resident = (
             max(row[name] for row in rows.values()) for name in ("anon_mb", "peak_mb")
@@ -250,7 +252,7 @@ def table(sizes: dict[int, dict[str, dict[str, float]]]) -> Iterator[str]:
         yield (
             f"{size:,} items: {total:.1f} s in all ({cpu:.1f} s of CPU with the rerun), peak "
             f"{anonymous:.0f} MB anonymous of {resident:.0f} MB; push {push['per_second']:,} "
-            f"documents/s{bare}, "
+            f"documents/s{baseline}, "
             f"index {push['index_mb']:.0f} MB; rerun {rows['rerun']['seconds']:.1f} s"
         )
 

@@ -49,11 +49,11 @@ from numpy.typing import NDArray
 
 from cogr.datasets import load_dataset
 from cogr.keywords import self_keyword
-from cogr.metrics import full_set
+from cogr.metrics import f1_of, full_set
 from cogr.records import Dataset, Split
 from indexers.generators.statistical.artefact import Artefact
-from indexers.generators.statistical.distillation import exact_cut as best_prefix
 from indexers.generators.statistical.fitting import fit
+from indexers.generators.statistical.keyword_selection import exact_cut as best_prefix
 from indexers.generators.statistical.ranking.encoder import Encoder
 from indexers.generators.statistical.storage import open_artefact, save
 from trainers.demo import CATALOGUE
@@ -434,7 +434,7 @@ def _of_artefact(artefact: Artefact, dataset: Dataset, split: Split) -> NDArray[
         cut, _ = best_prefix(p, artefact.expected_relevant(query, p))
         spelled = artefact.spell(query, items, p)
         f1 = [
-            2 * float(np.isin(one, relevant).sum()) / max(one.size + relevant.size, 1)
+            f1_of(float(np.isin(one, relevant).sum()), one.size, relevant.size)
             for one in (spelled.retrieved, items[cut])
         ]
         order = np.lexsort((spelled.retrieved, -artefact.scores(query, spelled)))[:10]

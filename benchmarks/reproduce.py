@@ -99,8 +99,8 @@ def reproduced(name: str, asked: argparse.Namespace) -> list[str]:
     }
     if asked.write:
         RESULTS.mkdir(exist_ok=True)
-        told = {**results.as_dict(), "command": command(name, asked.seeds)}
-        text = json.dumps(told, indent=1, sort_keys=True, ensure_ascii=False)
+        written = {**results.as_dict(), "command": command(name, asked.seeds)}
+        text = json.dumps(written, indent=1, sort_keys=True, ensure_ascii=False)
         (RESULTS / f"{name}.json").write_text(text + "\n", "utf-8")
     expected = tomllib.loads(EXPECTED.read_text("utf-8")).get(name, {})
     return list(misses(name, expected, found))
@@ -146,8 +146,8 @@ def expected() -> str:
     lines = [EXPECTED.read_text("utf-8").partition(WRITTEN)[0] + WRITTEN]
     for name in sorted(NAMES):
         if (RESULTS / f"{name}.json").is_file():
-            told = json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
-            rows = [row for row in told["rows"] if row["method"] in METHODS and "figures" in row]
+            results = json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
+            rows = [row for row in results["rows"] if row["method"] in METHODS and "figures" in row]
             lines += [section(name, row) for row in rows]
     return "\n".join(lines)
 
@@ -169,8 +169,8 @@ def page() -> str:
     words = PAGE.read_text("utf-8").partition(BEGIN)[0]
     parts = []
     for file in sorted(RESULTS.glob("*.json"), key=lambda file: file.stem):
-        told = {**json.loads(file.read_text("utf-8")), "dataset": file.stem}
-        parts.append(markdown(from_dict(told), 2))
+        results = {**json.loads(file.read_text("utf-8")), "dataset": file.stem}
+        parts.append(markdown(from_dict(results), 2))
     return f"{words}{BEGIN}\n\n" + "\n".join(parts)
 
 

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 
+INTERRUPTED = 130
+"""Exit status after Ctrl-C."""
+
+
 class CogrError(Exception):
     """Base of every error that the toolkit raises on purpose. Its sentence holds no secret.
 

@@ -16,7 +16,7 @@ from pyroaring import BitMap
 from cogr.errors import SnapshotError
 from cogr.keywords import self_keyword
 from cogr.matching.mirror import Mirror
-from cogr.metrics import Figures, SetLike, full_set, judged_only, ranked
+from cogr.metrics import Figures, SetLike, full_set, judged_only, ranked, sets_of
 from cogr.records import Dataset, Query, Split
 from cogr.snapshots import Row, Snapshot
 
@@ -188,8 +188,8 @@ def per_query(
     rankings: Mapping[str, Sequence[str]] | None = None,
 ) -> Figures:
     """The figures of `measure`, by query; same arguments, without f1_se."""
-    whole = set_figures(dataset, queries, _sets(sets))
-    judged = set_figures(dataset, queries, _sets(judged_only(sets, dataset.judged)))
+    whole = set_figures(dataset, queries, sets_of(sets))
+    judged = set_figures(dataset, queries, sets_of(judged_only(sets, dataset.judged)))
     ranks = ranked(
         sets if rankings is None else rankings,
         {query.id: dataset.relevant[query.id] for query in queries},
@@ -202,7 +202,3 @@ def per_query(
         **{name.lower(): value for name, value in ranks.values.items()},
     }
     return replace(whole, values=values)
-
-
-def _sets(lists: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:
-    return {query: frozenset(ids) for query, ids in lists.items()}

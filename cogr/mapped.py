@@ -3,7 +3,7 @@ them.
 
 The kernel drops mapped pages when another program needs the memory, so a whole catalogue fits. A
 temporary file has no name and vanishes with its process, however that ends. TMPDIR names the
-folder. Use a `cogr.store.Store` for lasting data.
+folder. Data that are to be kept belong in a `cogr.store.Store`.
 
 The arrays are Arrow's own buffers, but not an Arrow IPC file: that holds batches, and reading
 400,000 items in the order of their ids takes 3.3 s over batches and 0.4 s over flat arrays.

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,54 @@ from cogr.errors import DataError
 
 CUTOFFS = (10, 100, 1000)
 """The cutoffs of the paper's tables."""
+
+Array = NDArray[Any]
+_Sum = TypeVar("_Sum", float, Array)
+
+
+def f_beta(hits: _Sum, sizes: _Sum, factor: float = 2.0) -> _Sum:
+    """F_beta = (1 + beta²) n_tp / (n_ret + beta² n_rel), of numbers or of arrays; F1 by default.
+
+    For beta 1 it is 2PR / (P + R) of the paper's eq. 1 with P and R written out, as in its appendix
+    "Efficient Implementation of Item-Side Reward".
+
+    Args:
+        hits: n_tp.
+        sizes: n_ret + beta² n_rel, not 0.
+        factor: 1 + beta².
+    """
+    return factor * hits / sizes
+
+
+@overload
+def f1_of(hits: float, retrieved: float, relevant: float) -> float: ...
+@overload
+def f1_of(hits: Array, retrieved: Array | float, relevant: Array | float) -> Array: ...
+def f1_of(hits: Any, retrieved: Any, relevant: Any) -> Any:
+    """F1 of counts, or of sums of item weights: numbers, or arrays of one shape.
+
+    0 for two empty sets. With probabilities of relevance, `hits` and `relevant` are their sums, and
+    this is the usual first-order estimate of the expected F1.
+    """
+    sizes = retrieved + relevant
+    if isinstance(sizes, np.ndarray):
+        return f_beta(hits, np.where(sizes > 0, sizes, 1))
+    return f_beta(hits, sizes) if sizes > 0 else 0.0
+
+
+def f1_of_heads(ids: Sequence[str], wanted: Collection[str]) -> NDArray[np.float64]:
+    """F1 of the first 1, 2, ... items of a ranking, (items,)."""
+    hits = np.cumsum(np.fromiter(map(wanted.__contains__, ids), np.int64, len(ids)))
+    return f1_of(hits, np.arange(1, len(ids) + 1), len(wanted))
+
+
+def best_head(ids: Sequence[str], wanted: Collection[str]) -> tuple[int, float]:
+    """Length and F1 of the head of a ranking with the highest F1; (0, 0.0) where all are 0."""
+    f1 = f1_of_heads(ids, wanted)
+    if not len(f1) or f1.max() <= 0:
+        return 0, 0.0
+    at = int(np.argmax(f1))
+    return at + 1, float(f1[at])
 
 
 class SetLike(Protocol):
@@ -99,7 +147,7 @@ def full_set(
         np.float64,
     ).reshape(-1, 3)
     tp, ret, rel = counts.T
-    values = {"p": _ratio(tp, ret), "r": _ratio(tp, rel), "f1": _f1(tp, ret, rel)}
+    values = {"p": _ratio(tp, ret), "r": _ratio(tp, rel), "f1": f1_of(tp, ret, rel)}
     return _figures(relevant, values, weights)
 
 
@@ -124,13 +172,13 @@ def ranked(
         grades: query -> id -> grade, whole or not, for nDCG.
         weights: query id -> weight in means.
     """
-    wanted = {query: frozenset(ids) for query, ids in relevant.items()}
+    wanted = sets_of(relevant)
     binary = {query: dict.fromkeys(ids, 1.0) for query, ids in wanted.items()}
     gains: Mapping[str, Mapping[str, float]] = binary if grades is None else grades
     values: dict[str, NDArray[np.float64]] = {}
     for k in cutoffs:
         cut = {query: run.get(query, ())[:k] for query in wanted}
-        sets = full_set({query: frozenset(ids) for query, ids in cut.items()}, wanted)
+        sets = full_set(sets_of(cut), wanted)
         values |= {f"{name.upper()}@{k}": found for name, found in sets.values.items()}
         values[f"MRR@{k}"] = _each(
             _reciprocal_rank(ids, wanted[query]) for query, ids in cut.items()
@@ -139,6 +187,11 @@ def ranked(
             _ndcg(ids, gains.get(query, {}), k) for query, ids in cut.items()
         )
     return _figures(wanted, values, weights)
+
+
+def sets_of(lists: Mapping[str, Collection[str]]) -> dict[str, frozenset[str]]:
+    """Query id -> its ids as a set."""
+    return {query: frozenset(ids) for query, ids in lists.items()}
 
 
 def _each(values: Iterable[float]) -> NDArray[np.float64]:
@@ -216,8 +269,7 @@ def sweep_cutoff(
     curve = np.zeros(longest)
     for (query, wanted), share in zip(relevant.items(), shares, strict=True):
         ids, wanted = run.get(query, ()), frozenset(wanted)
-        hits = np.cumsum(np.fromiter(map(wanted.__contains__, ids), np.float64, len(ids)))
-        f1 = _f1(hits, np.arange(1, len(ids) + 1, dtype=np.float64), len(wanted))
+        f1 = f1_of_heads(ids, wanted)
         curve[: len(f1)] += share * f1
         if len(f1):
             curve[len(f1) :] += share * f1[-1]
@@ -270,10 +322,3 @@ def _weights(queries: Iterable[str], weights: Mapping[str, float] | None) -> NDA
 def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
     """part / whole, 0 where the whole is 0."""
     return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
-
-
-def _f1(
-    tp: NDArray[np.float64], ret: NDArray[np.float64], rel: NDArray[np.float64] | int
-) -> NDArray[np.float64]:
-    """2 n_tp / (n_ret + n_rel), which is 2PR / (P + R) of eq. 1; 0 for two empty sets."""
-    return _ratio(2 * tp, ret + rel)

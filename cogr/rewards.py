@@ -20,7 +20,7 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +30,8 @@ from cogr.errors import DataError, SettingsError
 from cogr.keywords import over_budget, self_keyword
 from cogr.matching.mirror import Mirror
 from cogr.matching.postings import to_array
+from cogr.metrics import f_beta
 from cogr.records import Query
-
-_Sum = TypeVar("_Sum", float, NDArray[np.float64])
 
 
 def f_measure(true_positives: float, retrieved: float, relevant: float, beta: float = 1.0) -> float:
@@ -43,24 +42,11 @@ def f_measure(true_positives: float, retrieved: float, relevant: float, beta: fl
     if not true_positives:
         return 0.0
     squared = beta * beta
-    return _f(true_positives, retrieved + squared * relevant, 1 + squared)
-
-
-def _f(tp: _Sum, sizes: _Sum, factor: float) -> _Sum:
-    """F_beta = (1 + beta²) n_tp / (n_ret + beta² n_rel), of numbers or of arrays.
-
-    For beta 1 it is 2PR / (P + R) of eq. 1 with P and R written out, as in the paper's appendix
-    "Efficient Implementation of Item-Side Reward".
-
-    Args:
-        sizes: n_ret + beta² n_rel, not 0.
-        factor: 1 + beta².
-    """
-    return factor * tp / sizes
+    return f_beta(true_positives, retrieved + squared * relevant, 1 + squared)
 
 
 @dataclass(frozen=True)
-class Belief:
+class RelevanceProbabilities:
     """Probabilities of relevance to a query, used instead of labels where a run edits a pair:
     labels alone would teach edits that no unseen query could profit from.
 
@@ -87,7 +73,7 @@ class World:
         beta: beta of the F measure.
         query_weights: query id -> its weight in sums over queries.
         item_weights: float64 by dense id (revenue, margin); None: every item counts 1.
-        beliefs: query id -> the belief that query rewards use instead of labels.
+        probabilities: query id -> the probabilities that query rewards use instead of labels.
     """
 
     items: Mirror
@@ -98,7 +84,7 @@ class World:
     beta: float
     query_weights: Mapping[str, float]
     item_weights: NDArray[np.float64] | None
-    beliefs: Mapping[str, Belief] = field(default_factory=dict)
+    probabilities: Mapping[str, RelevanceProbabilities] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -111,8 +97,8 @@ class World:
         k_max: int = 30,
         beta: float = 1.0,
         item_weights: Mapping[str, float] | None = None,
-        silent: Collection[str] = (),
-        beliefs: Mapping[str, Belief] | None = None,
+        own_text_ignored: Collection[str] = (),
+        probabilities: Mapping[str, RelevanceProbabilities] | None = None,
     ) -> World:
         """A world of a data set's records.
 
@@ -124,9 +110,9 @@ class World:
             k_max: the budget of distinct keywords.
             beta: beta of the F measure, above 0.
             item_weights: item id -> weight, for every item of the mirror.
-            silent: ids of queries whose own text retrieves nothing here, since items have it as a
-                keyword because of their labels.
-            beliefs: see the attribute.
+            own_text_ignored: ids of queries whose own text retrieves nothing here, since items have
+                it as a keyword because of their labels.
+            probabilities: see the attribute.
 
         Raises:
             DataError: an id that a mirror lacks; a weight that is missing, negative or not finite;
@@ -147,7 +133,7 @@ class World:
                 query.id: items.bitmap_of_ids(relevant.get(query.id, ())) for query in queries
             },
             own={
-                query.id: "" if query.id in silent else self_keyword(query.text)
+                query.id: "" if query.id in own_text_ignored else self_keyword(query.text)
                 for query in queries
             },
             queries=query_mirror,
@@ -155,7 +141,7 @@ class World:
             beta=beta,
             query_weights=weights,
             item_weights=None if item_weights is None else _by_dense_id(item_weights, items),
-            beliefs=beliefs or {},
+            probabilities=probabilities or {},
         )
 
     def relevant_to(self, query_id: str) -> BitMap:
@@ -191,7 +177,7 @@ def query_reward(world: World, query_id: str, keywords: Sequence[str]) -> float:
     """F of the full retrieved set of S_q ∪ {q}; 0 above the budget (paper, eq. 2).
 
     F1 for the paper's beta of 1. Sums of item weights replace counts where the world has weights.
-    Where the world has a belief about the query, F of expected counts.
+    Where the world has probabilities for the query, F of expected counts.
 
     Raises:
         DataError: the query is not one that counts.
@@ -200,9 +186,9 @@ def query_reward(world: World, query_id: str, keywords: Sequence[str]) -> float:
     if over_budget(keywords, world.k_max):
         return 0.0
     retrieved = world.items.retrieved((*keywords, world.own[query_id]))
-    if (belief := world.beliefs.get(query_id)) is not None:
-        likely = sum(belief.p.get(item, 0.0) for item in retrieved)
-        return f_measure(likely, len(retrieved), belief.expected, world.beta)
+    if (known := world.probabilities.get(query_id)) is not None:
+        likely = sum(known.p.get(item, 0.0) for item in retrieved)
+        return f_measure(likely, len(retrieved), known.expected, world.beta)
     if world.item_weights is None:
         hits: float = retrieved.intersection_cardinality(relevant)
         return f_measure(hits, len(retrieved), len(relevant), world.beta)
@@ -238,7 +224,7 @@ def best_subset(
     """
     if len(words) > MOST_CHOICES:
         raise DataError(f"{len(words)} keywords have too many subsets; at most {MOST_CHOICES}.")
-    relevant, belief = world.relevant_to(query_id), world.beliefs.get(query_id)
+    relevant, known = world.relevant_to(query_id), world.probabilities.get(query_id)
     own = world.items.bitmap(world.own[query_id])
     finds: dict[int, int] = {}
     for number, word in enumerate(words):
@@ -252,16 +238,16 @@ def best_subset(
         return sum(map(weight, own)) + _of_subsets(by_mask)
 
     mass = (lambda _: 1.0) if world.item_weights is None else world.item_weights.__getitem__
-    if belief is None:
+    if known is None:
         tp, wanted = summed(lambda item: mass(item) * (item in relevant)), world.mass(relevant)
     else:
-        mass, wanted = (lambda _: 1.0), belief.expected
-        tp = summed(lambda item: belief.p.get(item, 0.0))
+        mass, wanted = (lambda _: 1.0), known.expected
+        tp = summed(lambda item: known.p.get(item, 0.0))
     sizes = _of_subsets(np.isin(np.arange(tp.size), 1 << np.arange(len(words))).astype(np.float64))
     now = sum(1 << number for number, word in enumerate(words) if word in held)
     edits = sizes[np.arange(tp.size) ^ now]
     squared = world.beta**2
-    reward = _f(tp, np.maximum(summed(mass) + squared * wanted, 1e-12), 1 + squared)
+    reward = f_beta(tp, np.maximum(summed(mass) + squared * wanted, 1e-12), 1 + squared)
     reward[sizes > world.k_max] = 0.0
     best = int(np.lexsort((edits, -np.round(reward - price * edits, 9)))[0])
     return tuple(word for number, word in enumerate(words) if best >> number & 1)
@@ -382,7 +368,7 @@ class Reference:
         self._f[query] = self._f_of(query)
 
     def _f_of(self, query: int) -> float:
-        return _f(self._tp[query], self._ret[query] + self._rel[query], self._factor)
+        return f_beta(self._tp[query], self._ret[query] + self._rel[query], self._factor)
 
     @property
     def objective(self) -> float:
@@ -430,7 +416,7 @@ class Reference:
         for query in queries:
             hits = tp[query] + mass if query in relevant else tp[query]
             # Without hits F is 0; skipping the call is faster.
-            new = _f(hits, ret[query] + mass + rel[query], factor) if hits else 0.0
+            new = f_beta(hits, ret[query] + mass + rel[query], factor) if hits else 0.0
             total += weight[query] * (new - f[query])
         return total
 
@@ -442,7 +428,7 @@ class Reference:
                 np.frombuffer(values)[at]
                 for values in (self._tp, self._ret, self._rel, self._f, self._weight)
             )
-            new = _f(tp + gain, ret + mass + rel, self._factor)
+            new = f_beta(tp + gain, ret + mass + rel, self._factor)
             total += float(weight @ (new - f))
         return total
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import socket
@@ -335,6 +336,12 @@ def require_file(path: Path) -> None:
     """
     if path.exists() and not path.is_file():
         raise StorageError(f"Can't write to {path}: it is no file; name another.")
+
+
+def file_sha256(path: Path) -> str:
+    """The sha256 of a file's bytes, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _remove_unless_written(file: Path) -> bool:

@@ -16,10 +16,10 @@ from PIL import Image
 
 from cogr.records import SIDES
 from cogr.settings import load_settings
-from indexers.cli.console import note
-from indexers.cli.reports import progress_bar
 from indexers.rebuild.run import RebuildRequest, run_rebuild
 from indexers.release.push import publish
+from indexers.telemetry.logs import say
+from indexers.telemetry.terminal import progress_bar
 from indexers.workspace import Workspace
 from tests.browser import launched
 from tests.ops.expander.expander_worlds import running, wait_for
@@ -52,9 +52,10 @@ def _indexed(folder: Path) -> Workspace:
     file.write_text(f'store = "store"\n[dataset]\nloader = "jsonl"\npath = "{CATALOGUE}"\n')
     workspace = Workspace(load_settings(file))
     for kind in ("extractive", "statistical"):
-        wishes = [RebuildRequest(side, kind, publish=False) for side in SIDES]
+        requests = [RebuildRequest(side, kind, publish=False) for side in SIDES]
         ids = [
-            run_rebuild(workspace, wish, progress_bar, note).rebuilt.snapshot.id for wish in wishes
+            run_rebuild(workspace, request, progress_bar, say).rebuilt.snapshot.id
+            for request in requests
         ]
     publish(workspace.backend, workspace.store, ids)
     return workspace

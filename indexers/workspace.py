@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Choice:
+class GeneratorChoice:
     """A generator's name, and the reason for the choice."""
 
     name: str
@@ -105,10 +105,10 @@ class Workspace:
             return MemoryBackend(self.store)
         from indexers.backends.opensearch import OpenSearchBackend
         from indexers.backends.opensearch.moving import lift_left
-        from indexers.cli import console
+        from indexers.telemetry import logs
 
         backend = OpenSearchBackend(self.settings.opensearch, self.store)
-        lift_left(backend.cluster, self.store, console.note)
+        lift_left(backend.cluster, self.store, logs.say)
         return backend
 
     def prompter(self, side: Side, name: str | None = None) -> Prompter:
@@ -145,7 +145,7 @@ class Workspace:
             {**chosen.model_dump(), "name": self.choice(side, name).name}
         )
 
-    def choice(self, side: Side, name: str | None = None) -> Choice:
+    def choice(self, side: Side, name: str | None = None) -> GeneratorChoice:
         """The generator of a side, and the reason. `auto` is `statistical` where enough training
         queries have labels, else `extractive`.
 
@@ -158,7 +158,7 @@ class Workspace:
         """
         wanted = name or self.settings.generator.of(side).name
         if wanted != "auto":
-            return Choice(
+            return GeneratorChoice(
                 wanted, "asked for by name" if name else f"generator.name of the {side} side"
             )
         labelled = sum(
@@ -166,7 +166,7 @@ class Workspace:
             for query in self.dataset.queries.get("train", ())
         )
         if labelled < LEAST_QUERIES:
-            return Choice(
+            return GeneratorChoice(
                 "extractive",
                 f"auto: {labelled} training queries have labels, statistical needs {LEAST_QUERIES}",
             )
@@ -177,7 +177,7 @@ class Workspace:
                 "learn from them), which",
                 "statistical",
             )
-        return Choice("statistical", f"auto: {labelled} training queries have labels")
+        return GeneratorChoice("statistical", f"auto: {labelled} training queries have labels")
 
     def generator(self, side: Side, name: str | None = None) -> Generator:
         """The generator of one side. Raises GeneratorError, MissingExtraError, ServiceError."""

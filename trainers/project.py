@@ -153,8 +153,8 @@ class Project:
                 switched.
             ServiceError: a service can't be reached; the same call goes on.
         """
-        from indexers.cli.reports import progress_bar
         from indexers.rebuild.run import RebuildRequest, run_rebuild
+        from indexers.telemetry.terminal import progress_bar
 
         request = RebuildRequest(side, generator, limit, True, publish, workers)
         return Rebuilt(run_rebuild(self.workspace, request, progress_bar, self._say))
@@ -253,14 +253,12 @@ class Project:
             TrainingError: a stage failed; earlier stages are kept.
             CheckFailedError: a policy collapsed, or the gate said no; what serves stays.
         """
-        from trainers.cli.status import status_of
-
         driver = self.driver(run, branch, begin=True)
         last = driver.reach(rounds, publish)
-        found = status_of(driver)
+        found = driver.status()
         if publish and found.other is not None:
             driver.publish(None, gate=True)
-            found = status_of(driver)
+            found = driver.status()
         return Trained(driver, last, found)
 
     def compare(

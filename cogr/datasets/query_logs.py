@@ -389,7 +389,7 @@ class UbiEvent(NamedTuple):
     Attributes:
         action: `action_name`.
         text: the event's own `user_query`, without surrounding white space; "" for none.
-        query_id, client_id, session_id, user_id: None where the record has none.
+        query_id, client_id, session_id: None where the record has none.
         timestamp: unconverted; see `seconds`.
         item: `event_attributes.object.object_id`; None for an event about no item.
         position: `event_attributes.position.ordinal`, the item's position in the results, counted
@@ -402,7 +402,6 @@ class UbiEvent(NamedTuple):
     query_id: str | None
     client_id: str | None
     session_id: str | None
-    user_id: str | None
     timestamp: str | float | None
     item: str | None
     position: int | None
@@ -437,8 +436,8 @@ def ubi_record(place: Place, record: Mapping[str, Any]) -> UbiQuery | UbiEvent:
     if "_source" in record:
         record = _inner(record, "_source", place)
     text = text_field(record, "user_query", place).strip()
-    query, client, session, user = (
-        _id(record, key, place) for key in ("query_id", "client_id", "session_id", "user_id")
+    query, client, session = (
+        _id(record, key, place) for key in ("query_id", "client_id", "session_id")
     )
     time = record.get("timestamp")
     if "action_name" not in record:
@@ -453,7 +452,6 @@ def ubi_record(place: Place, record: Mapping[str, Any]) -> UbiQuery | UbiEvent:
         query,
         client,
         session,
-        user,
         time,
         _id(object_, "object_id", place),
         _ordinal(position.get("ordinal"), place),

@@ -46,21 +46,9 @@ DEFAULT = BM25()
 """What the toolkit's own mapping asks of OpenSearch 3."""
 
 
-def int_to_byte4(length: int) -> int:
-    """Lucene's one-byte code of a field length: exact up to 40, then four significant bits
-    (`SmallFloat.intToByte4`).
-    """
-    return length if length < _EXACT else _EXACT + _to_int4(length - _EXACT)
-
-
 def byte4_to_int(code: int) -> int:
     """The length that a code stands for (`SmallFloat.byte4ToInt`)."""
     return code if code < _EXACT else _EXACT + _from_int4(code - _EXACT)
-
-
-def _to_int4(value: int) -> int:
-    shift = value.bit_length() - 4
-    return value if shift < 0 else ((value >> shift) & 7) | ((shift + 1) << 3)
 
 
 def _from_int4(code: int) -> int:
@@ -68,16 +56,17 @@ def _from_int4(code: int) -> int:
     return bits if shift < 0 else (bits | 8) << shift
 
 
-_EXACT = 255 - _to_int4(
-    2**31 - 1
-)  # 24: the codes that the four-bit scheme leaves free stand for themselves
+_EXACT = 24
+"""Codes below it stand for themselves: lengths up to 2^31 - 1 leave so many of the 256 free."""
 
 LENGTHS: NDArray[np.int64] = np.array([byte4_to_int(code) for code in range(256)])
 """Stored length of each of the 256 codes, ascending."""
 
 
 def length_codes(lengths: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """`int_to_byte4` of many lengths: the code of the largest stored length that is not above."""
+    """Lucene's one-byte codes of field lengths, exact up to 40, then of four significant bits
+    (`SmallFloat.intToByte4`): the code of the largest stored length that is not above.
+    """
     return (np.searchsorted(LENGTHS, lengths, side="right") - 1).astype(np.uint8)
 
 
@@ -120,8 +109,3 @@ def term_scores(weights: NDArray[np.float32], norms: NDArray[np.float32]) -> NDA
     """
     weight = weights[:, None]
     return weight - weight / (np.float32(1) + norms)
-
-
-def total_score(parts: NDArray[np.float32]) -> np.float32:
-    """The parts of one entity summed in float64, then one cast."""
-    return np.float32(parts.astype(np.float64).sum())

@@ -13,7 +13,6 @@ written last. The files are a cache: they can be rebuilt from the snapshot at an
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +32,7 @@ from cogr.matching.bm25 import BM25, DEFAULT
 from cogr.matching.postings import Postings, PostingsBuilder, to_array, to_bitmap
 from cogr.matching.scoring import Scorer
 from cogr.snapshots import Snapshot
-from cogr.store import Store
+from cogr.store import Store, file_sha256
 
 Keywords = Iterable[str] | Mapping[str, float]
 """The query of a search: keywords, whose repetitions add up to a boost, or keyword -> boost, a
@@ -357,7 +356,7 @@ def save(folder: Path, postings: Postings, snapshot: str | None, content_hash: s
     manifest = MirrorManifest(
         snapshot=snapshot,
         content_hash=content_hash,
-        files={name: _sha256(folder / name) for name in _SCHEMAS},
+        files={name: file_sha256(folder / name) for name in _SCHEMAS},
     )
     store.write_json(_MANIFEST, manifest.model_dump(mode="json"))
 
@@ -426,7 +425,7 @@ def _map(folder: Path, name: str, manifest: MirrorManifest, *, verify: bool) -> 
     path = folder / name
     if not path.is_file():
         raise _broken(folder, f"{name} is not there")
-    if verify and _sha256(path) != manifest.files.get(name):
+    if verify and file_sha256(path) != manifest.files.get(name):
         raise _broken(folder, f"{name} does not match its sha256")
     try:
         batch = pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
@@ -442,8 +441,3 @@ def _broken(folder: Path, why: str) -> SnapshotError:
     return SnapshotError(
         f"The mirror in {folder} is broken: {why}; build it again from its snapshot."
     )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

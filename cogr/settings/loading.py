@@ -91,10 +91,10 @@ class Layers:
         key = ".".join(path)
         if first["type"] == "extra_forbidden":
             what, near = ("table", "one") if isinstance(first["input"], Mapping) else ("key", "key")
-            told = what_now(key, first["input"]) or (
+            reason = what_now(key, first["input"]) or (
                 f"the {what} {key:.80} is unknown; the nearest known {near} is {nearest(key, keys)}"
             )
-            return f"{_first_upper(self.source(path))}: {told}."
+            return f"{_first_upper(self.source(path))}: {reason}."
         if first["type"] == "missing":
             return f"{_first_upper(self._first)}: {key} is missing; add it ({_EXAMPLE})."
         message = str(first["msg"]).removeprefix("Value error, ").rstrip(".")
@@ -143,10 +143,10 @@ def read_variables(model: type[BaseSettings]) -> dict[str, Any]:
             for name, value in os.environ.items()
             if name.upper() in names and not _is_json(value)
         ]
-        told = " or ".join(wrong) or f"{prefix}..."
+        variables = " or ".join(wrong) or f"{prefix}..."
         raise SettingsError(
-            f"The environment variable {told} is no JSON object; set the keys one by one, such "
-            f"as {told}__KEY."
+            f"The environment variable {variables} is no JSON object; set the keys one by one, "
+            f"such as {variables}__KEY."
         ) from error
 
 
@@ -404,8 +404,8 @@ def _check_variables() -> None:
     for name in os.environ:
         if name.startswith("COGR_") and name.upper() not in known | tables | OTHER_VARIABLES:
             key = name.upper().removeprefix("COGR_").lower().replace("__", ".")
-            if told := what_now(key):
-                raise SettingsError(f"The environment variable {name}: {told}.")
+            if reason := what_now(key):
+                raise SettingsError(f"The environment variable {name}: {reason}.")
             near = difflib.get_close_matches(
                 name.upper(), known | OTHER_VARIABLES, n=1, cutoff=0.0
             )[0]

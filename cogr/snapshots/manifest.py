@@ -66,7 +66,10 @@ class Blend(BaseModel):
         return self
 
     def mode(self, confidence: float | None) -> Mode:
-        """The way to search; both where the confidence is unknown."""
+        """The way to search; both where the confidence is unknown.
+
+        The generator chooses the thresholds: `statistical` by `assessment.choose_blend`.
+        """
         if confidence is None:
             return "both"
         if confidence >= self.keywords_from:
@@ -142,10 +145,12 @@ class Provenance:
 
 
 def manifest_path(snapshot_id: str) -> str:
+    """The place of a snapshot's manifest in the store."""
     return f"snapshots/{snapshot_id}/manifest.json"
 
 
 def id_of(side: Side, round_: int, content_hash: str) -> str:
+    """The id of a snapshot: side, round and the first 12 digits of its content's hash."""
     return f"{side}-r{round_:03d}-{content_hash[:12]}"
 
 

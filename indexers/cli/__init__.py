@@ -29,6 +29,7 @@ from indexers.cli.console import (
     common_options,
     time_of,
 )
+from indexers.telemetry.terminal import progress_bar
 
 app = typer.Typer(
     name="cogr-index",
@@ -83,7 +84,7 @@ def rebuild(
         planned = plan_rebuild(workspace, request)
         call.emit(planned, lambda out: reports.planned(out, planned))
         return
-    outcome = run_rebuild(workspace, request, reports.progress_bar, console.note)
+    outcome = run_rebuild(workspace, request, progress_bar, console.note)
     if show_empty:
         outcome = replace(outcome, empty=empty_sets(outcome.rebuilt.snapshot, most=None))
     call.emit(outcome.as_dict(), lambda out: reports.rebuilt(out, outcome, show_empty=show_empty))
@@ -181,7 +182,7 @@ def update(
         publish=publish,
         workers=workers,
     )
-    updated = run_update(call.workspace, request, reports.progress_bar, console.note)
+    updated = run_update(call.workspace, request, progress_bar, console.note)
     payload = updated.as_dict()
     call.emit(payload, lambda out: reports.updated(out, payload))
     if command := reports.after_update(updated, call.workspace.backend.serving()):

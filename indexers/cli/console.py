@@ -13,11 +13,10 @@ import functools
 import inspect
 import json
 import logging
-import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -25,23 +24,16 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, get_type_hints
 
 import typer
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
-from rich.text import Text
+from rich.console import Console
 
 from cogr import __version__
-from cogr.errors import CogrError, learn_words, visible
-from cogr.records import LogFormat, Side
+from cogr.errors import INTERRUPTED, CogrError, learn_words
+from cogr.records import SIDES, LogFormat, Side
 from indexers.telemetry import logs
+from indexers.telemetry.terminal import console_of
 
 if TYPE_CHECKING:
     from indexers.workspace import Workspace
-
-INTERRUPTED = 130
-"""Exit status after Ctrl-C."""
-
-PIPED_WIDTH = 120
-"""Columns of a table when the output is no terminal (and COLUMNS is not set)."""
 
 # New versions of typer carry a click of their own, older ones import click: this names the right
 # class in both.
@@ -102,7 +94,7 @@ def emit(json_mode: bool, payload: Mapping[str, Any], human: Callable[[Console],
         # JSON escapes every control character but the last of ASCII's.
         print(json.dumps(dict(payload), default=_plain, allow_nan=False).replace("\x7f", "\\u007f"))
     else:
-        human(_console(stderr=False))
+        human(console_of(sys.stdout))
     sys.stdout.flush()
 
 
@@ -111,11 +103,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, PurePath):
         return str(value)
     raise TypeError(f"{type(value).__name__} can't be written as JSON")
-
-
-def stderr_console() -> Console:
-    """A console for progress and messages."""
-    return _console(stderr=True)
 
 
 def note(message: str) -> None:
@@ -141,33 +128,6 @@ def runnable(command: str) -> str:
     if beside.is_relative_to(Path.cwd()):
         beside = beside.relative_to(Path.cwd())
     return f"{shlex.quote(str(beside))}{space}{rest}"
-
-
-class _VisibleConsole(Console):
-    """A console that steers the terminal itself, and lets no text do so: see
-    `cogr.errors.visible`.
-    """
-
-    def render_str(self, text: str, *args: Any, **kwargs: Any) -> Text:
-        return super().render_str(visible(text), *args, **kwargs)
-
-    def render(
-        self, renderable: RenderableType, options: ConsoleOptions | None = None
-    ) -> Iterable[Segment]:
-        if (
-            isinstance(renderable, Text)
-            and (shown := visible(renderable.plain)) != renderable.plain
-        ):
-            renderable = Text(shown, renderable.style)
-        for segment in super().render(renderable, options):
-            # What has no control codes of rich's own is text.
-            yield segment if segment.control else segment._replace(text=visible(segment.text))
-
-
-def _console(*, stderr: bool) -> Console:
-    stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
-    return _VisibleConsole(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
 
 
 ConfigOption = Annotated[
@@ -212,6 +172,25 @@ GeneratorOption = Annotated[
     typer.Option("--generator", help="Use this generator instead of the configured one."),
 ]
 SideOption = Annotated[Side, typer.Option("--side", help="Which side: items or queries.")]
+
+
+def _side(text: str) -> str:
+    """A value of `SidesOption`: typer takes no list of a Literal."""
+    if text not in SIDES:
+        known = ", ".join(map(repr, SIDES))
+        raise typer.BadParameter(f"{text!r} is not one of {known}.")
+    return text
+
+
+SidesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--side",
+        parser=_side,
+        metavar=f"[{'|'.join(SIDES)}]",
+        help="Serve only this side, query or item; repeatable.  [default: both]",
+    ),
+]
 BackendOption = Annotated[
     BackendName | None,
     typer.Option("--backend", help="Use this backend instead of the configured one."),
@@ -305,7 +284,7 @@ def common_options(*, backend: bool = True) -> Callable[[Callable[..., None]], C
 
         @functools.wraps(command)
         def called(**given: Any) -> None:
-            set_verbosity(given.pop("verbose"))
+            logs.set_verbosity(given.pop("verbose"))
             config, overrides, backend = (
                 given.pop("config"),
                 given.pop("set_") or [],
@@ -370,13 +349,6 @@ def add_version(app: typer.Typer, program: str) -> None:
         ),
     ) -> None:
         pass
-
-
-def set_verbosity(verbose: bool) -> None:
-    """Logs of our own packages to standard error: warnings, or everything from INFO up, until
-    settings say more.
-    """
-    logs.set_verbosity(verbose)
 
 
 def time_of(text: str) -> datetime:

@@ -110,7 +110,7 @@ def import_snapshot(
     elsewhere.
     """
     from indexers.cli import reports
-    from indexers.exchange.importing import import_snapshot as read
+    from indexers.exchange.imports import import_snapshot as read
 
     workspace = call.workspace
     manifest = read(workspace.store, file, side, workspace.settings.keywords.k_max).manifest
@@ -290,8 +290,8 @@ def _source(
         )
     if index is not None:
         from indexers.backends.opensearch.client import Cluster
+        from indexers.exchange.index_source import IndexSource
         from indexers.exchange.item_import import Mapped
-        from indexers.exchange.scan import IndexSource
 
         columns = named.over(Columns(id="_id"))
         since = (columns.updated, time) if time else None
@@ -367,7 +367,7 @@ def import_ubi(
     from cogr.datasets.query_logs import ubi_record
     from indexers.backends.opensearch.client import Cluster
     from indexers.cli import reports
-    from indexers.exchange.scan import IndexSource, copy_records
+    from indexers.exchange.index_source import IndexSource, copy_records
 
     cluster = Cluster(call.workspace.settings.opensearch)
     time = None if since is None else ("timestamp", time_of(since))
@@ -411,7 +411,7 @@ def import_labels(
     new grade.
     """
     from indexers.cli import reports
-    from indexers.exchange.importing import import_labels as run
+    from indexers.exchange.imports import import_labels as run
 
     workspace = call.workspace
     folder = _file_of(workspace, "labels").parent
@@ -439,7 +439,7 @@ def export_labels(
 ) -> None:
     """Write the data set's judgements for another tool."""
     from indexers.cli import reports
-    from indexers.exchange.results import queries_of, serving_pair, write_labels
+    from indexers.exchange.workbench import queries_of, serving_pair, write_labels
 
     workspace = call.workspace
     dataset = workspace.dataset
@@ -465,7 +465,7 @@ def export_run(
 ) -> None:
     """Write what the serving pair finds for the data set's labelled queries."""
     from indexers.cli import reports
-    from indexers.exchange.results import (
+    from indexers.exchange.workbench import (
         csv_run,
         queries_of,
         run_of,
@@ -501,7 +501,7 @@ def score(
     """
     from cogr.datasets.judgements import read_run
     from indexers.cli import reports
-    from indexers.exchange.results import score as figures_of
+    from indexers.exchange.workbench import score as figures_of
 
     found = {"run": str(run), **figures_of(call.workspace.dataset, read_run(run), split)}
     call.emit(found, lambda out: reports.facts(out, "Figures", found))
@@ -538,7 +538,7 @@ def export_workbench(
     """
     from indexers.backends.opensearch.client import Cluster
     from indexers.cli import reports
-    from indexers.exchange.results import Bench, judged_of, queries_of, serving_pair, written
+    from indexers.exchange.workbench import Bench, judged_of, queries_of, serving_pair, written
 
     workspace = call.workspace
     queries = queries_of(workspace.dataset, split)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import getpass
 import socket
+import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +18,7 @@ from cogr.errors import CheckFailedError, UserError
 from cogr.records import SIDES, Side
 from indexers.cli import console
 from indexers.cli.console import Call, SideOption, common_options
+from indexers.telemetry.terminal import console_of, duration
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -118,7 +120,7 @@ def _watch(
     from rich.live import Live
 
     with Live(
-        _drawn(found), console=console.stderr_console(), auto_refresh=False, transient=True
+        _drawn(found), console=console_of(sys.stderr), auto_refresh=False, transient=True
     ) as live:
         while any(run.state in ("running", "cancelling") for run in found):
             time.sleep(every)
@@ -143,7 +145,7 @@ def _parts(run: Overview) -> list[RenderableType]:
 
     shards = f"{run.done} done, {run.running} running, {run.waiting} waiting, {run.failed} given up"
     more = f", {run.unplanned:,} entities not planned yet" if run.unplanned else ""
-    left = "" if run.seconds_left is None else f", about {_duration(run.seconds_left)} left"
+    left = "" if run.seconds_left is None else f", about {duration(run.seconds_left)} left"
     lines = [
         f"{run.side}s, run {run.run}: {run.state}{f' ({run.note})' if run.note else ''}",
         f"  {run.answered:,} of {run.to_generate:,} answered ({run.entities:,} entities in "
@@ -176,15 +178,3 @@ def _parts(run: Overview) -> list[RenderableType]:
     if run.snapshot:
         parts.append(Text(f"  snapshot {run.snapshot}"))
     return parts
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return (
-        f"{hours} h {minutes} min"
-        if hours
-        else f"{minutes} min {rest} s"
-        if minutes
-        else f"{rest} s"
-    )

@@ -14,6 +14,7 @@ import typer
 from cogr.errors import CheckFailedError, UserError
 from indexers.cli import console
 from indexers.cli.console import Call, common_options
+from indexers.telemetry.terminal import progress_bar
 
 if TYPE_CHECKING:
     from indexers.release import Released
@@ -227,7 +228,7 @@ def _verified(call: Call, id_: str, *, quick: bool, queries: int, show: int) -> 
     opened = open_snapshot(workspace.store, id_)
     compared: dict[str, Any] = {}
     if not quick:
-        with reports.progress_bar(f"documents of {id_}", opened.manifest.entities) as advance:
+        with progress_bar(f"documents of {id_}", opened.manifest.entities) as advance:
             whole = compare_all(backend, workspace.store, opened, advance)
         compared = whole.as_dict(show)
         if whole.differences:

@@ -7,117 +7,26 @@ terminal as escapes.
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 from rich.text import Text
 
 from cogr.datasets.inspection import Report
 from cogr.errors import visible
-from cogr.records import SIDES, Advance, Side
-from indexers.cli.console import stderr_console
+from cogr.records import SIDES, Side
 from indexers.exchange.diff import Diff
 from indexers.exchange.search import Answered
 from indexers.inspection import Findings
 from indexers.rebuild.run import Outcome
 from indexers.rebuild.update import Updated
 from indexers.release import Released
-from indexers.telemetry import logs
 from indexers.workspace import Workspace
 
 SHOWN = 120
-FIRST_LINE = 5.0
-NEXT_LINE = 30.0
-"""Seconds after which a line of progress is written, where no bar is shown."""
-
-
-class _Rate(ProgressColumn):
-    """Entities a second."""
-
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:,.1f}/s" if task.speed else "", style="progress.data.speed")
-
-
-@contextmanager
-def progress_bar(what: str, total: int) -> Iterator[Advance]:
-    """Print progress, rate and time left on standard error; nothing if there is nothing to do.
-
-    A bar on a terminal; otherwise lines, also in the log: one after 5 seconds, then one every 30,
-    and one at the end.
-    """
-    console = stderr_console()
-    if not total:
-        yield lambda _: None
-    elif logs.structured() or not console.is_terminal:
-        lines = _Lines(what, total)
-        yield lines.advance
-        lines.end()
-    else:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            _Rate(),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=console) as progress:
-            task = progress.add_task(what, total=total)
-            yield lambda count: progress.advance(task, count)
-
-
-class _Lines:
-    """Progress without a terminal. Time left is computed from the rate since the first answer,
-    since generators load or fit before it.
-    """
-
-    def __init__(self, what: str, total: int) -> None:
-        self._what, self._total, self._done = what, total, 0
-        self._began = time.monotonic()
-        self._next = self._began + FIRST_LINE
-        self._first: tuple[float, int] | None = None
-
-    def advance(self, count: int) -> None:
-        now = time.monotonic()
-        self._done += count
-        began, before = self._first = self._first or (now, self._done)
-        if now < self._next or self._done >= self._total:
-            return
-        line = f"{self._what}: {self._done:,} of {self._total:,}"
-        if self._done > before and now > began:
-            pace = (self._done - before) / (now - began)
-            line += f", {_rate(pace)}, {minutes((self._total - self._done) / pace)} left"
-        logs.say(line)
-        self._next = now + NEXT_LINE
-
-    def end(self) -> None:
-        took = time.monotonic() - self._began
-        pace = self._done / max(1e-9, took)
-        logs.say(f"{self._what}: {self._done:,} in {minutes(took)}, {_rate(pace)}")
-
-
-def _rate(pace: float) -> str:
-    return f"{pace:,.1f} a second" if pace >= 1 or not pace else f"{1 / pace:,.1f} s each"
-
-
-def minutes(seconds: float) -> str:
-    """2:05, or 1:02:05."""
-    whole = round(seconds)
-    rest = f"{whole // 60 % 60:02d}:{whole % 60:02d}"
-    return f"{whole // 3600}:{rest}" if whole >= 3600 else rest.removeprefix("0")
 
 
 def plain(value: Any) -> dict[str, Any]:
@@ -277,8 +186,8 @@ def after_update(updated: Updated, serving: Mapping[Side, str | None]) -> str | 
     refits = snapshot.manifest.generator.get("kind") == "statistical"
     if snapshot.side == "item" and refits and updated.outcome.published and serving.get("query"):
         return (
-            "cogr-index rebuild --side query (its keywords are told by the items before the "
-            "update, and find the others less often and the new ones seldom)"
+            "cogr-index rebuild --side query (its keywords were written before the update: they "
+            "find the old items less often, and the new ones seldom)"
         )
     return f"cogr-index diff {updated.parent} {snapshot.id}"
 

@@ -20,7 +20,7 @@ from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends.opensearch.client import Version
 from indexers.backends.opensearch.mapping import PLURAL, document, index_settings, mapping, meta_of
-from indexers.exchange.importing import manifest_beside
+from indexers.exchange.imports import manifest_beside
 
 
 @dataclass(frozen=True)

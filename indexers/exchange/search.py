@@ -144,7 +144,9 @@ def _words(queries: Manifest | None, text: str, row: Row, source: Source) -> Wor
 def _row(
     workspace: Workspace, text: str, own: str, given: str | None, queries: str | None
 ) -> tuple[Row, Source]:
-    """The query's row of a query snapshot, or one that is made now."""
+    """The query's row and its source: the keywords that the caller gave, else the row of the query
+    snapshot, else a row that the snapshot's generator writes now, else the text alone.
+    """
     row = Row("search", text, (), own=own)
     if given is not None:
         return replace(row, keywords=tuple(parse(given))), "given"

@@ -10,7 +10,8 @@
 - a database by an SQLAlchemy URL, read in the order of its ids, so that an interrupted import goes
   on behind the last one.
 
-An index of a cluster is in `scan`. A source has parts that are read independently of each other.
+An index of a cluster is in `index_source`. A source has parts that are read independently of each
+other.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ from indexers.fleet.run_files import (
     Attempt,
     Cancel,
     End,
+    FleetRun,
     GivenUp,
     Progress,
-    Run,
     RunFolder,
     latest_run,
     new_run_id,
@@ -59,13 +59,13 @@ log = logging.getLogger(__name__)
 KEPT_RUNS = 5
 """Runs whose files are kept, for `cogr-index status` and later inspection."""
 PATIENCE_SECONDS = 600.0
-"""How long to wait for a broker that is away: longer than a restart or a failover takes. After that
-an orchestrator's next try goes on.
+"""How long to wait for a broker that can't be reached: longer than a restart or a failover takes.
+After that an orchestrator's next try goes on.
 """
 RESEND_POLLS = 5
 """Polls with an empty queue after which a message that no worker took counts as lost."""
 _ROUNDS = 3
-_TELL_SECONDS = 60.0
+_REPORT_SECONDS = 60.0
 
 
 @contextmanager
@@ -131,7 +131,7 @@ class FleetExecutor:
             state = "cancelled" if earlier.cancelled else "superseded"
             earlier.write(End(state=state, reason="another rebuild began"), "end")
         settings = self.workspace.generator_settings(job.side, self.generator)
-        run = Run(
+        run = FleetRun(
             id=new_run_id(),
             side=job.side,
             fingerprint=job.generator.fingerprint,
@@ -180,10 +180,10 @@ class Coordinator:
         self._todo = BitMap()
         self._transient: dict[str, Failure] = {}
         self._number = self._answered = self._shown = 0
-        self._away_since: float | None = None
+        self._unreachable_since: float | None = None
         self._counted = 0.0
         self._progress = Progress()
-        self._told = self._active = time.monotonic()
+        self._reported = self._active = time.monotonic()
 
     def work(self) -> dict[str, Failure]:
         """Returns the transient failures, by entity id, when all others have an answer.
@@ -325,10 +325,10 @@ class Coordinator:
             for shard in due + self._lost(waiting, now):
                 self.broker.send(self._message(shard))
                 shard.sent = now
-            self._away_since = None
+            self._unreachable_since = None
         except ServiceError as error:
             self._wait_for_broker(error)
-        prometheus.BROKER_UP.labels(self.job.side).set(self._away_since is None)
+        prometheus.BROKER_UP.labels(self.job.side).set(self._unreachable_since is None)
 
     def _message(self, shard: Shard) -> dict[str, Any]:
         ids = {"side": self.job.side, "run": self.folder.run, "shard": shard.name}
@@ -347,10 +347,10 @@ class Coordinator:
 
     def _wait_for_broker(self, error: ServiceError) -> None:
         now = time.monotonic()
-        if self._away_since is None:
-            self._away_since = now
+        if self._unreachable_since is None:
+            self._unreachable_since = now
             self.say(f"{error} Waiting for it; shards with workers go on.")
-        if now - self._away_since > PATIENCE_SECONDS and not self._tracker.running:
+        if now - self._unreachable_since > PATIENCE_SECONDS and not self._tracker.running:
             raise error
 
     # Progress and cancellation
@@ -381,11 +381,11 @@ class Coordinator:
 
     def _note(self) -> str:
         now = time.monotonic()
-        if self._tracker.running or now - self._active < _TELL_SECONDS:
-            return "the broker is away" if self._away_since is not None else ""
+        if self._tracker.running or now - self._active < _REPORT_SECONDS:
+            return "the broker can't be reached" if self._unreachable_since is not None else ""
         note = f"no worker has taken a shard for {now - self._active:.0f} s"
-        if now - self._told > _TELL_SECONDS:
-            self._told = now
+        if now - self._reported > _REPORT_SECONDS:
+            self._reported = now
             self.say(
                 f"{note.capitalize()}: start workers with cogr-ops worker --side {self.job.side} "
                 f"that have the same configuration and the store {self.job.store.url}."

@@ -52,7 +52,7 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class Run(Record):
+class FleetRun(Record):
     """What is rebuilt. `generator` are the public settings of its generator."""
 
     id: str
@@ -207,9 +207,9 @@ def runs_of(store: Store, side: Side) -> list[RunFolder]:
     return [RunFolder(store, side, run) for run in store.list(f"fleet/{side}/runs")]
 
 
-def latest_run(store: Store, side: Side) -> tuple[RunFolder, Run] | None:
+def latest_run(store: Store, side: Side) -> tuple[RunFolder, FleetRun] | None:
     """The latest run of a side; None when there has been none."""
-    found = ((folder, folder.read(Run, "run")) for folder in reversed(runs_of(store, side)))
+    found = ((folder, folder.read(FleetRun, "run")) for folder in reversed(runs_of(store, side)))
     return next(((folder, run) for folder, run in found if run is not None), None)
 
 
@@ -254,7 +254,7 @@ _LATEST = 16
 
 
 @dataclass(frozen=True)
-class Held:
+class ShardHolder:
     """The worker of a shard, and since when."""
 
     shard: str
@@ -269,7 +269,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Trouble:
+class FailedAttempt:
     """An attempt that brought no result."""
 
     shard: str
@@ -306,8 +306,8 @@ class Overview:
     tokens_per_second: float
     seconds_left: float | None
     snapshot: str | None
-    held: tuple[Held, ...] = ()
-    troubles: tuple[Trouble, ...] = ()
+    held: tuple[ShardHolder, ...] = ()
+    troubles: tuple[FailedAttempt, ...] = ()
     set_aside: Mapping[str, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
@@ -349,7 +349,7 @@ def summary_of(folder: RunFolder) -> dict[str, Any]:
 class _Reading:
     """The files of one run, read once."""
 
-    def __init__(self, store: Store, folder: RunFolder, run: Run, lost_seconds: float) -> None:
+    def __init__(self, store: Store, folder: RunFolder, run: FleetRun, lost_seconds: float) -> None:
         self._now = time.time()
         self._folder = folder
         self._run = run
@@ -425,7 +425,7 @@ class _Reading:
             return "cancelling"
         return "running" if abs(self._now - lease.renewed) < lease.seconds else "silent"
 
-    def _troubles(self) -> tuple[Trouble, ...]:
+    def _troubles(self) -> tuple[FailedAttempt, ...]:
         """Attempts that failed, were declined, or fell silent at a shard that is not done."""
         done = {one.shard for one in self._done}
         found = []
@@ -433,14 +433,16 @@ class _Reading:
             if not attempt.final and attempt.shard not in done and self._silent(attempt):
                 attempt = attempt.silenced
             if attempt.state in ("failed", "declined", "away", "silent"):
-                found.append(Trouble(attempt.shard, attempt.worker, attempt.state, attempt.reason))
+                found.append(
+                    FailedAttempt(attempt.shard, attempt.worker, attempt.state, attempt.reason)
+                )
         return tuple(found[-50:])
 
-    def _held(self, attempt: Attempt) -> Held:
+    def _held(self, attempt: Attempt) -> ShardHolder:
         rates = [round(rate, 3) for rate in total_rates([attempt])]
         silent = round(max(0.0, self._now - attempt.updated), 1)
         names = attempt.shard, attempt.worker, attempt.state
-        return Held(*names, attempt.started, silent, attempt.items, attempt.entities, *rates)
+        return ShardHolder(*names, attempt.started, silent, attempt.items, attempt.entities, *rates)
 
 
 def _past_rates(done: Iterable[Attempt]) -> tuple[float, float]:

@@ -28,7 +28,7 @@ from indexers.fleet.run_files import (
     FORMAT,
     Attempt,
     AttemptState,
-    Run,
+    FleetRun,
     RunFolder,
     entities_of,
     with_public_settings,
@@ -46,7 +46,7 @@ ONE_PER_PROCESS = {"vllm"}
 """Generators that free their memory only when their process ends."""
 
 
-def end_at_once() -> None:
+def kill_process() -> None:
     """End this process although its main thread hangs, perhaps where no signal interrupts it."""
     traces.flush()
     logging.shutdown()
@@ -65,7 +65,7 @@ class LoadedGenerator:
         self._generator: Generator | None = None
         self._fingerprint = ""
 
-    def get(self, run: Run) -> Generator:
+    def get(self, run: FleetRun) -> Generator:
         """The generator of a run.
 
         Raises:
@@ -95,13 +95,13 @@ class LoadedGenerator:
             self._generator.close()
         self._generator, self._fingerprint = None, ""
 
-    def _candidates(self, run: Run) -> list[GeneratorSettings]:
+    def _candidates(self, run: FleetRun) -> list[GeneratorSettings]:
         """The worker's own settings come first, since its model may have another path."""
         own = self._workspace.settings.generator.of(run.side)
         asked = with_public_settings(own, run.generator)
         return [own, asked] if own.name == asked.name and own != asked else [asked]
 
-    def _make(self, run: Run, settings: GeneratorSettings) -> Generator:
+    def _make(self, run: FleetRun, settings: GeneratorSettings) -> Generator:
         reads_it = settings.name in ("extractive", "statistical")
         dataset = self._workspace.dataset if reads_it else None
         # The coordinator chose the item snapshot for which queries are written.
@@ -136,7 +136,7 @@ class Worker:
         workspace: Workspace,
         name: str,
         stopping: Callable[[], bool] = lambda: False,
-        abandon: Callable[[], None] = end_at_once,
+        abandon: Callable[[], None] = kill_process,
     ) -> None:
         self._workspace = workspace
         self._name = name
@@ -158,7 +158,7 @@ class Worker:
                 "run the same version of cogr everywhere"
             )
         folder = RunFolder(self._workspace.store, message.side, message.run)
-        run = folder.read(Run, "run")
+        run = folder.read(FleetRun, "run")
         if run is None:
             return _warned(
                 f"no run {message.run} in {self._workspace.store.url}: does the coordinator use "
@@ -174,7 +174,7 @@ class Worker:
         with logs.bound(side=run.side, run=run.id, shard=shard, worker=self._name):
             return self._work(run, attempt, message.trace)
 
-    def _work(self, run: Run, attempt: RunningAttempt, trace: Mapping[str, str]) -> str:
+    def _work(self, run: FleetRun, attempt: RunningAttempt, trace: Mapping[str, str]) -> str:
         """One attempt, with its metrics, and a span below the shard's own."""
         side, names = run.side, {"shard": attempt.record.shard, "worker": self._name}
         duration = prometheus.WORKER_SHARD_SECONDS.labels(side).time()
@@ -190,7 +190,7 @@ class Worker:
         prometheus.WORKER_SHARDS.labels(side, one.state).inc()
         return attempt.summary()
 
-    def _try(self, run: Run, attempt: RunningAttempt) -> None:
+    def _try(self, run: FleetRun, attempt: RunningAttempt) -> None:
         try:
             self._generate(run, attempt)
         except RestartNeededError:
@@ -205,7 +205,7 @@ class Worker:
             log.exception("Shard %s failed", attempt.record.shard)
             attempt.end("failed", f"{type(error).__name__}: {error}".splitlines()[0][:500])
 
-    def _generate(self, run: Run, attempt: RunningAttempt) -> None:
+    def _generate(self, run: FleetRun, attempt: RunningAttempt) -> None:
         """Generate the answers that the cache lacks, and write the result."""
         generator = self.generator.get(run)
         keyed = read_requests(attempt.folder, attempt.record.shard)
@@ -232,7 +232,7 @@ class Worker:
         else:
             attempt.end("done", transient=generated.transient)
 
-    def _cache_of(self, run: Run) -> GenerationCache:
+    def _cache_of(self, run: FleetRun) -> GenerationCache:
         """The cache in which the coordinator looks for answers. Its keys are kept in memory from
         shard to shard.
         """

@@ -25,7 +25,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from cogr.errors import GeneratorError
 from cogr.prompts import Prompt
 from cogr.records import Dataset, Entity, Side
-from cogr.settings import Sampling
 from cogr.store import Store
 
 if TYPE_CHECKING:
@@ -89,15 +88,6 @@ class Options(BaseModel):
     """Base of every generator's options: frozen, and an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-INDEX = Sampling()
-"""For initialisation, evaluation and index builds: 0.7, 0.8, 20."""
-
-ROLLOUT = Sampling(temperature=1.0, top_p=1.0, top_k=0)
-"""For rollouts: temperature 1 and nothing else, because any truncation would bias the importance
-ratio.
-"""
 
 
 @runtime_checkable

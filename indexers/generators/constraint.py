@@ -91,7 +91,7 @@ class _Table:
         return _Node(node.later, node.low + int(low), node.low + int(high), node.depth + 1)
 
 
-class Vocabulary:
+class KeywordConstraint:
     """What may follow, for one tokenizer.
 
     Args:
@@ -243,7 +243,7 @@ def _spellings(
     return kept, spelled, later
 
 
-def constrained_logits(vocabulary: Vocabulary, prompt_length: int) -> Any:
+def constrained_logits(vocabulary: KeywordConstraint, prompt_length: int) -> Any:
     """A logits processor for one call of transformers' `generate`, whose prompts are all padded to
     one length.
     """

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from cogr.errors import GeneratorError
+from cogr.metrics import f1_of
 from cogr.records import Dataset, Item, Side
 from cogr.store import Store
 from indexers.generators import Answer, Completion, GeneratorBase, Options, Reads, Request
@@ -262,7 +263,7 @@ class Collection:
             lengths = self._keywords.starts[new + 1] - self._keywords.starts[new]
             candidates.subtract(gains, phrases, np.repeat(worth[new], lengths))
         hits = int((covered & wanted).sum())
-        return chosen, 2.0 * hits / (int(covered.sum()) + int(wanted.sum()))
+        return chosen, f1_of(hits, int(covered.sum()), int(wanted.sum()))
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from cogr.errors import GeneratorError, MissingExtraError, ServiceError, masked
 from cogr.prompts import ChatTokenizer, Prompt, render
 from cogr.settings import Sampling
 from cogr.snapshots import Snapshot, open_snapshot
-from cogr.store import Store
+from cogr.store import Store, file_sha256
 from indexers.generators import Failure, GeneratorBase, Options, Request, smollm2
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
@@ -301,8 +301,7 @@ def _deciding_files(folder: Path) -> Iterator[Path]:
 
 @lru_cache(maxsize=4096)
 def _file_digest(file: Path, size: int, changed_ns: int) -> str:  # noqa: ARG001  (part of the cache's key)
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+    return file_sha256(file)
 
 
 def _is_hub_name(model: str) -> bool:

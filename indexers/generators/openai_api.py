@@ -31,7 +31,7 @@ from indexers.generators.openai_client import (
     Gate,
     Limit,
     is_too_long,
-    paced_http_client,
+    limited_http_client,
     said_by,
 )
 
@@ -171,7 +171,7 @@ class OpenAIGenerator(GeneratorBase):
             api_key=key,
             timeout=self.options.timeout,
             max_retries=self.options.retries,
-            http_client=paced_http_client(Gate(self._limit)),
+            http_client=limited_http_client(Gate(self._limit)),
         )
 
     @property

@@ -27,7 +27,7 @@ from indexers.generators.model_folders import first_line
 from indexers.telemetry import prometheus
 
 
-def paced_http_client(gate: Gate) -> Any:
+def limited_http_client(gate: Gate) -> Any:
     """The HTTP client for `openai.AsyncOpenAI`: the library's own (proxies from the environment
     included), with every attempt going through the gate.
     """
@@ -35,7 +35,7 @@ def paced_http_client(gate: Gate) -> Any:
 
     http = _library_of(DefaultAsyncHttpxClient)
 
-    class Paced(DefaultAsyncHttpxClient):  # type: ignore[misc]
+    class LimitedClient(DefaultAsyncHttpxClient):  # type: ignore[misc]
         async def send(self, request: Any, **options: Any) -> Any:
             async with gate.passing() as passage:
                 try:
@@ -49,7 +49,7 @@ def paced_http_client(gate: Gate) -> Any:
                 passage.outcome = outcome_of(response.status_code)
                 return response
 
-    return Paced(limits=http.Limits(max_connections=None, max_keepalive_connections=None))
+    return LimitedClient(limits=http.Limits(max_connections=None, max_keepalive_connections=None))
 
 
 def _library_of(client: type) -> Any:

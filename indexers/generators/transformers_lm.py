@@ -17,7 +17,7 @@ from cogr.errors import GeneratorError
 from cogr.records import Dataset, Side
 from cogr.store import Store
 from indexers.generators import Answer, Completion, Request, batched
-from indexers.generators.constraint import Vocabulary, constrained_logits, known_keywords
+from indexers.generators.constraint import KeywordConstraint, constrained_logits, known_keywords
 from indexers.generators.model_folders import (
     DType,
     Encoded,
@@ -99,10 +99,10 @@ class TransformersGenerator(LocalModelGenerator[TransformersOptions]):
         return Completion(request.id, text, tokens=len(kept), truncated=end is None)
 
     @cached_property
-    def _vocabulary(self) -> Vocabulary | None:
+    def _vocabulary(self) -> KeywordConstraint | None:
         if self._items is None:
             return None
-        return Vocabulary(
+        return KeywordConstraint(
             known_keywords(self._items), self.tokenizer, self._stops, self.options.k_max
         )
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 
-from indexers.generators.constraint import Vocabulary
+from indexers.generators.constraint import KeywordConstraint
 from indexers.generators.model_folders import load_tokenizer
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ ARGUMENT = "cogr_vocabulary"
 def write_vocabulary(
     file: Path, keywords: Iterable[str], tokenizer: Path, ends: Iterable[int], k_max: int
 ) -> None:
-    """Write what the engine needs to make the `Vocabulary`."""
+    """Write what the engine needs to make the `KeywordConstraint`."""
     said = {
         "keywords": list(keywords),
         "tokenizer": str(tokenizer),
@@ -41,10 +41,10 @@ def write_vocabulary(
 
 
 @lru_cache(maxsize=2)
-def read_vocabulary(file: str) -> Vocabulary:
+def read_vocabulary(file: str) -> KeywordConstraint:
     """The vocabulary of a file; made once in a process."""
     said = json.loads(Path(file).read_text("utf-8"))
-    return Vocabulary(
+    return KeywordConstraint(
         said["keywords"], load_tokenizer(Path(said["tokenizer"])), said["ends"], said["k_max"]
     )
 
@@ -65,7 +65,7 @@ class VocabularyProcessor(AdapterLogitsProcessor):  # type: ignore[misc]
 class _Mask:
     """The mask of one request, as far as it has been written."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: KeywordConstraint) -> None:
         self._vocabulary = vocabulary
         self._writing = vocabulary.start()
         self._seen = 0

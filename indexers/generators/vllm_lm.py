@@ -61,7 +61,7 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
 
     @cached_property
     def _engine(self) -> Any:
-        settle_environment()
+        set_environment()
         from vllm import LLM
 
         try:
@@ -230,7 +230,7 @@ def on_cpu() -> bool:
     return bool(current_platform.is_cpu())
 
 
-def settle_environment() -> None:
+def set_environment() -> None:
     """Set what vLLM reads from the environment, where the user has not. Call before vLLM is
     imported.
 

@@ -258,6 +258,7 @@ def write_page(findings: Findings, file: Path) -> None:
 
 
 def render(findings: Findings) -> str:
+    """The page as HTML. Raises MissingExtraError without jinja2."""
     check_extra()
     return page_template("indexers.inspection", _clean).render(
         found=findings,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cogr.datasets.splits import cluster_key, place
 from cogr.errors import ServiceError, SnapshotError
 from cogr.evaluation import rows_of_queries, set_figures
-from cogr.metrics import sweep_cutoff
+from cogr.metrics import best_head, sweep_cutoff
 from cogr.records import Dataset, Query, Say
 from indexers.text import Lexical
 from indexers.workspace import Workspace
@@ -79,10 +79,8 @@ def ceiling(searches: Searches, dataset: Dataset, queries: Sequence[Query]) -> C
         return Ceiling(0.0, 0.0, 0.0)
     best, reach = [], []
     for id_, wanted in relevant.items():
-        hits = np.cumsum([int(item in wanted) for item in run[id_]] or [0])
-        f1 = 2 * hits / (np.arange(1, len(hits) + 1) + len(wanted))
-        best.append(float(f1.max()))
-        reach.append(float(hits[-1]) / len(wanted))
+        best.append(best_head(run[id_], wanted)[1])
+        reach.append(len(wanted.intersection(run[id_])) / len(wanted))
     return Ceiling(
         round(sweep_cutoff(run, relevant).f1, 4),
         round(float(np.mean(best)), 4),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 
 from cogr.keywords import self_keyword
+from cogr.metrics import f1_of
 from cogr.prompts import Prompt
 from cogr.records import Dataset, Entity, Item, Query, Side, self_text
 from cogr.settings import Settings
@@ -24,7 +25,7 @@ from indexers.generators import Completion, Generator, batched
 from indexers.generators.statistical.generator import Statistical
 
 if TYPE_CHECKING:
-    from indexers.generators.statistical.edits import Board
+    from indexers.generators.statistical.edits import EditState
 
 Proposal = tuple[str, float]
 """A title or keyword, and its source's confidence in it, 0 to 1."""
@@ -257,7 +258,7 @@ def _choose(generator: Statistical, queries: Sequence[Entity], size: int) -> lis
     ]
 
 
-def _moves(board: Board, known: Sequence[str], size: int) -> tuple[list[Move], list[Move]]:
+def _moves(board: EditState, known: Sequence[str], size: int) -> tuple[list[Move], list[Move]]:
     """The keywords of a board that may be dropped, and those that may be added."""
     covered = board.chosen @ board.owns
     found, wanted = covered > 0, board.chosen[:, None]
@@ -265,11 +266,10 @@ def _moves(board: Board, known: Sequence[str], size: int) -> tuple[list[Move], l
     sign = np.where(board.chosen, -1, 1)
     hits = board.forced_hits + float(board.p[found].sum())
     retrieved = board.forced.size + int(found.sum())
-    expected = max(board.expected, 1e-9)
-    after = (
-        2 * (hits + sign * (moved @ board.p)) / (retrieved + sign * moved.sum(axis=1) + expected)
+    after = f1_of(
+        hits + sign * (moved @ board.p), retrieved + sign * moved.sum(axis=1), board.expected
     )
-    points = np.rint(100 * (after - 2 * hits / (retrieved + expected)))
+    points = np.rint(100 * (after - f1_of(hits, retrieved, board.expected)))
     rows = [
         Move(known[word], int(board.owners[0, row]), int(moved[row].sum()), int(points[row]))
         for row, word in enumerate(board.keywords)

@@ -30,7 +30,7 @@ from cogr.keywords import NORMALISER, self_keyword
 from cogr.records import Entity, Item, ProgressBar, Say, Side, self_text
 from cogr.snapshots import MIGRATION, Snapshot, open_snapshot
 from indexers.backends import check_side
-from indexers.exchange.importing import check_place, save_queries
+from indexers.exchange.imports import check_place, save_queries
 from indexers.generators.statistical.generator import STACKING
 from indexers.rebuild.assembly import read_set_aside
 from indexers.rebuild.cache import fingerprint_hash

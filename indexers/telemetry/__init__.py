@@ -1,8 +1,9 @@
-"""Logs, metrics and traces of a process. They are off or silent by default.
+"""Logs, metrics and traces of a process, off or silent by default, and progress for people.
 
     logs        lines for people or JSON lines, with the ids of run, shard and snapshot
     prometheus  every Prometheus metric of indexing, their registry, and the endpoint for scrapes
     traces      OpenTelemetry spans sent by OTLP over HTTP, and the stages of a run
+    terminal    progress as a bar or as lines, durations, and a console that shows text as it is
 
 Text of items and queries is in no metric and no span, and in no log line above the level debug.
 """

@@ -168,8 +168,8 @@ def _core() -> Iterator[Finding]:
         except ImportError as error:
             broken[module] = str(error)
     if broken:
-        told = "; ".join(f"{module}: {error}" for module, error in broken.items())
-        yield Finding("core", "cogr", "missing", told, "pip install --force-reinstall cogr")
+        errors = "; ".join(f"{module}: {error}" for module, error in broken.items())
+        yield Finding("core", "cogr", "missing", errors, "pip install --force-reinstall cogr")
     else:
         yield Finding("core", "cogr", "ok", __version__)
     yield from _namesakes()
@@ -182,12 +182,12 @@ def _namesakes() -> Iterator[Finding]:
         name: sorted({found for found in brings.get(name, ()) if found != "cogr"})
         for name in ("cogr", "indexers", "trainers", "ops")
     }
-    told = "; ".join(
+    doubles = "; ".join(
         f"{', '.join(found)} brings a package {name} too" for name, found in others.items() if found
     )
-    if told:
+    if doubles:
         fix = "keep them in another environment: one overwrites the other's files"
-        yield Finding("core", "namesakes", "note", told, fix)
+        yield Finding("core", "namesakes", "note", doubles, fix)
 
 
 def _settings(config: Path | None) -> Iterator[Finding]:

@@ -14,7 +14,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,10 +26,11 @@ from indexers.cli.console import (
     ConfigOption,
     GeneratorOption,
     SetOption,
+    SidesOption,
     VerboseOption,
     common_options,
-    set_verbosity,
 )
+from indexers.telemetry import logs
 
 if TYPE_CHECKING:
     from indexers.workspace import Workspace
@@ -61,7 +61,7 @@ def serve(
     Also starts without any configuration: then a query's only keyword is the query itself. SIGTERM
     or Ctrl-C ends it.
     """
-    set_verbosity(verbose)
+    logs.set_verbosity(verbose)
     check_installed()
     overrides = [*(set_ or []), *([f"serving.host={host}"] if host else [])]
     workspace = open_workspace(
@@ -148,11 +148,11 @@ async def _serve(workspace: Workspace, address: tuple[str, int], playground: boo
     # What lives as long as the process need not be looked through at each collection of garbage.
     gc.collect()
     gc.freeze()
-    told: set[signal.Signals] = set()
+    received: set[signal.Signals] = set()
 
     def begun(end: Callable[[], None]) -> None:
         def stop(by: signal.Signals) -> None:
-            told.add(by)
+            received.add(by)
             end()
 
         for one in (signal.SIGTERM, signal.SIGINT):
@@ -164,22 +164,12 @@ async def _serve(workspace: Workspace, address: tuple[str, int], playground: boo
             console.note(f"The playground is at {url}/playground/")
 
     await serve(app, address, begun)
-    if signal.SIGINT in told:
+    if signal.SIGINT in received:
         raise KeyboardInterrupt
 
 
-class SideName(StrEnum):
-    """The sides, as choices of a repeatable option."""
-
-    query = "query"
-    item = "item"
-
-
 def worker(
-    side: Annotated[
-        list[SideName] | None,
-        typer.Option("--side", help="Serve only this side; repeatable.  [default: both]"),
-    ] = None,
+    side: SidesOption = None,
     generator: GeneratorOption = None,
     name: Annotated[
         str | None,
@@ -200,7 +190,7 @@ def worker(
     from indexers.telemetry import observe, prometheus, traces
     from indexers.workspace import Workspace
 
-    set_verbosity(verbose)
+    logs.set_verbosity(verbose)
     workspace = Workspace.open(config, set_)
     observe(workspace.settings, "cogr-worker")
     prometheus.serve(workspace.settings.metrics)

@@ -111,7 +111,7 @@ def shadow(
     Only reads; shoppers notice nothing.
     """
     from cogr.datasets.query_logs import LogOptions, read_log, sample
-    from indexers.cli.reports import progress_bar
+    from indexers.telemetry.terminal import progress_bar
     from ops.shadow.comparison import rows, summary
     from ops.shadow.replay import CLAUSE_ALONE, Body, Candidate, Present, check, replay
 

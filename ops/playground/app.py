@@ -27,8 +27,8 @@ from ops.expander.entries import weigh
 from ops.expander.expander import Parts
 from ops.expander.follower import Pair
 from ops.playground import views
+from ops.playground.page_data import Catalogue, Opened, PageData, Writers, snapshots_of
 from ops.playground.views import Listing, Search, Words, snippets
-from ops.playground.world import Catalogue, Opened, World, Writers, snapshots_of
 
 Text = Annotated[str, StringConstraints(max_length=4096)]
 ItemSnapshot = Annotated[str, StringConstraints(pattern=r"^item-r\d{3,}-[0-9a-f]{12}$")]
@@ -54,7 +54,7 @@ class RequestedPair(_PageRequest):
     keywords: list[WeightedText] | None = Field(None, max_length=MAX_CLAUSES)
 
 
-class WorldRequest(_PageRequest):
+class StartRequest(_PageRequest):
     """A request for the available pairs and data."""
 
 
@@ -148,7 +148,7 @@ def _create(workspace: Workspace, parts: Parts) -> FastAPI:
             asked = model.model_validate_json(await admission.read(request))
             return await give(asked, f"{request.url.scheme}://{request.url.netloc}/")
 
-    answer("world", WorldRequest, answers.world)
+    answer("page", StartRequest, answers.page)
     answer("search", SearchRequest, answers.search)
     answer("queries", QueriesRequest, answers.queries)
     answer("baseline", BaselineRequest, answers.baseline)
@@ -180,15 +180,15 @@ class Answers:
 
     def __init__(self, workspace: Workspace, parts: Parts) -> None:
         self._workspace, self._parts = workspace, parts
-        self._world = World(workspace)
-        self._listing = Listing(self._world)
+        self._data = PageData(workspace)
+        self._listing = Listing(self._data)
         self._writers = Writers(workspace, parts.settings)
         parts.closing.append(self._writers.close)
 
-    async def world(self, _: WorldRequest, __: str) -> dict[str, Any]:
+    async def page(self, _: StartRequest, __: str) -> dict[str, Any]:
         """The pairs to choose from, and what the data set holds."""
         pair = self._parts.follower.pair
-        choices = await asyncio.to_thread(self._world.choices, pair)
+        choices = await asyncio.to_thread(self._data.choices, pair)
         catalogue, problem = await asyncio.to_thread(self._catalogue)
         absent = pair.item is not None and not any(choice.serving for choice in choices)
         return {
@@ -208,7 +208,7 @@ class Answers:
     def _searched(self, ask: SearchRequest, words: list[Words], expander: str) -> dict[str, Any]:
         catalogue, _ = self._catalogue()
         searches = [
-            Search(ask.query, one, self._world.opened(asked.item), catalogue)
+            Search(ask.query, one, self._data.opened(asked.item), catalogue)
             for asked, one in zip(ask.pairs, words, strict=True)
         ]
         answers = [
@@ -231,16 +231,16 @@ class Answers:
     async def baseline(self, ask: BaselineRequest, _: str) -> dict[str, Any]:
         """The same query by the words of the items' text."""
         return await asyncio.to_thread(
-            lambda: views.baseline(self._world.catalogue, ask.query, ask.cut, ask.size)
+            lambda: views.baseline(self._data.catalogue, ask.query, ask.cut, ask.size)
         )
 
     async def item(self, ask: ItemRequest, _: str) -> dict[str, Any]:
         """One item of a pair."""
 
         def find() -> dict[str, Any]:
-            queries = self._world.opened(ask.pair.query) if ask.pair.query else None
+            queries = self._data.opened(ask.pair.query) if ask.pair.query else None
             return views.item(
-                self._world.opened(ask.pair.item), queries, self._catalogue()[0], ask.id
+                self._data.opened(ask.pair.item), queries, self._catalogue()[0], ask.id
             )
 
         return await asyncio.to_thread(find)
@@ -255,7 +255,7 @@ class Answers:
             backend = self._workspace.backend
             if not isinstance(backend, OpenSearchBackend):
                 raise SettingsError("No cluster is configured: set opensearch.url.")
-            return views.compare(backend, self._world.opened(ask.pair.item), keywords, ask.size)
+            return views.compare(backend, self._data.opened(ask.pair.item), keywords, ask.size)
 
         return await asyncio.to_thread(search)
 
@@ -303,11 +303,11 @@ class Answers:
         return await self._writers.ask(item.manifest, queries.manifest if queries else None, text)
 
     def _sides(self, asked: RequestedPair) -> tuple[Opened, Opened | None]:
-        query = self._world.opened(asked.query) if asked.query else None
-        return self._world.opened(asked.item), query
+        query = self._data.opened(asked.query) if asked.query else None
+        return self._data.opened(asked.item), query
 
     def _normaliser(self, item: str) -> str:
-        return self._world.opened(item).manifest.normaliser
+        return self._data.opened(item).manifest.normaliser
 
     def _index(self, asked: RequestedPair) -> str:
         prefix = self._workspace.settings.opensearch.prefix
@@ -320,7 +320,7 @@ class Answers:
     def _catalogue(self) -> tuple[Catalogue | None, str]:
         """The data set, or why there is none: snapshots can be searched without."""
         try:
-            return self._world.catalogue, ""
+            return self._data.catalogue, ""
         except CogrError as error:
             return None, str(error)
 

@@ -26,7 +26,7 @@ from cogr.records import Query
 from cogr.snapshots.manifest import Mode
 from indexers.backends import Keywords
 from indexers.backends.opensearch.search import MAX_CLAUSES, search_body
-from ops.playground.world import Catalogue, Opened, World
+from ops.playground.page_data import Catalogue, Opened, PageData
 
 if TYPE_CHECKING:
     from indexers.backends.opensearch import OpenSearchBackend
@@ -303,8 +303,8 @@ Order = Literal["worst", "best", "change", "text"]
 class Listing:
     """Figures of every labelled query, computed once for a pair. Threads may share it."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, data: PageData) -> None:
+        self._data = data
         self._figures = lru_cache(8)(self._compute)
 
     def answer(
@@ -325,7 +325,7 @@ class Listing:
 
         Raises DataError or SettingsError without a data set.
         """
-        catalogue = self._world.catalogue
+        catalogue = self._data.catalogue
         queries = catalogue.all_labelled()
         figures = [self._figures(*pair) for pair in pairs]
         wanted = normalise(match)
@@ -344,8 +344,8 @@ class Listing:
         }
 
     def _compute(self, item: str, query: str | None) -> F1:
-        catalogue, items = self._world.catalogue, self._world.opened(item)
-        stored = self._world.opened(query) if query else None
+        catalogue, items = self._data.catalogue, self._data.opened(item)
+        stored = self._data.opened(query) if query else None
         queries = catalogue.all_labelled()
         found = {one.id: _found(one.text, items, stored) for one in queries}
         relevant = {one.id: items.numbers_of(catalogue.dataset.relevant[one.id]) for one in queries}

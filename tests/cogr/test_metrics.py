@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from cogr.errors import DataError
-from cogr.metrics import full_set, judged_only, ranked, sweep_cutoff
+from cogr.metrics import f1_of, full_set, judged_only, ranked, sweep_cutoff
 
 ITEMS = [f"i{number}" for number in range(12)]
 QUERIES = [f"q{number}" for number in range(5)]
@@ -29,6 +29,17 @@ def prf(found: set[str], wanted: frozenset[str]) -> tuple[float, float, float]:
         recall,
         2 * precision * recall / (precision + recall) if precision + recall else 0.0,
     )
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1))
+def test_f1_of_arrays_is_f1_of_each_and_0_for_two_empty_sets(extra: list[tuple[int, int]]) -> None:
+    hits = np.arange(len(extra)) % 3
+    retrieved, relevant = (hits + [pair[side] for pair in extra] for side in (0, 1))
+    found = f1_of(hits, retrieved, relevant)
+    each = zip(hits.tolist(), retrieved.tolist(), relevant.tolist(), strict=True)
+    assert found.tolist() == [f1_of(*counts) for counts in each]
+    assert f1_of(0, 0, 0) == 0
+    assert f1_of(hits.astype(np.float32), retrieved.astype(np.float32), 1.0).dtype == np.float32
 
 
 @given(runs, labels)

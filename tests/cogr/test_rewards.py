@@ -19,7 +19,7 @@ from cogr.matching.mirror import Mirror
 from cogr.records import Query
 from cogr.rewards import (
     MOST_CHOICES,
-    Belief,
+    RelevanceProbabilities,
     World,
     best_subset,
     f_measure,
@@ -315,21 +315,26 @@ def test_load_reward(monkeypatch: pytest.MonkeyPatch) -> None:
 @settings(deadline=None, max_examples=60)
 @given(entities, st.lists(st.floats(0, 1), min_size=7, max_size=7), st.booleans(), st.data())
 def test_the_best_subset_is_the_one_of_all_that_is_rewarded_most(
-    made: list[tuple[list[str], str]], likely: list[float], believes: bool, data: st.DataObject
+    made: list[tuple[list[str], str]],
+    likely: list[float],
+    by_probabilities: bool,
+    data: st.DataObject,
 ) -> None:
     ids = [f"i{number}" for number in range(len(made))]
     mirror = Mirror.from_sets(ids, [words for words, _ in made], [own for _, own in made])
     relevant = data.draw(st.lists(st.sampled_from(ids), unique=True))
-    belief = Belief(dict(enumerate(likely[: len(ids)])), sum(likely) / 2 + 0.1)
+    likely_relevant = RelevanceProbabilities(
+        dict(enumerate(likely[: len(ids)])), sum(likely) / 2 + 0.1
+    )
     world = World.of(
         mirror,
         [Query("q", "t1")],
         {"q": relevant},
         k_max=4,
         beta=data.draw(st.sampled_from([1.0, 2.0])),
-        silent=["q"] if data.draw(st.booleans()) else [],
-        item_weights=None if believes else {id_: data.draw(weights) for id_ in ids},
-        beliefs={"q": belief} if believes else None,
+        own_text_ignored=["q"] if data.draw(st.booleans()) else [],
+        item_weights=None if by_probabilities else {id_: data.draw(weights) for id_ in ids},
+        probabilities={"q": likely_relevant} if by_probabilities else None,
     )
     shown = WORDS[:6]
     subsets = chain.from_iterable(combinations(shown, size) for size in range(7))
@@ -349,15 +354,19 @@ def test_of_equal_subsets_the_one_of_fewest_edits_and_an_edit_must_bring_its_pri
         best_subset(world, "q", [f"w{number}" for number in range(MOST_CHOICES + 1)])
 
 
-def test_a_belief_rewards_by_expected_counts_and_a_silent_text_finds_nothing() -> None:
+def test_probabilities_reward_by_expected_counts_and_an_ignored_text_finds_nothing() -> None:
     mirror = Mirror.from_sets(["a", "b"], [["oak", "asked"], ["oak"]])
     queries, relevant = [Query("q", "asked")], {"q": ["a"]}
-    heard = World.of(mirror, queries, relevant)
-    assert query_reward(heard, "q", []) == 1.0
-    silent = World.of(mirror, queries, relevant, silent=["q"])
-    assert query_reward(silent, "q", []) == 0.0
-    assert query_reward(silent, "q", ["oak"]) == pytest.approx(2 / 3)
-    believes = World.of(
-        mirror, queries, relevant, silent=["q"], beliefs={"q": Belief({0: 0.5, 1: 0.25}, 1.0)}
+    counted = World.of(mirror, queries, relevant)
+    assert query_reward(counted, "q", []) == 1.0
+    ignored = World.of(mirror, queries, relevant, own_text_ignored=["q"])
+    assert query_reward(ignored, "q", []) == 0.0
+    assert query_reward(ignored, "q", ["oak"]) == pytest.approx(2 / 3)
+    by_probabilities = World.of(
+        mirror,
+        queries,
+        relevant,
+        own_text_ignored=["q"],
+        probabilities={"q": RelevanceProbabilities({0: 0.5, 1: 0.25}, 1.0)},
     )
-    assert query_reward(believes, "q", ["oak"]) == pytest.approx(2 * 0.75 / 3)
+    assert query_reward(by_probabilities, "q", ["oak"]) == pytest.approx(2 * 0.75 / 3)

@@ -116,14 +116,14 @@ def test_the_disk_of_opensearch(
     # Not the defaults, which are shares of a disk that others may have filled.
     roomy = full | {f"{watermarks}.watermark.{name}": f"{size}b" for name, size in LEVELS.items()}
 
-    def settle(values: dict[str, object]) -> None:
+    def set_watermarks(values: dict[str, object]) -> None:
         cluster.call(
             "PUT", "/_cluster/settings", body={"transient": values}, doing="moving the watermarks"
         )
 
     with Fire(tmp_path, nursery, broker, node.settings, items=300, weights={}, workers=2) as fire:
         fire.first()
-        settle(full)
+        set_watermarks(full)
         deadline = time.monotonic() + 300
         # Frozen indexes are read-only as they are; what the cluster does is to create no new ones.
         blocked = "/_cluster/settings?flat_settings=true"
@@ -133,7 +133,7 @@ def test_the_disk_of_opensearch(
         ):
             assert time.monotonic() < deadline, "the cluster did not notice"
             time.sleep(0.5)
-        said = under(fire, 40, lambda: settle(roomy))
+        said = under(fire, 40, lambda: set_watermarks(roomy))
         assert fire.statuses[3] > 0
         assert "creates no indexes" in fire.said
         drill_table.add("full", "flood-stage watermark of OpenSearch for 40 s", said)

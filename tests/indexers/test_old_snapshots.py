@@ -16,7 +16,7 @@ from cogr.snapshots import Provenance, Row, open_snapshot, write_snapshot
 from cogr.store import Store
 from indexers.workspace import Workspace
 from ops.expander.follower import Pair
-from ops.playground.world import World
+from ops.playground.page_data import PageData
 from tests.indexers.backends.opensearch_worlds import backend_of
 from tests.indexers.conftest import Command
 from tests.shops import write_jsonl
@@ -155,12 +155,12 @@ def test_the_playground_shows_old_pairs_apart_from_new_ones(
     old_shop: Path, cogr_index: Command
 ) -> None:
     new = rebuilt(cogr_index)
-    world = World(Workspace(load_settings(old_shop / "cogr.toml")))
-    pairs = {(c.item.id, c.query and c.query.id) for c in world.choices(Pair())}
+    page = PageData(Workspace(load_settings(old_shop / "cogr.toml")))
+    pairs = {(c.item.id, c.query and c.query.id) for c in page.choices(Pair())}
     assert (ITEM, QUERY) in pairs
     assert (new["item"], new["query"]) in pairs
     assert not {(ITEM, new["query"]), (new["item"], QUERY)} & pairs
-    assert world.opened(QUERY).keywords_of("Chairs,  OAK") == ("chairs",)
+    assert page.opened(QUERY).keywords_of("Chairs,  OAK") == ("chairs",)
 
 
 @pytest.mark.server

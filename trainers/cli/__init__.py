@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,8 +20,8 @@ from indexers.cli.console import (
     VerboseOption,
     add_version,
     common_options,
-    set_verbosity,
 )
+from indexers.telemetry import logs
 from trainers.cli import labels
 from trainers.cli import training as commands
 from trainers.cli.training import compare
@@ -192,10 +193,21 @@ def demo(
     """Index a sample shop by generated keywords, train a tiny model pair on it, measure and search
     what serves.
     """
-    from trainers.demo import run_demo
+    from trainers.demo.demo import run_demo
 
-    set_verbosity(verbose)
-    run_demo(backend, out, json_, set_ or ())
+    logs.set_verbosity(verbose)
+    written = run_demo(backend, out, partial(console.emit, json_), set_ or ())
+    config = written.config
+    console.note(f"\nThe figures are in {written.summary}, the configuration is {config}.")
+    console.note(f"The report of the training is {written.report}: open it in a browser.")
+    if written.server_stopped:
+        console.note(
+            "OpenSearch is stopped again and keeps the indexes: cogr-ops opensearch start brings "
+            "it back."
+        )
+    console.next_command(f'cogr-index search -c {config} "metal bookshelf"')
+    console.next_command(f"cogr-train round -c {config}")
+    console.next_command(f"cogr-train evaluate -c {config} --split test --baselines")
 
 
 def main() -> None:

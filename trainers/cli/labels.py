@@ -19,8 +19,8 @@ from indexers.cli.console import (
     JsonOption,
     VerboseOption,
     common_options,
-    set_verbosity,
 )
+from indexers.telemetry.logs import set_verbosity
 
 if TYPE_CHECKING:
     from indexers.inspection.gain import Retriever
@@ -256,8 +256,8 @@ def _show_confusion(out: Console, found: Agreement) -> None:
         table.add_row(grade, *map(str, row.values()))
     out.print(table)
     for what, leans in (("length", found.lean_by_length), ("BM25's rank", found.lean_by_rank)):
-        told = ", ".join(f"{name} {lean:+.0%}" for name, lean in leans.items() if lean is not None)
-        out.print(f"Calls more (+) or fewer (-) relevant than people, by {what}: {told}.")
+        shown = ", ".join(f"{name} {lean:+.0%}" for name, lean in leans.items() if lean is not None)
+        out.print(f"Calls more (+) or fewer (-) relevant than people, by {what}: {shown}.")
 
 
 def _weights(given: list[str]) -> dict[str, float]:

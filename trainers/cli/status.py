@@ -1,99 +1,34 @@
-"""The status of a run, for people and for --json: its rounds, the baselines, the chosen pair, and
-the
-pair that serves.
+"""What `cogr-train` prints for people: a run's rounds, the baselines, the chosen pair and the
+one that serves; what `check` found; the table of `ablate`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
-from cogr.errors import ServiceError
 from trainers.training.contest import (
     Choice,
-    Contender,
     choose,
     contenders,
     known_rivals,
     round_name,
-    to_serve,
 )
 from trainers.training.devices.check import GIB
-from trainers.training.rounds import Round
 from trainers.training.run_folder import Run
 
 if TYPE_CHECKING:
     from trainers.training.devices.check import Report
-    from trainers.training.driver import Driver
-
-
-@dataclass(frozen=True)
-class RunStatus:
-    """What serves, beside the chosen pair of a run.
-
-    Attributes:
-        serves: name of the pair that serves, or its snapshots if it is not of this run; "" if no
-            pair serves.
-        choice: the pair chosen on dev; None if no pair was measured on dev.
-        other: the chosen pair, if it does not serve.
-    """
-
-    serves: str
-    choice: Choice | None
-    other: Contender | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """For --json."""
-        best = None if self.choice is None else self.choice.chosen.name
-        return {"serves": self.serves or None, "best_on_dev": best}
-
-
-def status_of(driver: Driver) -> RunStatus:
-    """What serves now beside the chosen pair. Where the service
-    can't be reached, what serves is not known."""
-    choice = driver.choice()
-    best = None if choice is None else to_serve(driver.workspace, choice.chosen)
-    try:
-        serving = driver.workspace.backend.serving()
-    except ServiceError as error:
-        return RunStatus(f"not known: {error}", choice, best)
-    pair = (serving["item"], serving["query"])
-    known = [*contenders(driver.run.state(), known_rivals(driver.run)), *([best] if best else [])]
-    name = next((one.name for one in reversed(known) if (one.items, one.queries) == pair), None)
-    serves = name or " with ".join(id_ for id_ in pair if id_)
-    return RunStatus(serves, choice, best if best and (best.items, best.queries) != pair else None)
+    from trainers.training.driver import RunStatus
 
 
 def known_choice(run: Run) -> Choice | None:
     """The pair chosen on dev among those that are already measured."""
     beside = known_rivals(run)
     return choose(contenders(run.state(), beside))
-
-
-def rows(run: Run) -> list[dict[str, Any]]:
-    """Every round as one row of figures."""
-    return [as_dict(run, done) for done in run.state().rounds]
-
-
-def as_dict(run: Run, done: Round) -> dict[str, Any]:
-    """One round for --json."""
-    evaluation = done.stage("evaluate")
-    accepted = done.stage("accept-items")
-    return {
-        "run": run.name,
-        "round": done.number,
-        "verdict": done.verdict,
-        "reason": done.reason,
-        "publishing": done.publishing,
-        "seconds": round(sum(stage.seconds for stage in done.stages), 2),
-        "stages": {stage.name: stage.output for stage in done.stages},
-        "figures": dict(evaluation.notes) if evaluation else None,
-        "items": dict(accepted.notes) if accepted else None,
-    }
 
 
 def show_check(out: Console, report: Report) -> None:
@@ -143,7 +78,7 @@ def show(
     beside = known_rivals(run)
     for name, figures in (beside.rows() if beside else {}).items():
         _add(table, name, figures, "", _marks(name, choice, found))
-    for row in rows(run):
+    for row in run.rows():
         name, seconds = round_name(row["round"]), f"{row['seconds']:.0f}"
         verdict = (
             f"{row['verdict']}: {row['reason']}" if row["verdict"] == "rejected" else row["verdict"]

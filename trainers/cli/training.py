@@ -95,11 +95,11 @@ def sft(call: Call, run: RunOption = "main") -> None:
     """Round 0: fine-tune both sides on the targets of the paper's algorithm 1, index both,
     evaluate.
     """
-    from trainers.cli.status import as_dict, show
+    from trainers.cli.status import show
 
     driver = _driver(call, run)
     done = driver.sft()
-    call.emit(as_dict(driver.run, done), lambda out: show(out, driver.run, driver.choice()))
+    call.emit(done.as_dict(driver.run.name), lambda out: show(out, driver.run, driver.choice()))
     console.next_command(_command("round", call, run))
 
 
@@ -112,13 +112,13 @@ def round_(
 
     Runs the next round, or completes an interrupted one.
     """
-    from trainers.cli.status import as_dict, show, status_of
+    from trainers.cli.status import show
 
     driver = _driver(call, run, branch)
     done = driver.round(publish)
-    found = status_of(driver)
+    found = driver.status()
     call.emit(
-        as_dict(driver.run, done) | found.as_dict(),
+        done.as_dict(driver.run.name) | found.as_dict(),
         lambda out: show(out, driver.run, found.choice, found),
     )
     if found.other is not None:
@@ -190,7 +190,7 @@ def publish(
 @common_options(backend=False)
 def status(call: Call, run: RunOption = "main") -> None:
     """Show what a run has done, with figures, and what comes next."""
-    from trainers.cli.status import known_choice, next_stage, rows, show
+    from trainers.cli.status import known_choice, next_stage, show
     from trainers.training.run_folder import open_run
 
     opened = open_run(call.workspace, run)
@@ -198,7 +198,7 @@ def status(call: Call, run: RunOption = "main") -> None:
     chosen = None if found is None else found.chosen.name
     payload = {
         "run": opened.name,
-        "rounds": rows(opened),
+        "rounds": opened.rows(),
         "best_on_dev": chosen,
         "next": next_stage(opened),
     }

@@ -1,5 +1,4 @@
-"""The output of the demo: the growing table, the progress of a training stage, examples, searches,
-next steps.
+"""The output of the demo: the growing table, the progress of a training stage, examples, searches.
 
 Text of items is untrusted and never shown as markup. The progress of a stage is read from its step
 log while another process writes it.
@@ -8,6 +7,7 @@ log while another process writes it.
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -23,8 +23,9 @@ from rich.text import Text
 from cogr.errors import visible
 from cogr.records import Advance, Say
 from cogr.settings.training import TrainingSettings
-from indexers.cli import console
 from indexers.exchange.search import Answered
+from indexers.telemetry import logs
+from indexers.telemetry.terminal import console_of, duration
 from trainers.demo.rows import Row
 from trainers.report.facts import Changed
 from trainers.training.contest import Choice
@@ -64,7 +65,7 @@ class Progress:
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
-        self._console = console.stderr_console()
+        self._console = console_of(sys.stderr)
         self._live: Live | None = None
 
     def __enter__(self) -> Progress:
@@ -87,7 +88,7 @@ class Progress:
         if self._live is not None:
             self._live.update(under_way(self.rows, doing), refresh=True)
         elif doing:
-            console.note(doing)
+            logs.say(doing)
 
     def tick(self, doing: str) -> None:
         """Show the progress, on a terminal only."""
@@ -197,20 +198,6 @@ def safe(text: str) -> str:
     return clean if len(clean) <= _WIDEST else clean[: _WIDEST - 1] + "…"
 
 
-def next_steps(config: Path, summary: Path, report: Path, *, server_stopped: bool) -> None:
-    """Print next commands on standard error."""
-    console.note(f"\nThe figures are in {summary}, the configuration is {config}.")
-    console.note(f"The report of the training is {report}: open it in a browser.")
-    if server_stopped:
-        console.note(
-            "OpenSearch is stopped again and keeps the indexes: cogr-ops opensearch start brings "
-            "it back."
-        )
-    console.next_command(f'cogr-index search -c {config} "metal bookshelf"')
-    console.next_command(f"cogr-train round -c {config}")
-    console.next_command(f"cogr-train evaluate -c {config} --split test --baselines")
-
-
 _EVERY = 0.5
 
 DOING: dict[StageName, str] = {
@@ -278,8 +265,7 @@ def how_far(stage: Stage, done: int, rate: float | None = None) -> str:
     line += f", {rate:.1f} steps/s" if rate >= 1 else f", {1 / rate:.1f} s a step"
     if stage.steps is None:
         return line
-    left = round(max(0, stage.steps - done) / rate)
-    return f"{line}, {left // 60}:{left % 60:02d} left"
+    return f"{line}, {duration(max(0, stage.steps - done) / rate)} left"
 
 
 @contextmanager

@@ -18,7 +18,6 @@ from typing import Literal, get_args
 
 Language = Literal["en", "de", "zh"]
 Attribute = Literal["type", "style", "room", "material", "need"]
-LANGUAGES: tuple[Language, ...] = get_args(Language)
 ATTRIBUTES: tuple[Attribute, ...] = get_args(Attribute)
 
 

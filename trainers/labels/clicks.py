@@ -15,7 +15,7 @@ all pairs smooths it where the exposure is small.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from cogr.errors import DataError, MissingExtraError
 from trainers.labels import RELEVANT
-from trainers.labels.events import Evidence, Shown
+from trainers.labels.events import ClickCounts, Shown
 
 Model = Literal["pbm", "coec", "dbn", "ctr"]
 Floats = NDArray[np.float64]
@@ -79,17 +79,17 @@ class Graded:
     prior: tuple[float, float]
 
 
-def weigh(evidence: Evidence, model: Model) -> Pairs:
+def weigh(click_counts: ClickCounts, model: Model) -> Pairs:
     """Exposure and success of every pair by a click model.
 
     Raises DataError where the model needs positions and the log has none.
     """
-    shown = evidence.shown
+    shown = click_counts.shown
     if model != "ctr":
         shown = _with_positions(shown, model)
     first, of = _pairs(shown)
     exposure, clicked, bias = _MODELS[model](shown, of, len(first))
-    value = _sums(of, shown.value) / evidence.best_value
+    value = _sums(of, shown.value) / click_counts.best_value
     clicks = _sums(of, shown.clicked)
     # Mean value of a click; 1 where only clicks count.
     worth = np.divide(value, clicks, out=np.zeros_like(value), where=clicks > 0)
@@ -238,13 +238,3 @@ def _prior(pairs: Pairs) -> tuple[float, float]:
         strength = mean * (1 - mean) / max(spread - chance, 1e-9) - 1
     strength = float(np.clip(strength, *_STRENGTHS))
     return mean * strength, (1 - mean) * strength
-
-
-def auc(score: Floats, relevant: Sequence[bool] | NDArray[np.bool_]) -> float:
-    """The chance that a relevant pair scores above one that is not; ties count half."""
-    truth = np.asarray(relevant, bool)
-    _, ranks, counts = np.unique(score, return_inverse=True, return_counts=True)
-    mean_rank = (np.cumsum(counts) - (counts - 1) / 2)[ranks]
-    ones = int(truth.sum())
-    zeros = len(truth) - ones
-    return float((mean_rank[truth].sum() - ones * (ones + 1) / 2) / (ones * zeros))

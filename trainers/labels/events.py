@@ -145,8 +145,8 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """The evidence of a log.
+class ClickCounts:
+    """The counts of a log.
 
     Attributes:
         shown, asked: counts by pair and by query.
@@ -169,9 +169,9 @@ text out.
 """
 
 
-def read_evidence(
+def read_click_counts(
     paths: Sequence[Path], rules: Rules, canonical: Canonical, folder: Path | None = None
-) -> Evidence:
+) -> ClickCounts:
     """Read logs and count impressions and clicks.
 
     Args:
@@ -192,7 +192,7 @@ def read_evidence(
         reading.load(paths)
         reading.searches(canonical)
         reading.visits()
-        return reading.evidence()
+        return reading.counted()
 
 
 @contextmanager
@@ -266,7 +266,7 @@ _NOTHING_SHOWN = (
 
 
 class _Reading:
-    """The steps of `read_evidence`, each a few tables of one database."""
+    """The steps of `read_click_counts`, each a few tables of one database."""
 
     def __init__(self, con: Any, rules: Rules) -> None:
         self._con = con
@@ -510,7 +510,7 @@ class _Reading:
         self._count("select count(*) from bots", BOTS)
         self._con.execute("drop table keys")
 
-    def evidence(self) -> Evidence:
+    def counted(self) -> ClickCounts:
         """The counts as arrays."""
         con = self._con
         first, last = self._one("select min(t), max(t) from visits")
@@ -543,7 +543,9 @@ class _Reading:
         names = con.execute("select item from names order by id").fetchnumpy()["item"].tolist()
         if not names or not len(shown["query"]):
             raise DataError(_NOTHING_SHOWN)
-        return Evidence(Shown(**shown, items=names), asked, +self._counts, first, last, float(best))
+        return ClickCounts(
+            Shown(**shown, items=names), asked, +self._counts, first, last, float(best)
+        )
 
     def _left_out(self) -> str:
         return ", ".join(f"{name}: {count:,}" for name, count in self._counts.items() if count)

@@ -26,7 +26,7 @@ from cogr.keywords import self_keyword
 from cogr.store import Store
 from trainers.labels import LEVELS, RELEVANT
 from trainers.labels.clicks import Graded, Model, Pairs, grade, weigh
-from trainers.labels.events import Evidence, Rules, read_evidence
+from trainers.labels.events import ClickCounts, Rules, read_click_counts
 from trainers.labels.privacy import Scrubber
 
 FEW_CLIENTS = "queries asked by fewer than k clients"
@@ -97,12 +97,12 @@ def labels_from_clicks(
     check_free(folder, replace=replace)
     started = time.monotonic()
     scrubber = Scrubber(wanted.scrub)
-    evidence = read_evidence(paths, rules, scrubber)
-    counts = {**evidence.counts, **scrubber.counts}
-    pairs = weigh(evidence, wanted.model)
+    click_counts = read_click_counts(paths, rules, scrubber)
+    counts = {**click_counts.counts, **scrubber.counts}
+    pairs = weigh(click_counts, wanted.model)
     graded = grade(pairs)
-    known = evidence.asked.clients >= max(wanted.k, 1)
-    counts[FEW_CLIENTS] = int(((evidence.asked.clients > 0) & ~known).sum())
+    known = click_counts.asked.clients >= max(wanted.k, 1)
+    counts[FEW_CLIENTS] = int(((click_counts.asked.clients > 0) & ~known).sum())
     kept = _chosen(pairs, graded, known, wanted, counts)
     if not len(kept):
         reasons = ", ".join(f"{name}: {count:,}" for name, count in counts.items() if count)
@@ -110,9 +110,11 @@ def labels_from_clicks(
             f"No pair of query and item has enough evidence for a label ({reasons}); bring a "
             "longer log, or lower --min-impressions, --min-confidence or --k."
         )
-    queries = _queries(evidence, known)
-    lineage = _lineage(paths, rules, wanted, evidence, counts, pairs)
-    write_folder(folder, queries.values(), _labels(evidence, pairs, graded, kept, queries), lineage)
+    queries = _queries(click_counts, known)
+    lineage = _lineage(paths, rules, wanted, click_counts, counts, pairs)
+    write_folder(
+        folder, queries.values(), _labels(click_counts, pairs, graded, kept, queries), lineage
+    )
     levels = np.bincount(graded.grade[kept], minlength=len(LEVELS))
     return Made(
         folder,
@@ -149,9 +151,9 @@ def query_id(text: str) -> str:
     return f"q{hashlib.blake2b(self_keyword(text).encode(), digest_size=8).hexdigest()}"
 
 
-def _queries(evidence: Evidence, known: NDArray[np.bool_]) -> dict[int, dict[str, Any]]:
+def _queries(click_counts: ClickCounts, known: NDArray[np.bool_]) -> dict[int, dict[str, Any]]:
     """Number -> record, those that are asked most first."""
-    asked = evidence.asked
+    asked = click_counts.asked
     order = np.argsort(-asked.visits, kind="stable")
     found = {}
     for number in order[known[order]].tolist():
@@ -166,7 +168,7 @@ def _queries(evidence: Evidence, known: NDArray[np.bool_]) -> dict[int, dict[str
 
 
 def _labels(
-    evidence: Evidence,
+    click_counts: ClickCounts,
     pairs: Pairs,
     graded: Graded,
     kept: NDArray[np.int64],
@@ -177,7 +179,7 @@ def _labels(
     for row in order.tolist():
         yield {
             "query": queries[int(pairs.query[row])]["id"],
-            "item": evidence.shown.items[int(pairs.item[row])],
+            "item": click_counts.shown.items[int(pairs.item[row])],
             "grade": int(graded.grade[row]),
             "confidence": round(float(graded.confidence[row]), 3),
             "rate": round(float(graded.rate[row]), 4),
@@ -189,7 +191,7 @@ def _lineage(
     paths: Sequence[Path],
     rules: Rules,
     wanted: Wanted,
-    evidence: Evidence,
+    click_counts: ClickCounts,
     counts: Mapping[str, int],
     pairs: Pairs,
 ) -> dict[str, Any]:
@@ -197,8 +199,8 @@ def _lineage(
         "source": "clicks",
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "files": [{"name": path.name, "bytes": path.stat().st_size} for path in paths],
-        "from": _iso(evidence.first),
-        "to": _iso(evidence.last),
+        "from": _iso(click_counts.first),
+        "to": _iso(click_counts.last),
         "filters": asdict(wanted),
         "rules": asdict(rules),
         "counts": dict(counts),

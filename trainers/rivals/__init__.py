@@ -162,10 +162,10 @@ _PLACES: dict[str, str] = {
     "statistical": "keyword:StatisticalKeywords",
     "edited": "keyword:EditedKeywords",
     "extractive": "keyword:ExtractiveKeywords",
-    "nearest": "bounds:NearestQueries",
-    "nearest+bm25": "bounds:Fused",
-    "oracle-keywords": "bounds:OracleKeywords",
-    "perfect-cutoff": "bounds:PerfectCutoff",
+    "nearest": "nearest:Nearest",
+    "nearest+bm25": "nearest:Fused",
+    "oracle-keywords": "ceilings:OracleKeywords",
+    "perfect-cutoff": "ceilings:PerfectCutoff",
 }
 """Name -> file of this package and class in it."""
 

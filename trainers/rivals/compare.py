@@ -22,6 +22,7 @@ from cogr import __version__
 from cogr.datasets.splits import DEV_SHARE, by_hash
 from cogr.errors import CogrError, DataError, MissingExtraError, UserError
 from cogr.evaluation import grades_of, set_figures
+from cogr.metrics import sets_of
 from cogr.records import SPLITS, Dataset, Query, Say
 from cogr.settings import Settings
 from cogr.store import Store
@@ -30,7 +31,7 @@ from trainers.rivals import METHODS, Fitted, Method, NotRunError, Task
 from trainers.rivals.measuring import (
     DEPTH,
     Kept,
-    Row,
+    MethodRow,
     Scored,
     Swept,
     Trial,
@@ -133,7 +134,7 @@ class Runner:
         self.swept = [query for query in train if query.id in swept]
         self._budget = self.settings.compare
 
-    def rows(self, name: str) -> list[Row]:
+    def rows(self, name: str) -> list[MethodRow]:
         """The rows of one method, one for each seed; a deterministic method has one. A method that
         can't run, or fails, has one row with the reason.
         """
@@ -156,7 +157,9 @@ class Runner:
                 return [self._without(method, "failed", _OUT_OF_MEMORY)]
             return [self._without(method, "failed", self._told(method, error))]
 
-    def _run(self, method: Method, seeds: Sequence[int], found: Sequence[Row | None]) -> list[Row]:
+    def _run(
+        self, method: Method, seeds: Sequence[int], found: Sequence[MethodRow | None]
+    ) -> list[MethodRow]:
         self._say(f"{method.name}: running")
         trials, best, first = self._tuned(method)
         rows = []
@@ -174,8 +177,8 @@ class Runner:
             first = None
         return rows
 
-    def _without(self, method: Method, state: Any, reason: str) -> Row:
-        row = Row(method.name, method.family, 0, state, " ".join(reason.split()))
+    def _without(self, method: Method, state: Any, reason: str) -> MethodRow:
+        row = MethodRow(method.name, method.family, 0, state, " ".join(reason.split()))
         self._say(f"{method.name}: {row.reason if state == 'not run' else f'failed: {row.reason}'}")
         self.kept.keep(row)
         return row
@@ -231,17 +234,18 @@ class Runner:
         dev = self.dataset.require("dev")
         own = fitted.sets(dev)
         if own is not None:
-            return set_figures(self.dataset, dev, _sets(own)).means["f1"], None
+            return set_figures(self.dataset, dev, sets_of(own)).means["f1"], None
         swept = Swept.of(self._ranked(method, fitted, dev), self.dataset, dev)
         return swept.f1, swept
 
     def _ranked(self, method: Method, fitted: Fitted, queries: Sequence[Query]) -> Scored:
         return checked_run(method.name, fitted.rank(queries, DEPTH), queries, DEPTH)
 
-    def _measured(self, method: Method, fitted: Fitted, seed: int) -> Row:
+    def _measured(self, method: Method, fitted: Fitted, seed: int) -> MethodRow:
         test = self.dataset.require("test")
         dev_f1, dev = self._on_dev(method, fitted)
-        run, row = self._ranked(method, fitted, test), Row(method.name, method.family, seed, "done")
+        run = self._ranked(method, fitted, test)
+        row = MethodRow(method.name, method.family, seed, "done")
         if dev is None:
             own = fitted.sets(test) or {}
             row = replace(row, sets="its own")
@@ -295,7 +299,7 @@ def run(workspace: Workspace, asked: Comparison, metric: str, say: Say) -> Resul
     """
     check_extra()
     runner = Runner(workspace, asked, say)
-    rows: list[Row] = []
+    rows: list[MethodRow] = []
     try:
         for name in asked.methods:
             rows += runner.rows(name)
@@ -386,7 +390,7 @@ def _best(tried: Sequence[Trial]) -> Trial:
     return max(tried, key=lambda one: one.dev_f1)
 
 
-def _cut_row(row: Row, train: Swept, dev: Swept) -> Row:
+def _cut_row(row: MethodRow, train: Swept, dev: Swept) -> MethodRow:
     return replace(
         row,
         sets=f"the best {train.k} items; by dev {dev.k}",
@@ -404,7 +408,3 @@ def _other_cuts(run: Scored, train: Swept, dev: Swept) -> dict[str, dict[str, li
         "threshold": above(run, train.threshold),
         "dev_threshold": above(run, dev.threshold),
     }
-
-
-def _sets(lists: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:
-    return {query: frozenset(ids) for query, ids in lists.items()}

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from cogr.errors import DataError, MissingExtraError, UserError
 from cogr.evaluation import grades_of, per_query, set_figures
-from cogr.metrics import Figures, ranked, sweep_cutoff
+from cogr.metrics import Figures, best_head, f1_of_heads, ranked, sets_of, sweep_cutoff
 from cogr.records import Dataset, Query
 from cogr.settings import Settings
 from cogr.store import Store
@@ -109,8 +109,7 @@ def sweep_threshold(
     scores, gains = [np.empty(0)], [np.empty(0)]
     for query, wanted in relevant.items():
         pairs = run.get(query, ())
-        hits = np.cumsum([id_ in wanted for id_, _ in pairs])
-        f1 = 2 * hits / (np.arange(1, len(pairs) + 1) + len(wanted))
+        f1 = f1_of_heads([id_ for id_, _ in pairs], wanted)
         scores.append(np.array([score for _, score in pairs]))
         gains.append(weights[query] * np.diff(f1, prepend=0.0))
     score, gain = np.concatenate(scores), np.concatenate(gains)
@@ -195,7 +194,7 @@ def figures(
     relevant = {query.id: dataset.relevant[query.id] for query in queries}
     values = {**found.values, "perfect_f1": perfect(ranking, relevant)}
     for cut, ids in others.items():
-        other = set_figures(dataset, queries, {one: frozenset(ids[one]) for one in ids})
+        other = set_figures(dataset, queries, sets_of(ids))
         values |= {f"{cut}_{name}": other.values[name] for name in ("p", "r", "f1")}
     if grades_of(dataset) is not None:
         binary = ranked(ranking, relevant).values
@@ -212,16 +211,6 @@ def perfect(
     return np.array(
         [best_head(ranking.get(query, ()), wanted)[1] for query, wanted in relevant.items()]
     )
-
-
-def best_head(ids: Sequence[str], wanted: frozenset[str]) -> tuple[int, float]:
-    """Length and F1 of the head of a ranking with the highest F1; (0, 0.0) where all are 0."""
-    hits = np.cumsum([id_ in wanted for id_ in ids])
-    f1 = 2 * hits / (np.arange(1, len(ids) + 1) + len(wanted))
-    if not len(ids) or f1.max() <= 0:
-        return 0, 0.0
-    at = int(np.argmax(f1))
-    return at + 1, float(f1[at])
 
 
 # Significance
@@ -366,7 +355,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Row:
+class MethodRow:
     """The result of a method with one seed.
 
     Attributes:
@@ -432,15 +421,15 @@ class Kept:
             self.folder.remove(name)
         self.folder.write_json(_MARK, {"format": FORMAT, "key": self.key})
 
-    def row(self, method: str, seed: int) -> Row | None:
+    def row(self, method: str, seed: int) -> MethodRow | None:
         """A finished row; None where there is none of this key."""
         found = self._read(f"rows/{method}.{seed}.json")
         if found is None or found["state"] != "done":
             return None
         trials = [Trial(**one) for one in found.pop("trials")]
-        return Row(**found, trials=trials)
+        return MethodRow(**found, trials=trials)
 
-    def keep(self, row: Row) -> None:
+    def keep(self, row: MethodRow) -> None:
         """Write a row. Raises StorageError."""
         self._write(f"rows/{row.method}.{row.seed}.json", asdict(row))
 
@@ -453,7 +442,7 @@ class Kept:
         """Write what was tried. Raises StorageError."""
         self._write(f"rows/{method}.trials.json", {"trials": [asdict(one) for one in trials]})
 
-    def keep_run(self, kind: Literal["runs", "sets"], row: Row, run: Scored) -> None:
+    def keep_run(self, kind: Literal["runs", "sets"], row: MethodRow, run: Scored) -> None:
         """Write a run as TREC has it: query, Q0, item, rank, score, name. Raises StorageError."""
         name = f"{row.method}.{row.seed}"
         lines = [

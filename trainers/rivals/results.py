@@ -17,7 +17,7 @@ from rich.table import Table
 from cogr.errors import UserError
 from cogr.metrics import CUTOFFS
 from trainers.rivals import Family
-from trainers.rivals.measuring import CUTS, Row, favoured, holm, paired_p
+from trainers.rivals.measuring import CUTS, MethodRow, favoured, holm, paired_p
 
 SIGNIFICANT = 0.05
 
@@ -58,7 +58,7 @@ class Summary:
             and for methods that did not run.
     """
 
-    rows: Sequence[Row]
+    rows: Sequence[MethodRow]
     figures: Mapping[str, float]
     spread: Mapping[str, float]
     cost: Mapping[str, float]
@@ -67,7 +67,7 @@ class Summary:
     p: float | None = None
 
     @property
-    def row(self) -> Row:
+    def row(self) -> MethodRow:
         return self.rows[0]
 
     @property
@@ -157,7 +157,7 @@ def check_metric(metric: str) -> None:
         raise UserError(f"There is no metric {metric!r}; name one of {', '.join(METRICS)}.")
 
 
-def put_together(rows: Iterable[Row], metric: str, facts: Mapping[str, Any]) -> Results:
+def put_together(rows: Iterable[MethodRow], metric: str, facts: Mapping[str, Any]) -> Results:
     """Rows of all methods and seeds as results, with the tests of significance.
 
     Every method is tested against the best one on test, and the p values are corrected together.
@@ -165,7 +165,7 @@ def put_together(rows: Iterable[Row], metric: str, facts: Mapping[str, Any]) -> 
     cut on test, which favours rankings; CoGR's methods have only one set. Nothing else is chosen on
     test queries.
     """
-    grouped: dict[str, list[Row]] = {}
+    grouped: dict[str, list[MethodRow]] = {}
     for row in rows:
         grouped.setdefault(row.method, []).append(row)
     methods = [_summary(group, metric) for group in grouped.values()]
@@ -183,7 +183,7 @@ def put_together(rows: Iterable[Row], metric: str, facts: Mapping[str, Any]) -> 
     return Results(facts, metric, tested)
 
 
-def _summary(rows: Sequence[Row], metric: str) -> Summary:
+def _summary(rows: Sequence[MethodRow], metric: str) -> Summary:
     if rows[0].state != "done":
         return Summary(rows, {}, {}, {}, metric, np.empty(0))
     means = {name: statistics.fmean(row.figures[name] for row in rows) for name in rows[0].figures}
@@ -241,7 +241,7 @@ def _of_dict(record: Mapping[str, Any], metric: str) -> Summary:
     cuts = ("cutoff", "threshold", "dev_cutoff", "dev_threshold")
     names = ("params", "sets", *cuts, "dev_f1", "figures", "reason")
     more = {name: record[name] for name in names if name in record}
-    row = Row(record["method"], record["family"], 0, record["state"], **more)
+    row = MethodRow(record["method"], record["family"], 0, record["state"], **more)
     figures, spread, cost = (record.get(name, {}) for name in ("figures", "spread", "cost"))
     measure = record.get("compared_by", metric)
     return Summary([row], figures, spread, cost, measure, np.empty(0), record.get("p"))

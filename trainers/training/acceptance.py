@@ -24,7 +24,7 @@ from cogr.keywords import self_keyword
 from cogr.records import Query
 from cogr.rewards import Reference, World, query_reward
 from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
-from trainers.training.building import draw_sets, index, practice_snapshot
+from trainers.training.building import build_index, draw_sets, practice_snapshot
 from trainers.training.inputs import Inputs, Wrote, counts_of
 
 _PASSES = 3
@@ -175,7 +175,7 @@ def index_queries(inputs: Inputs) -> Wrote:
     """The query snapshot of the round. Where the run edits a pair, it has the edits that gain, and
     for other queries the sets of the round that is built upon.
     """
-    wrote = index(inputs, "query")
+    wrote = build_index(inputs, "query")
     if not inputs.edits or not inputs.round.number:
         return wrote
     dataset, new = inputs.workspace.dataset, inputs.snapshot(wrote.output)
@@ -230,8 +230,8 @@ class _Edits:
             edited,
             {},
             k_max=max(inputs.workspace.settings.keywords.k_max, old.manifest.k_max),
-            silent=inputs.silent,
-            beliefs=inputs.beliefs(items, edited, 0.0),
+            own_text_ignored=inputs.own_text_ignored,
+            probabilities=inputs.probabilities(items, edited, 0.0),
         )
         gains = {query.id: _gain(world, query.id, before, after) for query in edited}
         return cls(old, new, world, gains)

@@ -23,7 +23,6 @@ from cogr.records import Advance, Entity, Query, Side, self_text
 from cogr.rewards import MOST_CHOICES, best_subset
 from cogr.settings import GeneratorSettings
 from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snapshot
-from indexers.cli.reports import progress_bar
 from indexers.generators import Answer, Completion, Request, batched, make_generator
 from indexers.generators.model_folders import encode
 from indexers.generators.statistical.generator import Statistical
@@ -31,6 +30,7 @@ from indexers.rebuild.plan import Job, generate_missing, make_plan
 from indexers.rebuild.proposals import choices, proposals
 from indexers.rebuild.run import job_by, rebuild
 from indexers.rebuild.update import narrowed
+from indexers.telemetry.terminal import progress_bar
 from indexers.workspace import Workspace, generator_options
 from trainers.training.devices import ranks
 from trainers.training.inputs import Inputs, Wrote, counts_of
@@ -103,7 +103,7 @@ class Build:
     vocabulary: str | None = None
 
 
-def index(inputs: Inputs, side: Side) -> Wrote:
+def build_index(inputs: Inputs, side: Side) -> Wrote:
     """The keywords of a whole side by the model that was just trained; of the invented queries too,
     for the item side.
     """
@@ -111,9 +111,9 @@ def index(inputs: Inputs, side: Side) -> Wrote:
         return _start(inputs, side)
     if (kept := _kept_items(inputs, side)) is not None:
         return Wrote(kept, counts_of(inputs.snapshot(kept)))
-    meeting = inputs.run.folder("trainer")
+    barrier = inputs.run.folder("trainer")
     *practice, built = [
-        build_snapshot(inputs.workspace, build, meeting) for build in _builds(inputs, side)
+        build_snapshot(inputs.workspace, build, barrier) for build in _builds(inputs, side)
     ]
     notes = {"practice": practice[0].id} if practice else {}
     return Wrote(built.id, {**counts_of(built), **notes})
@@ -136,9 +136,11 @@ def _start(inputs: Inputs, side: Side) -> Wrote:
 
 
 def practice_snapshot(inputs: Inputs, like: Snapshot, rows: Iterable[Row]) -> Snapshot:
-    """Training queries without their own text (`Inputs.silent`), and invented queries with it."""
+    """Training queries without their own text (`Inputs.own_text_ignored`), and invented queries
+    with it.
+    """
     kept = (
-        replace(row, text="", weights=(), own=None) if row.id in inputs.silent else row
+        replace(row, text="", weights=(), own=None) if row.id in inputs.own_text_ignored else row
         for row in sorted(rows, key=lambda row: row.id)
     )
     provenance = Provenance(
@@ -152,7 +154,7 @@ def practice_snapshot(inputs: Inputs, like: Snapshot, rows: Iterable[Row]) -> Sn
 
 
 def index_share(inputs: Inputs, side: Side) -> None:
-    """The part of `index` that every process but the first does: its share of the answers."""
+    """The part of `build_index` that every process but the first does: its share of the answers."""
     begins = not inputs.round.number and inputs.edits
     if not begins and _kept_items(inputs, side) is None:
         for build in _builds(inputs, side):
@@ -171,7 +173,7 @@ def _kept_items(inputs: Inputs, side: Side) -> str | None:
 
 
 def _builds(inputs: Inputs, side: Side) -> list[Build]:
-    """The builds of `index`: invented queries, where there are any, and the whole side."""
+    """The builds of `build_index`: invented queries, where there are any, and the whole side."""
     round_, base = inputs.round, inputs.base
     vocabulary = None
     if side == "query":
@@ -190,16 +192,16 @@ def _builds(inputs: Inputs, side: Side) -> list[Build]:
     return [whole]
 
 
-def build_snapshot(workspace: Workspace, build: Build, meeting: Path | None = None) -> Snapshot:
+def build_snapshot(workspace: Workspace, build: Build, barrier: Path | None = None) -> Snapshot:
     """Write the keyword sets of a whole side, and freeze them.
 
     Args:
-        meeting: the folder by which the processes that share the work wait for one another; None
+        barrier: the folder by which the processes that share the work wait for one another; None
             where this process works alone.
     """
     with _job(workspace, build) as job:
-        if meeting is not None and ranks.count() > 1:
-            _write_share(job, build, meeting)
+        if barrier is not None and ranks.count() > 1:
+            _write_share(job, build, barrier)
         plan = make_plan(job)
         with progress_bar(f"keywords, {build.side} side", len(plan.missing)) as advance:
             return rebuild(job, plan, advance).snapshot
@@ -220,13 +222,13 @@ def with_new_items(workspace: Workspace, build: Build, ids: Collection[str]) -> 
             return rebuild(job, make_plan(job), advance).snapshot
 
 
-def write_share(workspace: Workspace, build: Build, meeting: Path) -> None:
+def write_share(workspace: Workspace, build: Build, barrier: Path) -> None:
     """Write this process's share of the answers into the cache; the first one builds from it."""
     with _job(workspace, build) as job:
-        _write_share(job, build, meeting)
+        _write_share(job, build, barrier)
 
 
-def _write_share(job: Job, build: Build, meeting: Path) -> None:
+def _write_share(job: Job, build: Build, barrier: Path) -> None:
     plan = make_plan(job)
     share = BitMap(ranks.share(plan.missing))
     with ExitStack() as shown:
@@ -236,7 +238,7 @@ def _write_share(job: Job, build: Build, meeting: Path) -> None:
             advance = shown.enter_context(progress_bar(what, len(share)))
         generate_missing(job, replace(plan, missing=share), advance)
     said = repr((build.side, build.round, build.model, len(job.entities)))
-    ranks.meet(meeting, hashlib.sha256(said.encode()).hexdigest()[:16])
+    ranks.barrier(barrier, hashlib.sha256(said.encode()).hexdigest()[:16])
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from cogr.errors import GeneratorError, StorageError, TrainingError
 from cogr.prompts import Prompt
 from cogr.records import SIDES, Side
 from cogr.settings.training import TrainingSettings
-from cogr.store import storage_errors
+from cogr.store import file_sha256, storage_errors
 from indexers.generators.model_folders import (
     LocalModelOptions,
     context_length,
@@ -177,7 +177,9 @@ def save_model(run: Run, name: str, write: Callable[[Path], None], card: Mapping
                 left.unlink()
             (temporary / "README.md").write_text(_card(name, card), "utf-8")
             sums = {
-                file.name: _sha256(file) for file in sorted(temporary.iterdir()) if file.is_file()
+                file.name: file_sha256(file)
+                for file in sorted(temporary.iterdir())
+                if file.is_file()
             }
             folder = parent / f"{name}-{digest(temporary)}"
             (temporary / _SUMS).write_text(json.dumps(sums, indent=1))
@@ -212,7 +214,7 @@ def check_model(run: Run, path: str) -> None:
         sums = _SUMMED.validate_json((folder / _SUMS).read_bytes())
         here = {file.name for file in folder.iterdir()} - {_SUMS}
         wrong = sorted(here ^ sums.keys()) or [
-            name for name, sha in sums.items() if _sha256(folder / name) != sha
+            name for name, sha in sums.items() if file_sha256(folder / name) != sha
         ]
     except (OSError, ValueError) as error:
         raise TrainingError(
@@ -467,11 +469,6 @@ def base_folder(run: Run, output: str) -> Path:
     """
     inside = run.store.local(output) if not output.startswith("/") else Path(output)
     return inside if inside.is_dir() else resolve_model(output)
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _card(name: str, card: Mapping[str, Any]) -> str:

@@ -12,8 +12,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 from cogr.errors import (
+    INTERRUPTED,
     CheckFailedError,
     CogrError,
     ServiceError,
@@ -23,9 +26,8 @@ from cogr.errors import (
 )
 from cogr.records import SIDES, Say
 from cogr.snapshots import open_snapshot
-from indexers.cli.console import INTERRUPTED
-from indexers.cli.reports import minutes
 from indexers.telemetry import prometheus, traces
+from indexers.telemetry.terminal import duration
 from indexers.telemetry.traces import stage as recorded
 from indexers.workspace import Workspace
 from trainers.training.checkpoints import check_model, prune_models
@@ -59,6 +61,27 @@ LOOK_SECONDS = 0.1
 STILL_SECONDS = 30.0
 """Seconds between two messages about a stage that reports no steps."""
 _BY_STATUS: dict[int, type[CogrError]] = {1: CheckFailedError, 2: TrainingError, 3: ServiceError}
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """What serves, beside the chosen pair of a run.
+
+    Attributes:
+        serves: name of the pair that serves, or its snapshots if it is not of this run; "" if no
+            pair serves.
+        choice: the pair chosen on dev; None if no pair was measured on dev.
+        other: the chosen pair, if it does not serve.
+    """
+
+    serves: str
+    choice: Choice | None
+    other: Contender | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        best = None if self.choice is None else self.choice.chosen.name
+        return {"serves": self.serves or None, "best_on_dev": best}
 
 
 class Driver:
@@ -155,6 +178,23 @@ class Driver:
             return None
         beside = None if self._alone else rivals(self.workspace, self.run, self._say)
         return choose(contenders(self.run.state(), beside))
+
+    def status(self) -> RunStatus:
+        """What serves now beside the chosen pair. Where the service can't be reached, what serves
+        is not known.
+        """
+        choice = self.choice()
+        best = None if choice is None else to_serve(self.workspace, choice.chosen)
+        try:
+            serving = self.workspace.backend.serving()
+        except ServiceError as error:
+            return RunStatus(f"not known: {error}", choice, best)
+        pair = (serving["item"], serving["query"])
+        known = [*contenders(self.run.state(), known_rivals(self.run)), *([best] if best else [])]
+        name = next((one.name for one in reversed(known) if (one.items, one.queries) == pair), None)
+        serves = name or " with ".join(id_ for id_ in pair if id_)
+        other = best if best and (best.items, best.queries) != pair else None
+        return RunStatus(serves, choice, other)
 
     def publish(self, name: str | None, *, gate: bool) -> Contender:
         """Let a pair of the run serve: the named one, or the one of `choice`.
@@ -363,7 +403,7 @@ def still_under_way(say: Say, number: int, stage: StageName) -> Iterator[None]:
 
     def tell() -> None:
         while not ended.wait(STILL_SECONDS):
-            say(f"  {stage} of round {number}: {minutes(time.monotonic() - began)} so far")
+            say(f"  {stage} of round {number}: {duration(time.monotonic() - began)} so far")
 
     thread = threading.Thread(target=tell, daemon=True, name="still")
     thread.start()

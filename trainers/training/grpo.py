@@ -209,12 +209,12 @@ def _room(job: GrpoJob, tokenizer: Any) -> int | None:
     return vllm_length(rollouts, max(len(encode(prompt, tokenizer)) for prompt in job.prompts))
 
 
-def _scorer(job: GrpoJob, tokenizer: Any, model: Any) -> Scorer:
+def _scorer(job: GrpoJob, tokenizer: Any, model: Any) -> CompletionScorer:
     declared = model.generation_config.eos_token_id
     ends = {tokenizer.eos_token_id, *(declared if isinstance(declared, list) else [declared])} - {
         None
     }
-    return Scorer(
+    return CompletionScorer(
         job.world,
         load_reward(job.side.reward),
         job.own,
@@ -226,7 +226,7 @@ def _scorer(job: GrpoJob, tokenizer: Any, model: Any) -> Scorer:
     )
 
 
-class Scorer:
+class CompletionScorer:
     """Scores completions against a frozen world.
 
     Args:

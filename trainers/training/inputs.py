@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cogr.matching.mirror import Mirror
 from cogr.records import Query, Say, Side
-from cogr.rewards import Belief, World
+from cogr.rewards import RelevanceProbabilities, World
 from cogr.settings.training import TrainingSettings
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import mirror_of
@@ -23,7 +23,7 @@ from indexers.generators import batched
 from indexers.workspace import Workspace
 from trainers.training.rounds import Round, StageName, State
 from trainers.training.run_folder import Run
-from trainers.training.tiny import Invented, WordModel
+from trainers.word_model import Invented, WordModel
 
 if TYPE_CHECKING:
     from indexers.generators.statistical.artefact import Artefact
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 _BATCH = 64
 LABELS = 0.5
-"""Weight of the labels in a belief; the out-of-fold probability of `statistical` has the rest."""
+"""Weight of the labels in these probabilities; the out-of-fold probability of `statistical` has the
+rest.
+"""
 
 INVENTED_WEIGHT = 0.3
 """Of an invented query in the item rewards, where a training query has 1: three of them tell as
@@ -149,7 +151,9 @@ class Inputs:
         with self.workspace.generator("query", "statistical") as generator:
             return cast("Statistical", generator).artefact
 
-    def beliefs(self, items: Mirror, queries: Sequence[Query], labels: float) -> dict[str, Belief]:
+    def probabilities(
+        self, items: Mirror, queries: Sequence[Query], labels: float
+    ) -> dict[str, RelevanceProbabilities]:
         """Probabilities by the ranker, out of fold for training queries, mixed with labels.
 
         Args:
@@ -168,11 +172,11 @@ class Inputs:
                     mixed[dense[row]] = mixed.get(dense[row], 0.0) + (1 - share) * of
                 expected = self.ranker.ranker.multiplier * float(p.sum())
                 total = share * len(relevant) + (1 - share) * expected
-                found[query.id] = Belief(mixed, total)
+                found[query.id] = RelevanceProbabilities(mixed, total)
         return found
 
     @property
-    def silent(self) -> frozenset[str]:
+    def own_text_ignored(self) -> frozenset[str]:
         """Training queries, where items may have the texts of these queries as keywords because of
         their labels: in practice these texts retrieve nothing.
         """
@@ -181,8 +185,8 @@ class Inputs:
     def world(self, items: Mirror, queries: Mirror | None, *, practice: bool) -> World:
         """The world of the training queries, with the invented ones for practice.
 
-        A run that edits a pair practises on beliefs instead of labels: labels alone would teach
-        edits that nothing but the labels suggests, so an unseen query could not profit.
+        A run that edits a pair practises on probabilities instead of labels: labels alone would
+        teach edits that nothing but the labels suggests, so an unseen query could not profit.
         """
         honest = practice and self.edits
         return World.of(
@@ -192,8 +196,8 @@ class Inputs:
             query_mirror=queries,
             k_max=self.workspace.settings.keywords.k_max,
             beta=self.settings.f_beta,
-            silent=self.silent,
-            beliefs=self.beliefs(items, self.practice, LABELS) if honest else None,
+            own_text_ignored=self.own_text_ignored,
+            probabilities=self.probabilities(items, self.practice, LABELS) if honest else None,
         )
 
     def mirror(self, snapshot_id: str) -> Mirror:

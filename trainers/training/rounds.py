@@ -133,6 +133,21 @@ class Round(_Record):
         """Its item snapshot: with accepted sets only, where there is such a stage."""
         return self.output("accept-items" if self.number else "index-item")
 
+    def as_dict(self, run: str) -> dict[str, Any]:
+        """For --json, with the run's name."""
+        evaluation, accepted = self.stage("evaluate"), self.stage("accept-items")
+        return {
+            "run": run,
+            "round": self.number,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "publishing": self.publishing,
+            "seconds": round(sum(stage.seconds for stage in self.stages), 2),
+            "stages": {stage.name: stage.output for stage in self.stages},
+            "figures": dict(evaluation.notes) if evaluation else None,
+            "items": dict(accepted.notes) if accepted else None,
+        }
+
 
 class State(_Record):
     """All rounds of a run, in order; the last may be unfinished."""

@@ -198,6 +198,10 @@ class Run:
             )
         return located(self.store, self.name, state or before or State())
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Every round as one row of figures, for --json."""
+        return [done.as_dict(self.name) for done in self.state().rounds]
+
     def _read(self, name: str) -> State | None:
         """A state; None where it is missing or broken."""
         try:

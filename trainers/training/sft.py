@@ -49,8 +49,9 @@ from trainers.training.checkpoints import (
 from trainers.training.inputs import Inputs, Wrote
 from trainers.training.run_folder import Run
 from trainers.training.step_log import SftLog, as_callback
-from trainers.training.tiny import WordModel, texts_of, tiny_model
+from trainers.training.tiny import texts_of, tiny_model
 from trainers.training.trainer_config import items_from, set_up, sft_batch, sft_config, silence
+from trainers.word_model import WordModel
 
 # Targets
 
@@ -158,8 +159,8 @@ def _first_sets(
             item.id: words.keywords(item.id, budget, inputs.settings.seed) for item in dataset.items
         }, ""
     build = Build("item", 0, base if source == "self" else None, source)
-    meeting = inputs.run.folder("trainer") if source == "self" else None
-    built = build_snapshot(inputs.workspace, build, meeting)
+    barrier = inputs.run.folder("trainer") if source == "self" else None
+    built = build_snapshot(inputs.workspace, build, barrier)
     return {row.id: row.keywords for row in built.rows()}, built.id
 
 

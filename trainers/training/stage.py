@@ -13,7 +13,6 @@ alone does the rest, and records.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import gc
 import os
 import signal
@@ -29,18 +28,16 @@ from typing import Protocol
 
 from pydantic import BaseModel, ValidationError
 
-from cogr.errors import CogrError, LockedError
+from cogr.errors import INTERRUPTED, CogrError, LockedError
 from cogr.records import SPLITS, Side
 from cogr.settings.training import TrainingSettings
 from cogr.store import Store, storage_errors
 from indexers.backends.memory import MemoryBackend
-from indexers.cli import console
-from indexers.cli.console import set_verbosity
 from indexers.telemetry import logs
 from indexers.workspace import Workspace
 from trainers.evaluation import evaluate
 from trainers.training.acceptance import accept_items, index_queries
-from trainers.training.building import index, index_share
+from trainers.training.building import build_index, index_share
 from trainers.training.devices import ranks
 from trainers.training.grpo import train_grpo
 from trainers.training.inputs import Inputs, Wrote
@@ -57,7 +54,6 @@ batch.
 _WAIT_FOR_LOCK = 10.0
 _LOOK_SECONDS = 0.1
 GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
-_PR_SET_PDEATHSIG = 1
 
 
 # The command's side
@@ -137,7 +133,7 @@ class Launcher:
                 self.command(run.name, stages, halvings, processes),
                 stdout=2,
                 process_group=0,
-                preexec_fn=lambda: die_with(parent),
+                preexec_fn=lambda: ranks.die_with(parent),
             )
             try:
                 yield process
@@ -174,28 +170,19 @@ def has_gpu() -> bool:
     return any(device.exists() for device in GPU_DEVICES)
 
 
-def die_with(parent: int) -> None:
-    """End this process when its parent (of that id) ends, however that happens (Linux)."""
-    if not sys.platform.startswith("linux"):
-        return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
 # The process itself
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do the next stages of a run; returns the exit status."""
     options = _parse(arguments)
-    set_verbosity(options.verbose)
+    logs.set_verbosity(options.verbose)
     try:
         workspace = Workspace.open(options.config, options.set)
         logs.configure(workspace.settings.log)
         run = open_run(workspace, options.run)
     except CogrError as error:
-        console.note(str(error))
+        logs.say(str(error))
         return error.exit_status
     return do_stages(workspace, run, options.stages, options.halvings)
 
@@ -222,7 +209,7 @@ def do_stages(workspace: Workspace, run: Run, stages: int, halvings: int) -> int
             raise
         return _leave(run, OUT_OF_MEMORY)
     except KeyboardInterrupt:
-        return _leave(run, console.INTERRUPTED)
+        return _leave(run, INTERRUPTED)
     return 0
 
 
@@ -240,7 +227,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def do_next(workspace: Workspace, run: Run, halvings: int) -> None:
     """Do the stage that is next and put it into the state."""
     state = run.state()
-    say = console.note if ranks.is_first() else _silent
+    say = logs.say if ranks.is_first() else _silent
     inputs = Inputs.of(with_dev(workspace), run, state, say, halvings)
     name = inputs.round.next_stage
     assert name is not None
@@ -305,7 +292,7 @@ WORK: Mapping[StageName, Callable[[Inputs], Wrote]] = {
     "targets": write_targets,
     "train-item": lambda inputs: train_side(inputs, "item"),
     "train-query": lambda inputs: train_side(inputs, "query"),
-    "index-item": lambda inputs: index(inputs, "item"),
+    "index-item": lambda inputs: build_index(inputs, "item"),
     "index-query": index_queries,
     "accept-items": accept_items,
     "evaluate": evaluate_round,
@@ -354,7 +341,7 @@ def _leave(run: Run, status: int, sentence: str = "") -> int:
     except FileExistsError:
         pass
     except OSError:
-        console.note(sentence)
+        logs.say(sentence)
     return status
 
 
@@ -363,5 +350,5 @@ def _error_file(run: Run) -> Path:
 
 
 if __name__ == "__main__":
-    die_with(os.getppid())
+    ranks.die_with(os.getppid())
     sys.exit(main())

@@ -21,7 +21,7 @@ import numpy as np
 
 from cogr.errors import CheckFailedError, TrainingError
 from cogr.records import Advance, Say
-from indexers.cli.reports import progress_bar
+from indexers.telemetry.terminal import progress_bar
 from trainers.training.devices import ranks
 
 

@@ -25,6 +25,7 @@ from cogr.snapshots import open_snapshot
 from indexers.generators.model_folders import without_bars
 from indexers.generators.statistical.generator import is_installed
 from indexers.workspace import Workspace
+from trainers.training.devices.trl_on_cpu import score_answers_only
 from trainers.training.rounds import with_dev
 
 # What is refused
@@ -317,6 +318,7 @@ def grpo_config(
         scale_rewards="group",
         reward_weights=[REWARD_WEIGHT],
         temperature=rollouts.temperature,
+        # Nothing is cut off, because any truncation would bias the importance ratio.
         top_p=1.0,
         top_k=0,
         max_completion_length=rollouts.max_tokens,
@@ -429,20 +431,6 @@ def silence(trainer: Any) -> None:
     from transformers import PrinterCallback
 
     trainer.remove_callback(PrinterCallback)
-
-
-def score_answers_only() -> None:
-    """Off GPUs: have TRL score the answers alone, not the prompts and the padding around them.
-
-    TRL's trainers do so where Triton runs. Elsewhere they project every position onto the
-    vocabulary, most of a small model's work, with the same figures. TRL has no option for it, so
-    its check of the device is overridden here. On GPUs nothing changes.
-    """
-    import torch
-    from trl.trainer import utils
-
-    if not torch.cuda.is_available() and hasattr(utils, "_use_triton"):
-        utils._use_triton = lambda _: True
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -1,10 +1,11 @@
 """The generator `statistical`: keywords without a language model, learned from relevance labels.
 
 A ranker gives every item a probability of being relevant to a query (`ranking`). Items get keywords
-(`item_keywords`). A query gets the keywords that retrieve its probable items (`distillation`).
-Boosted trees edit that set (`edits`). Keyword weights and ordering keywords rank the retrieved
-items, and a calibrated confidence says how good the set is (`ordering`). `fitting` makes the
-`artefact`, `storage` keeps it, and `generator` answers from it.
+(`item_keywords`). A query gets the keywords that retrieve its probable items (`keyword_selection`).
+Boosted trees edit that set (`edits`). Weights and ordering keywords rank the retrieved items
+(`keyword_weights`), and a confidence says how good the set is (`calibration`). `fitting` makes the
+`artefact`, `assessment` calibrates it and chooses the blend with text search, `storage` keeps it,
+and `generator` answers from it. `stacking` adds earlier snapshot pairs as evidence.
 
 Importing this package imports neither LightGBM nor scipy; its submodules do.
 """

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from cogr.keywords import query_keywords, self_keyword
 from cogr.matching.mirror import Mirror
+from cogr.metrics import f1_of
 from cogr.records import Item, Query
-from indexers.generators.statistical.distillation import Distilled, distil, exact_cut, expected_f1
-from indexers.generators.statistical.edits import Asked, Board, Editor, boards
+from indexers.generators.statistical.calibration import Calibration
+from indexers.generators.statistical.edits import Editor, EditState, QueryToEdit, edit_states
 from indexers.generators.statistical.item_keywords import (
     ANCHOR,
     PHRASE_WORDS,
@@ -27,18 +28,19 @@ from indexers.generators.statistical.item_keywords import (
     ItemKeywords,
     NearestAnchors,
 )
-from indexers.generators.statistical.ordering import Calibration, ScoredIndex, weights_in
-from indexers.generators.statistical.ranking.evidence import Evidence
+from indexers.generators.statistical.keyword_selection import Selection, exact_cut, select_keywords
+from indexers.generators.statistical.keyword_weights import ScoredIndex, weights_in
 from indexers.generators.statistical.ranking.features import candidates
 from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints
 from indexers.generators.statistical.ranking.ranker import Ranker
 from indexers.generators.statistical.ranking.text_index import TextIndex, item_text
+from indexers.generators.statistical.ranking.training_queries import FeatureSources
 from indexers.text import phrases
 
 K_MAX = 30
 
 EXPECTATIONS = (1.0, 3.0, 10.0, 0.3)
-"""`proposals` distils S_q once for each of these factors on the expected number of relevant items.
+"""`proposals` selects S_q once for each of these factors on the expected number of relevant items.
 """
 
 
@@ -74,7 +76,7 @@ class Spelled:
         own: 1 where the own text is among them, else 0.
         weights: of each of the words; empty where all are 1.
         retrieved: items, ascending.
-        value: expected F1, as distillation counts it.
+        value: expected F1, as `select_keywords` counts it.
     """
 
     words: tuple[int, ...]
@@ -97,7 +99,7 @@ class Artefact:
         item_ids: ids, in the order of the rows of `index`.
         digests: `item_digest` of each item.
         facts: data hash, settings and figures, for the manifest.
-        editor: edits of distilled sets; None where they gain nothing.
+        editor: edits of selected sets; None where they gain nothing.
     """
 
     index: TextIndex
@@ -111,8 +113,8 @@ class Artefact:
     editor: Editor | None = None
 
     @cached_property
-    def evidence(self) -> Evidence:
-        return Evidence.of(self.index, [query.text for query in self.queries], self.relevance)
+    def sources(self) -> FeatureSources:
+        return FeatureSources.of(self.index, [query.text for query in self.queries], self.relevance)
 
     @cached_property
     def _rows(self) -> dict[str, int]:
@@ -188,7 +190,7 @@ class Artefact:
         texts = [self_keyword(query.text) for query in queries]
         trained = np.array([self.row_of(query) for query in queries])
         rows = np.where(trained >= 0, trained, [self._texts.get(text, -1) for text in texts])
-        pairs = candidates(self.evidence, self.index.batch(texts, rows.tolist()))
+        pairs = candidates(self.sources, self.index.batch(texts, rows.tolist()))
         p = self.ranker.probabilities(pairs, rows)
         bounds = pairwise(np.searchsorted(pairs.query, np.arange(len(queries) + 1)))
         found = [(pairs.item[a:b], p[a:b]) for a, b in bounds]
@@ -247,25 +249,25 @@ class Artefact:
         own = self_keyword(query.text)
         number = self.keywords.ids.get(own, -1)
         owners = self.keywords.owners(own, anchors=self.row_of(query) < 0)
-        distilled = self._chosen(query, items, p)
-        retrieved = self.keywords.writable.covered(distilled.keywords, owners)
+        selection = self._chosen(query, items, p)
+        retrieved = self.keywords.writable.covered(selection.keywords, owners)
         dense = np.zeros(self.index.n_items)
         dense[items] = p
         # A text keeps weight 1 when it finds nothing, or only the training query's own anchors.
-        words = [*([number] if owners.size else []), *distilled.keywords]
+        words = [*([number] if owners.size else []), *selection.keywords]
         order = self.scored.order(
             retrieved,
             dense[retrieved],
             words,
             own=(number, owners),
-            limit=K_MAX - len(distilled.keywords),
+            limit=K_MAX - len(selection.keywords),
         )
         return Spelled(
             (*words, *order.keywords),
             int(owners.size > 0),
             order.weights,
             retrieved,
-            distilled.value,
+            selection.value,
         )
 
     def scores(self, query: Query, spelled: Spelled) -> Floats:
@@ -308,7 +310,7 @@ class Artefact:
         found = []
         for query, (items, p) in zip(queries, self.probabilities(queries), strict=True):
             best = self._chosen(query, items, p)
-            others = (self.distilled(query, items, p, share) for share in EXPECTATIONS)
+            others = (self.selected(query, items, p, share) for share in EXPECTATIONS)
             sets = (found.keywords for found in chain([best], others))
             numbers = list(dict.fromkeys(chain.from_iterable(sets)))[:size]
             dense = np.zeros(self.index.n_items)
@@ -322,41 +324,41 @@ class Artefact:
             )
         return found
 
-    def _chosen(self, query: Query, items: Ints, p: Floats) -> Distilled:
+    def _chosen(self, query: Query, items: Ints, p: Floats) -> Selection:
         """S_q, edited where that gains. A new query with the text of a training query is not
         edited: half of its p is labels, and the edits were not learned on such p.
         """
-        found = self.distilled(query, items, p)
+        found = self.selected(query, items, p)
         row = self.row_of(query)
         if self.editor is None or (row < 0 and self_keyword(query.text) in self._texts):
             return found
-        (board,) = self.boards([query], [(items, p)], [found])
-        keywords = self.editor.edited(board, row, K_MAX)
-        retrieved = self.keywords.writable.covered(keywords, board.forced)
+        (state,) = self.edit_states([query], [(items, p)], [found])
+        keywords = self.editor.edited(state, row, K_MAX)
+        retrieved = self.keywords.writable.covered(keywords, state.forced)
         hits = float(p[np.isin(items, retrieved)].sum())
-        value = expected_f1(hits, retrieved.size, board.expected)
+        value = f1_of(hits, retrieved.size, state.expected)
         return replace(found, keywords=keywords, value=value, retrieved=retrieved.size, hits=hits)
 
-    def choices(self, queries: Sequence[Query]) -> Iterator[Board]:
+    def choices(self, queries: Sequence[Query]) -> Iterator[EditState]:
         """S_q of each query as it is answered, and what might come in besides."""
         scored = self.probabilities(queries)
         found = [self._chosen(query, *one) for query, one in zip(queries, scored, strict=True)]
-        return self.boards(queries, scored, found)
+        return self.edit_states(queries, scored, found)
 
-    def boards(
+    def edit_states(
         self,
         queries: Sequence[Query],
         scored: Sequence[tuple[Ints, Floats]],
-        found: Sequence[Distilled] | None = None,
-    ) -> Iterator[Board]:
-        """What may be edited of each query's distilled set (`found`, else distilled here)."""
+        found: Sequence[Selection] | None = None,
+    ) -> Iterator[EditState]:
+        """What may be edited of each query's selected set (`found`, else selected here)."""
         texts = [self_keyword(query.text) for query in queries]
         rows = [self.row_of(query) for query in queries]
         sets = found or [
-            self.distilled(query, *one) for query, one in zip(queries, scored, strict=True)
+            self.selected(query, *one) for query, one in zip(queries, scored, strict=True)
         ]
         asked = [
-            Asked(
+            QueryToEdit(
                 items,
                 p,
                 self.expected_relevant(query, p),
@@ -369,9 +371,9 @@ class Artefact:
             )
         ]
         batch = self.index.batch(texts, rows)
-        yield from boards(self.evidence, self.keywords.writable, batch, asked, self.costs)
+        yield from edit_states(self.sources, self.keywords.writable, batch, asked, self.costs)
 
-    def distilled(self, query: Query, items: Ints, p: Floats, share: float = 1.0) -> Distilled:
+    def selected(self, query: Query, items: Ints, p: Floats, share: float = 1.0) -> Selection:
         """S_q before any edit, for `share` of the relevant items that are expected."""
         # A training query's own anchor belongs to exactly its relevant items, so it must be neither
         # chosen nor counted.
@@ -379,7 +381,7 @@ class Artefact:
         number = self.keywords.ids.get(literal)
         dense = np.zeros(self.index.n_items)
         dense[items] = p
-        return distil(
+        return select_keywords(
             dense,
             self.keywords.writable,
             limit=K_MAX,
@@ -423,16 +425,9 @@ class Artefact:
         return NearestAnchors(self.index, np.ones(size, dtype=np.bool_), anchors)
 
 
-def exact_cut_run(artefact: Artefact, queries: Sequence[Query]) -> dict[str, list[str]]:
-    """Query id -> ids of the items that the ranker retrieves by its own cut, best first. The
-    keywords approximate these sets.
-    """
-    return {id_: ranking[:cut] for id_, ranking, cut in rankings(artefact, queries)}
-
-
 def rankings(artefact: Artefact, queries: Sequence[Query]) -> Iterator[tuple[str, list[str], int]]:
     """(query id, ids of its candidates, best first, how many of them the ranker's own cut takes) of
-    each query.
+    each query. The keywords approximate the sets that are cut so.
     """
     for query, (items, p) in zip(queries, artefact.probabilities(queries), strict=True):
         cut, _ = exact_cut(p, artefact.expected_relevant(query, p))

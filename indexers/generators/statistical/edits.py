@@ -1,11 +1,11 @@
 """Boosted edits: gradient-boosted trees predict how one edit of a query's keywords changes true F1.
 
-`distillation` maximises expected F1, as if items were relevant independently of one another. They
-are not: relevant items come in groups, and similar training queries show which. The features of an
-edit (drop a keyword, add one, swap two) are its change of expected F1 and its change of F1 for the
-labels of each similar query. The trees learn from training queries, with p that is out of fold.
-Edits are made while the predicted gain exceeds a margin. Both the margin and whether to edit at all
-are decided out of fold.
+`keyword_selection` maximises expected F1, as if items were relevant independently of one another.
+They are not: relevant items come in groups, and similar training queries show which. The features
+of an edit (drop a keyword, add one, swap two) are its change of expected F1 and its change of F1
+for the labels of each similar query. The trees learn from training queries, with p that is out of
+fold. Edits are made while the predicted gain exceeds a margin. Both the margin and whether to edit
+at all are decided out of fold.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import lightgbm
 import numpy as np
 import scipy.sparse as sp
 
+from cogr.metrics import f1_of
 from indexers.generators.statistical import FOLDS
-from indexers.generators.statistical.distillation import Ownership, exact_cut, expected_f1, slices
-from indexers.generators.statistical.ranking.evidence import Evidence
+from indexers.generators.statistical.keyword_selection import Ownership, exact_cut, slices
 from indexers.generators.statistical.ranking.matrices import (
     Csr,
     Floats,
@@ -31,6 +31,7 @@ from indexers.generators.statistical.ranking.matrices import (
     unit_rows,
 )
 from indexers.generators.statistical.ranking.text_index import QueryBatch
+from indexers.generators.statistical.ranking.training_queries import FeatureSources
 
 LEAST_QUERIES = 300
 """Fewest training queries that edits are learned from."""
@@ -94,7 +95,7 @@ class Neighbours:
 
     Attributes:
         weights: similarity, (n,).
-        labels: 0/1 over the board's items, (n, items).
+        labels: 0/1 over the items of the state, (n, items).
         forced: relevant ones among the items that are retrieved anyway, (n,).
         sizes: relevant items, (n,).
     """
@@ -106,8 +107,9 @@ class Neighbours:
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
-    """One query's chosen keywords, those that might be added, and the items that they find.
+class EditState:
+    """What edits of a query start from: its chosen keywords, those that might be added, and the
+    items that they find.
 
     Attributes:
         keywords: ids, (k,).
@@ -144,7 +146,7 @@ class Edits:
 
     Attributes:
         x: features, the change of expected F1 first, (edits, features).
-        out: row on the board of the keyword that is dropped, -1 for none, (edits,).
+        out: row in the state of the keyword that is dropped, -1 for none, (edits,).
         into: row of the keyword that is added, -1 for none, (edits,).
         lost: 0/1 items that the edit loses, (edits, items).
         gained: 0/1 items that it finds besides, (edits, items).
@@ -158,7 +160,7 @@ class Edits:
 
 
 @dataclass(frozen=True)
-class Asked:
+class QueryToEdit:
     """A query whose keywords may be edited.
 
     Attributes:
@@ -178,26 +180,26 @@ class Asked:
     banned: int
 
 
-def boards(
-    evidence: Evidence,
+def edit_states(
+    sources: FeatureSources,
     ownership: Ownership,
     batch: QueryBatch,
-    asked: Sequence[Asked],
+    asked: Sequence[QueryToEdit],
     costs: Any = None,
-) -> Iterator[Board]:
-    """A board for each query of a batch."""
-    for row, (query, near) in enumerate(zip(asked, _near(evidence, batch, asked), strict=True)):
+) -> Iterator[EditState]:
+    """The state of each query of a batch."""
+    for row, (query, near) in enumerate(zip(asked, _near(sources, batch, asked), strict=True)):
         terms = float(batch.terms.indptr[row + 1] - batch.terms.indptr[row])
-        yield _board(evidence.voters.relevance, ownership, query, near, terms, costs)
+        yield _edit_state(sources.nearest.relevance, ownership, query, near, terms, costs)
 
 
 def _near(
-    evidence: Evidence, batch: QueryBatch, asked: Sequence[Asked]
+    sources: FeatureSources, batch: QueryBatch, asked: Sequence[QueryToEdit]
 ) -> Iterator[list[tuple[Ints, Floats]]]:
     """Nearest training queries, by words and by p on what is relevant to them, without the query
     itself.
     """
-    voters, idf = evidence.voters, evidence.index.idf
+    nearest, idf = sources.nearest, sources.index.idf
     starts = np.concatenate([[0], np.cumsum([query.items.size for query in asked])])
     p = sp.csr_matrix(
         (
@@ -205,11 +207,13 @@ def _near(
             np.concatenate([query.items for query in asked]),
             starts,
         ),
-        shape=(len(asked), evidence.index.n_items),
+        shape=(len(asked), sources.index.n_items),
     )
     found = [
-        top_rows(voters.similar(unit_rows(scale_columns(batch.terms, idf)), batch.own), NEIGHBOURS),
-        top_rows(voters.overlap(top_rows(p, 30), batch.own), NEIGHBOURS),
+        top_rows(
+            nearest.similar(unit_rows(scale_columns(batch.terms, idf)), batch.own), NEIGHBOURS
+        ),
+        top_rows(nearest.overlap(top_rows(p, 30), batch.own), NEIGHBOURS),
     ]
     for row in range(len(asked)):
         spans = [slice(matrix.indptr[row], matrix.indptr[row + 1]) for matrix in found]
@@ -219,14 +223,14 @@ def _near(
         ]
 
 
-def _board(
+def _edit_state(
     relevance: Csr,
     ownership: Ownership,
-    query: Asked,
+    query: QueryToEdit,
     near: Sequence[tuple[Ints, Floats]],
     terms: float,
     costs: Any,
-) -> Board:
+) -> EditState:
     dense = np.zeros(ownership.n_items, dtype=np.float32)
     dense[query.items] = query.p
     free = np.ones(ownership.n_items, dtype=bool)
@@ -242,7 +246,7 @@ def _board(
         _neighbours(relevance, ids, weights, items, query.forced) for ids, weights in near
     ]
     hits = float(dense[query.forced].sum())
-    return Board(
+    return EditState(
         keywords,
         np.arange(keywords.size) < len(query.chosen),
         owns,
@@ -258,7 +262,9 @@ def _board(
     )
 
 
-def _at_hand(ownership: Ownership, query: Asked, dense: Floats, free: Any, costs: Any) -> Ints:
+def _at_hand(
+    ownership: Ownership, query: QueryToEdit, dense: Floats, free: Any, costs: Any
+) -> Ints:
     """The chosen keywords, and the most promising additions for each factor of `EXPECTATIONS`."""
     chosen = np.array(query.chosen, dtype=np.int64)
     likely = query.items[query.p > LEAST_P]
@@ -275,8 +281,8 @@ def _at_hand(ownership: Ownership, query: Asked, dense: Floats, free: Any, costs
     price = 0 if costs is None else costs[pool]
     picked: dict[int, None] = dict.fromkeys(query.chosen)
     for share in EXPECTATIONS:
-        size = np.maximum(retrieved + new + share * query.expected, 1e-9)
-        value = np.where(new > 0, 2 * (hits + new_hits) / size - price, -np.inf)
+        f1 = f1_of(hits + new_hits, retrieved + new, share * query.expected)
+        value = np.where(new > 0, f1 - price, -np.inf)
         best = np.argsort(-value, kind="stable")[:ADDITIONS]
         picked.update(dict.fromkeys(int(pool[row]) for row in best if value[row] > -np.inf))
     return np.array(list(picked), dtype=np.int64)
@@ -292,7 +298,7 @@ def _owners(ownership: Ownership, keywords: Ints) -> tuple[Ints, Ints]:
 def _neighbours(
     relevance: Csr, ids: Ints, weights: Floats, items: Ints, forced: Ints
 ) -> Neighbours:
-    """The labels of training queries over a board's items."""
+    """The labels of training queries over the items of a state."""
     sizes = (relevance.indptr[ids + 1] - relevance.indptr[ids]).astype(np.float32)
     relevant = slices(relevance.indices, relevance.indptr, ids)
     of = np.repeat(np.arange(ids.size), sizes.astype(np.int64))
@@ -305,7 +311,7 @@ def _neighbours(
     return Neighbours(weights.astype(np.float32), labels[:, :-1], labels[:, -1], sizes)
 
 
-def _of_query(query: Asked, forced_hits: float, terms: float) -> Floats:
+def _of_query(query: QueryToEdit, forced_hits: float, terms: float) -> Floats:
     ordered = np.concatenate([np.sort(query.p)[::-1], np.zeros(10, dtype=np.float32)])
     cut, bound = exact_cut(query.p, query.expected)
     return np.array(
@@ -323,51 +329,49 @@ def _of_query(query: Asked, forced_hits: float, terms: float) -> Floats:
     )
 
 
-def edits(board: Board, on: Any, limit: int) -> Edits:
+def edits(state: EditState, on: Any, limit: int) -> Edits:
     """All drops, additions and the most promising swaps of the set `on`, (k,), with features."""
-    covered = on @ board.owns
-    new, only = board.owns * (covered == 0), board.owns * (covered == 1)
+    covered = on @ state.owns
+    new, only = state.owns * (covered == 0), state.owns * (covered == 1)
     found = (covered > 0).astype(np.float32)
-    hits = board.forced_hits + float(found @ board.p)
-    retrieved = board.forced.size + float(found.sum())
-    out, into = _moves(board, on, limit, new, only, hits, retrieved)
-    none = np.zeros((1, board.items.size), dtype=np.float32)
-    owns, only, new = (np.concatenate([part, none]) for part in (board.owns, only, new))
+    hits = state.forced_hits + float(found @ state.p)
+    retrieved = state.forced.size + float(found.sum())
+    out, into = _moves(state, on, limit, new, only, hits, retrieved)
+    none = np.zeros((1, state.items.size), dtype=np.float32)
+    owns, only, new = (np.concatenate([part, none]) for part in (state.owns, only, new))
     lost, gained = only[out] * (1 - owns[into]), new[into]
-    hits_after = hits + gained @ board.p - lost @ board.p
+    hits_after = hits + gained @ state.p - lost @ state.p
     retrieved_after = retrieved + gained.sum(axis=1) - lost.sum(axis=1)
-    size = np.maximum(retrieved_after + board.expected, 1e-9)
-    before = expected_f1(hits, int(retrieved), board.expected)
-    state = [
-        before, hits, retrieved, retrieved / max(board.expected, 0.1),
-        float(found @ (board.p * (1 - board.p))), float(on.sum()),
+    before = f1_of(hits, int(retrieved), state.expected)
+    set_features = [
+        before, hits, retrieved, retrieved / max(state.expected, 0.1),
+        float(found @ (state.p * (1 - state.p))), float(on.sum()),
     ]  # fmt: skip
     columns = [
-        2 * hits_after / size - before,
-        *_items_moved(board, lost),
-        *_items_moved(board, gained),
-        retrieved_after / max(board.expected, 0.1),
+        f1_of(hits_after, retrieved_after, state.expected) - before,
+        *_items_moved(state, lost),
+        *_items_moved(state, gained),
+        retrieved_after / max(state.expected, 0.1),
         hits_after / np.maximum(retrieved_after, 1),
     ]
-    owners = np.concatenate([board.owners, [[-1], [-1]]], axis=1)
+    owners = np.concatenate([state.owners, [[-1], [-1]]], axis=1)
     columns += [*owners[:, out], *owners[:, into]]
-    for neighbours in board.neighbours:
+    for neighbours in state.neighbours:
         columns += _for_neighbours(neighbours, found, retrieved, lost, gained, retrieved_after)
-    constant = np.tile(np.concatenate([state, board.query]), (out.size, 1))
+    constant = np.tile(np.concatenate([set_features, state.query]), (out.size, 1))
     x = np.concatenate([np.stack(columns, axis=1), constant], axis=1).astype(np.float32)
     return Edits(x, out, into, lost, gained)
 
 
 def _moves(
-    board: Board, on: Any, limit: int, new: Floats, only: Floats, hits: float, retrieved: float
+    state: EditState, on: Any, limit: int, new: Floats, only: Floats, hits: float, retrieved: float
 ) -> tuple[Ints, Ints]:
     """The keywords dropped and added by each edit; -1 stands for none."""
     drops, additions = np.flatnonzero(on), np.flatnonzero(~on & new.any(axis=1))
-    expected = max(board.expected, 1e-9)
-    after = 2 * (hits + new @ board.p) / (retrieved + new.sum(axis=1) + expected) - board.costs
-    without = 2 * (hits - only @ board.p) / (retrieved - only.sum(axis=1) + expected) + board.costs
-    best_in = additions[np.argsort(-after[additions], kind="stable")[:SWAPS]]
-    best_out = drops[np.argsort(-without[drops], kind="stable")[:SWAPS]]
+    after = f1_of(hits + new @ state.p, retrieved + new.sum(axis=1), state.expected)
+    without = f1_of(hits - only @ state.p, retrieved - only.sum(axis=1), state.expected)
+    best_in = additions[np.argsort(-(after - state.costs)[additions], kind="stable")[:SWAPS]]
+    best_out = drops[np.argsort(-(without + state.costs)[drops], kind="stable")[:SWAPS]]
     if drops.size >= limit:
         additions = additions[:0]
     nothing = np.full(drops.size + additions.size, -1)
@@ -376,13 +380,13 @@ def _moves(
     return out.astype(np.int64), into.astype(np.int64)
 
 
-def _items_moved(board: Board, moved: Floats) -> list[Floats]:
+def _items_moved(state: EditState, moved: Floats) -> list[Floats]:
     """Number, sum, mean and maximum of p, and its variance, of the items that edits lose or
     gain.
     """
-    count, hits = moved.sum(axis=1), moved @ board.p
-    most = (moved * board.p).max(axis=1, initial=0)
-    return [count, hits, hits / np.maximum(count, 1), most, moved @ (board.p * (1 - board.p))]
+    count, hits = moved.sum(axis=1), moved @ state.p
+    most = (moved * state.p).max(axis=1, initial=0)
+    return [count, hits, hits / np.maximum(count, 1), most, moved @ (state.p * (1 - state.p))]
 
 
 def _for_neighbours(
@@ -397,9 +401,9 @@ def _for_neighbours(
     similarity.
     """
     hits = near.forced + near.labels @ found
-    before = 2 * hits / np.maximum(retrieved + near.sizes, 1)
+    before = f1_of(hits, retrieved, near.sizes)
     hits_after = hits + (gained - lost) @ near.labels.T
-    change = 2 * hits_after / np.maximum(retrieved_after[:, None] + near.sizes, 1) - before
+    change = f1_of(hits_after, retrieved_after[:, None], near.sizes) - before
     columns = []
     for weights in (near.weights, near.weights**3):
         total = float(weights.sum()) + SHRINKAGE
@@ -422,26 +426,26 @@ class Editor:
     folds: Ints
     margin: float
 
-    def edited(self, board: Board, own: int, limit: int) -> tuple[int, ...]:
+    def edited(self, state: EditState, own: int, limit: int) -> tuple[int, ...]:
         """The keywords after all edits, at most `limit`; `own` is the query's row among the
         training queries, or -1.
         """
         fold = int(self.folds[own]) if own >= 0 else -1
         models = self.models if fold < 0 else [self.models[fold]]
-        on = _improved(models, self.margin, board, limit)
-        return tuple(int(keyword) for keyword in board.keywords[on])
+        on = _improved(models, self.margin, state, limit)
+        return tuple(int(keyword) for keyword in state.keywords[on])
 
 
 def _improved(
-    models: Sequence[Any], margin: float, board: Board, limit: int, first: Edits | None = None
+    models: Sequence[Any], margin: float, state: EditState, limit: int, first: Edits | None = None
 ) -> Any:
     """The set after all edits, (k,) bool. No edit undoes an earlier one. `first`: the edits of the
     set as it is, where they are computed already.
     """
-    on = board.chosen
+    on = state.chosen
     for _ in range(STEPS):
-        possible = first or edits(board, on, limit)
-        step = _best(board, possible, _predicted(models, possible.x), margin, on != board.chosen)
+        possible = first or edits(state, on, limit)
+        step = _best(state, possible, _predicted(models, possible.x), margin, on != state.chosen)
         if step is None:
             break
         on, first = _after(on, possible, step), None
@@ -456,13 +460,15 @@ def _predicted(models: Sequence[Any], x: Floats) -> Floats:
     return np.asarray(x[:, 0] + learned, dtype=np.float32)
 
 
-def _best(board: Board, possible: Edits, gains: Floats, margin: float, edited: Any) -> int | None:
+def _best(
+    state: EditState, possible: Edits, gains: Floats, margin: float, edited: Any
+) -> int | None:
     """The edit with the highest predicted gain less costs, if that exceeds the margin. Keywords
     that are `edited` already, (k,) bool, are left alone.
     """
     if not gains.size:
         return None
-    costs = np.append(board.costs, 0)
+    costs = np.append(state.costs, 0)
     kept = np.append(edited, False)
     net = gains + costs[possible.out] - costs[possible.into]
     net[kept[possible.out] | kept[possible.into]] = -np.inf
@@ -483,41 +489,41 @@ _NONE = np.zeros((0, 0), dtype=np.float32)
 
 
 @dataclass(frozen=True, slots=True)
-class _Lesson:
-    """A training query's board, its possible first edits (without their items) and the true change
+class _TrainingExample:
+    """A training query's state, its possible first edits (without their items) and the true change
     of F1 by each.
     """
 
-    board: Board
+    state: EditState
     relevant: Ints
     edits: Edits
     gains: Floats
 
 
 def fit_editor(
-    laid: Iterable[Board], rows: Ints, relevance: Csr, limit: int, seed: int
+    states: Iterable[EditState], rows: Ints, relevance: Csr, limit: int, seed: int
 ) -> tuple[Editor | None, dict[str, float]]:
     """Cross-fit an editor. Returns it, or None where it gains nothing out of fold, and its figures.
 
     Args:
-        laid: boards of training queries, by p that has not seen their labels.
+        states: of training queries, by p that has not seen their labels.
         rows: rows of `relevance` of these queries.
         relevance: 0/1, (all training queries, items).
         limit: keywords of a query at most.
         seed: of folds and boosting.
     """
-    lessons = [
-        _lesson(board, relevance.indices[relevance.indptr[row] : relevance.indptr[row + 1]], limit)
-        for board, row in zip(laid, rows, strict=True)
+    examples = [
+        _example(state, relevance.indices[relevance.indptr[row] : relevance.indptr[row + 1]], limit)
+        for state, row in zip(states, rows, strict=True)
     ]
     folds = np.random.default_rng(seed).permutation(rows.size) % FOLDS
     models: list[Any] = []
     gains = np.zeros((len(MARGINS), rows.size))
     for some in (range(FIRST_FOLDS), range(FIRST_FOLDS, FOLDS)):
-        models += _train_folds(lessons, folds, some, seed)
+        models += _train_folds(examples, folds, some, seed)
         for number in np.flatnonzero(np.isin(folds, some)):
             model = [models[folds[number]]]
-            gains[:, number] = [_gain(model, lessons[number], m, limit) for m in MARGINS]
+            gains[:, number] = [_gain(model, examples[number], m, limit) for m in MARGINS]
         seen = folds < len(models)
         best = int(gains[:, seen].mean(axis=1).argmax())
         gain, error = gains[best, seen].mean(), gains[best, seen].std() / np.sqrt(seen.sum())
@@ -535,14 +541,14 @@ def fit_editor(
 
 
 def _train_folds(
-    lessons: Sequence[_Lesson], folds: Ints, which: Iterable[int], seed: int
+    examples: Sequence[_TrainingExample], folds: Ints, which: Iterable[int], seed: int
 ) -> list[Any]:
-    """A model for each fold, trained on the lessons of all others."""
+    """A model for each fold, trained on the examples of all others."""
 
     def train(fold: int) -> Any:
-        others = [lesson for lesson, its in zip(lessons, folds, strict=True) if its != fold]
-        x = np.concatenate([lesson.edits.x for lesson in others])
-        gains = np.concatenate([lesson.gains for lesson in others])
+        others = [example for example, its in zip(examples, folds, strict=True) if its != fold]
+        x = np.concatenate([example.edits.x for example in others])
+        gains = np.concatenate([example.gains for example in others])
         data = lightgbm.Dataset(x, gains, init_score=x[:, 0].astype(np.float64))
         return lightgbm.train({**MODEL, "seed": seed}, data, ROUNDS)
 
@@ -550,26 +556,26 @@ def _train_folds(
         return list(pool.map(train, which))
 
 
-def _f1(board: Board, on: Any, relevant: Ints) -> float:
-    found = board.items[(on @ board.owns) > 0]
-    hits = np.isin(found, relevant).sum() + np.isin(board.forced, relevant).sum()
-    return 2 * float(hits) / max(int(found.size + board.forced.size + relevant.size), 1)
+def _f1(state: EditState, on: Any, relevant: Ints) -> float:
+    found = state.items[(on @ state.owns) > 0]
+    hits = np.isin(found, relevant).sum() + np.isin(state.forced, relevant).sum()
+    return f1_of(float(hits), found.size + state.forced.size, relevant.size)
 
 
-def _lesson(board: Board, relevant: Ints, limit: int) -> _Lesson:
-    possible = edits(board, board.chosen, limit)
-    hits = np.isin(board.items, relevant).astype(np.float32)
-    found = (board.chosen @ board.owns) > 0
-    retrieved = board.forced.size + float(found.sum())
-    true = float(np.isin(board.forced, relevant).sum() + hits[found].sum())
+def _example(state: EditState, relevant: Ints, limit: int) -> _TrainingExample:
+    possible = edits(state, state.chosen, limit)
+    hits = np.isin(state.items, relevant).astype(np.float32)
+    found = (state.chosen @ state.owns) > 0
+    retrieved = state.forced.size + float(found.sum())
+    true = float(np.isin(state.forced, relevant).sum() + hits[found].sum())
     moved = possible.gained - possible.lost
-    after = 2 * (true + moved @ hits) / np.maximum(retrieved + moved.sum(axis=1) + relevant.size, 1)
-    before = 2 * true / max(retrieved + relevant.size, 1)
+    after = f1_of(true + moved @ hits, retrieved + moved.sum(axis=1), relevant.size)
+    before = f1_of(true, retrieved, relevant.size)
     possible = replace(possible, lost=_NONE, gained=_NONE)
-    return _Lesson(board, relevant, possible, (after - before).astype(np.float32))
+    return _TrainingExample(state, relevant, possible, (after - before).astype(np.float32))
 
 
-def _gain(models: Sequence[Any], lesson: _Lesson, margin: float, limit: int) -> float:
-    board = lesson.board
-    on = _improved(models, margin, board, limit, lesson.edits)
-    return _f1(board, on, lesson.relevant) - _f1(board, board.chosen, lesson.relevant)
+def _gain(models: Sequence[Any], example: _TrainingExample, margin: float, limit: int) -> float:
+    state = example.state
+    on = _improved(models, margin, state, limit, example.edits)
+    return _f1(state, on, example.relevant) - _f1(state, state.chosen, example.relevant)

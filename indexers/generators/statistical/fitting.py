@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from cogr.datasets.splits import place
 from cogr.errors import GeneratorError
@@ -19,12 +19,13 @@ from cogr.keywords import NORMALISER, self_keyword
 from cogr.records import Dataset, Query
 from indexers.generators.statistical import LEAST_QUERIES, READABILITY
 from indexers.generators.statistical.artefact import K_MAX, Artefact, item_digest
+from indexers.generators.statistical.assessment import assess
 from indexers.generators.statistical.edits import LEAST_QUERIES as LEAST_EDITED
 from indexers.generators.statistical.edits import (
     MOST_KEYWORDS,
     MOST_QUERIES,
-    Board,
     Editor,
+    EditState,
     fit_editor,
 )
 from indexers.generators.statistical.item_keywords import (
@@ -35,10 +36,8 @@ from indexers.generators.statistical.item_keywords import (
     item_phrases,
     unknown_items,
 )
-from indexers.generators.statistical.ordering import assess
 from indexers.generators.statistical.ranking.encoder import Encoder
-from indexers.generators.statistical.ranking.evidence import Evidence
-from indexers.generators.statistical.ranking.features import Pairs, candidates
+from indexers.generators.statistical.ranking.features import CandidatePairs, candidates
 from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints
 from indexers.generators.statistical.ranking.ranker import Ranker, fit_ranker
 from indexers.generators.statistical.ranking.text_index import (
@@ -47,6 +46,7 @@ from indexers.generators.statistical.ranking.text_index import (
     TextIndex,
     item_text,
 )
+from indexers.generators.statistical.ranking.training_queries import FeatureSources
 from indexers.text import Analyser
 
 MAX_TRAINED = 3000
@@ -80,7 +80,7 @@ def fit(
         anchors: whether items get the texts of training queries as keywords.
         readability: expected F1 that an unreadable keyword must add, see `ItemKeywords.costs`.
         unlabelled: how many of the most frequent queries without labels become anchors too.
-        edits: whether distilled sets are edited, where that gains F1 out of fold.
+        edits: whether selected sets are edited, where that gains F1 out of fold.
         signals: numeric fields of the items that the ranker learns from.
         pair_signals: numbers of (query, item) pairs that the ranker learns from, such as clicks.
         encoder: text encoder whose vectors the ranker learns from.
@@ -98,19 +98,12 @@ def fit(
     index = TextIndex.fit(analyser, words, dataset.items, texts, signals, encoder).seeing(
         pair_numbers.without(unclicked(queries, seed))
     )
-    trained = np.sort(np.random.default_rng(seed).permutation(len(queries))[:MAX_TRAINED])
-    evidence = Evidence.of(index, texts, relevance)
-    pairs = candidates(evidence, evidence.voters.queries.rows(trained))
-    unknown = unknown_items(relevance)
-    ranker, p, f1 = fit_ranker(pairs, trained, relevance, seed)
-    strength = _anchor_strength(pairs, p, trained, relevance)
-    if more := frequent(dataset, unlabelled):
-        strength = sp.vstack([strength, _predicted(more, evidence, ranker)]).tocsr()
-    texts += more
-    anchored = _anchored(texts, strength, index, unknown) if anchors else [[]] * len(words)
-    keywords = assemble(
-        anchored, item_phrases(words, analyser), [item.title for item in dataset.items]
+    training = _trained(index, texts, relevance, seed)
+    anchored = (
+        _anchored(training, texts, frequent(dataset, unlabelled)) if anchors else [[]] * len(words)
     )
+    titles = [item.title for item in dataset.items]
+    keywords = assemble(anchored, item_phrases(words, analyser), titles)
     facts: dict[str, object] = {
         "dataset": dataset.dataset_hash,
         "normaliser": NORMALISER,
@@ -120,24 +113,47 @@ def fit(
         "training_queries": len(queries),
         "items": len(dataset.items),
         "keywords": len(keywords.keywords),
-        "multiplier": ranker.multiplier,
-        "out_of_fold_exact_cut_f1": round(f1, 4),
+        "multiplier": training.ranker.multiplier,
+        "out_of_fold_exact_cut_f1": round(training.f1, 4),
     }
-    artefact = Artefact(
-        index,
-        queries,
-        relevance,
-        ranker,
-        keywords,
-        [item.id for item in dataset.items],
-        [item_digest(item) for item in dataset.items],
-        facts,
-    )
-    if edits and trained.size >= LEAST_EDITED:
-        editor, facts["edits"] = _learned_edits(artefact, trained, pairs, p, seed)
+    ids, digests = [item.id for item in dataset.items], [item_digest(one) for one in dataset.items]
+    artefact = Artefact(index, queries, relevance, training.ranker, keywords, ids, digests, facts)
+    if edits and training.rows.size >= LEAST_EDITED:
+        editor, facts["edits"] = _learned_edits(artefact, training, seed)
         artefact = _changed(artefact, editor=editor)
     facts.update(assess(artefact, seed))
     return _changed(artefact, index=index.seeing(pair_numbers))
+
+
+@dataclass(frozen=True)
+class _Training:
+    """A ranker and what it was trained on.
+
+    Attributes:
+        sources: of the features.
+        rows: the training queries, ascending rows of the relevance.
+        pairs: their candidates.
+        p: probabilities of these out of fold.
+        f1: of the exact cuts out of fold.
+    """
+
+    sources: FeatureSources
+    rows: Ints
+    pairs: CandidatePairs
+    ranker: Ranker
+    p: Floats
+    f1: float
+
+    @property
+    def relevance(self) -> Csr:
+        return self.sources.nearest.relevance
+
+
+def _trained(index: TextIndex, texts: Sequence[str], relevance: Csr, seed: int) -> _Training:
+    rows = np.sort(np.random.default_rng(seed).permutation(len(texts))[:MAX_TRAINED])
+    sources = FeatureSources.of(index, texts, relevance)
+    pairs = candidates(sources, sources.nearest.queries.rows(rows))
+    return _Training(sources, rows, pairs, *fit_ranker(pairs, rows, relevance, seed))
 
 
 def _changed(artefact: Artefact, **parts: object) -> Artefact:
@@ -153,18 +169,19 @@ def unclicked(queries: Sequence[Query], seed: int) -> frozenset[str]:
 
 
 def _learned_edits(
-    fitted: Artefact, trained: Ints, pairs: Pairs, p: Floats, seed: int
+    fitted: Artefact, training: _Training, seed: int
 ) -> tuple[Editor | None, dict[str, float]]:
-    """An editor, where it gains F1, and its figures; learned from the `trained` queries (whose
-    candidates are `pairs`) and others.
+    """An editor, where it gains F1, and its figures; learned from the ranker's training queries
+    first, then from others.
     """
+    trained, pairs = training.rows, training.pairs
     bounds = pairwise(np.searchsorted(pairs.query, np.arange(trained.size + 1)))
-    scored = [(pairs.item[a:b], p[a:b]) for a, b in bounds]
+    scored = [(pairs.item[a:b], training.p[a:b]) for a, b in bounds]
     rng = np.random.default_rng(seed)
     known = dict(zip(trained.tolist(), scored, strict=True))
     others = np.setdiff1d(np.arange(len(fitted.queries)), trained)
     order = np.concatenate([rng.permutation(trained), rng.permutation(others)])[:MOST_QUERIES]
-    laid: list[Board] = []
+    states: list[EditState] = []
     for at in range(0, order.size, _BATCH):
         rows = order[at : at + _BATCH].tolist()
         queries = [fitted.queries[row] for row in rows]
@@ -173,10 +190,10 @@ def _learned_edits(
             if all(row in known for row in rows)
             else fitted.probabilities(queries)
         )
-        laid += fitted.boards(queries, found)
-        if sum(int(board.chosen.sum()) for board in laid) > MOST_KEYWORDS:
+        states += fitted.edit_states(queries, found)
+        if sum(int(state.chosen.sum()) for state in states) > MOST_KEYWORDS:
             break
-    return fit_editor(laid, order[: len(laid)], fitted.relevance, K_MAX, seed)
+    return fit_editor(states, order[: len(states)], fitted.relevance, K_MAX, seed)
 
 
 def _relevance(dataset: Dataset) -> Csr:
@@ -212,19 +229,26 @@ def frequent(dataset: Dataset, most: int) -> list[str]:
     return [text for text in texts if text and text not in labelled][:most]
 
 
-def _predicted(texts: Sequence[str], evidence: Evidence, ranker: Ranker) -> Csr:
+def _predicted(texts: Sequence[str], sources: FeatureSources, ranker: Ranker) -> Csr:
     """Probabilities of relevance to queries without labels, (queries, items)."""
-    pairs = candidates(evidence, evidence.index.batch(texts))
+    pairs = candidates(sources, sources.index.batch(texts))
     p = ranker.probabilities(pairs, np.full(len(texts), -1))
-    shape = (len(texts), evidence.index.n_items)
+    shape = (len(texts), sources.index.n_items)
     return sp.csr_matrix((p, (pairs.query, pairs.item)), shape=shape)
 
 
 def _anchored(
-    texts: Sequence[str], strength: Csr, index: TextIndex, unknown: NDArray[np.bool_] | None
+    training: _Training, texts: Sequence[str], unlabelled: Sequence[str]
 ) -> list[list[str]]:
-    """Anchors of each item; items without any label get those of their nearest items."""
-    anchored = item_anchors(texts, strength)
+    """Anchors of each item, from the training queries and those without labels; items without any
+    label get those of their nearest items.
+    """
+    index, unknown = training.sources.index, unknown_items(training.relevance)
+    strength = _anchor_strength(training)
+    if unlabelled:
+        predicted = _predicted(unlabelled, training.sources, training.ranker)
+        strength = sp.vstack([strength, predicted]).tocsr()
+    anchored = item_anchors([*texts, *unlabelled], strength)
     if unknown is not None and unknown.any():
         rows = np.flatnonzero(unknown)
         nearest = NearestAnchors(index, ~unknown, anchored).of(index.tfidf[rows])
@@ -233,7 +257,8 @@ def _anchored(
     return anchored
 
 
-def _anchor_strength(pairs: Pairs, p: Floats, trained: Ints, relevance: Csr) -> Csr:
+def _anchor_strength(training: _Training) -> Csr:
     """Mean of label and out-of-fold probability, (training queries, items)."""
-    predicted = sp.csr_matrix((p, (trained[pairs.query], pairs.item)), shape=relevance.shape)
-    return ((relevance + predicted) / 2).tocsr()
+    places = (training.rows[training.pairs.query], training.pairs.item)
+    predicted = sp.csr_matrix((training.p, places), shape=training.relevance.shape)
+    return ((training.relevance + predicted) / 2).tocsr()

@@ -179,7 +179,7 @@ class Statistical(GeneratorBase):
 
     @property
     def artefact(self) -> Artefact:
-        """The fitted artefact; for `exact_cut_run`, and for the figures in its `facts`.
+        """The fitted artefact; for `rankings`, and for the figures in its `facts`.
 
         Raises:
             GeneratorError: the data set has too few training queries with labels, or there are

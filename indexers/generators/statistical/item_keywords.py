@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from cogr.keywords import loops, normalise, parse, self_keyword
 from cogr.mapped import StringIndex, Strings, StringsSpool, arrow_strings
 from indexers.generators import batched
-from indexers.generators.statistical.distillation import Ownership
+from indexers.generators.statistical.keyword_selection import Ownership
 from indexers.generators.statistical.ranking.matrices import (
     Csr,
     Ints,
@@ -163,7 +163,7 @@ class ItemKeywords:
         return anchors, owned
 
     def costs(self, analyser: Analyser, queries: Iterable[str], price: float) -> Costs:
-        """Cost of each keyword when it is chosen for a query (`distillation.distil`), (keywords,).
+        """Cost of each keyword when it is chosen for a query (`select_keywords`), (keywords,).
 
         An unreadable keyword costs `price`: it is neither an anchor nor two words that stand side
         by side in a title or in one of the `queries`, stop words aside. A title that is no anchor

@@ -24,23 +24,24 @@ from scipy.special import expit
 
 from cogr.errors import DataError
 from cogr.keywords import self_keyword
+from cogr.metrics import f1_of
 from cogr.records import Query
 from cogr.snapshots import check_pair, open_snapshot
 from cogr.store import Store
 from indexers.backends.memory import mirror_of
 from indexers.generators.statistical.artefact import Artefact
-from indexers.generators.statistical.distillation import Floats, Ints, exact_cut
-from indexers.generators.statistical.ordering import Calibration, calibrate
+from indexers.generators.statistical.calibration import Calibration, calibrate
+from indexers.generators.statistical.keyword_selection import Floats, Ints, exact_cut
 from indexers.generators.statistical.ranking.matrices import Floats as Floats32
 from indexers.generators.statistical.ranking.ranker import MULTIPLIERS
 
 PARTS = 10
 """Folds of the queries; each is answered by coefficients that were fitted on the others."""
 
-LEAST_HEARD = 10
+LEAST_FITTED = 10
 """Fewest queries with evidence that coefficients are fitted on."""
 
-MOST_HEARD = 1000
+MOST_FITTED = 1000
 """Most queries that coefficients are fitted on."""
 
 PENALTY = 1.0
@@ -152,10 +153,10 @@ class Stacked(Artefact):
     def alone(self) -> Artefact:
         """The same without evidence."""
         found = Artefact(**{one.name: getattr(self, one.name) for one in fields(Artefact)})
-        vars(found)["evidence"] = self.evidence
+        vars(found)["sources"] = self.sources
         return found
 
-    def heard(self, query: Query) -> list[Ints]:
+    def retrieved_by_pairs(self, query: Query) -> list[Ints]:
         """What each pair retrieves for a query; empty where none retrieves anything, or where the
         pairs gain nothing.
         """
@@ -168,21 +169,21 @@ class Stacked(Artefact):
         return [self._with(query, *one) for query, one in zip(queries, alone, strict=True)]
 
     def _with(self, query: Query, items: Ints, p: Floats32) -> tuple[Ints, Floats32]:
-        heard = self.heard(query)
-        if self.stack is None or not heard:
+        by_pairs = self.retrieved_by_pairs(query)
+        if self.stack is None or not by_pairs:
             return items, p
-        items, x = _features(items, p, heard)
+        items, x = _features(items, p, by_pairs)
         return items, self.stack(query, x)
 
     def expected_relevant(self, query: Query, p: Floats32) -> float:
         """By the multiplier that was chosen with the coefficients, for queries that use them."""
-        if self.stack is None or not self.heard(query):
+        if self.stack is None or not self.retrieved_by_pairs(query):
             return super().expected_relevant(query, p)
         return self.stack.multiplier * float(p.sum())
 
     def calibration_of(self, query: Query) -> Calibration:
         """The calibration fitted with the coefficients, for queries that use them."""
-        used = self.stack is not None and self.heard(query)
+        used = self.stack is not None and self.retrieved_by_pairs(query)
         return self.stack.calibration if self.stack and used else super().calibration_of(query)
 
     def targets(self, queries: Sequence[Query]) -> list[list[str]]:
@@ -208,23 +209,23 @@ def stacked(
         seed: of the parts.
     """
     found = _with_stack(artefact, pairs, None)
-    order = np.random.default_rng(seed).permutation(len(asked))[:MOST_HEARD]
-    lessons = list(_lessons(found, [asked[number] for number in order]))
-    if len(lessons) < LEAST_HEARD or (stack := _fitted(lessons)).f1 <= stack.without:
+    order = np.random.default_rng(seed).permutation(len(asked))[:MOST_FITTED]
+    examples = list(_examples(found, [asked[number] for number in order]))
+    if len(examples) < LEAST_FITTED or (stack := _fitted(examples)).f1 <= stack.without:
         return found
-    calibration = _calibrated(_with_stack(artefact, pairs, stack), lessons)
+    calibration = _calibrated(_with_stack(artefact, pairs, stack), examples)
     return _with_stack(artefact, pairs, replace(stack, calibration=calibration))
 
 
 def _with_stack(artefact: Artefact, pairs: Sequence[EarlierPair], stack: Stack | None) -> Stacked:
     own = {one.name: getattr(artefact, one.name) for one in fields(Artefact)}
     found = Stacked(**own, pairs=pairs, stack=stack)
-    vars(found)["evidence"] = artefact.evidence
+    vars(found)["sources"] = artefact.sources
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class _Lesson:
+class _TrainingExample:
     """A query that coefficients are fitted on.
 
     Attributes:
@@ -241,60 +242,62 @@ class _Lesson:
     alone: float
 
 
-def _features(items: Ints, p: Floats32, heard: Sequence[Ints]) -> tuple[Ints, Floats]:
+def _features(items: Ints, p: Floats32, by_pairs: Sequence[Ints]) -> tuple[Ints, Floats]:
     """Candidates and retrieved items, ascending, and of each the ranker's logit and by which pairs
     it is retrieved, (items, 1 + pairs).
     """
-    union = np.unique(np.concatenate([items, *heard]))
-    x = np.zeros((union.size, 1 + len(heard)))
+    union = np.unique(np.concatenate([items, *by_pairs]))
+    x = np.zeros((union.size, 1 + len(by_pairs)))
     x[np.searchsorted(union, items), 0] = p
     x[:, 0] = np.clip(x[:, 0], LEAST_P, 1 - LEAST_P)
     x[:, 0] = np.log(x[:, 0] / (1 - x[:, 0]))
-    for column, found in enumerate(heard, 1):
+    for column, found in enumerate(by_pairs, 1):
         x[np.searchsorted(union, found), column] = 1
     return union, x
 
 
-def _lessons(artefact: Stacked, asked: Sequence[tuple[Query, Sequence[str]]]) -> Iterator[_Lesson]:
-    """A lesson for each query for which some pair retrieves an item."""
+def _examples(
+    artefact: Stacked, asked: Sequence[tuple[Query, Sequence[str]]]
+) -> Iterator[_TrainingExample]:
+    """An example for each query for which some pair retrieves an item."""
     numbers = artefact.numbers
     scored = Artefact.probabilities(artefact, [query for query, _ in asked])
     for (query, ids), (items, p) in zip(asked, scored, strict=True):
-        heard = [pair.retrieved(query) for pair in artefact.pairs]
+        by_pairs = [pair.retrieved(query) for pair in artefact.pairs]
         relevant = np.array(sorted(numbers[id_] for id_ in ids if id_ in numbers), np.int64)
-        if not relevant.size or not any(one.size for one in heard):
+        if not relevant.size or not any(one.size for one in by_pairs):
             continue
         cut, _ = exact_cut(p, artefact.ranker.multiplier * float(p.sum()))
-        union, x = _features(items, p, heard)
+        union, x = _features(items, p, by_pairs)
         y = np.isin(union, relevant).astype(np.float64)
-        yield _Lesson(query, x, y, relevant, _f1(items[cut], relevant))
+        yield _TrainingExample(query, x, y, relevant, _f1(items[cut], relevant))
 
 
 def _f1(found: Ints, relevant: Ints) -> float:
-    return 2 * float(np.isin(found, relevant).sum()) / max(found.size + relevant.size, 1)
+    return f1_of(float(np.isin(found, relevant).sum()), found.size, relevant.size)
 
 
-def _fitted(lessons: Sequence[_Lesson]) -> Stack:
+def _fitted(examples: Sequence[_TrainingExample]) -> Stack:
     """Coefficients for each part, fitted on the others, and for all other queries, fitted on all
     parts; the best multiplier out of fold.
     """
-    part = np.arange(len(lessons)) % min(PARTS, len(lessons))
+    part = np.arange(len(examples)) % min(PARTS, len(examples))
     lines = [
-        _line([lesson for lesson, of in zip(lessons, part, strict=True) if of != one])
+        _line([example for example, of in zip(examples, part, strict=True) if of != one])
         for one in range(int(part.max()) + 1)
     ]
-    parts = {lesson.query.id: int(of) for lesson, of in zip(lessons, part, strict=True)}
-    stack = Stack(np.stack([*lines, _line(lessons)]), parts)
-    f1 = {of: np.mean([_cut_f1(stack, one, of) for one in lessons]) for of in MULTIPLIERS}
+    parts = {example.query.id: int(of) for example, of in zip(examples, part, strict=True)}
+    stack = Stack(np.stack([*lines, _line(examples)]), parts)
+    f1 = {of: np.mean([_cut_f1(stack, one, of) for one in examples]) for of in MULTIPLIERS}
     best = max(MULTIPLIERS, key=lambda multiplier: f1[multiplier])
-    without = float(np.mean([lesson.alone for lesson in lessons]))
+    without = float(np.mean([example.alone for example in examples]))
     return replace(stack, multiplier=best, f1=float(f1[best]), without=without)
 
 
-def _line(lessons: Sequence[_Lesson]) -> Floats:
+def _line(examples: Sequence[_TrainingExample]) -> Floats:
     """Intercept and coefficients of highest likelihood, penalised, (2 + pairs,)."""
-    x = np.concatenate([lesson.x for lesson in lessons])
-    y = np.concatenate([lesson.y for lesson in lessons])
+    x = np.concatenate([example.x for example in examples])
+    y = np.concatenate([example.y for example in examples])
     prior = np.zeros(x.shape[1])
     prior[0] = 1
 
@@ -310,16 +313,18 @@ def _line(lessons: Sequence[_Lesson]) -> Floats:
     return rounded
 
 
-def _cut_f1(stack: Stack, lesson: _Lesson, multiplier: float) -> float:
-    p = stack(lesson.query, lesson.x)
+def _cut_f1(stack: Stack, example: _TrainingExample, multiplier: float) -> float:
+    p = stack(example.query, example.x)
     cut, _ = exact_cut(p, multiplier * float(p.sum()))
-    return 2 * float(lesson.y[cut].sum()) / max(cut.size + lesson.relevant.size, 1)
+    return f1_of(float(example.y[cut].sum()), cut.size, example.relevant.size)
 
 
-def _calibrated(artefact: Stacked, lessons: Sequence[_Lesson]) -> Calibration:
-    """Of the expected F1 of distilled sets, out of fold."""
-    queries = [lesson.query for lesson in lessons]
+def _calibrated(artefact: Stacked, examples: Sequence[_TrainingExample]) -> Calibration:
+    """Of the expected F1 of selected sets, out of fold."""
+    queries = [example.query for example in examples]
     scored = artefact.probabilities(queries)
     found = [artefact.spell(query, *one) for query, one in zip(queries, scored, strict=True)]
-    f1 = [_f1(one.retrieved, lesson.relevant) for one, lesson in zip(found, lessons, strict=True)]
+    f1 = [
+        _f1(one.retrieved, example.relevant) for one, example in zip(found, examples, strict=True)
+    ]
     return calibrate(np.array([one.value for one in found]), np.array(f1))

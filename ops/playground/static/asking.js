@@ -13,9 +13,9 @@ export async function ask(path, body, signal) {
     await token(sessionStorage.getItem(TOKEN) !== null);
     return ask(path, body, signal);
   }
-  const told = await read(answer);
-  if (!answer.ok) throw new Refused(told.detail ?? unclear(answer));
-  return told;
+  const content = await read(answer);
+  if (!answer.ok) throw new Refused(content.detail ?? unclear(answer));
+  return content;
 }
 
 async function send(path, body, signal) {
@@ -46,11 +46,11 @@ let asking = null;
 /** Wait for a token; questions that wait for it together share one dialog. */
 function token(again) {
   asking ??= new Promise((resolve) => {
-    const dialog = find("door");
+    const dialog = find("token-dialog");
     const field = find("token");
     field.value = "";
     field.setAttribute("aria-invalid", again);
-    find("door-title").textContent = again ? "That was not the token" : "This expander asks for a token";
+    find("token-title").textContent = again ? "That was not the token" : "This expander asks for a token";
     dialog.addEventListener("cancel", (event) => event.preventDefault());
     find("token-form").onsubmit = (event) => {
       event.preventDefault();

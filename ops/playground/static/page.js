@@ -12,7 +12,7 @@ const PAGE = 20;
 const LEAST = 10;
 const SEPARATORS = /[,;，、；،\n]/;
 const state = { query: "", pairs: [], words: [], shown: 0, before: [], size: PAGE, language: "curl" };
-let world = null;
+let page = null;
 let answers = null;
 let under = new AbortController();
 let working = 0;
@@ -82,7 +82,7 @@ async function compareText(signal) {
 /** The same search at the cluster, where this pair serves there. */
 async function compareLive(signal) {
   showLive(null);
-  if (!world.cluster || !state.pairs[state.shown].serving) return;
+  if (!page.cluster || !state.pairs[state.shown].serving) return;
   const keywords = answers[state.shown].keywords.map(({ text, weight }) => ({ text, weight }));
   showLive(await ask("live", { pair: asked(state.shown), keywords, size: state.size }, signal));
 }
@@ -93,7 +93,7 @@ function draw() {
   show(find("welcome"), false);
   show(find("results"), true);
   find("results").classList.remove("stale");
-  showPairs(state, world.pairs, answers, events);
+  showPairs(state, page.pairs, answers, events);
   showKeywords(words, answer, search);
   showHits(state, answer, words, events);
   showRequest(state, answer, events);
@@ -182,16 +182,16 @@ function typed(target) {
 }
 
 async function copy() {
-  let told = "Copied";
+  let said = "Copied";
   try {
     await navigator.clipboard.writeText(find("request").textContent);
   } catch {
     // Pages that are not served by https can't copy: the text is marked instead.
     getSelection().selectAllChildren(find("request"));
-    told = "Press Ctrl+C";
+    said = "Press Ctrl+C";
   }
-  find("copy").textContent = told;
-  find("said").textContent = told;
+  find("copy").textContent = said;
+  find("said").textContent = said;
   setTimeout(() => { find("copy").textContent = "Copy"; }, 2000);
 }
 
@@ -200,8 +200,8 @@ function fromAddress() {
   if (query) begin(query, false);
 }
 
-function drawWorld() {
-  const { data, pairs, examples, absent, problem } = world;
+function drawPage() {
+  const { data, pairs, examples, absent, problem } = page;
   find("data").textContent = data ? `${many(data.items, "item")}, ${many(data.queries, "labelled query", "labelled queries")}` : "no data set";
   const shown = examples.map((text) => {
     const button = make("button", { type: "button" }, foreign(text));
@@ -213,20 +213,20 @@ function drawWorld() {
   fill(find("examples"), all, shown);
   show(find("examples"), shown.length > 0 && pairs.length > 0);
   show(find("welcome"), pairs.length > 0);
-  const told = [
+  const notices = [
     pairs.length ? "" : "The store has no item snapshot yet. Run cogr-index rebuild --side item, then --side query, and reload this page.",
     absent && pairs.length ? `What serves (${absent}) is not in this store; the newest snapshot that is there is shown instead.` : "",
     problem ? `There are no labels and no text to compare with: ${problem}` : "",
   ].filter(Boolean);
-  fill(find("notices"), told.map((sentence) => make("div", { className: "notice" }, make("p", {}, foreign(sentence)))));
+  fill(find("notices"), notices.map((sentence) => make("div", { className: "notice" }, make("p", {}, foreign(sentence)))));
 }
 
 async function start() {
-  const ready = await during(async () => { world = await ask("world", {}); }, start);
+  const ready = await during(async () => { page = await ask("page", {}); }, start);
   if (!ready) return;
-  state.pairs = world.pairs.slice(0, 2);
+  state.pairs = page.pairs.slice(0, 2);
   state.words = state.pairs.map(() => new Words());
-  drawWorld();
+  drawPage();
   fromAddress();
   if (!location.search) find("query").focus();
 }

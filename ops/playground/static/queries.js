@@ -6,7 +6,7 @@ import { count, decimals, fill, find, foreign, make, many, show } from "./dom.js
 const STEP = 50;
 const PAUSE = 150;
 const SORTS = { worst: "F1, worst first", best: "F1, best first", change: "where A and B differ most", text: "text" };
-const wish = { match: "", sort: "worst", size: STEP };
+const filter = { match: "", sort: "worst", size: STEP };
 let under = new AbortController();
 let waiting = 0;
 
@@ -15,10 +15,10 @@ export function openQueries(state, events) {
   const dialog = find("queries");
   const close = make("button", { type: "button", className: "close", "aria-label": "Close" }, "×");
   close.addEventListener("click", () => dialog.close());
-  const match = make("input", { type: "search", id: "match", value: wish.match, maxLength: 1024, autocomplete: "off", spellcheck: false });
+  const match = make("input", { type: "search", id: "match", value: filter.match, maxLength: 1024, autocomplete: "off", spellcheck: false });
   const sort = make("select", { id: "sort" }, Object.entries(SORTS).filter(([way]) => way !== "change" || state.pairs.length > 1)
-    .map(([way, label]) => make("option", { value: way, selected: way === wish.sort }, label)));
-  const look = (changed) => { Object.assign(wish, { size: STEP }, changed); load(state, events); };
+    .map(([way, label]) => make("option", { value: way, selected: way === filter.sort }, label)));
+  const look = (changed) => { Object.assign(filter, { size: STEP }, changed); load(state, events); };
   match.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(() => look({ match: match.value }), PAUSE); });
   sort.addEventListener("change", () => look({ sort: sort.value }));
   fill(dialog,
@@ -30,7 +30,7 @@ export function openQueries(state, events) {
     make("p", { id: "queries-said", className: "quiet", role: "status" }),
     make("table", { id: "queries-found", className: "queries-found" }),
     make("button", { type: "button", id: "queries-more", className: "wide", hidden: true }));
-  find("queries-more").addEventListener("click", () => look({ size: Math.min(1000, wish.size + STEP) }));
+  find("queries-more").addEventListener("click", () => look({ size: Math.min(1000, filter.size + STEP) }));
   dialog.showModal();
   match.focus();
   look({});
@@ -42,7 +42,7 @@ async function load(state, events) {
   const pairs = state.pairs.map(({ item, query }) => ({ item, query }));
   try {
     if (!find("queries-found").children.length) find("queries-said").textContent = "Searching all of them …";
-    draw(await ask("queries", { pairs, shown: state.shown, ...wish }, under.signal), pairs.length, events);
+    draw(await ask("queries", { pairs, shown: state.shown, ...filter }, under.signal), pairs.length, events);
   } catch (error) {
     if (error.name === "AbortError") return;
     if (!(error instanceof Refused)) throw error;
@@ -50,17 +50,17 @@ async function load(state, events) {
   }
 }
 
-function draw(told, pairs, events) {
+function draw(found, pairs, events) {
   const letters = ["A", "B"].slice(0, pairs);
-  const means = told.mean.map((mean, at) => (mean === null ? null : `${letters[at]} ${decimals(mean, 3)}`)).filter(Boolean);
-  const over = told.split === "test" ? "mean F1 of the test queries" : "mean F1 of all";
-  find("queries-said").textContent = [many(told.total, "query", "queries"), means.length ? `${over}: ${means.join(", ")}` : ""].filter(Boolean).join(" · ");
+  const means = found.mean.map((mean, at) => (mean === null ? null : `${letters[at]} ${decimals(mean, 3)}`)).filter(Boolean);
+  const over = found.split === "test" ? "mean F1 of the test queries" : "mean F1 of all";
+  find("queries-said").textContent = [many(found.total, "query", "queries"), means.length ? `${over}: ${means.join(", ")}` : ""].filter(Boolean).join(" · ");
   fill(find("queries-found"),
     make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Query"), make("th", { scope: "col" }, "relevant"),
       letters.map((letter) => make("th", { scope: "col" }, `F1 ${letter}`)))),
-    make("tbody", {}, told.queries.map((query) => row(query, events))));
-  const left = told.total - told.queries.length;
-  show(find("queries-more"), left > 0 && told.queries.length < 1000);
+    make("tbody", {}, found.queries.map((query) => row(query, events))));
+  const left = found.total - found.queries.length;
+  show(find("queries-more"), left > 0 && found.queries.length < 1000);
   find("queries-more").textContent = `Show more (${count(left)} left)`;
 }
 

@@ -18,7 +18,7 @@ TIME = "2018-11-13T20:20:39"
 
 def test_the_two_required_fields_of_an_event_are_enough() -> None:
     event = ubi_record(PLACE, {"action_name": "login", "timestamp": TIME})
-    assert event == UbiEvent(PLACE, "login", "", None, None, None, None, TIME, None, None)
+    assert event == UbiEvent(PLACE, "login", "", None, None, None, TIME, None, None)
 
 
 def test_an_event_with_everything_is_read_whole() -> None:
@@ -33,7 +33,7 @@ def test_an_event_with_everything_is_read_whole() -> None:
         "event_attributes": {"object": {"object_id": 7}, "position": {"ordinal": 3}},
     }
     event = ubi_record(PLACE, {"_source": record})
-    assert event == UbiEvent(PLACE, "click", "sofa", "q", "c", "s", None, f"{TIME}+01:00", "7", 3)
+    assert event == UbiEvent(PLACE, "click", "sofa", "q", "c", "s", f"{TIME}+01:00", "7", 3)
     assert seconds(event) == 1542136839
 
 

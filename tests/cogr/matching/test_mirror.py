@@ -109,9 +109,10 @@ def assert_scores(
             bm25.weight(how, bm25.idf(len(lengths), df[word]), boost)
             for word, boost in said.items()
         ]
-        parts = bm25.term_scores(np.array(weights), norms)[:, bm25.int_to_byte4(len(having))]
+        code = bm25.length_codes(np.array([len(having)]))[0]
+        parts = bm25.term_scores(np.array(weights), norms)[:, code]
         assert mirror.explain(query, id_) == dict(zip(said, parts.tolist(), strict=True))
-        scores[id_] = float(bm25.total_score(parts))
+        scores[id_] = float(np.float32(parts.astype(np.float64).sum()))
     ranking = mirror.search(query, size=len(sets) + 1)
     assert dict(zip(ranking.ids, ranking.scores.tolist(), strict=True)) == scores
     assert ranking.ids == sorted(scores, key=lambda id_: (-scores[id_], id_))

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from indexers.cli import reports
+from indexers.telemetry import terminal
 
 PROGRAM = """
 import pathlib, sys, typer
@@ -112,33 +113,40 @@ def test_the_next_command_works_where_the_environment_is_not_activated(
     )
 
 
-def test_progress_is_told_by_lines_where_nobody_watches(
+def test_progress_is_shown_by_lines_where_nobody_watches(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = 100.0
-    monkeypatch.setattr(reports.time, "monotonic", lambda: now)
-    with reports.progress_bar("keywords of items", 1000) as advance:
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: now)
+    with terminal.progress_bar("keywords of items", 1000) as advance:
         for seconds in range(1, 101):
             now = 100.0 + seconds
             advance(10)
-    told = capsys.readouterr().err.splitlines()
-    assert told == [
-        "keywords of items: 50 of 1,000, 10.0 a second, 1:35 left",
-        "keywords of items: 350 of 1,000, 10.0 a second, 1:05 left",
-        "keywords of items: 650 of 1,000, 10.0 a second, 0:35 left",
-        "keywords of items: 950 of 1,000, 10.0 a second, 0:05 left",
-        "keywords of items: 1,000 in 1:40, 10.0 a second",
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "keywords of items: 50 of 1,000, 10.0 a second, 1:35 min left",
+        "keywords of items: 350 of 1,000, 10.0 a second, 1:05 min left",
+        "keywords of items: 650 of 1,000, 10.0 a second, 35.0 s left",
+        "keywords of items: 950 of 1,000, 10.0 a second, 5.0 s left",
+        "keywords of items: 1,000 in 1:40 min, 10.0 a second",
     ]
-    with reports.progress_bar("training, item side", 9) as advance:
-        now += 500  # What comes before the first answer says nothing of the pace.
+    with terminal.progress_bar("training, item side", 9) as advance:
+        now += 500  # What comes before the first answer says nothing of the rate.
         advance(1)
         now += 50
         advance(1)
     assert capsys.readouterr().err.splitlines()[:2] == [
         "training, item side: 1 of 9",
-        "training, item side: 2 of 9, 50.0 s each, 5:50 left",
+        "training, item side: 2 of 9, 50.0 s each, 5:50 min left",
     ]
-    assert [reports.minutes(seconds) for seconds in (0, 59.7, 3725)] == ["0:00", "1:00", "1:02:05"]
+    assert [terminal.duration(seconds) for seconds in (0, 59.94, 59.97, 187, 3599.6, 7500)] == [
+        "0.0 s",
+        "59.9 s",
+        "1:00 min",
+        "3:07 min",
+        "1:00 h",
+        "2:05 h",
+    ]
 
 
 @pytest.mark.parametrize(

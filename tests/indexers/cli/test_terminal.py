@@ -138,7 +138,7 @@ def test_notes_logs_and_tracebacks_are_one_line_each_and_steer_nothing(
 def test_a_terminal_still_gets_what_rich_sends_it() -> None:
     """On a real terminal: a bar moves the cursor, its description does not."""
     program = (
-        "from indexers.cli.reports import progress_bar\n"
+        "from indexers.telemetry.terminal import progress_bar\n"
         "with progress_bar('generate \\x1b]0;owned\\x07', 3) as advance: advance(3)\n"
     )
     ours, theirs = pty.openpty()

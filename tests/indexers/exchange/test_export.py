@@ -19,7 +19,7 @@ from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
 from indexers.exchange.export import NAMES, export
-from indexers.exchange.importing import import_snapshot
+from indexers.exchange.imports import import_snapshot
 from tests.indexers.backends.backend_worlds import (
     SHOP,
     SHOPPERS,

@@ -19,8 +19,9 @@ from cogr.datasets import load_dataset
 from cogr.settings import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster, Version
 from indexers.cli import main
-from indexers.exchange import item_import, scan
-from indexers.exchange.scan import IndexSource, documents
+from indexers.exchange import index_source as scan
+from indexers.exchange import item_import
+from indexers.exchange.index_source import IndexSource, documents
 from indexers.workspace import Workspace
 from tests.commands import Ended, run_here
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from indexers.fleet.run_files import Attempt, Run, RunFolder, new_run_id, public_settings
+from indexers.fleet.run_files import Attempt, FleetRun, RunFolder, new_run_id, public_settings
 from indexers.fleet.shards import (
     write_requests,
 )
@@ -16,12 +16,12 @@ from indexers.workspace import Workspace
 SHARD = "00000-20"
 
 
-def begin(workspace: Workspace) -> tuple[Run, RunFolder]:
+def begin(workspace: Workspace) -> tuple[FleetRun, RunFolder]:
     """A run with one shard of all entities, as a coordinator writes it."""
     job = make_job(workspace, RebuildRequest("item"))
     plan = make_plan(job)
     settings = workspace.generator_settings("item")
-    run = Run(
+    run = FleetRun(
         id=new_run_id(),
         side="item",
         fingerprint=job.generator.fingerprint,
@@ -36,7 +36,7 @@ def begin(workspace: Workspace) -> tuple[Run, RunFolder]:
     return run, folder
 
 
-def task(of: Run, **more: Any) -> dict[str, Any]:
+def task(of: FleetRun, **more: Any) -> dict[str, Any]:
     return {"format": 2, "side": "item", "run": of.id, "shard": SHARD, "attempt": 1, **more}
 
 

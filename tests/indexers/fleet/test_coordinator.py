@@ -163,11 +163,11 @@ def test_an_update_on_workers_equals_a_local_one(
     changes.write_text(
         '{"id": "i1", "title": "another", "text": "thing"}\n{"id": "i2", "deleted": true}\n'
     )
-    wishes = UpdateRequest("item", changed=changes, parent=first, publish=False)
-    on_workers = run_update(workspace, replace(wishes, workers="celery"), no_bar, lambda _: None)
+    request = UpdateRequest("item", changed=changes, parent=first, publish=False)
+    on_workers = run_update(workspace, replace(request, workers="celery"), no_bar, lambda _: None)
     assert straight.said == [said for said in straight.said if "done, 1 generated" in said] != []
     workspace.store.remove("cache")
-    local = run_update(workspace, wishes, no_bar, lambda _: None)
+    local = run_update(workspace, request, no_bar, lambda _: None)
     assert on_workers.outcome.rebuilt.snapshot.id == local.outcome.rebuilt.snapshot.id != first
     assert (on_workers.carried, local.outcome.rebuilt.generated) == (18, 1)
 

@@ -25,7 +25,7 @@ from cogr.records import Query
 from cogr.snapshots import Provenance, Row, write_snapshot
 from cogr.store import Store
 from indexers.generators import Completion, Request
-from indexers.generators.constraint import Vocabulary, known_keywords
+from indexers.generators.constraint import KeywordConstraint, known_keywords
 
 KEYWORDS = [
     "sofa",
@@ -54,7 +54,7 @@ def tokenizer() -> Any:
     )
 
 
-def write(vocabulary: Vocabulary, choose: random.Random, most: int = 200) -> list[int]:
+def write(vocabulary: KeywordConstraint, choose: random.Random, most: int = 200) -> list[int]:
     """A completion by one that draws from whatever is allowed, without the end."""
     writing, tokens = vocabulary.start(), []
     while len(tokens) < most:
@@ -73,7 +73,7 @@ def write(vocabulary: Vocabulary, choose: random.Random, most: int = 200) -> lis
 def test_every_keyword_is_known_and_none_comes_twice(
     tokenizer: Any, known: set[str], limit: int, seed: int
 ) -> None:
-    vocabulary = Vocabulary(sorted(known), tokenizer, [END], limit)
+    vocabulary = KeywordConstraint(sorted(known), tokenizer, [END], limit)
     assert set(vocabulary.keywords) == known
     text = tokenizer.decode(write(vocabulary, random.Random(seed)))
     keywords = parse(text)
@@ -90,7 +90,7 @@ def test_what_any_text_becomes_is_written_and_read_back_or_left_out(
 ) -> None:
     known = {normalise(text) for text in texts} - {""}
     try:
-        vocabulary = Vocabulary(sorted(known), tokenizer, [END], 5)
+        vocabulary = KeywordConstraint(sorted(known), tokenizer, [END], 5)
     except GeneratorError:
         assert not any(text.isascii() and text.isalnum() for text in known)
         return
@@ -103,7 +103,7 @@ def test_what_any_text_becomes_is_written_and_read_back_or_left_out(
 def test_a_completion_that_is_cut_keeps_its_whole_keywords(
     tokenizer: Any, seed: int, most: int
 ) -> None:
-    vocabulary = Vocabulary(KEYWORDS, tokenizer, [END], len(KEYWORDS))
+    vocabulary = KeywordConstraint(KEYWORDS, tokenizer, [END], len(KEYWORDS))
     tokens = write(vocabulary, random.Random(seed), most)
     kept = parse(tokenizer.decode(tokens[: vocabulary.whole(tokens)]))
     assert set(kept) <= set(KEYWORDS)
@@ -116,7 +116,7 @@ def test_all_that_may_be_written_can_be(tokenizer: Any) -> None:
     """Every keyword of the vocabulary is reachable, first and later, so the model loses nothing but
     what is unknown.
     """
-    vocabulary = Vocabulary(KEYWORDS, tokenizer, [END], 2)
+    vocabulary = KeywordConstraint(KEYWORDS, tokenizer, [END], 2)
     for keyword in KEYWORDS:
         for text in (keyword, f"velvet sofa, {keyword}", f"oak, {keyword}"):
             if len(parse(text)) < 1 + ("," in text):
@@ -137,7 +137,7 @@ def test_all_that_may_be_written_can_be(tokenizer: Any) -> None:
 
 @pytest.mark.slow
 def test_what_may_not_follow_is_refused(tokenizer: Any) -> None:
-    vocabulary = Vocabulary(["sofa"], tokenizer, [END], 3)
+    vocabulary = KeywordConstraint(["sofa"], tokenizer, [END], 3)
     with pytest.raises(ValueError, match="token 1 may not follow"):
         vocabulary.advance(vocabulary.start(), END)
 
@@ -147,7 +147,7 @@ def test_a_vocabulary_that_can_not_be_written_is_one_sentence(tokenizer: Any) ->
     with pytest.raises(
         GeneratorError, match=r"None of the item snapshot's keywords.*generator\.constrained"
     ):
-        Vocabulary(["sofa, bed", "1."], tokenizer, [END], 3)
+        KeywordConstraint(["sofa, bed", "1."], tokenizer, [END], 3)
 
 
 @pytest.mark.slow
@@ -157,7 +157,7 @@ def test_a_step_costs_little_in_a_large_vocabulary(tokenizer: Any) -> None:
     """
     draw = random.Random(0)
     words = ["".join(draw.choices("abcdefghijklmnop", k=4)) for _ in range(600)]
-    vocabulary = Vocabulary(
+    vocabulary = KeywordConstraint(
         {f"{a} {b}" for a in words for b in draw.sample(words, 35)}, tokenizer, [END], 30
     )
     assert len(vocabulary.keywords) > 20_000

@@ -17,7 +17,7 @@ from cogr.errors import GeneratorError, ServiceError
 from cogr.prompts import ITEM_TEMPLATES, Prompter, cut_by_tokenizer
 from cogr.records import Item
 from cogr.settings import Sampling
-from indexers.generators import INDEX, ROLLOUT, Completion, Request, make_generator
+from indexers.generators import Completion, Request, make_generator
 from indexers.generators import model_folders as models
 from indexers.generators.transformers_lm import TransformersGenerator, TransformersOptions
 
@@ -221,8 +221,7 @@ def test_too_long_names_the_numbers() -> None:
 
 
 def test_sampling_is_the_papers() -> None:
-    assert (INDEX.temperature, INDEX.top_p, INDEX.top_k) == (0.7, 0.8, 20)
-    assert (ROLLOUT.temperature, ROLLOUT.top_p, ROLLOUT.top_k) == (1.0, 1.0, 0)
+    assert (Sampling().temperature, Sampling().top_p, Sampling().top_k) == (0.7, 0.8, 20)
     assert Sampling(top_k=-1) == Sampling(top_k=0)
 
 

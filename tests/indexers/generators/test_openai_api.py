@@ -159,12 +159,12 @@ NO_COMPLETIONS = {
 
 @pytest.mark.parametrize("name", NO_COMPLETIONS)
 def test_an_answer_that_is_none_is_asked_again_and_then_fails_for_now(name: str) -> None:
-    def rubbish(number: int, body: dict[str, Any]) -> web.Response | None:
+    def unreadable(number: int, body: dict[str, Any]) -> web.Response | None:
         bad = body["messages"][-1]["content"].endswith("sofa 1")
         kind = "text/html" if name == "a page" else "application/json"
         return web.Response(text=NO_COMPLETIONS[name], content_type=kind) if bad else None
 
-    with FakeEndpoint(rubbish) as endpoint:
+    with FakeEndpoint(unreadable) as endpoint:
         found = {
             answer.id: answer for answer in generator(endpoint.url, retries=2).generate(requests(3))
         }
@@ -457,9 +457,9 @@ def long_request() -> Request:
 @contextlib.contextmanager
 def vllm_server(model: Path, log: Path) -> Iterator[str]:
     """vLLM's own server on a free port; gives its URL."""
-    from indexers.generators.vllm_lm import settle_environment
+    from indexers.generators.vllm_lm import set_environment
 
-    settle_environment()
+    set_environment()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

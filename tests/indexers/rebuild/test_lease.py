@@ -119,16 +119,16 @@ def test_a_local_rebuild_waits_for_one_on_workers_of_another_host_and_the_other_
     shared = Workspace(
         workspace.settings.model_copy(update={"store": f"memory://{uuid.uuid4().hex}"})
     )
-    wishes = RebuildRequest("item")
+    request = RebuildRequest("item")
     with acquire(shared.store, right_to_rebuild("item"), "rebuild on another host", 30):
         for workers in ("local", "celery"):
             with pytest.raises(LockedError, match="rebuild on another host"):
-                run_rebuild(shared, replace(wishes, workers=workers), no_bar, lambda _: None)
+                run_rebuild(shared, replace(request, workers=workers), no_bar, lambda _: None)
         with pytest.raises(LockedError, match="rebuild on another host"):
             run_update(
                 shared, UpdateRequest("item", since=datetime.now(UTC)), no_bar, lambda _: None
             )
-    assert run_rebuild(shared, wishes, no_bar, lambda _: None).published
-    holding = executor_of(shared, wishes, "rebuild", lambda _: None)
+    assert run_rebuild(shared, request, no_bar, lambda _: None).published
+    holding = executor_of(shared, request, "rebuild", lambda _: None)
     with holding, pytest.raises(LockedError, match="rebuild --side item"):
         coordinate(shared, "item", None, lambda _: None).__enter__()

@@ -13,7 +13,7 @@ from cogr.datasets.reading import Sheet
 from cogr.records import Query
 from cogr.settings import load_settings
 from cogr.snapshots import open_snapshot
-from indexers.exchange.importing import save_queries
+from indexers.exchange.imports import save_queries
 from indexers.workspace import Workspace
 from tests.indexers.conftest import Command
 from tests.indexers.faulty import faulty

@@ -92,7 +92,7 @@ def test_keys_hide_queries_when_told(tmp_path: Path, valkey: RedisSettings, pref
     assert not any("couch" in key for key in stored)
 
 
-RUBBISH = [
+INVALID = [
     *(b"\xff\xfe", b"{}", b'["\\ud800"]', b"[1]", b'"text"', b""),
     *(
         b'{"keywords": ["sofa"], "weights": [%b]}' % weights
@@ -102,14 +102,14 @@ RUBBISH = [
 ]
 
 
-@pytest.mark.parametrize("rubbish", RUBBISH)
-def test_rubbish_in_the_cache_is_no_answer(
-    tmp_path: Path, valkey: RedisSettings, prefix: str, rubbish: bytes
+@pytest.mark.parametrize("invalid", INVALID)
+def test_an_invalid_entry_of_the_cache_is_no_answer(
+    tmp_path: Path, valkey: RedisSettings, prefix: str, invalid: bytes
 ) -> None:
     opened = with_valkey(tmp_path, valkey, prefix)
     ids = serve_pair(opened)
     redis.Redis.from_url(str(valkey.url)).set(
-        f"{prefix}:expand:{ids[0]}:{ids[1]}:{NORMALISER}:green couch", rubbish
+        f"{prefix}:expand:{ids[0]}:{ids[1]}:{NORMALISER}:green couch", invalid
     )
     with running(opened) as expander:
         answer = wait_for(

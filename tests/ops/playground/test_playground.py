@@ -44,7 +44,7 @@ class Page:
 
     def earlier(self) -> dict[str, str]:
         """The pair of the round before."""
-        return {side: self.ask("world")["pairs"][1][side] for side in ("item", "query")}
+        return {side: self.ask("page")["pairs"][1][side] for side in ("item", "query")}
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_the_page_comes_with_a_strict_policy(page: Page) -> None:
 
 
 def test_pairs_are_of_one_round_and_what_serves_comes_first(page: Page) -> None:
-    world = page.ask("world")
+    world = page.ask("page")
     assert [(pair["round"], pair["serving"]) for pair in world["pairs"]] == [(2, True), (1, False)]
     assert {side: world["pairs"][0][side] for side in ("item", "query")} == page.pair
     assert world["data"] == {"items": 9, "queries": 2}
@@ -327,9 +327,9 @@ def test_the_page_works_with_nothing_there_and_asks_for_the_token(tmp_path: Path
     )
     with running(shop, playground=True) as started:
         page = Page(started, {})
-        assert "Bearer" in page.ask("world", 401)["detail"]
+        assert "Bearer" in page.ask("page", 401)["detail"]
         started.client.headers["authorization"] = "Bearer secret-canary"
-        world = page.ask("world")
+        world = page.ask("page")
     assert (world["pairs"], world["data"], world["examples"]) == ([], None, [])
     assert "nowhere" in world["problem"]
 
@@ -341,7 +341,7 @@ def test_the_cluster_says_the_same(tmp_path: Path, opensearch: OpenSearchSetting
     with running(shop, playground=True) as started:
         wait_for(lambda: started.parts.follower.pair.item)
         page = Page(started, pair)
-        assert page.ask("world")["cluster"] is True
+        assert page.ask("page")["cluster"] is True
         words = [word["text"] for word in page.search("green sofa")["keywords"]]
         keywords = [{"text": word, "weight": at + 0.3} for at, word in enumerate(words)]
         found = page.ask("live", pair=pair, keywords=keywords)

@@ -30,9 +30,9 @@ from indexers.exchange.search import Answered
 from indexers.workspace import Workspace
 from tests.trainers.report_worlds import Told
 from trainers.demo import CATALOGUE
+from trainers.demo.demo import SEARCHES, search_server
 from trainers.demo.folder import as_toml, lay_out, sample_overrides
 from trainers.demo.rows import Row
-from trainers.demo.run import SEARCHES, search_server
 from trainers.demo.shop import make_catalogue
 from trainers.demo.show import (
     Ended,
@@ -222,7 +222,7 @@ def test_how_far_a_stage_is() -> None:
     assert how_far(stage, 1) == "sft: training the item side, step 1 of 90"
     assert (
         how_far(stage, 15, 2.5)
-        == "sft: training the item side, step 15 of 90, 2.5 steps/s, 0:30 left"
+        == "sft: training the item side, step 15 of 90, 2.5 steps/s, 30.0 s left"
     )
     assert (
         how_far(Stage("round 1: training", None, None), 3, 0.25)
@@ -419,7 +419,7 @@ from pathlib import Path
 from indexers.workspace import Workspace
 from trainers.demo.folder import lay_out
 from trainers.demo.show import Progress
-from trainers.demo.run import trained_rows
+from trainers.demo.demo import trained_rows
 if __name__ == "__main__":
     folder = lay_out(Path(".demo"), "memory", sys.argv[1:])
     row = next(trained_rows(Workspace(folder.settings()), folder, Progress()))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from itertools import combinations
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from cogr.datasets import load_dataset
 from trainers.demo.shop import RELEVANT, Catalogue, make_catalogue, write_catalogue
-from trainers.demo.vocabulary import LANGUAGES, VALUES
+from trainers.demo.vocabulary import VALUES, Language
 
 SEEDS = (0, 1, 2)
 SHIPPED = Path(__file__).parents[3] / "trainers" / "demo" / "data"
@@ -81,7 +82,7 @@ def test_an_item_tells_all_its_values(shop: Catalogue) -> None:
             spoken = VALUES[attribute][value]  # type: ignore[index]
             words = [
                 word
-                for language in LANGUAGES
+                for language in get_args(Language)
                 for word in (*spoken[language].sellers, *spoken[language].shoppers)
             ]
             assert any(word.casefold() in text for word in words), (item, attribute)
@@ -91,10 +92,10 @@ def test_an_item_tells_all_its_values(shop: Catalogue) -> None:
 def test_sellers_and_shoppers_have_different_words() -> None:
     for values in VALUES.values():
         for spoken in values.values():
-            for language in LANGUAGES:
+            for language in get_args(Language):
                 assert not set(spoken[language].sellers) & set(spoken[language].shoppers)
         for one, other in combinations(values.values(), 2):
-            for language in LANGUAGES:
+            for language in get_args(Language):
                 both = [
                     {*words[language].sellers, *words[language].shoppers} for words in (one, other)
                 ]

@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from cogr.datasets import load_dataset
 from cogr.errors import DataError
 from tests.commands import Command
 from tests.trainers.labels.users import DAY, START, event, write_log
 from trainers.labels import events
-from trainers.labels.clicks import auc, grade, weigh
-from trainers.labels.events import Evidence, Rules, read_evidence
+from trainers.labels.clicks import grade, weigh
+from trainers.labels.events import ClickCounts, Rules, read_click_counts
 from trainers.labels.from_clicks import Wanted, labels_from_clicks
 from trainers.labels.privacy import Scrubber, personal_data
 
@@ -38,19 +39,28 @@ def search(id_: str, text: str, hits: Any, time: Any = START, **more: Any) -> di
     }
 
 
-def read(*paths: Path, **rules: Any) -> Evidence:
-    return read_evidence(paths, Rules(half_life=None, **rules), Scrubber())
+def read(*paths: Path, **rules: Any) -> ClickCounts:
+    return read_click_counts(paths, Rules(half_life=None, **rules), Scrubber())
 
 
-def clicked(evidence: Evidence) -> dict[tuple[str, str, int], tuple[float, float]]:
+def clicked(click_counts: ClickCounts) -> dict[tuple[str, str, int], tuple[float, float]]:
     """(query, item, position) -> times shown, clicks."""
-    shown = evidence.shown
+    shown = click_counts.shown
     return {
-        (evidence.asked.texts[q], shown.items[i], int(p)): (float(n), float(c))
+        (click_counts.asked.texts[q], shown.items[i], int(p)): (float(n), float(c))
         for q, i, p, n, c in zip(
             shown.query, shown.item, shown.position, shown.shown, shown.clicked, strict=True
         )
     }
+
+
+def auc(score: NDArray[np.float64], truth: NDArray[np.bool_]) -> float:
+    """The chance that a relevant pair scores above one that is not; ties count half."""
+    _, ranks, counts = np.unique(score, return_inverse=True, return_counts=True)
+    mean_rank = (np.cumsum(counts) - (counts - 1) / 2)[ranks]
+    ones = int(truth.sum())
+    zeros = len(truth) - ones
+    return float((mean_rank[truth].sum() - ones * (ones + 1) / 2) / (ones * zeros))
 
 
 @pytest.fixture(scope="module", params=["position", "cascade"])
@@ -59,12 +69,12 @@ def shoppers(
 ) -> tuple[str, dict[str, float]]:
     """A kind of shoppers, and the AUC of each model at 1,000 impressions an item."""
     paths, truth = write_log(tmp_path_factory.mktemp("log"), request.param, 4, queries=12)
-    evidence = read_evidence(paths, Rules(half_life=None), Scrubber())
-    query = np.array([int(text.split()[-1]) for text in evidence.asked.texts])
-    item = np.array([int(id_[1:]) for id_ in evidence.shown.items])
+    click_counts = read_click_counts(paths, Rules(half_life=None), Scrubber())
+    query = np.array([int(text.split()[-1]) for text in click_counts.asked.texts])
+    item = np.array([int(id_[1:]) for id_ in click_counts.shown.items])
     found = {}
     for model in ("ctr", "coec", "pbm", "dbn"):
-        pairs = weigh(evidence, model)
+        pairs = weigh(click_counts, model)
         relevant = truth.relevant[query[pairs.query], item[pairs.item]]
         found[model] = auc(grade(pairs).rate, relevant)
     return request.param, found
@@ -201,7 +211,7 @@ def test_old_visits_count_less(tmp_path: Path) -> None:
         search("1", "lamp", ["a"], START),
         search("2", "lamp", ["a"], START + 90 * DAY),
     )
-    found = read_evidence([log], Rules(half_life=90), Scrubber())
+    found = read_click_counts([log], Rules(half_life=90), Scrubber())
     assert found.asked.visits.tolist() == [1.5]
     assert found.shown.raw.tolist() == [2]
 

@@ -106,7 +106,7 @@ def test_a_judge_makes_a_data_set_and_says_how_far_it_agrees_with_people(
 
 
 @pytest.mark.fault
-def test_rubbish_is_asked_for_again_and_refusals_are_counted(
+def test_an_unreadable_answer_is_asked_for_again_and_refusals_are_counted(
     shop: Path, cogr_train: Command
 ) -> None:
     def odd(number: int, body: dict[str, Any]) -> web.Response:

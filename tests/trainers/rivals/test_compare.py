@@ -22,7 +22,7 @@ import pytest
 
 from cogr.datasets import load_dataset
 from cogr.errors import DataError, MissingExtraError, UserError
-from cogr.metrics import full_set, ranked, sweep_cutoff
+from cogr.metrics import best_head, full_set, ranked, sweep_cutoff
 from cogr.records import Query
 from tests.commands import Command
 from trainers.demo import CATALOGUE
@@ -30,10 +30,9 @@ from trainers.rivals import METHODS, Cost, Family, NotRunError, Task
 from trainers.rivals.compare import compared, named
 from trainers.rivals.measuring import (
     CUTS,
-    Row,
+    MethodRow,
     Swept,
     above,
-    best_head,
     checked_run,
     favoured,
     holm,
@@ -430,7 +429,7 @@ def summary(
 ) -> Summary:
     figures = {"f1": f1} if family == "keyword" else {**dict.fromkeys(CUTS, 0.0), "f1": f1, **cuts}
     cost = {"model_at_serving": float(model)}
-    row = Row(name, family, 0, "done")
+    row = MethodRow(name, family, 0, "done")
     return Summary([row], figures, {}, cost, favoured(figures, "f1"), np.empty(0), p)
 
 

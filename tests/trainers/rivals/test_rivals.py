@@ -25,7 +25,7 @@ from tests.trainers.report_worlds import whole_run
 from trainers.demo import CATALOGUE
 from trainers.evaluation import evaluate
 from trainers.rivals import Fitted, Method, NotRunError, Task
-from trainers.rivals.bounds import Fused, NearestQueries, OracleKeywords, PerfectCutoff
+from trainers.rivals.ceilings import OracleKeywords, PerfectCutoff
 from trainers.rivals.keyword import (
     Cogr,
     CogrFrozen,
@@ -35,6 +35,7 @@ from trainers.rivals.keyword import (
     StatisticalKeywords,
 )
 from trainers.rivals.measuring import checked_run, ids_of
+from trainers.rivals.nearest import Fused, Nearest
 from trainers.rivals.sparse import (
     BM25,
     RM3,
@@ -293,12 +294,12 @@ def test_the_nearest_queries_give_their_items_and_none_is_its_own(task: Task) ->
         "q": frozenset({"a"}),
     }
     dataset = replace(task.dataset, queries={"train": train}, relevant=relevant)
-    near = fitted(replace(task, dataset=dataset), NearestQueries(), share=0.0)
+    near = fitted(replace(task, dataset=dataset), Nearest(), share=0.0)
     assert [id_ for id_, _ in near.rank([Query("q", "a red sofa")], 9)["q"]] == ["b", "a"]
     own = near.rank([train[0], train[2]], 9)
     assert [id_ for id_, _ in own["t1"]] == ["b"], "of t2 alone"
     assert not own["t3"]
-    one = fitted(replace(task, dataset=dataset), NearestQueries(), nearest=1, share=0.0)
+    one = fitted(replace(task, dataset=dataset), Nearest(), nearest=1, share=0.0)
     assert len(one.rank([Query("q", "red sofa")], 9)["q"]) == 2
 
 

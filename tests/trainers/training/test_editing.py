@@ -20,7 +20,7 @@ from indexers.workspace import Workspace
 from tests.shops import write_sample_part
 from tests.trainers.shop import Shop, perfect_pair
 from trainers.training.acceptance import MARGINS, choose_margin
-from trainers.training.building import best_targets, index, perturbed_targets
+from trainers.training.building import best_targets, build_index, perturbed_targets
 from trainers.training.inputs import Inputs
 from trainers.training.rounds import Round
 from trainers.training.trainer_config import check_settings
@@ -110,8 +110,8 @@ def test_a_run_may_start_from_any_pair(edited: tuple[Shop, tuple[Round, ...]]) -
     workspace = shop.workspace(*overrides)
     check_settings(workspace)
     inputs = Inputs(workspace, shop.driver("other", *overrides).run, Round(number=0), None, print)
-    assert index(inputs, "item").output == items.id
-    wrote = index(inputs, "query")
+    assert build_index(inputs, "item").output == items.id
+    wrote = build_index(inputs, "query")
     assert wrote.output == queries.id
     practice = open_snapshot(workspace.store, wrote.notes["practice"]).by_id
     for query in workspace.dataset.queries["train"]:

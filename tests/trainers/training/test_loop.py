@@ -21,7 +21,7 @@ from cogr.settings.training import GateSettings, QueryGrpoSettings, SftSettings,
 from indexers.workspace import Workspace
 from tests.shops import write_shop
 from trainers.training.acceptance import accept
-from trainers.training.grpo import Scorer
+from trainers.training.grpo import CompletionScorer
 from trainers.training.rounds import ROUND_STAGES, SFT_STAGES, Round, StageRecord, State, verdict
 from trainers.training.run_folder import branch, create, open_run
 from trainers.training.sft import item_targets, query_targets
@@ -365,9 +365,13 @@ def world_of_one(k_max: int = 2) -> World:
     )
 
 
-def scorer(tmp_path: Path, reward: Callable[..., float] = query_reward, **options: bool) -> Scorer:
+def scorer(
+    tmp_path: Path, reward: Callable[..., float] = query_reward, **options: bool
+) -> CompletionScorer:
     more = {"ends": [0], "generations": 2, "unfinished_is_over_budget": True} | options
-    return Scorer(world_of_one(), reward, {"q": "text"}, failures=tmp_path / "failed.json", **more)  # type: ignore[arg-type]
+    return CompletionScorer(
+        world_of_one(), reward, {"q": "text"}, failures=tmp_path / "failed.json", **more
+    )  # type: ignore[arg-type]
 
 
 def test_the_scorer_gives_the_reward_of_the_parsed_keywords(tmp_path: Path) -> None:
@@ -416,7 +420,7 @@ def test_a_reward_that_fails_is_saved_and_never_a_number(tmp_path: Path, value: 
 
 def test_an_unknown_entity_stops_the_scorer(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="no query 'x'"):
-        Scorer(
+        CompletionScorer(
             world_of_one(), query_reward, {"x": ""}, ends=[0], generations=2,
             unfinished_is_over_budget=True, failures=tmp_path / "failed.json",
         )(completions=["oak"], completion_ids=[[0]], entity=["x"])  # fmt: skip
@@ -441,7 +445,7 @@ def test_collapses_are_named_and_then_stop_the_stage(
         {"q": ["a"]},
         k_max=2,
     )
-    score = Scorer(
+    score = CompletionScorer(
         world, query_reward, {"q": "t", "r": "u"}, ends=[0], generations=1,
         unfinished_is_over_budget=True, failures=tmp_path / "failed.json",
     )  # fmt: skip

@@ -315,7 +315,7 @@ def _fine_tuned(
     from trainers.training.building import prompts_of
     from trainers.training.checkpoints import Midway
     from trainers.training.sft import SftJob, query_targets, run_sft
-    from trainers.training.tiny import WordModel
+    from trainers.word_model import WordModel
 
     words, sft = WordModel(task.dataset), settings.sft
     items = {

@@ -10,7 +10,9 @@ every status into 1.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -23,6 +25,7 @@ process that waits for another in a collective operation ends at once.
 """
 
 STAGE = "trainers.training.stage"
+_PR_SET_PDEATHSIG = 1
 
 T = TypeVar("T")
 
@@ -57,7 +60,7 @@ def share(positions: Iterable[int]) -> list[int]:
     return [position for position in positions if position % count() == rank]
 
 
-def meet(folder: Path, what: str) -> None:
+def barrier(folder: Path, what: str) -> None:
     """Report that this process has done its share of some work. In the first process, wait until
     all have reported.
 
@@ -116,12 +119,19 @@ def launch_options(count: int, file: str) -> list[str]:
     ]
 
 
+def die_with(parent: int) -> None:
+    """End this process when its parent (of that id) ends, however that happens (Linux)."""
+    if not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Start the processes, and end like the first one that failed: with its exit status, or by the
     signal that killed it.
     """
-    from trainers.training.stage import die_with
-
     die_with(os.getppid())
     count, file, *own = sys.argv[1:] if arguments is None else arguments
     status = launch(int(count), own, file)

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexers.generators.statistical import FEW_QUERIES
-from indexers.generators.statistical.ranking.evidence import Evidence, Voters
 from indexers.generators.statistical.ranking.matrices import (
     Csr,
     Floats,
@@ -33,6 +32,7 @@ from indexers.generators.statistical.ranking.matrices import (
     values_at,
 )
 from indexers.generators.statistical.ranking.text_index import QueryBatch, TextIndex
+from indexers.generators.statistical.ranking.training_queries import FeatureSources, NearestQueries
 
 PAIR_FEATURES = (
     "bm25",
@@ -94,7 +94,7 @@ BATCH_CELLS = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class CandidatePairs:
     """Candidate pairs, grouped by query.
 
     Attributes:
@@ -108,49 +108,48 @@ class Pairs:
     item: Ints
 
 
-def candidates(evidence: Evidence, batch: QueryBatch) -> Pairs:
+def candidates(sources: FeatureSources, batch: QueryBatch) -> CandidatePairs:
     """Features of the candidates of each query: the best `DEPTH` items by each of `CANDIDATES`."""
-    size = max(1, BATCH_CELLS // max(evidence.index.n_items, 1))
+    size = max(1, BATCH_CELLS // max(sources.index.n_items, 1))
     starts = range(0, batch.size, size)
     parts = [
-        _candidates(evidence, batch.rows(np.arange(at, min(at + size, batch.size))))
-        for at in starts
+        _candidates(sources, batch.rows(np.arange(at, min(at + size, batch.size)))) for at in starts
     ]
-    return Pairs(
+    return CandidatePairs(
         np.concatenate([part.x for part in parts]),
         np.concatenate([part.query + at for part, at in zip(parts, starts, strict=True)]),
         np.concatenate([part.item for part in parts]),
     )
 
 
-def _candidates(evidence: Evidence, batch: QueryBatch) -> Pairs:
-    signals = _signals(evidence, batch)
-    depth = DEPTH_OF_FEW if evidence.voters.queries.size < FEW_QUERIES else DEPTH
-    chosen = np.zeros((batch.size, evidence.index.n_items), dtype=bool)
+def _candidates(sources: FeatureSources, batch: QueryBatch) -> CandidatePairs:
+    signals = _signals(sources, batch)
+    depth = DEPTH_OF_FEW if sources.nearest.queries.size < FEW_QUERIES else DEPTH
+    chosen = np.zeros((batch.size, sources.index.n_items), dtype=bool)
     for name in CANDIDATES:
         best = (
-            top_dense(signals.points[name] @ evidence.index.points.T, depth)
+            top_dense(signals.points[name] @ sources.index.points.T, depth)
             if name in signals.points
             else top_rows(signals.pair[name], depth)
         )
         chosen[row_of(best), best.indices] = True
-    for best in signals.encoded.candidates(evidence, depth) if signals.encoded else ():
+    for best in signals.encoded.candidates(sources, depth) if signals.encoded else ():
         chosen[row_of(best), best.indices] = True
     for values in batch.pair_signals:
         best = top_rows(values, depth)
         chosen[row_of(best), best.indices] = True
-    row, item = np.divmod(np.flatnonzero(chosen), evidence.index.n_items)
-    return Pairs(_columns(evidence, batch, signals, row, item), row, item)
+    row, item = np.divmod(np.flatnonzero(chosen), sources.index.n_items)
+    return CandidatePairs(_columns(sources, batch, signals, row, item), row, item)
 
 
 def _columns(
-    evidence: Evidence, batch: QueryBatch, signals: _Signals, row: Ints, item: Ints
+    sources: FeatureSources, batch: QueryBatch, signals: _Signals, row: Ints, item: Ints
 ) -> Floats:
     """Features of pairs, (pairs, features)."""
-    index, voters = evidence.index, evidence.voters
+    index, nearest = sources.index, sources.nearest
     scratch = np.zeros(batch.size * index.n_items, dtype=np.float32)
     at = row * index.n_items + item
-    own = values_at(voters.own_relevance(batch.own), at, scratch)
+    own = values_at(nearest.own_relevance(batch.own), at, scratch)
     near = _near_text(index, batch, row, item)
     columns: list[NDArray[Any]] = [
         near[name] if name in near else values_at(signals.pair[name], at, scratch)
@@ -159,7 +158,7 @@ def _columns(
     items = index.points[item]
     columns += [np.einsum("ij,ij->i", signals.points[n][row], items) for n in POINT_FEATURES]
     columns += [signals.query[name][row] for name in QUERY_FEATURES]
-    columns += [np.log1p(voters.popularity[item] - own), np.log1p(index.lengths[item])]
+    columns += [np.log1p(nearest.popularity[item] - own), np.log1p(index.lengths[item])]
     if signals.encoded:
         encoded = index.encoded[item]
         best = (batch.encoded, signals.encoded.best)
@@ -228,25 +227,25 @@ class _Encoded:
     most: tuple[Floats, Floats]
 
     @classmethod
-    def of(cls, evidence: Evidence, batch: QueryBatch, pair: dict[str, Csr]) -> _Encoded:
-        index, voters, points = evidence.index, evidence.voters, batch.encoded
-        near = voters.near_encoded(points, batch.own, 20)
-        votes = voters.vote(near[0], 20, 6), voters.vote(near[1], 20, 6)
+    def of(cls, sources: FeatureSources, batch: QueryBatch, pair: dict[str, Csr]) -> _Encoded:
+        index, nearest, points = sources.index, sources.nearest, batch.encoded
+        near = nearest.near_encoded(points, batch.own, 20)
+        votes = nearest.vote(near[0], 20, 6), nearest.vote(near[1], 20, 6)
         seed = pair["bm25"] + pair["feedback"] + 2 * pair["vote_bm25"] + 2 * votes[1]
         best = top_rows((seed + top_dense(points @ index.encoded.T, 50)).tocsr(), 20)
         most = row_max(near[0]), row_max(near[1])
         return cls(points, unit(best @ index.encoded), votes, most)
 
-    def candidates(self, evidence: Evidence, depth: int) -> Iterator[Csr]:
+    def candidates(self, sources: FeatureSources, depth: int) -> Iterator[Csr]:
         """The best items by each feature of pairs."""
         for points in (self.points, self.best):
-            yield top_dense(points @ evidence.index.encoded.T, depth)
+            yield top_dense(points @ sources.index.encoded.T, depth)
         for votes in self.votes:
             yield top_rows(votes, depth)
 
 
-def _signals(evidence: Evidence, batch: QueryBatch) -> _Signals:
-    index = evidence.index
+def _signals(sources: FeatureSources, batch: QueryBatch) -> _Signals:
+    index = sources.index
     share = 1 / np.maximum(batch.terms @ index.idf, 1e-9)
     terms, grams = unit_terms(index, batch), unit_grams(index, batch)
     scores = batch.terms @ index.bm25
@@ -254,13 +253,13 @@ def _signals(evidence: Evidence, batch: QueryBatch) -> _Signals:
     bm25 = scale_rows(scores, 1 / np.maximum(best, 1e-9))
     first = top_rows(bm25, 10)
     feedback = _feedback(index, terms, first)
-    profile, profile_least = evidence.profiles.match(batch)
+    profile, profile_least = sources.profiles.match(batch)
     points = {
         "latent": index.points_of(batch),
         "latent_feedback": unit(first @ index.points),
     }
     votes, nearest = _votes(
-        evidence.voters, batch, (terms, grams, points["latent"]), (bm25, feedback)
+        sources.nearest, batch, (terms, grams, points["latent"]), (bm25, feedback)
     )
     pair = {
         "bm25": bm25,
@@ -277,7 +276,7 @@ def _signals(evidence: Evidence, batch: QueryBatch) -> _Signals:
         "fiftieth": kth_highest(bm25, 50),
         **nearest,
     }
-    encoded = _Encoded.of(evidence, batch, pair) if index.encoder else None
+    encoded = _Encoded.of(sources, batch, pair) if index.encoder else None
     return _Signals(pair, points, query, encoded)
 
 
@@ -323,31 +322,34 @@ def unit_grams(index: TextIndex, batch: QueryBatch) -> Csr:
 
 
 def _votes(
-    voters: Voters, batch: QueryBatch, by_text: tuple[Csr, Csr, Floats], by_items: tuple[Csr, Csr]
+    nearest: NearestQueries,
+    batch: QueryBatch,
+    by_text: tuple[Csr, Csr, Floats],
+    by_items: tuple[Csr, Csr],
 ) -> tuple[dict[str, Csr], dict[str, Floats]]:
     """Votes of training queries, and the similarity of the nearest ones.
 
     Args:
-        voters: the training queries.
+        nearest: the training queries.
         batch: the queries.
         by_text: unit vectors of their terms and 4-grams, and their points.
         by_items: items' scores by BM25 and by feedback.
     """
     own, (terms, grams, points) = batch.own, by_text
-    similar = voters.similar(terms, own)
+    similar = nearest.similar(terms, own)
     overlap, overlap_feedback = (
-        voters.overlap(top_rows(scores, k), own)
+        nearest.overlap(top_rows(scores, k), own)
         for scores, k in zip(by_items, (20, 30), strict=True)
     )
     votes = {
-        "vote_terms": voters.vote(similar, 50, 2),
-        "vote_nearest": voters.vote(similar, 5, 2),
-        "vote_grams": voters.vote(voters.alike(grams, own), 20, 3),
-        "vote_bm25": voters.vote(overlap, 20, 2),
-        "vote_feedback": voters.vote(overlap_feedback, 20, 2),
-        "vote_term": voters.term_vote(batch),
-        "vote_latent": voters.vote(voters.near(points, own, 20), 20, 4),
-        "vote_found": voters.vote(voters.near_found(points, own, 20), 20, 4),
+        "vote_terms": nearest.vote(similar, 50, 2),
+        "vote_nearest": nearest.vote(similar, 5, 2),
+        "vote_grams": nearest.vote(nearest.alike(grams, own), 20, 3),
+        "vote_bm25": nearest.vote(overlap, 20, 2),
+        "vote_feedback": nearest.vote(overlap_feedback, 20, 2),
+        "vote_term": nearest.term_vote(batch),
+        "vote_latent": nearest.vote(nearest.near(points, own, 20), 20, 4),
+        "vote_found": nearest.vote(nearest.near_found(points, own, 20), 20, 4),
     }
     return votes, {"most_similar": row_max(similar), "most_overlap": row_max(overlap)}
 

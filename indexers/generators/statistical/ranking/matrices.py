@@ -126,14 +126,17 @@ def row_of(matrix: Csr) -> Ints:
 
 
 def scale_columns(matrix: Csr, weights: Any) -> Csr:
+    """Each column times its weight, (columns,)."""
     return with_data(matrix, matrix.data * weights[matrix.indices])
 
 
 def scale_rows(matrix: Csr, weights: Any) -> Csr:
+    """Each row times its weight, (rows,)."""
     return with_data(matrix, matrix.data * np.repeat(weights, np.diff(matrix.indptr)))
 
 
 def row_sums(matrix: Csr) -> Floats:
+    """Sum of each row, (rows,)."""
     return np.asarray(matrix.sum(axis=1), dtype=np.float32).ravel()
 
 

@@ -18,9 +18,10 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from cogr.metrics import f1_of
 from indexers.generators.statistical import FEW_QUERIES, FOLDS
-from indexers.generators.statistical.distillation import exact_cut
-from indexers.generators.statistical.ranking.features import Pairs, feature_names
+from indexers.generators.statistical.keyword_selection import exact_cut
+from indexers.generators.statistical.ranking.features import CandidatePairs, feature_names
 from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints, row_sums
 
 MAX_ROWS = 200_000
@@ -72,7 +73,7 @@ class Ranker:
     folds: Ints
     multiplier: float
 
-    def probabilities(self, pairs: Pairs, own: Ints) -> Floats:
+    def probabilities(self, pairs: CandidatePairs, own: Ints) -> Floats:
         """p of each pair; `own` is the batch's, to answer training queries out of fold."""
         folds = np.where(own >= 0, self.folds[np.maximum(own, 0)], -1)[pairs.query]
         logits = np.zeros(pairs.query.size)
@@ -93,7 +94,7 @@ class Ranker:
 
 
 def fit_ranker(
-    pairs: Pairs, trained: Ints, relevance: Csr, seed: int
+    pairs: CandidatePairs, trained: Ints, relevance: Csr, seed: int
 ) -> tuple[Ranker, Floats, float]:
     """Cross-fit a ranker. Returns it, the out-of-fold p of each pair, and the macro F1 of the exact
     cuts by these p.
@@ -177,7 +178,9 @@ def logistic(x: Floats, y: Floats, weight: Floats) -> Floats:
     return line
 
 
-def cut_f1(pairs: Pairs, p: Floats, labels: Floats, relevant: Floats, multiplier: float) -> float:
+def cut_f1(
+    pairs: CandidatePairs, p: Floats, labels: Floats, relevant: Floats, multiplier: float
+) -> float:
     """Mean F1 of the exact cuts, over the queries of `relevant` (how many items are relevant to
     each).
     """
@@ -186,5 +189,5 @@ def cut_f1(pairs: Pairs, p: Floats, labels: Floats, relevant: Floats, multiplier
     for query in range(relevant.size):
         span = slice(starts[query], starts[query + 1])
         cut, _ = exact_cut(p[span], multiplier * float(p[span].sum()))
-        total += 2 * float(labels[span][cut].sum()) / max(cut.size + float(relevant[query]), 1)
+        total += f1_of(float(labels[span][cut].sum()), cut.size, float(relevant[query]))
     return total / max(relevant.size, 1)

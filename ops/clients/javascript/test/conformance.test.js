@@ -60,8 +60,8 @@ for (const given of cases) {
 remembering.forEach((given, at) => {
   test(given.name, { skip: world === null && "no COGR_CLIENT_WORLD" }, async () => {
     const expander = `${world.expander[given.expander]}/javascript/${at}`;
-    const told = given.remember === undefined ? {} : { remember: 1000 * given.remember };
-    const asking = new Client({ ...world, expander, opensearch: world.opensearch.up, patience: 30_000, timeout: 30_000, ...told });
+    const remembered = given.remember === undefined ? {} : { remember: 1000 * given.remember };
+    const asking = new Client({ ...world, expander, opensearch: world.opensearch.up, patience: 30_000, timeout: 30_000, ...remembered });
     const answers = [];
     for (const query of given.queries) {
       answers.push((await asking.search(query)).expansion.reason);

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from cogr.keywords import self_keyword
 from cogr.metrics import full_set
 from cogr.records import Dataset, Item, Query
-from indexers.generators.statistical.artefact import Artefact
+from indexers.generators.statistical.artefact import Artefact, rankings
 
 
 def retrieved(
@@ -25,6 +25,11 @@ def retrieved(
         )
         for query, keywords in zip(queries, found, strict=True)
     }
+
+
+def exact_cut_run(artefact: Artefact, queries: Sequence[Query]) -> dict[str, list[str]]:
+    """Query id -> ids of the items that the ranker retrieves by its own cut, best first."""
+    return {id_: ranking[:cut] for id_, ranking, cut in rankings(artefact, queries)}
 
 
 def f1(dataset: Dataset, runs: Mapping[str, frozenset[str]]) -> float:

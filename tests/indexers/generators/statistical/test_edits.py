@@ -1,4 +1,4 @@
-"""Edits of distilled sets: what an edit changes, and that they are made only where they pay."""
+"""Edits of selected sets: what an edit changes, and that they are made only where they pay."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cogr.records import Dataset
 from indexers.generators.statistical import edits as module
 from indexers.generators.statistical import fitting
 from indexers.generators.statistical.artefact import K_MAX, Artefact
-from indexers.generators.statistical.edits import Board, edits, fit_editor
+from indexers.generators.statistical.edits import EditState, edits, fit_editor
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.storage import open_artefact, save
 from tests.shops import sample_shop
@@ -22,14 +22,14 @@ FORCED, KEPT, FAMILY = (0,), (1, 2, 3), (4, 5, 6)
 """Items found by the text, by the chosen keyword, and by a keyword that might be added."""
 
 
-def board(p_family: float) -> Board:
+def state(p_family: float) -> EditState:
     """Two keywords at hand, of which the first is chosen."""
     items = np.array([*KEPT, *FAMILY])
     p = np.array([0.9] * 3 + [p_family] * 3, dtype=np.float32)
     expected = 0.9 + float(p.sum())
     owns = np.zeros((2, 6), dtype=np.float32)
     owns[0, :3] = owns[1, 3:] = 1
-    return Board(
+    return EditState(
         keywords=np.array([10, 11]),
         chosen=np.array([True, False]),
         owns=owns,
@@ -45,56 +45,56 @@ def board(p_family: float) -> Board:
     )
 
 
-def world(queries: int, share: float, seed: int = 0) -> tuple[list[Board], sp.csr_matrix]:
+def world(queries: int, share: float, seed: int = 0) -> tuple[list[EditState], sp.csr_matrix]:
     """Queries to which a family of items is relevant in this share of cases, with p = 0.3."""
     rng = np.random.default_rng(seed)
     relevance = np.zeros((queries, ITEMS), dtype=np.float32)
     relevance[:, [*FORCED, *KEPT]] = 1
     relevance[rng.random(queries) < share, FAMILY[0] : FAMILY[-1] + 1] = 1
-    return [board(0.3) for _ in range(queries)], sp.csr_matrix(relevance)
+    return [state(0.3) for _ in range(queries)], sp.csr_matrix(relevance)
 
 
 def test_the_first_feature_is_what_an_edit_changes_in_expected_f1() -> None:
-    laid = board(0.3)
-    found = edits(laid, laid.chosen, K_MAX)
+    start = state(0.3)
+    found = edits(start, start.chosen, K_MAX)
     assert list(zip(found.out.tolist(), found.into.tolist(), strict=True)) == [
         (0, -1),
         (-1, 1),
         (0, 1),
     ]
-    size, hits = laid.expected, 0.9
+    size, hits = start.expected, 0.9
     before = 2 * (hits + 2.7) / (4 + size)
     after = [2 * hits / (1 + size), 2 * (hits + 3.6) / (7 + size), 2 * (hits + 0.9) / (4 + size)]
     assert found.x[:, 0] == pytest.approx(np.array(after) - before, abs=1e-5)
 
 
 def test_a_full_set_gets_no_addition() -> None:
-    laid = board(0.3)
-    found = edits(laid, laid.chosen, limit=1)
+    start = state(0.3)
+    found = edits(start, start.chosen, limit=1)
     assert list(zip(found.out.tolist(), found.into.tolist(), strict=True)) == [(0, -1), (0, 1)]
 
 
 def test_a_family_that_p_underrates_is_added() -> None:
-    laid, relevance = world(600, share=0.9)
-    editor, figures = fit_editor(laid, np.arange(600), relevance, K_MAX, seed=0)
+    states, relevance = world(600, share=0.9)
+    editor, figures = fit_editor(states, np.arange(600), relevance, K_MAX, seed=0)
     assert editor is not None
     assert figures["gain"] > 2 * figures["standard_error"]
-    assert editor.edited(laid[0], -1, K_MAX) == (10, 11)
-    assert editor.edited(laid[0], -1, 1) == (10,)
+    assert editor.edited(states[0], -1, K_MAX) == (10, 11)
+    assert editor.edited(states[0], -1, 1) == (10,)
 
 
 def test_a_keyword_that_costs_more_than_it_gains_is_not_added() -> None:
-    laid, relevance = world(600, share=0.9)
-    editor, _ = fit_editor(laid, np.arange(600), relevance, K_MAX, seed=0)
+    states, relevance = world(600, share=0.9)
+    editor, _ = fit_editor(states, np.arange(600), relevance, K_MAX, seed=0)
     assert editor is not None
-    laid[0].costs[1] = 0.5
-    assert editor.edited(laid[0], -1, K_MAX) == (10,)
+    states[0].costs[1] = 0.5
+    assert editor.edited(states[0], -1, K_MAX) == (10,)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_is_edited_where_p_is_right(seed: int) -> None:
-    laid, relevance = world(400, share=0.3, seed=seed)
-    editor, _ = fit_editor(laid, np.arange(400), relevance, K_MAX, seed)
+    states, relevance = world(400, share=0.3, seed=seed)
+    editor, _ = fit_editor(states, np.arange(400), relevance, K_MAX, seed)
     assert editor is None
 
 
@@ -135,23 +135,23 @@ def test_a_training_query_hears_the_model_that_has_not_seen_it(edited: Artefact)
     editor = edited.editor
     assert editor is not None
     assert set(editor.folds.tolist()) == set(range(len(editor.models)))
-    heard: list[int] = []
+    asked: list[int] = []
 
     class Ear:
         def __init__(self, fold: int) -> None:
             self.fold = fold
 
         def predict(self, x: np.ndarray, **_: object) -> np.ndarray:
-            heard.append(self.fold)
+            asked.append(self.fold)
             return np.zeros(len(x))
 
     listening = module.Editor([Ear(fold) for fold in range(5)], editor.folds, editor.margin)
-    laid = board(0.3)
-    listening.edited(laid, 7, K_MAX)
-    assert set(heard) == {int(editor.folds[7])}
-    heard.clear()
-    listening.edited(laid, -1, K_MAX)
-    assert set(heard) == set(range(5))
+    start = state(0.3)
+    listening.edited(start, 7, K_MAX)
+    assert set(asked) == {int(editor.folds[7])}
+    asked.clear()
+    listening.edited(start, -1, K_MAX)
+    assert set(asked) == set(range(5))
 
 
 def test_few_queries_learn_no_edits(dataset: Dataset) -> None:

@@ -22,13 +22,13 @@ from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, Prompter
 from cogr.records import Dataset, Entity, Item, Query
 from cogr.store import Store
 from indexers.generators import Completion, Request, make_generator
-from indexers.generators.statistical.artefact import Artefact, exact_cut_run
+from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.fitting import fit, frequent
 from indexers.generators.statistical.generator import Statistical
 from indexers.generators.statistical.item_keywords import assemble, unknown_items, writable
 from indexers.text import Analyser
 from tests.damages import damage, files_below
-from tests.indexers.generators.statistical.retrieval import f1, retrieved
+from tests.indexers.generators.statistical.retrieval import exact_cut_run, f1, retrieved
 from tests.shops import sample_shop, training_shop
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from cogr.datasets import load_dataset
-from indexers.generators.statistical.artefact import exact_cut_run
 from indexers.generators.statistical.fitting import fit
-from tests.indexers.generators.statistical.retrieval import f1, retrieved
+from tests.indexers.generators.statistical.retrieval import exact_cut_run, f1, retrieved
 
 pytestmark = pytest.mark.slow
 

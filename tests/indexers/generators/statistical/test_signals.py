@@ -12,14 +12,14 @@ import pytest
 
 from cogr.errors import GeneratorError
 from cogr.records import Dataset, Item, Query
-from indexers.generators.statistical.artefact import Artefact, exact_cut_run
+from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.fitting import fit, unclicked
 from indexers.generators.statistical.generator import Statistical, StatisticalOptions
 from indexers.generators.statistical.ranking.features import rank_shares
 from indexers.generators.statistical.ranking.text_index import PairSignals, item_signals
 from indexers.generators.statistical.storage import open_artefact, save
 from indexers.workspace import Workspace
-from tests.indexers.generators.statistical.retrieval import f1, retrieved
+from tests.indexers.generators.statistical.retrieval import exact_cut_run, f1, retrieved
 from tests.shops import DATASET, sample_shop, training_shop, write_data
 
 COLOURS = [f"colour{n}" for n in range(40)]

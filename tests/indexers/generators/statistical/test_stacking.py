@@ -14,13 +14,12 @@ from cogr.records import Dataset, Item, Query
 from cogr.snapshots import Provenance, Row, write_snapshot
 from cogr.store import Store
 from indexers.generators import make_generator
-from indexers.generators.statistical.artefact import exact_cut_run
 from indexers.generators.statistical.generator import (
     Statistical,
     StatisticalOptions,
     without_evidence,
 )
-from tests.indexers.generators.statistical.retrieval import f1, retrieved
+from tests.indexers.generators.statistical.retrieval import exact_cut_run, f1, retrieved
 from tests.shops import training_shop
 
 COLOURS = [f"colour{n}" for n in range(44)]
@@ -82,7 +81,7 @@ def alone(store: Store, dataset: Dataset) -> Statistical:
 
 
 @pytest.fixture(scope="module")
-def hearing(store: Store, dataset: Dataset, knowing: Pair) -> Statistical:
+def with_evidence(store: Store, dataset: Dataset, knowing: Pair) -> Statistical:
     return Statistical(dataset, StatisticalOptions(evidence=(knowing,)), store)
 
 
@@ -91,15 +90,15 @@ def cut_f1(generator: Statistical, dataset: Dataset, queries: Sequence[Query]) -
     return f1(dataset, {query: frozenset(ids) for query, ids in cut.items()})
 
 
-def test_a_pair_that_knows_more_than_the_texts_is_heard(
-    dataset: Dataset, alone: Statistical, hearing: Statistical
+def test_a_pair_that_knows_more_than_the_texts_is_used(
+    dataset: Dataset, alone: Statistical, with_evidence: Statistical
 ) -> None:
     test = dataset.queries["test"]
     assert cut_f1(alone, dataset, test) < 0.6
-    assert cut_f1(hearing, dataset, test) > 0.8
-    found = retrieved(hearing.artefact, dataset.items, test)
+    assert cut_f1(with_evidence, dataset, test) > 0.8
+    found = retrieved(with_evidence.artefact, dataset.items, test)
     assert f1(dataset, found) > 0.75
-    told = hearing.fingerprint["stacking"]
+    told = with_evidence.fingerprint["stacking"]
     assert isinstance(told, Mapping)
     assert told["gains"] is True
     assert told["pairs"][0] > 2
@@ -108,21 +107,21 @@ def test_a_pair_that_knows_more_than_the_texts_is_heard(
 
 
 def test_a_query_that_no_pair_knows_is_answered_by_the_ranker_alone(
-    dataset: Dataset, alone: Statistical, hearing: Statistical
+    dataset: Dataset, alone: Statistical, with_evidence: Statistical
 ) -> None:
     known = dataset.queries["test"][0]
     others = [Query("search", known.text), Query(known.id, "lamp"), Query("", "lamp acolour3")]
-    assert hearing.artefact.answers(others) == alone.artefact.answers(others)
-    assert hearing.artefact.answers([known]) != alone.artefact.answers([known])
-    assert hearing.blend == alone.blend
+    assert with_evidence.artefact.answers(others) == alone.artefact.answers(others)
+    assert with_evidence.artefact.answers([known]) != alone.artefact.answers([known])
+    assert with_evidence.blend == alone.blend
 
 
 def test_targets_of_training_hear_no_pair_that_knows_their_labels(
-    dataset: Dataset, alone: Statistical, hearing: Statistical
+    dataset: Dataset, alone: Statistical, with_evidence: Statistical
 ) -> None:
     train = dataset.queries["train"]
-    assert hearing.artefact.targets(train) == alone.artefact.targets(train)
-    assert hearing.artefact.proposals(train, 4) == alone.artefact.proposals(train, 4)
+    assert with_evidence.artefact.targets(train) == alone.artefact.targets(train)
+    assert with_evidence.artefact.proposals(train, 4) == alone.artefact.proposals(train, 4)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
@@ -139,9 +138,9 @@ def test_a_pair_that_knows_nothing_takes_nothing_away(
 
 
 def test_each_query_that_coefficients_learn_from_is_answered_out_of_fold(
-    dataset: Dataset, hearing: Statistical
+    dataset: Dataset, with_evidence: Statistical
 ) -> None:
-    artefact = hearing.artefact
+    artefact = with_evidence.artefact
     dev = dataset.queries["dev"]
     stack = artefact.stack  # type: ignore[attr-defined]
     assert set(stack.parts) == {query.id for query in dev}
@@ -173,15 +172,15 @@ def test_without_dev_queries_a_share_of_the_training_queries_is_learned_from(
 
 
 def test_a_manifest_names_the_pairs_and_the_fit_behind_them_answers_live(
-    store: Store, dataset: Dataset, knowing: Pair, alone: Statistical, hearing: Statistical
+    store: Store, dataset: Dataset, knowing: Pair, alone: Statistical, with_evidence: Statistical
 ) -> None:
-    assert hearing.fingerprint["evidence"] == [list(knowing)]
-    assert without_evidence(hearing.fingerprint) == alone.fingerprint
+    assert with_evidence.fingerprint["evidence"] == [list(knowing)]
+    assert without_evidence(with_evidence.fingerprint) == alone.fingerprint
     settings = {"kind": "statistical", "evidence": [knowing]}
     item = make_generator(settings, "item", dataset, store)
     assert item.fingerprint == alone.fingerprint
     query = make_generator(settings, "query", dataset, store)
-    assert query.fingerprint == hearing.fingerprint
+    assert query.fingerprint == with_evidence.fingerprint
 
 
 def test_a_pair_that_is_not_there_is_refused(store: Store, dataset: Dataset, knowing: Pair) -> None:

@@ -231,8 +231,8 @@ def test_processes_share_an_index_build(tmp_path: Path, monkeypatch: pytest.Monk
     """The second writes every other answer into the cache; the first the rest, and the snapshot."""
     shop, build = Shop(write_sample_part(tmp_path / "shop")), Build("item", 0, None, "extractive")
     alone = build_snapshot(shop.workspace(f'store="{tmp_path / "alone"}"'), build)
-    workspace, meeting = shop.workspace(), tmp_path / "meeting"
-    meeting.mkdir()
+    workspace, barrier = shop.workspace(), tmp_path / "barrier"
+    barrier.mkdir()
     written: list[int] = []
     real = building.generate_missing
 
@@ -243,12 +243,12 @@ def test_processes_share_an_index_build(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(building, "generate_missing", counted)
     for name, value in (("WORLD_SIZE", "2"), ("MASTER_PORT", "1"), ("RANK", "1")):
         monkeypatch.setenv(name, value)
-    write_share(workspace, build, meeting)
+    write_share(workspace, build, barrier)
     monkeypatch.setenv("RANK", "0")
-    together = build_snapshot(workspace, build, meeting)
+    together = build_snapshot(workspace, build, barrier)
     assert together.id == alone.id
     assert written == [30, 30]
-    assert list(meeting.iterdir()) == []
+    assert list(barrier.iterdir()) == []
 
 
 def test_each_process_of_an_index_build_sees_a_gpu_of_its_own(

@@ -19,7 +19,6 @@ from indexers.generators.statistical.item_keywords import (
     item_anchors,
     item_phrases,
 )
-from indexers.generators.statistical.ranking.evidence import SHRINKAGE, Evidence, Voters
 from indexers.generators.statistical.ranking.features import FEATURES, candidates
 from indexers.generators.statistical.ranking.matrices import (
     kth_highest,
@@ -33,6 +32,11 @@ from indexers.generators.statistical.ranking.matrices import (
 )
 from indexers.generators.statistical.ranking.ranker import PENALTY, logistic
 from indexers.generators.statistical.ranking.text_index import ItemWords, TextIndex, char_grams
+from indexers.generators.statistical.ranking.training_queries import (
+    SHRINKAGE,
+    FeatureSources,
+    NearestQueries,
+)
 from indexers.text import Analyser
 from tests.shops import sample_shop
 
@@ -71,11 +75,11 @@ def test_a_training_query_learns_nothing_from_its_own_labels(
     changed = labels.copy()
     changed[7] = np.roll(labels[7], 11)
     before, after = (
-        Evidence.of(index, texts, sp.csr_matrix(matrix)) for matrix in (labels, changed)
+        FeatureSources.of(index, texts, sp.csr_matrix(matrix)) for matrix in (labels, changed)
     )
 
-    def rows(evidence: Evidence, row: int) -> tuple[np.ndarray, np.ndarray]:
-        found = candidates(evidence, evidence.voters.queries.rows(np.array([row])))
+    def rows(sources: FeatureSources, row: int) -> tuple[np.ndarray, np.ndarray]:
+        found = candidates(sources, sources.nearest.queries.rows(np.array([row])))
         return found.item, found.x
 
     own_items, own_x = rows(before, 7)
@@ -95,13 +99,13 @@ def test_a_training_query_learns_nothing_from_its_own_labels(
 def test_batches_do_not_change_features(
     dataset: Dataset, index: TextIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evidence = Evidence.of(index, texts_of(dataset), sp.csr_matrix(labels_of(dataset)))
+    sources = FeatureSources.of(index, texts_of(dataset), sp.csr_matrix(labels_of(dataset)))
     batch = index.batch([query.text for query in dataset.queries["test"]])
-    whole = candidates(evidence, batch)
+    whole = candidates(sources, batch)
     monkeypatch.setattr(
         "indexers.generators.statistical.ranking.features.BATCH_CELLS", 7 * index.n_items
     )
-    parts = candidates(evidence, batch)
+    parts = candidates(sources, batch)
     assert whole.x.shape[1] == len(FEATURES)
     assert np.array_equal(whole.query, parts.query)
     assert np.array_equal(whole.item, parts.item)
@@ -110,9 +114,11 @@ def test_batches_do_not_change_features(
 
 def test_votes_agree_with_loops(dataset: Dataset, index: TextIndex) -> None:
     labels = labels_of(dataset)
-    voters = Voters(index, index.batch(texts_of(dataset), range(100)), sp.csr_matrix(labels))
+    nearest = NearestQueries(
+        index, index.batch(texts_of(dataset), range(100)), sp.csr_matrix(labels)
+    )
     similarity = np.random.default_rng(0).random((3, 100)).astype(np.float32)
-    found = voters.vote(sp.csr_matrix(similarity), 5, 2).toarray()
+    found = nearest.vote(sp.csr_matrix(similarity), 5, 2).toarray()
     for row in range(3):
         nearest = np.argsort(-similarity[row])[:5]
         weights = similarity[row, nearest] ** 2
@@ -172,8 +178,8 @@ def test_a_title_is_recognised_by_its_stop_words_and_their_order() -> None:
     words = [analyser.words(f"{item.title} {item.text}") for item in items]
     queries = ["call me by your", "sea film"]
     index = TextIndex.fit(analyser, words, items, queries)
-    evidence = Evidence.of(index, queries, sp.csr_matrix((2, 3), dtype=np.float32))
-    found = candidates(evidence, index.batch(["call me by your"]))
+    sources = FeatureSources.of(index, queries, sp.csr_matrix((2, 3), dtype=np.float32))
+    found = candidates(sources, index.batch(["call me by your"]))
     shares = found.x[:, FEATURES.index("title_grams_share")]
     covered = found.x[:, FEATURES.index("title_grams_covered")]
     assert found.item[shares.argmax()] == 0

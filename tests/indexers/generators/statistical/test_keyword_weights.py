@@ -1,4 +1,6 @@
-"""Ordering: laws over random ownerships and on the sample shop, and what it brings there."""
+"""Weights and order: laws over random ownerships and on the sample shop, and what they
+bring there.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ from cogr.matching.mirror import Mirror
 from cogr.metrics import ranked
 from cogr.records import Dataset, Query
 from indexers.generators.statistical.artefact import Artefact
-from indexers.generators.statistical.distillation import Ownership
 from indexers.generators.statistical.fitting import fit
-from indexers.generators.statistical.ordering import (
+from indexers.generators.statistical.keyword_selection import Ownership
+from indexers.generators.statistical.keyword_weights import (
     DIGITS,
     LEAST,
     MOST,
@@ -84,18 +86,18 @@ def test_the_retrieved_set_does_not_change(
     assert len(order.weights) == (len(given) + len(order.keywords) if order.weights else 0)
 
 
-def test_the_shops_sets_are_those_of_distillation(dataset: Dataset, artefact: Artefact) -> None:
+def test_the_shops_sets_are_those_that_were_selected(dataset: Dataset, artefact: Artefact) -> None:
     """With and without ordering keywords, for queries of every split: F1 is the same."""
     queries = dataset.all_queries()
     owners = artefact.keywords.writable
     for query, answer, (items, p) in zip(
         queries, artefact.answers(queries), artefact.probabilities(queries), strict=True
     ):
-        distilled = artefact.distilled(query, items, p).keywords
+        selection = artefact.selected(query, items, p).keywords
         own = artefact.keywords.owners(self_keyword(query.text), anchors=artefact.row_of(query) < 0)
         numbers = [artefact.keywords.ids[keyword] for keyword in answer.keywords]
-        assert set(distilled) <= set(numbers)
-        assert (owners.covered(numbers, own) == owners.covered(distilled, own)).all()
+        assert set(selection) <= set(numbers)
+        assert (owners.covered(numbers, own) == owners.covered(selection, own)).all()
         assert set(answer.weights) <= {*answer.keywords, self_keyword(query.text)}
         assert all(map(is_weight, answer.weights.values()))
 
@@ -109,7 +111,7 @@ def test_ordering_keywords_are_said_by_people_or_titles(
     for query in dataset.queries["test"]:
         ((items, p),) = readable.probabilities([query])
         spelled = readable.spell(query, items, p)
-        first = spelled.own + len(readable.distilled(query, items, p).keywords)
+        first = spelled.own + len(readable.selected(query, items, p).keywords)
         assert (costs[list(spelled.words[first:])] < 0.01).all()
 
 

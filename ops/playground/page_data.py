@@ -96,7 +96,7 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ListedPair:
     """An item snapshot with the query snapshot that belongs to it."""
 
     item: Manifest
@@ -116,7 +116,7 @@ class Choice:
         }
 
 
-class World:
+class PageData:
     """The snapshots and the data set of a workspace. Threads may share it."""
 
     def __init__(self, workspace: Workspace) -> None:
@@ -148,7 +148,7 @@ class World:
     def _catalogue(self) -> Catalogue:
         return Catalogue(self.workspace.dataset)
 
-    def choices(self, serving: Pair) -> list[Choice]:
+    def choices(self, serving: Pair) -> list[ListedPair]:
         """The pairs to choose from: the serving pair, then the newest first."""
         usable = [one for one in list_snapshots(self.workspace.store) if one.normaliser in READABLE]
         newest = usable[::-1]
@@ -162,7 +162,7 @@ class World:
         pairs += [(item, query) for item, query in alone if item]
         distinct = {(item.id, query and query.id): (item, query) for item, query in pairs}
         live = snapshots_of(serving)
-        return [Choice(*pair, serving=ids == live) for ids, pair in distinct.items()][:_LISTED]
+        return [ListedPair(*pair, serving=ids == live) for ids, pair in distinct.items()][:_LISTED]
 
 
 def snapshots_of(pair: Pair) -> tuple[str | None, str | None]:

@@ -1,4 +1,6 @@
-"""Distillation: laws over random worlds, and quality against exhaustive search on small ones."""
+"""Keyword selection: laws over random worlds, and quality against exhaustive search on
+small ones.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexers.generators.statistical.distillation import (
-    Distilled,
+from cogr.metrics import f1_of
+from indexers.generators.statistical.keyword_selection import (
     Ownership,
-    distil,
+    Selection,
     exact_cut,
-    expected_f1,
+    select_keywords,
 )
 
 World = tuple[np.ndarray, Ownership, int, float, list[int]]
@@ -59,12 +61,12 @@ def value_of(
     p: np.ndarray, ownership: Ownership, chosen: tuple[int, ...], forced: list[int], expected: float
 ) -> float:
     covered = {*forced, *(int(i) for keyword in chosen for i in ownership.owners(keyword))}
-    return expected_f1(sum(p[i] for i in covered), len(covered), expected)
+    return f1_of(sum(p[i] for i in covered), len(covered), expected)
 
 
-def run(world: World) -> Distilled:
+def run(world: World) -> Selection:
     p, ownership, limit, expected, forced = world
-    return distil(p, ownership, limit=limit, expected_relevant=expected, forced=forced)
+    return select_keywords(p, ownership, limit=limit, expected_relevant=expected, forced=forced)
 
 
 @given(worlds())
@@ -90,15 +92,17 @@ def test_never_worse_than_no_keywords_and_never_better_than_the_best(world: Worl
 def test_the_exact_cut_bounds_every_keyword_set(world: World) -> None:
     p, ownership, limit, expected, _ = world
     cut, bound = exact_cut(p, expected)
-    assert bound == pytest.approx(expected_f1(p[cut].sum(), cut.size, expected))
-    assert distil(p, ownership, limit=limit, expected_relevant=expected).value <= bound + 1e-9
+    assert bound == pytest.approx(f1_of(p[cut].sum(), cut.size, expected))
+    assert (
+        select_keywords(p, ownership, limit=limit, expected_relevant=expected).value <= bound + 1e-9
+    )
 
 
 @given(worlds())
 def test_banned_keywords_are_not_chosen(world: World) -> None:
     p, ownership, limit, expected, forced = world
     banned = range(0, ownership.n_keywords, 2)
-    found = distil(
+    found = select_keywords(
         p, ownership, limit=limit, expected_relevant=expected, forced=forced, banned=banned
     )
     assert not set(found.keywords) & set(banned)
@@ -111,7 +115,7 @@ def test_every_keyword_with_a_cost_brings_as_much(world: World, price: float) ->
     """
     p, ownership, limit, expected, forced = world
     costs = price * (np.arange(ownership.n_keywords) % 2)
-    found = distil(
+    found = select_keywords(
         p, ownership, limit=limit, expected_relevant=expected, forced=forced, costs=costs
     )
     assert found.cost == pytest.approx(sum(costs[keyword] for keyword in found.keywords))
@@ -124,13 +128,13 @@ def test_every_keyword_with_a_cost_brings_as_much(world: World, price: float) ->
 
 def test_a_keyword_without_cost_is_preferred_among_equals() -> None:
     ownership = Ownership([0, 1, 0, 1], [0, 0, 1, 1], 2, 2)
-    assert distil([0.9, 0.9], ownership).keywords == (0,)
-    assert distil([0.9, 0.9], ownership, costs=[0.01, 0.0]).keywords == (1,)
+    assert select_keywords([0.9, 0.9], ownership).keywords == (0,)
+    assert select_keywords([0.9, 0.9], ownership, costs=[0.01, 0.0]).keywords == (1,)
 
 
 def test_a_keyword_that_costs_more_than_it_brings_is_not_chosen() -> None:
     ownership = Ownership([0, 1], [0, 1], 2, 2)
-    assert distil([0.9, 0.1], ownership, costs=[0.9, 0.9]).keywords == ()
+    assert select_keywords([0.9, 0.1], ownership, costs=[0.9, 0.9]).keywords == ()
 
 
 @given(worlds())
@@ -139,7 +143,7 @@ def test_the_exact_cut_is_the_best_prefix(world: World) -> None:
     _, bound = exact_cut(p, expected)
     ranked = sorted(p, reverse=True)
     assert bound == pytest.approx(
-        max(expected_f1(sum(ranked[:k]), k, expected) for k in range(len(p) + 1))
+        max(f1_of(sum(ranked[:k]), k, expected) for k in range(len(p) + 1))
     )
 
 
@@ -173,7 +177,7 @@ def test_quality_against_exhaustive_search() -> None:
 
 def test_true_relevance_gives_an_oracle() -> None:
     ownership = Ownership([0, 1, 1, 2, 3], [0, 0, 1, 1, 2], 4, 3)
-    found = distil([1, 1, 0, 1], ownership, limit=2)
+    found = select_keywords([1, 1, 0, 1], ownership, limit=2)
     assert set(found.keywords) == {0, 2}
     assert found.value == 1.0
 
@@ -181,7 +185,7 @@ def test_true_relevance_gives_an_oracle() -> None:
 def test_forced_items_are_not_paid_for_again() -> None:
     """Keyword 0 only repeats what the query's own text retrieves."""
     ownership = Ownership([0, 1, 2], [0, 0, 1], 3, 2)
-    assert distil([0.9, 0.9, 0.9], ownership, forced=[0, 1]).keywords == (1,)
+    assert select_keywords([0.9, 0.9, 0.9], ownership, forced=[0, 1]).keywords == (1,)
 
 
 def test_ownership_reads_both_ways_and_counts_pairs_once() -> None:
@@ -201,9 +205,9 @@ def test_ids_outside_the_world_are_refused(items: list[int], keywords: list[int]
 @pytest.mark.parametrize("p", [[0.1, np.nan], [-0.1, 0.2], [[0.1, 0.2]]])
 def test_p_must_be_probabilities_or_weights(p: list[float]) -> None:
     with pytest.raises(ValueError, match="p must"):
-        distil(p, Ownership([0], [0], 2, 1))
+        select_keywords(p, Ownership([0], [0], 2, 1))
 
 
 def test_p_and_ownership_must_agree() -> None:
     with pytest.raises(ValueError, match="3 items"):
-        distil([0.1, 0.2, 0.3], Ownership([0], [0], 2, 1))
+        select_keywords([0.1, 0.2, 0.3], Ownership([0], [0], 2, 1))

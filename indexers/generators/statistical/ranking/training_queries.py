@@ -1,6 +1,6 @@
-"""What training queries say about a new query. `Voters`: items that are relevant to similar queries
-are likely to be relevant to it. `Profiles`: its words, translated into the items' words. `Evidence`
-holds both beside the items' text.
+"""What training queries say about a new query. `NearestQueries`: items that are relevant to similar
+queries are likely to be relevant to it. `Profiles`: its words, translated into the items' words.
+`FeatureSources` holds both beside the items' text.
 
 Every feature that uses labels comes from here. A training query must not see its own labels: each
 function takes the batch's `own` rows and leaves them out, so that the features for training are
@@ -38,7 +38,7 @@ SHRINKAGE = 0.5
 """
 
 
-class Voters:
+class NearestQueries:
     """The training queries and what is relevant to them.
 
     Args:
@@ -228,23 +228,25 @@ class Profiles:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class FeatureSources:
     """All that features are computed from.
 
     Attributes:
         index: the items' text.
-        voters: the training queries and their relevant items.
+        nearest: the training queries and their relevant items.
         profiles: the meaning of the training queries' terms.
     """
 
     index: TextIndex
-    voters: Voters
+    nearest: NearestQueries
     profiles: Profiles
 
     @classmethod
-    def of(cls, index: TextIndex, queries: Sequence[str], relevance: Csr) -> Evidence:
+    def of(cls, index: TextIndex, queries: Sequence[str], relevance: Csr) -> FeatureSources:
         """From the items, the training queries' texts and their relevance, (training queries,
         items).
         """
         batch = index.batch(queries, range(len(queries)))
-        return cls(index, Voters(index, batch, relevance), Profiles(index, batch, relevance))
+        return cls(
+            index, NearestQueries(index, batch, relevance), Profiles(index, batch, relevance)
+        )

@@ -17,17 +17,16 @@ from cogr.records import Dataset
 from cogr.snapshots import Blend
 from indexers.generators import Completion
 from indexers.generators.statistical.artefact import Artefact
-from indexers.generators.statistical.fitting import fit
-from indexers.generators.statistical.generator import Statistical
-from indexers.generators.statistical.ordering import (
+from indexers.generators.statistical.assessment import (
     TEXT_BOOSTS,
     USUAL_BOOST,
-    Calibration,
-    calibrate,
     choose_blend,
     ndcg,
     unseen,
 )
+from indexers.generators.statistical.calibration import Calibration, calibrate
+from indexers.generators.statistical.fitting import fit
+from indexers.generators.statistical.generator import Statistical
 from tests.indexers.generators.statistical.retrieval import f1, retrieved
 from tests.indexers.generators.statistical.test_generator import request
 from tests.shops import sample_shop

@@ -12,7 +12,7 @@ import pytest
 from cogr.errors import DataError
 from cogr.records import Dataset
 from tests.shops import COLOURS, THINGS, colour_shop, write_sample_part
-from trainers.training.tiny import WordModel
+from trainers.word_model import WordModel
 
 
 def test_words_that_relevant_items_share_matter_and_others_do_not() -> None:
@@ -56,7 +56,7 @@ def test_every_process_finds_the_same_words(tmp_path: Path) -> None:
     code = """
 import sys
 from indexers.workspace import Workspace
-from trainers.training.tiny import WordModel
+from trainers.word_model import WordModel
 dataset = Workspace.open(sys.argv[1], ()).dataset
 words = WordModel(dataset)
 print([words.keywords(item.id, 12) for item in dataset.items], words.invent(50, 0).queries)

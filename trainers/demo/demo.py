@@ -1,9 +1,9 @@
 """The demo, step by step: each row is published and measured, then example queries are searched,
 and summary and report are written.
 
-`folder` prepares the folder, `rows` makes the rows, `show` prints. For OpenSearch without a URL a
-server is started by `cogr-ops`, as a command, since trainers don't import ops; it is stopped at the
-end.
+`folder` prepares the folder, `rows` makes the rows, `show` draws them; the command prints. For
+OpenSearch without a URL a server is started by `cogr-ops`, as a command, since trainers don't
+import ops; it is stopped at the end.
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from cogr.errors import DataError, ServiceError, UserError
+from rich.console import Console
+
+from cogr.errors import INTERRUPTED, DataError, ServiceError, UserError
 from cogr.keywords import self_keyword
 from cogr.records import Dataset
 from cogr.settings import load_settings
 from cogr.snapshots import open_snapshot
 from cogr.store import Store
-from indexers.cli import console
-from indexers.cli.console import INTERRUPTED
 from indexers.exchange.search import search
+from indexers.telemetry import logs
 from indexers.workspace import Workspace
 from trainers.demo.folder import Folder, lay_out, stages_write_to, train_sample
 from trainers.demo.rows import (
@@ -37,7 +38,7 @@ from trainers.demo.rows import (
     serving_row,
     step_row,
 )
-from trainers.demo.show import Ended, Progress, followed, next_steps, results, stage_under_way
+from trainers.demo.show import Ended, Progress, followed, results, stage_under_way
 from trainers.report.facts import Changed, changes, examples
 from trainers.report.page import check_extra, write_report
 from trainers.training.contest import Choice, choose, contenders, known_rivals, rivals
@@ -50,22 +51,49 @@ SEARCHES = ("metal bookshelf", "armchair small", "wicker workstation", "Sofa rus
 """Test queries to show, in the shop's three languages."""
 HITS = 3
 ROUNDS = 2
+Emit = Callable[[Mapping[str, Any], Callable[[Console], None]], None]
 
 
-def run(
-    backend: Literal["memory", "opensearch"], out: Path, json_mode: bool, more: Sequence[str] = ()
-) -> None:
-    """The whole demo. Raises UserError and ServiceError; finished work stays in the folder."""
+@dataclass(frozen=True)
+class Written:
+    """The files of a demo that has ended, and whether its own OpenSearch was stopped again."""
+
+    config: Path
+    summary: Path
+    report: Path
+    server_stopped: bool
+
+
+def run_demo(
+    backend: Literal["memory", "opensearch"], out: Path, emit: Emit, more: Sequence[str] = ()
+) -> Written:
+    """The whole demo. What is finished stays in the folder, also after an error.
+
+    Args:
+        backend: where the shop is indexed; for opensearch without a URL a server is started and
+            stopped again.
+        out: folder for configuration, data, snapshots, the training run, summary.json and
+            report.html.
+        emit: prints the result: gets it as a payload for JSON, and what prints it for people.
+        more: `key=value` settings over the sample's own, such as fewer training steps.
+
+    Raises:
+        UserError: the folder belongs to something else or can't be written; a package is missing; a
+            setting is none.
+        CheckFailedError: a training stage has collapsed.
+        ServiceError: OpenSearch can't be reached or started.
+    """
     folder = lay_out(out, backend, more)
     if backend == "memory":
         demo = Demo(_workspace(folder), folder)
-        demo.run(json_mode)
-        next_steps(folder.config, demo.summary_file, report_file(folder), server_stopped=False)
-        return
+        demo.run(emit)
+        return Written(folder.config, demo.summary_file, report_file(folder), server_stopped=False)
     with search_server(folder.settings().opensearch.url) as server:
         demo = Demo(_workspace(folder, server.url), folder)
-        demo.run(json_mode)
-    next_steps(folder.config, demo.summary_file, report_file(folder), server_stopped=server.ours)
+        demo.run(emit)
+    return Written(
+        folder.config, demo.summary_file, report_file(folder), server_stopped=server.ours
+    )
 
 
 def _workspace(folder: Folder, url: str | None = None) -> Workspace:
@@ -85,7 +113,7 @@ class Demo:
         self.folder = folder
         self.summary_file = folder.path / "summary.json"
 
-    def run(self, json_mode: bool) -> None:
+    def run(self, emit: Emit) -> None:
         """Measure every row, search what serves in the end, write summary.json and report.html,
         print.
         """
@@ -111,7 +139,7 @@ class Demo:
         relevant = [relevant_items(self.workspace.dataset, answer.query) for answer in answers]
         titles = frozenset(self_keyword(item.title) for item in self.workspace.dataset.items)
         ended = Ended(rows, choice, changed, list(zip(answers, relevant, strict=True)), titles)
-        console.emit(json_mode, payload, lambda out: results(out, ended))
+        emit(payload, lambda out: results(out, ended))
 
     def _rows(self) -> tuple[list[Row], Choice]:
         run = Run(self.workspace.store, DEFAULT_RUN)
@@ -164,7 +192,7 @@ def trained_rows(workspace: Workspace, folder: Folder, progress: Progress) -> Ge
             elif text.startswith("measuring "):
                 progress.say(text)
             else:
-                console.note(text)
+                logs.say(text)
 
         steps = train_sample(folder.config, say, rounds=ROUNDS, overrides=folder.overrides())
         for number, step in enumerate(steps):

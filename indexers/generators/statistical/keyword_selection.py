@@ -1,10 +1,11 @@
-"""Distillation: from a probability of relevance per item to a small set of keywords that retrieves
-the right items.
+"""Keyword selection: from a probability of relevance per item to a small set of keywords that
+retrieves the right items.
 
-Given p(item) and who owns which keyword, `distil` looks for at most K keywords whose owners, taken
-together, have the highest expected F1. With a ranker's p it turns a query's ranking into keywords.
-With the true relevance as p it gives oracle ceilings and greedy targets for supervised fine-tuning.
-Only numpy arrays come in and go out: this module knows neither texts nor the ranker nor the mirror.
+Given p(item) and who owns which keyword, `select_keywords` looks for at most K keywords whose
+owners, taken together, have the highest expected F1. With a ranker's p it turns a query's ranking
+into keywords. With the true relevance as p it gives oracle ceilings and greedy targets for
+supervised fine-tuning. Only numpy arrays come in and go out: this module knows neither texts nor
+the ranker nor the mirror.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cogr.metrics import f1_of
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 LAMBDA_GRID = (1.0, 0.85, 0.7, 0.55, 0.4)
-"""Prices per retrieved item that `distil` tries, as shares of the upper bound that `exact_cut`
-gives.
+"""Prices per retrieved item that `select_keywords` tries, as shares of the upper bound that
+`exact_cut` gives.
 """
 
 
@@ -95,12 +98,13 @@ def _starts(ids: Ints, size: int) -> Ints:
 
 
 @dataclass(frozen=True, slots=True)
-class Distilled:
-    """What `distil` found.
+class Selection:
+    """What `select_keywords` found.
 
     Attributes:
         keywords: chosen keywords, in the order of choice, at most `limit`.
-        value: `expected_f1` of the retrieved set (owners of the keywords, and the forced items).
+        value: expected F1 (`f1_of`) of the retrieved set: owners of the keywords, and the forced
+            items.
         retrieved: size of the retrieved set.
         hits: sum of p over the retrieved set.
         cost: summed cost of the keywords, in the unit of `value`.
@@ -118,24 +122,13 @@ class Distilled:
         return self.value - self.cost
 
 
-def expected_f1(hits: float, retrieved: int, expected_relevant: float) -> float:
-    """2 tp / (|retrieved| + |relevant|) with expectations for tp and |relevant|; 0 when both sets
-    are empty.
-
-    With 0/1 relevance this is F1 itself. With probabilities it is the usual first-order estimate of
-    E[F1].
-    """
-    denominator = retrieved + expected_relevant
-    return 2.0 * hits / denominator if denominator > 0 else 0.0
-
-
 def exact_cut(p: Any, expected_relevant: float | None = None) -> tuple[Ints, float]:
-    """The ranking's own best prefix: the retrieved set of highest `expected_f1` when any set may be
+    """The ranking's own best prefix: the retrieved set of highest expected F1 when any set may be
     retrieved.
 
     k* = argmax_k 2 sum_{j<=k} p_(j) / (k + E), p sorted descending (ties: lower item first). No
-    keyword set can have a higher value, so this is the upper bound of `distil` without forced
-    items.
+    keyword set can have a higher value, so this is the upper bound of `select_keywords` without
+    forced items.
 
     Args:
         p: relevance per item, shape (n,), not negative.
@@ -154,12 +147,12 @@ def _cut(p: Floats, positive: Ints, expected: float) -> tuple[Ints, float]:
     if not positive.size:
         return positive, 0.0
     order = positive[np.argsort(-p[positive], kind="stable")]
-    values = 2.0 * np.cumsum(p[order]) / (np.arange(1, order.size + 1) + expected)
+    values = f1_of(np.cumsum(p[order]), np.arange(1, order.size + 1), expected)
     best = int(values.argmax())
     return order[: best + 1], float(values[best])
 
 
-def distil(
+def select_keywords(
     p: Any,
     ownership: Ownership,
     *,
@@ -168,7 +161,7 @@ def distil(
     forced: Iterable[int] = (),
     banned: Iterable[int] = (),
     costs: Any = None,
-) -> Distilled:
+) -> Selection:
     """At most `limit` keywords whose owners have a high expected F1.
 
     Maximising the ratio 2 tp / (ret + E) is the same as finding the lambda at which max 2 tp -
@@ -197,7 +190,7 @@ def distil(
     expected = float(p.sum()) if expected_relevant is None else expected_relevant
     forced_items = np.unique(np.asarray(list(forced), dtype=np.int64))
     hits = float(p[forced_items].sum())
-    best = Distilled((), expected_f1(hits, forced_items.size, expected), forced_items.size, hits)
+    best = Selection((), f1_of(hits, forced_items.size, expected), forced_items.size, hits)
     # Of perhaps a million items few have p above 0; their positions are found once.
     positive = np.flatnonzero(p > 0)
     cut, bound = _cut(p, positive, expected)
@@ -294,7 +287,7 @@ class _Subgraph:
             gain[keyword] = -np.inf
         return chosen
 
-    def pruned(self, chosen: list[int], expected: float) -> Distilled:
+    def pruned(self, chosen: list[int], expected: float) -> Selection:
         """Drop, last chosen first, every keyword whose removal lowers the value by no more than it
         costs.
         """
@@ -309,14 +302,14 @@ class _Subgraph:
             owners = self.owners(keyword)
             lost = owners[(times[owners] == 1) & self.free[owners]]
             fewer_hits, fewer = hits - float(self.p[lost].sum()), retrieved - lost.size
-            loss = expected_f1(hits, retrieved, expected) - expected_f1(fewer_hits, fewer, expected)
+            loss = f1_of(hits, retrieved, expected) - f1_of(fewer_hits, fewer, expected)
             if loss <= self.costs[keyword]:
                 hits, retrieved = fewer_hits, fewer
                 times[owners] -= 1
                 kept.remove(keyword)
-        value = expected_f1(hits, retrieved, expected)
+        value = f1_of(hits, retrieved, expected)
         words = tuple(int(self.keywords[keyword]) for keyword in kept)
-        return Distilled(words, value, retrieved, hits, float(self.costs[kept].sum()))
+        return Selection(words, value, retrieved, hits, float(self.costs[kept].sum()))
 
 
 def slices(values: Ints, starts: Ints, rows: Ints) -> Ints:

@@ -22,7 +22,7 @@ from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Provenance, Row, write_snapshot
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.search import query_body
-from indexers.exchange.results import (
+from indexers.exchange.workbench import (
     as_query_string,
     keywords_query,
     queries_of,
@@ -229,7 +229,7 @@ def test_the_workbench_gets_everything_for_two_experiments(
     world: World, cogr_index: Command, recorder: Recorder, tmp_path: Path, monkeypatch: Any
 ) -> None:
     (tmp_path / "today.json").write_text('{"query": {"match": {"text": "%SearchText%"}}}')
-    monkeypatch.setattr("indexers.exchange.results.Bench.send", _to(recorder))
+    monkeypatch.setattr("indexers.exchange.workbench.Bench.send", _to(recorder))
     fixed = ("--index", "products", "--field", "cogr_keywords", "--name", "shop")
     ended = cogr_index(
         "export",
@@ -282,7 +282,7 @@ def test_the_workbench_gets_everything_for_two_experiments(
 
 def _to(recorder: Recorder) -> Any:
     """The real `send`, to the recorder instead of the cluster that serves."""
-    from indexers.exchange.results import Bench
+    from indexers.exchange.workbench import Bench
 
     send = Bench.send
     return lambda bench, _: send(bench, Cluster(OpenSearchSettings(url=recorder.url)))

@@ -1,0 +1,232 @@
+"""Weights of keywords, and the order of the items within a retrieved set.
+
+BM25 gives every rare keyword a high idf, good or not. A search can boost each keyword by a weight,
+which multiplies its idf. Non-negative least squares fits the weights, so that the scores of the
+retrieved items come near to the ranker's probabilities. Where the chosen keywords don't separate
+the best items, keywords that retrieve nothing new are added. Neither changes the retrieved set or
+its F1: `keyword_selection` decides which items a query retrieves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from cogr.matching.bm25 import DEFAULT, length_codes, mean_length, norm_table
+from cogr.matching.mirror import Mirror
+from indexers.generators.statistical.keyword_selection import Floats, Ints, Ownership, slices
+
+SCORE = 10.0
+"""The target score of an item of probability 1; others in proportion."""
+
+LEAST, MOST, DIGITS = 0.001, 1000.0, 4
+"""Bounds of a weight, and its significant digits. No weight is 0, so that the retrieved set stays.
+"""
+
+PAGE = 10
+"""Ordering keywords are taken from the keywords of this many best items."""
+
+SHARED = 3.0
+"""Factor by which a keyword of two or more items is preferred to one of a single item, such as a
+title: new items may have it too.
+"""
+
+ENOUGH = 0.003
+"""No ordering keyword is added once this share of the target's squares or less is left."""
+
+USEFUL = 0.03
+"""An ordering keyword must explain this share of `ENOUGH`."""
+
+RIDGE = 0.01
+"""Ridge penalty towards equal weights, as a share of the columns' mean length. It decides between
+keywords that the same retrieved items have.
+"""
+
+ROWS = 1000
+"""Most items that weights are fitted to: the most probable ones of larger sets."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """Weights and ordering keywords that order a retrieved set.
+
+    Attributes:
+        keywords: ordering keywords, in the order of choice; all their owners are in the set.
+        weights: of the query's keywords as they were given, then of the ordering keywords; empty
+            when p says nothing about the set, and every keyword weighs 1.
+    """
+
+    keywords: tuple[int, ...]
+    weights: tuple[float, ...]
+
+
+class ScoredIndex:
+    """The items' keywords with the scores that BM25 gives them in a search of these items.
+
+    Args:
+        ownership: every item's keywords, its own text among them.
+        usable: the keywords that a completion can write, with the same owners.
+        unreadable: whether each keyword is unreadable (`ItemKeywords.costs`) and so may not order;
+            None: all may.
+    """
+
+    def __init__(
+        self, ownership: Ownership, usable: Ownership, unreadable: NDArray[np.bool_] | None = None
+    ) -> None:
+        self.ownership, self.usable, self.unreadable = ownership, usable, unreadable
+
+    @cached_property
+    def _gains(self) -> Floats:
+        """Score of an item that has a keyword, by the item's length alone: score = boost x idf x
+        gain.
+        """
+        lengths = np.diff(self.ownership.item_starts)
+        mean = mean_length(int(lengths.sum()), lengths.size)
+        norms = norm_table(DEFAULT, mean)[length_codes(lengths)].astype(np.float64)
+        return 1 - 1 / (1 + norms)
+
+    @cached_property
+    def _idf(self) -> Floats:
+        """As `cogr.matching.bm25.idf`, of all keywords."""
+        df = np.diff(self.ownership.keyword_starts)
+        return np.log1p((self.ownership.n_items - df + 0.5) / (df + 0.5))
+
+    def parts(self, items: Ints, words: Ints, owners: Sequence[Ints]) -> Floats:
+        """Score of each item by each keyword at weight 1, (items, words).
+
+        Args:
+            items: ascending.
+            words: numbers of keywords.
+            owners: the owners of each; those beyond `items` are passed over.
+        """
+        found = np.zeros((items.size, words.size))
+        for column, (word, owning) in enumerate(zip(words, owners, strict=True)):
+            here = np.isin(items, owning, assume_unique=True)
+            found[here, column] = self._idf[word] * self._gains[items[here]]
+        return found
+
+    def order(
+        self, items: Ints, p: Floats, words: Sequence[int], *, own: tuple[int, Ints], limit: int
+    ) -> Order:
+        """Weights for a query's keywords, and ordering keywords beside them.
+
+        Args:
+            items: the retrieved set, ascending.
+            p: relevance of each of them.
+            words: the query's keywords, with or without its own text.
+            own: the query's own text as a keyword (-1: no item has it) and the items that it finds.
+                It is never an ordering keyword.
+            limit: ordering keywords at most.
+        """
+        if not items.size or not words:
+            return Order((), ())
+        given = np.array(words, dtype=np.int64)
+        owners = [own[1] if word == own[0] else self.ownership.owners(word) for word in words]
+        best = np.argsort(-p, kind="stable")
+        rows_at = np.sort(best[:ROWS])
+        target = SCORE * p[rows_at]
+        parts = self.parts(items[rows_at], given, owners)
+        if not target.sum() or not parts.sum():
+            return Order((), ())
+        candidates, columns = self._candidates(items, rows_at, best[:PAGE], {*words, own[0]})
+        chosen, weights = _pursuit(parts, columns, target, limit)
+        return Order(tuple(int(word) for word in candidates[chosen]), _rounded(weights))
+
+    def _candidates(
+        self, items: Ints, rows: Ints, best: Ints, taken: set[int]
+    ) -> tuple[Ints, Floats]:
+        """Keywords of the best items whose every owner is in the set, without those taken already,
+        and the score that each gives to the items at `rows`, (rows, keywords).
+        """
+        words = np.unique(np.concatenate([self.usable.keywords(item) for item in items[best]]))
+        words = words[~np.isin(words, np.fromiter(taken, np.int64, len(taken)))]
+        if self.unreadable is not None:
+            words = words[~self.unreadable[words]]
+        starts = self.usable.keyword_starts
+        words = words[starts[words + 1] - starts[words] <= items.size]
+        sizes = starts[words + 1] - starts[words]
+        owners = slices(self.usable.by_keyword, starts, words)
+        at = np.minimum(np.searchsorted(items, owners), items.size - 1)
+        column = np.repeat(np.arange(words.size), sizes)
+        inside = np.bincount(column, items[at] == owners, minlength=words.size) == sizes
+        of_row = np.full(items.size, -1)
+        of_row[rows] = np.arange(rows.size)
+        kept = inside[column] & (of_row[at] >= 0)
+        found = np.zeros((rows.size, words.size))
+        scores = self._idf[words[column]] * self._gains[owners]
+        found[of_row[at[kept]], column[kept]] = scores[kept]
+        return words[inside], found[:, inside]
+
+
+def _pursuit(
+    parts: Floats, columns: Floats, target: Floats, limit: int
+) -> tuple[list[int], Floats]:
+    """Orthogonal matching pursuit with non-negative weights: columns that explain the rest of the
+    target beyond the parts, and the weights of parts and columns together.
+    """
+    norms = np.maximum(np.sqrt((columns**2).sum(axis=0)), 1e-12)
+    shared = np.where((columns > 0).sum(axis=0) > 1, SHARED, 1.0)
+    enough = ENOUGH * float(target @ target)
+    chosen: list[int] = []
+    used = parts
+    weights = least_squares(used, target)
+    while len(chosen) < min(limit, columns.shape[1]):
+        left = target - used @ weights
+        gains = columns.T @ left / norms
+        gains[chosen] = 0
+        best = int((gains * shared).argmax())
+        if left @ left <= enough or max(gains[best], 0) ** 2 <= USEFUL * enough:
+            break
+        chosen.append(best)
+        used = np.column_stack([parts, columns[:, chosen]])
+        weights = least_squares(used, target)
+    return chosen, weights
+
+
+def least_squares(parts: Floats, target: Floats) -> Floats:
+    """Weights >= 0 of the columns whose weighted sum comes nearest to the target, (columns,).
+
+    Ridge regression towards the single weight with which the columns have the target's sum.
+    """
+    level = target.sum() / max(float(parts.sum()), 1e-12)
+    pull = RIDGE * np.sqrt((parts**2).sum() / parts.shape[1])
+    rows = np.vstack([parts, pull * np.eye(parts.shape[1])])
+    weights: Floats = nnls(rows, np.append(target, np.full(parts.shape[1], pull * level)))[0]
+    return weights
+
+
+def _rounded(weights: Floats) -> tuple[float, ...]:
+    return tuple(float(f"{weight:.{DIGITS}g}") for weight in np.clip(weights, LEAST, MOST))
+
+
+def weights_in(mirror: Mirror, words: Sequence[str], p: Mapping[str, float]) -> dict[str, float]:
+    """Weights for keywords from another generator, such as a language model. The retrieved set
+    stays as it is.
+
+    Args:
+        mirror: of the items.
+        words: the query's keywords, its own text among them, normalised.
+        p: relevance by item id; 0 for items that it lacks.
+
+    Returns:
+        Keyword -> weight, of the keywords that retrieve something. Empty when p is 0 for the whole
+        set: every keyword then weighs 1.
+    """
+    found = {word: mirror.scores([word]) for word in dict.fromkeys(words)}
+    found = {word: scored for word, scored in found.items() if scored[0].size}
+    if not found:
+        return {}
+    items = np.unique(np.concatenate([dense for dense, _ in found.values()]))
+    target = SCORE * np.array([p.get(mirror.id_of(item), 0.0) for item in items.tolist()])
+    if not target.sum():
+        return {}
+    parts = np.zeros((items.size, len(found)))
+    for column, (dense, scores) in enumerate(found.values()):
+        parts[np.searchsorted(items, dense), column] = scores
+    rows = np.sort(np.argsort(-target, kind="stable")[:ROWS])
+    return dict(zip(found, _rounded(least_squares(parts[rows], target[rows])), strict=True))

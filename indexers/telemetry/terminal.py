@@ -1,0 +1,143 @@
+"""What a process shows to whoever runs it: a console that lets no text steer the terminal, progress
+as a bar or as lines, and durations.
+
+Commands and libraries use it alike. Lines of text go through `logs.say`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.segment import Segment
+from rich.text import Text
+
+from cogr.errors import visible
+from cogr.records import Advance
+from indexers.telemetry import logs
+
+PIPED_WIDTH = 120
+"""Columns of a table when the output is no terminal (and COLUMNS is not set)."""
+
+FIRST_LINE = 5.0
+NEXT_LINE = 30.0
+"""Seconds after which a line of progress is written, where no bar is shown."""
+
+
+class _VisibleConsole(Console):
+    """A console that steers the terminal itself, and lets no text do so: see
+    `cogr.errors.visible`.
+    """
+
+    def render_str(self, text: str, *args: Any, **kwargs: Any) -> Text:
+        return super().render_str(visible(text), *args, **kwargs)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        if (
+            isinstance(renderable, Text)
+            and (shown := visible(renderable.plain)) != renderable.plain
+        ):
+            renderable = Text(shown, renderable.style)
+        for segment in super().render(renderable, options):
+            # What has no control codes of rich's own is text.
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
+
+
+def console_of(stream: TextIO) -> Console:
+    """A console that writes to standard output or standard error, without markup."""
+    width = None if stream.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
+    return _VisibleConsole(
+        stderr=stream is sys.stderr, width=width, markup=False, emoji=False, highlight=False
+    )
+
+
+class _Rate(ProgressColumn):
+    """Entities a second."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:,.1f}/s" if task.speed else "", style="progress.data.speed")
+
+
+@contextmanager
+def progress_bar(what: str, total: int) -> Iterator[Advance]:
+    """Print progress, rate and time left on standard error; nothing if there is nothing to do.
+
+    A bar on a terminal; otherwise lines, also in the log: one after 5 seconds, then one every 30,
+    and one at the end.
+    """
+    console = console_of(sys.stderr)
+    if not total:
+        yield lambda _: None
+    elif logs.structured() or not console.is_terminal:
+        lines = _Lines(what, total)
+        yield lines.advance
+        lines.end()
+    else:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            _Rate(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=console) as progress:
+            task = progress.add_task(what, total=total)
+            yield lambda count: progress.advance(task, count)
+
+
+class _Lines:
+    """Progress without a terminal. Time left is computed from the rate since the first answer,
+    since generators load or fit before it.
+    """
+
+    def __init__(self, what: str, total: int) -> None:
+        self._what, self._total, self._done = what, total, 0
+        self._began = time.monotonic()
+        self._next = self._began + FIRST_LINE
+        self._first: tuple[float, int] | None = None
+
+    def advance(self, count: int) -> None:
+        now = time.monotonic()
+        self._done += count
+        began, before = self._first = self._first or (now, self._done)
+        if now < self._next or self._done >= self._total:
+            return
+        line = f"{self._what}: {self._done:,} of {self._total:,}"
+        if self._done > before and now > began:
+            rate = (self._done - before) / (now - began)
+            line += f", {_rate(rate)}, {duration((self._total - self._done) / rate)} left"
+        logs.say(line)
+        self._next = now + NEXT_LINE
+
+    def end(self) -> None:
+        took = time.monotonic() - self._began
+        rate = self._done / max(1e-9, took)
+        logs.say(f"{self._what}: {self._done:,} in {duration(took)}, {_rate(rate)}")
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.1f} a second" if rate >= 1 or not rate else f"{1 / rate:,.1f} s each"
+
+
+def duration(seconds: float) -> str:
+    """5.2 s, 3:07 min, 2:05 h."""
+    if round(seconds, 1) < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d} h"
