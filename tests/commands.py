@@ -49,12 +49,15 @@ def run_here(
     return Ended(int(ended.value.code or 0), written.out, written.err)
 
 
-def program(name: str) -> str:
-    """The path of a program; without it the test is skipped, and fails where everything must be
-    there.
+def program(name: str, package: str = "") -> str:
+    """The path of a program. Without it the test is skipped, and fails under CI.
+
+    Args:
+        package: the Debian package that has it. Such a program is one that nobody needs to use the
+            toolkit, so that CI skips the test too.
     """
     if (found := shutil.which(name)) is None:
-        if os.environ.get("CI", "").lower() in ("1", "true"):
+        if not package and os.environ.get("CI", "").lower() in ("1", "true"):
             pytest.fail(f"No {name} for these tests")
-        pytest.skip(f"NO {name.upper()}")
+        pytest.skip(f"NO {name.upper()}" + (f": apt-get install {package}" if package else ""))
     return found

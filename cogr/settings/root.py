@@ -113,6 +113,7 @@ GONE: Mapping[str, str] = {
         "an entity gets its own first ten words; a script gives it any text"
     ),
     "generator.scripted.words": "an entity that the script does not name gets its first ten words",
+    "metrics.linger_seconds": "metrics.pushgateway is where a job's last figures go",
     "opensearch.bulk_documents": (
         "a bulk request has at most 2,000 documents and 4 MiB, and fewer where that is refused"
     ),

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from cogr.settings.table import LONGEST, Table, usable_path
+from cogr.settings.table import Table, http_url, usable_path
 
 
 class LogSettings(Table):
@@ -50,14 +50,13 @@ class MetricsSettings(Table):
             "node exporter (*.prom)"
         ),
     )
-    linger_seconds: float = Field(
-        0.0,
-        ge=0,
-        le=LONGEST,
+    pushgateway: str | None = Field(
+        None,
         description=(
-            "Seconds to answer scrapes after the work is done, so that a job's last figures are "
-            "scraped"
+            "Pushgateway that gets the last figures of a command that ends, such as "
+            "http://pushgateway:9091; off unless set"
         ),
     )
 
+    _is_url = field_validator("pushgateway")(http_url)
     _is_path = field_validator("file")(usable_path)

@@ -260,6 +260,21 @@ class Call:
         observe(workspace.settings, self.program)
         return workspace
 
+    def push_metrics(self, command: str, side: object = None) -> None:
+        """Push what the command counted, where the settings were read and name a Pushgateway.
+
+        The group is the command and, as instance, `opensearch.prefix`: deployments that share a
+        cluster need different ones, and it stays the same from one Job's pod to the next.
+        """
+        workspace: Workspace | None = self.__dict__.get("workspace")
+        if workspace is None or not workspace.settings.metrics.pushgateway:
+            return
+        from indexers.telemetry import prometheus
+
+        words = (self.program, command.strip("_"), side if isinstance(side, str) else "")
+        settings = workspace.settings
+        prometheus.push(settings.metrics, "-".join(filter(None, words)), settings.opensearch.prefix)
+
     def emit(self, payload: Mapping[str, Any], human: Callable[[Console], None]) -> None:
         """Write the command's result, as JSON or for people (`console.emit`)."""
         emit(self.json, payload, human)
@@ -291,7 +306,10 @@ def common_options(*, backend: bool = True) -> Callable[[Callable[..., None]], C
                 given.pop("backend", None),
             )
             call = Call(config, overrides, backend, given.pop("json_"), program)
-            command(**given, **{place: call})
+            try:
+                command(**given, **{place: call})
+            finally:
+                call.push_metrics(command.__name__, given.get("side"))
 
         called.__signature__ = _spread(inspect.signature(command), hints, place, backend)  # type: ignore[attr-defined]
         # What typer resolves names by; those of the signature are resolved already.

@@ -203,6 +203,7 @@ def _count(snapshot: Snapshot, set_aside: int) -> None:
     """Set the metrics of a frozen snapshot."""
     manifest = snapshot.manifest
     figures = {
+        prometheus.ENTITIES: manifest.entities,
         prometheus.SET_ASIDE: set_aside,
         prometheus.SNAPSHOT_KEYWORDS: manifest.keywords,
         prometheus.SNAPSHOT_VOCABULARY: manifest.vocabulary,

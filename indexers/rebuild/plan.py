@@ -21,10 +21,9 @@ from cogr.prompts import Prompt, Prompter
 from cogr.records import Advance, Entity, Item, Side
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
-from indexers.generators import Answer, Failure, Generator, Request
+from indexers.generators import Answer, Completion, Failure, Generator, Request
 from indexers.rebuild.cache import GenerationCache, Keys, request_key
 from indexers.telemetry import prometheus
-from indexers.telemetry.prometheus import AnswerCounts
 from indexers.telemetry.traces import stage
 
 Keyed = tuple[bytes, Request]
@@ -49,6 +48,33 @@ FLUSH_SECONDS = 20.0
 FLUSH_ANSWERS = 20_000
 """Most answers between two writes: some megabytes of memory. 100 million answers make 5,000 files.
 """
+
+
+class AnswerCounts:
+    """Counts the generator's answers for one side, in a local rebuild and in a worker.
+
+    Labels are looked up once, since `add` is called for every answer.
+    """
+
+    def __init__(self, side: Side) -> None:
+        kinds = ("completion", "permanent_failure", "transient_failure")
+        self._completions, self._permanent, self._transient = (
+            prometheus.ANSWERS.labels(side, kind) for kind in kinds
+        )
+        self._tokens = prometheus.TOKENS.labels(side)
+        self._flushes = prometheus.FLUSHES.labels(side)
+
+    def add(self, answer: Answer) -> None:
+        """Count one answer."""
+        if isinstance(answer, Completion):
+            self._completions.inc()
+            self._tokens.inc(answer.tokens)
+        else:
+            (self._permanent if answer.permanent else self._transient).inc()
+
+    def flushed(self) -> None:
+        """Count one segment of the cache."""
+        self._flushes.inc()
 
 
 @dataclass

@@ -1,5 +1,5 @@
-"""Every Prometheus metric of indexing, the registry that holds them, and the endpoint that
-Prometheus scrapes.
+"""Every Prometheus metric of indexing, the registry that holds them, the endpoint that Prometheus
+scrapes, and the push of a command's last figures to a Pushgateway.
 
 Names begin with `cogr_` and end with their unit; labels have few values, known beforehand: ids of
 runs, shards, entities and workers are in logs and traces. Gauges named `cogr_rebuild_*` are the
@@ -11,13 +11,13 @@ Other packages define their own by `counter`, `gauge` and `histogram`, in the sa
 
 from __future__ import annotations
 
-import atexit
 import errno
-import signal
+import logging
 import threading
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
-from socketserver import BaseServer
+from urllib.parse import unquote, urlsplit, urlunsplit
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import (
@@ -26,16 +26,19 @@ from prometheus_client import (
     Gauge,
     Histogram,
     ProcessCollector,
+    pushadd_to_gateway,
     start_http_server,
     write_to_textfile,
 )
+from prometheus_client.exposition import basic_auth_handler, default_handler
 
 from cogr.errors import SettingsError
-from cogr.records import Side
+from cogr.records import SIDES
 from cogr.settings.telemetry import MetricsSettings
 from cogr.store import require_file, storage_errors
-from indexers.generators import Answer, Completion
 from indexers.telemetry import logs
+
+log = logging.getLogger(__name__)
 
 REGISTRY = CollectorRegistry()
 """Not the library's default registry, which engines in the same process (vLLM) use."""
@@ -166,33 +169,29 @@ GATE_UNREACHED = gauge(
 )
 PUBLISHES = counter("cogr_publishes_total", "Switches of what serves: switched, failed", "outcome")
 
+# Alerts look at these: a count from 0 shows the first one as an increase, and a push of 0 replaces
+# what an earlier command pushed.
+for _outcome in ("passed", "refused"):
+    GATE.labels(_outcome)
+for _outcome in ("switched", "failed"):
+    PUBLISHES.labels(_outcome)
+for _side in SIDES:
+    for _outcome in ("equal", "different"):
+        VERIFICATIONS.labels(_side, _outcome)
 
-class AnswerCounts:
-    """Counts the generator's answers for one side, in a local rebuild and in a worker.
+LAST = CollectorRegistry()
+"""What still holds when a process has ended, and is pushed then. Not what a process was doing: an
+alert on that would fire until the next push."""
+for _metric in (
+    *(RUNS, LAST_SUCCESS, STAGE_SECONDS, ENTITIES, SET_ASIDE),
+    *(SNAPSHOT_KEYWORDS, SNAPSHOT_VOCABULARY, SNAPSHOT_EMPTY, SNAPSHOT_CUT),
+    *(PUSHED, PUSH_RATE, VERIFICATIONS, GATE, GATE_F1, GATE_UNREACHED, PUBLISHES),
+):
+    LAST.register(_metric)
 
-    Labels are looked up once, since `add` is called for every answer.
-    """
-
-    def __init__(self, side: Side) -> None:
-        kinds = ("completion", "permanent_failure", "transient_failure")
-        self._completions, self._permanent, self._transient = (
-            ANSWERS.labels(side, kind) for kind in kinds
-        )
-        self._tokens = TOKENS.labels(side)
-        self._flushes = FLUSHES.labels(side)
-
-    def add(self, answer: Answer) -> None:
-        """Count one answer."""
-        if isinstance(answer, Completion):
-            self._completions.inc()
-            self._tokens.inc(answer.tokens)
-        else:
-            (self._permanent if answer.permanent else self._transient).inc()
-
-    def flushed(self) -> None:
-        """Count one segment of the cache."""
-        self._flushes.inc()
-
+PUSH_SECONDS = 10.0
+"""Longest time that a push takes, name service and all."""
+_LOST = "The last metrics were not pushed to metrics.pushgateway: %s"
 
 _lock = threading.Lock()
 _server: WSGIServer | None = None
@@ -212,7 +211,6 @@ def serve(settings: MetricsSettings) -> int | None:
     with _lock:
         if _server is None:
             _server = _listen(settings)
-            atexit.register(_linger, settings.linger_seconds)
             logs.say(f"Metrics: http://{settings.host}:{_server.server_port}/metrics")
         return int(_server.server_port)
 
@@ -235,21 +233,6 @@ def _listen(settings: MetricsSettings) -> WSGIServer:
         "of cogr; set metrics.ports to the "
         "number of processes on a host, or metrics.port=0 for a free one."
     )
-
-
-def _linger(seconds: float) -> None:
-    """Keep a finished process alive for so many seconds, so that its last figures are scraped.
-    SIGTERM and SIGINT end it at once, with the same exit status.
-    """
-    if seconds and _server is not None:
-        asked = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: asked.set())
-        # From Python 3.12 on no thread begins while a process ends; the server's own is there.
-        in_one_thread = partial(BaseServer.process_request, _server)
-        _server.process_request = in_one_thread  # type: ignore[method-assign]
-        logs.say(f"Done; here for {seconds:g} seconds more for a last scrape.")
-        asked.wait(seconds)
 
 
 def stop() -> None:
@@ -277,3 +260,44 @@ def write(settings: MetricsSettings) -> None:
         # It is replaced by a rename.
         require_file(path)
         write_to_textfile(str(path), REGISTRY)
+
+
+def push(settings: MetricsSettings, job: str, instance: str) -> None:
+    """Push the last figures of a command to `metrics.pushgateway`, where it is set.
+
+    They replace figures of the same names that this job and instance pushed before. Others stay,
+    such as the time of the last success when the command failed. A command without a stage counted
+    nothing and pushes nothing. A gateway that can't be reached is a warning, at most `PUSH_SECONDS`
+    later.
+
+    Args:
+        job: the group's label `job`: program, command and side.
+        instance: its label `instance`: what tells this deployment from others.
+    """
+    if not settings.pushgateway or not any(family.samples for family in STAGE_SECONDS.collect()):
+        return
+    # The time-out of a socket is for each address, and not for the name service.
+    pushing = threading.Thread(
+        target=_push, args=(settings.pushgateway, job, instance), daemon=True
+    )
+    pushing.start()
+    pushing.join(PUSH_SECONDS)
+    if pushing.is_alive():
+        log.warning(_LOST, f"no answer within {PUSH_SECONDS:g} seconds")
+
+
+def _push(url: str, job: str, instance: str) -> None:
+    parts = urlsplit(url)
+    handler = default_handler
+    if parts.username is not None:
+        handler = partial(
+            basic_auth_handler,
+            username=unquote(parts.username),
+            password=unquote(parts.password or ""),
+        )
+    bare = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    group = {"instance": instance}
+    try:
+        pushadd_to_gateway(bare, job, LAST, group, timeout=PUSH_SECONDS / 2, handler=handler)
+    except (OSError, HTTPException) as error:
+        log.warning(_LOST, error)

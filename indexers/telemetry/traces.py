@@ -93,6 +93,7 @@ def _wanted() -> bool:
 
 
 def has_exporter() -> bool:
+    """Whether the packages of the extra `traces` that send spans are installed."""
     needed = ("requests", "opentelemetry.exporter.otlp.proto.http.trace_exporter")
     try:
         return all(importlib.util.find_spec(name) is not None for name in needed)

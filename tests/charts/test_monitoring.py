@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import yaml
 from indexers.telemetry.prometheus import REGISTRY
 from ops.expander.prometheus import Metrics
 from tests.charts.conftest import ROOT
+from tests.commands import program
 from trainers.training.rounds import ROUND_STAGES, SFT_STAGES
 
 OPS = ROOT / "ops"
@@ -87,11 +87,12 @@ def test_every_alert_has_a_firing_and_a_quiet_case() -> None:
     "arguments", [["check", "rules", "cogr.yaml"], ["test", "rules", "cogr.test.yaml"]]
 )
 def test_prometheus_agrees(arguments: list[str]) -> None:
-    program = shutil.which("promtool")
-    if program is None:
-        pytest.skip("NO PROMTOOL: apt-get install prometheus")
     ended = subprocess.run(
-        [program, *arguments], cwd=OPS / "alerts", capture_output=True, text=True, check=False
+        [program("promtool", "prometheus"), *arguments],
+        cwd=OPS / "alerts",
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
 

@@ -64,7 +64,11 @@ ALL = merged(
     {"expander": {"route": {"enabled": True, "parentRefs": [{"name": "gw"}]}}},
     {
         "monitoring": {
-            name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "dashboards")
+            "pushgateway": "http://pushgateway:9091",
+            **{
+                name: {"enabled": True}
+                for name in ("serviceMonitor", "prometheusRule", "dashboards")
+            },
         }
     },
 )
@@ -435,7 +439,7 @@ def test_no_text_of_the_values_becomes_yaml(helm: Helm, text: str) -> None:
 
 
 # The schema refuses it first.
-LINES = ("settings.store", "monitoring.tracesEndpoint")
+LINES = ("settings.store", "monitoring.tracesEndpoint", "monitoring.pushgateway")
 
 
 @pytest.mark.parametrize("password", ["plain", "a/b", "a#b", "a@b", "a?b", "%40", "line\nbreak"])
@@ -443,7 +447,7 @@ LINES = ("settings.store", "monitoring.tracesEndpoint")
     "setting",
     [
         *("settings.opensearch.url", "settings.redis.url", "settings.generator.openai.base_url"),
-        *("settings.store", "monitoring.tracesEndpoint"),
+        *LINES,
     ],
 )
 def test_a_url_with_a_password_is_refused_and_not_repeated(

@@ -178,6 +178,7 @@ URLS = {
     "redis.url": "redis://{}@127.0.0.1:1/0",
     "generator.openai.base_url": "http://{}@127.0.0.1:1/v1",
     "training.rollouts.vllm_url": "http://{}@127.0.0.1:1",
+    "metrics.pushgateway": "http://{}@127.0.0.1:1",
     "store": "ftp://{}@127.0.0.1:1/folder",
 }
 USERS = (

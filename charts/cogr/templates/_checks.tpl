@@ -1,62 +1,88 @@
-{{/* Combinations that can't work, each refused in one sentence that names the value. Types and unknown keys are the schema's. */}}
+{{/* Combinations that can't work, each refused in one sentence that names the value. Types
+     and unknown keys are the schema's. */}}
 {{- define "cogr.checks" -}}
 {{- $v := .Values }}
 {{- include "cogr.noPasswords" (dict "path" "settings" "values" $v.settings) }}
-{{- include "cogr.noPasswords" (dict "path" "monitoring" "values" (dict "tracesEndpoint" $v.monitoring.tracesEndpoint)) }}
+{{- $addresses := pick $v.monitoring "tracesEndpoint" "pushgateway" }}
+{{- include "cogr.noPasswords" (dict "path" "monitoring" "values" $addresses) }}
 {{- if and $v.worker.enabled (not $v.settings.redis.url) }}
-{{- fail "worker.enabled needs settings.redis.url: workers get their shards from Redis or Valkey; set it, or set worker.enabled=false." }}
+{{- fail (print
+  "worker.enabled needs settings.redis.url: workers get their shards from Redis or Valkey; set "
+  "it, or set worker.enabled=false.") }}
 {{- end }}
 {{- if and $v.worker.keda.enabled $v.worker.hpa.enabled }}
-{{- fail "worker.keda.enabled and worker.hpa.enabled exclude each other: two autoscalers would fight over one Deployment; switch one off." }}
+{{- fail (print
+  "worker.keda.enabled and worker.hpa.enabled exclude each other: two autoscalers would fight "
+  "over one Deployment; switch one off.") }}
 {{- end }}
 {{- range $name := list "worker" "expander" }}
 {{- $hpa := (get $v $name).hpa }}
 {{- if and $hpa.enabled (gt (int $hpa.minReplicas) (int $hpa.maxReplicas)) }}
-{{- fail (printf "%s.hpa.minReplicas (%d) is above %s.hpa.maxReplicas (%d)." $name (int $hpa.minReplicas) $name (int $hpa.maxReplicas)) }}
+{{- fail (printf "%s.hpa.minReplicas (%d) is above %s.hpa.maxReplicas (%d)."
+  $name (int $hpa.minReplicas) $name (int $hpa.maxReplicas)) }}
 {{- end }}
 {{- end }}
-{{- if and $v.worker.keda.enabled (gt (int $v.worker.keda.minReplicas) (int $v.worker.keda.maxReplicas)) }}
-{{- fail (printf "worker.keda.minReplicas (%d) is above worker.keda.maxReplicas (%d)." (int $v.worker.keda.minReplicas) (int $v.worker.keda.maxReplicas)) }}
+{{- $keda := $v.worker.keda }}
+{{- if and $keda.enabled (gt (int $keda.minReplicas) (int $keda.maxReplicas)) }}
+{{- fail (printf "worker.keda.minReplicas (%d) is above worker.keda.maxReplicas (%d)."
+  (int $v.worker.keda.minReplicas) (int $v.worker.keda.maxReplicas)) }}
 {{- end }}
 {{- if $v.worker.enabled }}
 {{- range $side := splitList " " (include "cogr.workerSides" $) }}
 {{- $generator := include "cogr.generatorOf" (dict "root" $ "side" $side) | fromJson }}
 {{- if and $v.worker.keda.enabled (eq $generator.name "auto") }}
-{{- fail "worker.keda.enabled needs settings.generator.name: the queue is named after the generator, and auto is decided when the catalogue is read; name the generator." }}
+{{- fail (print
+  "worker.keda.enabled needs settings.generator.name: the queue is named after the generator, and "
+  "auto is decided when the catalogue is read; name the generator.") }}
 {{- end }}
 {{- if eq $generator.name "vllm" }}
 {{- $gpus := include "cogr.gpusOf" $v.worker.resources | int }}
 {{- $parallel := (dig "tensor_parallel_size" 1 ($v.settings.generator | default dict)) | int }}
 {{- if eq $gpus 0 }}
-{{- fail "worker.resources.limits has no GPU, but settings.generator.name is vllm: set worker.resources.limits.nvidia\\.com/gpu." }}
+{{- fail (print
+  "worker.resources.limits has no GPU, but settings.generator.name is vllm: set "
+  "worker.resources.limits.nvidia\\.com/gpu.") }}
 {{- else if ne $gpus $parallel }}
-{{- fail (printf "worker.resources.limits gives a worker %d GPUs, but settings.generator.tensor_parallel_size is %d: an engine takes exactly that many." $gpus $parallel) }}
+{{- fail (printf (print
+    "worker.resources.limits gives a worker %d GPUs, but "
+    "settings.generator.tensor_parallel_size is %d: an engine takes exactly that many.")
+  $gpus $parallel) }}
 {{- end }}
 {{- end }}
 {{- end }}
-{{- if and $v.worker.keda.enabled (hasPrefix "sentinel" $v.settings.redis.url) (not $v.settings.redis.sentinel_master) }}
+{{- $redis := $v.settings.redis }}
+{{- if and $keda.enabled (hasPrefix "sentinel" $redis.url) (not $redis.sentinel_master) }}
 {{- fail "worker.keda.enabled with sentinels needs settings.redis.sentinel_master." }}
 {{- end }}
 {{- end }}
 {{- if and $v.expander.enabled $v.expander.pdb.enabled }}
-{{- $replicas := ternary $v.expander.hpa.minReplicas $v.expander.replicas $v.expander.hpa.enabled | int }}
+{{- $hpa := $v.expander.hpa }}
+{{- $replicas := ternary $hpa.minReplicas $v.expander.replicas $hpa.enabled | int }}
 {{- if lt $replicas 1 }}
-{{- fail "expander.pdb.enabled with expander.replicas=0: there is nothing to protect; set expander.enabled=false, or at least one replica." }}
+{{- fail (print
+  "expander.pdb.enabled with expander.replicas=0: there is nothing to protect; set "
+  "expander.enabled=false, or at least one replica.") }}
 {{- end }}
 {{- end }}
-{{- if and $v.expander.enabled (has ($v.settings.serving.host | default "127.0.0.1") (list "127.0.0.1" "localhost" "::1")) }}
-{{- fail "settings.serving.host is a loopback address, which no Service reaches: set it to 0.0.0.0." }}
+{{- $loopback := list "127.0.0.1" "localhost" "::1" }}
+{{- if and $v.expander.enabled (has ($v.settings.serving.host | default "127.0.0.1") $loopback) }}
+{{- fail (print
+  "settings.serving.host is a loopback address, which no Service reaches: set it to 0.0.0.0.") }}
 {{- end }}
 {{- if and $v.expander.enabled (eq (int $v.settings.serving.port) 0) }}
 {{- fail "settings.serving.port is 0, any free port, which no Service finds: name a port." }}
 {{- end }}
 {{- with dig "metrics" "port" 0 $v.settings | int }}
-{{- if has (dig "metrics" "host" "127.0.0.1" $v.settings) (list "127.0.0.1" "localhost" "::1") }}
-{{- fail "settings.metrics.host is a loopback address, where neither probes nor Prometheus reach settings.metrics.port: set it to 0.0.0.0." }}
+{{- if has (dig "metrics" "host" "127.0.0.1" $v.settings) $loopback }}
+{{- fail (print
+  "settings.metrics.host is a loopback address, where neither probes nor Prometheus reach "
+  "settings.metrics.port: set it to 0.0.0.0.") }}
 {{- end }}
 {{- end }}
 {{- if and $v.expander.route.enabled (not $v.expander.route.parentRefs) }}
-{{- fail "expander.route.enabled needs expander.route.parentRefs: the gateway that the route belongs to." }}
+{{- fail (print
+  "expander.route.enabled needs expander.route.parentRefs: the gateway that the route belongs "
+  "to.") }}
 {{- end }}
 {{- if and $v.expander.ingress.enabled (not $v.expander.ingress.hosts) }}
 {{- fail "expander.ingress.enabled needs expander.ingress.hosts." }}
@@ -64,36 +90,56 @@
 {{- range $what := list "rebuild" "update" }}
 {{- range $side, $job := get $v $what }}
 {{- if and $job.enabled $job.publish (not $v.settings.opensearch.url) }}
-{{- fail (printf "%s.%s.publish needs settings.opensearch.url: there is no cluster to publish to; set it, or set %s.%s.publish=false." $what $side $what $side) }}
+{{- fail (printf (print
+    "%s.%s.publish needs settings.opensearch.url: there is no cluster to publish to; set "
+    "it, or set %s.%s.publish=false.")
+  $what $side $what $side) }}
 {{- end }}
 {{- if and $job.enabled (eq ($job.workers | default "") "celery") (not $v.settings.redis.url) }}
-{{- fail (printf "%s.%s.workers=celery needs settings.redis.url; set it, or set %s.%s.workers=local." $what $side $what $side) }}
+{{- fail (printf (print
+    "%s.%s.workers=celery needs settings.redis.url; "
+    "set it, or set %s.%s.workers=local.")
+  $what $side $what $side) }}
 {{- end }}
 {{- end }}
 {{- end }}
 {{- range $side, $job := $v.update }}
 {{- if $job.enabled }}
-{{- $ways := list | concat (ternary (list 1) list (gt (int $job.sinceDays) 0)) | concat (ternary (list 1) list (ne $job.changedFile "")) | concat (ternary (list 1) list (ne $job.idsFile "")) }}
+{{- $since := ternary "since" "" (gt (int $job.sinceDays) 0) }}
+{{- $ways := compact (list $since $job.changedFile $job.idsFile) }}
 {{- if ne (len $ways) 1 }}
-{{- fail (printf "update.%s takes exactly one of sinceDays, changedFile and idsFile (sinceDays=0 leaves it out); %d are set." $side (len $ways)) }}
+{{- fail (printf (print
+    "update.%s takes exactly one of sinceDays, changedFile and idsFile (sinceDays=0 "
+    "leaves it out); %d are set.")
+  $side (len $ways)) }}
 {{- end }}
 {{- end }}
 {{- end }}
 {{- if $v.training.enabled }}
 {{- if not (include "cogr.storeIsFolder" .) }}
-{{- fail (printf "training.enabled needs a folder as settings.store (given: %s): a run's lock and checkpoints lie on a volume; name a path such as /var/lib/cogr." $v.settings.store) }}
+{{- fail (printf (print
+    "training.enabled needs a folder as settings.store (given: %s): a run's lock and "
+    "checkpoints lie on a volume; name a path such as /var/lib/cogr.")
+  $v.settings.store) }}
 {{- end }}
 {{- if and $v.training.publish (not $v.settings.opensearch.url) }}
-{{- fail "training.publish needs settings.opensearch.url: there is no cluster to publish to; set it, or set training.publish=false." }}
+{{- fail (print
+  "training.publish needs settings.opensearch.url: there is no cluster to publish to; set it, or "
+  "set training.publish=false.") }}
 {{- end }}
 {{- $processes := dig "training" "processes" 1 $v.settings | int }}
 {{- if and (gt $processes 1) (lt (int $v.training.gpus) $processes) }}
-{{- fail (printf "settings.training.processes is %d, but training.gpus is %d: each process takes a GPU." $processes (int $v.training.gpus)) }}
+{{- fail (printf (print
+    "settings.training.processes is %d, but training.gpus is %d: each process takes a "
+    "GPU.")
+  $processes (int $v.training.gpus)) }}
 {{- end }}
 {{- end }}
 {{- if $v.vllm.enabled }}
 {{- if dig "generator" "openai" "base_url" "" $v.settings }}
-{{- fail "vllm.enabled and settings.generator.openai.base_url exclude each other: the chart's own server is the endpoint, or yours is." }}
+{{- fail (print
+  "vllm.enabled and settings.generator.openai.base_url exclude each other: the chart's own server "
+  "is the endpoint, or yours is.") }}
 {{- end }}
 {{- if not $v.vllm.model }}
 {{- fail "vllm.enabled needs vllm.model: a folder or a Hugging Face name." }}
@@ -102,19 +148,25 @@
 {{- fail "vllm.enabled needs vllm.gpus of at least 1." }}
 {{- end }}
 {{- end }}
-{{- if and $v.data.existingClaim (include "cogr.storeIsFolder" .) (eq $v.data.mountPath $v.settings.store) }}
-{{- fail (printf "data.mountPath and settings.store are both %s: two volumes can't be mounted at one place." $v.settings.store) }}
+{{- $samePlace := eq $v.data.mountPath $v.settings.store }}
+{{- if and $v.data.existingClaim (include "cogr.storeIsFolder" .) $samePlace }}
+{{- fail (printf (print
+    "data.mountPath and settings.store are both %s: two volumes can't be mounted at one "
+    "place.")
+  $v.settings.store) }}
 {{- end }}
 {{- range $component := list "worker" "expander" "jobs" }}
 {{- range (get $v $component).extraEnv }}
 {{- if hasPrefix "COGR_" .name }}
-{{- fail (printf "%s.extraEnv has %s: settings belong to settings, secret ones to secretSettings." $component .name) }}
+{{- fail (printf "%s.extraEnv has %s: settings belong to settings, secret ones to secretSettings."
+  $component .name) }}
 {{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
 
-{{/* Everybody who may read ConfigMaps reads the settings: no URL with a password in it. Never prints the value. */}}
+{{/* Everybody who may read ConfigMaps reads the settings: no URL with a password in it.
+     Never prints the value. */}}
 {{- define "cogr.noPasswords" -}}
 {{- $path := .path }}
 {{- range $key, $value := .values }}
@@ -124,7 +176,10 @@
 {{- else }}
 {{- range $one := ternary $value (list $value) (kindIs "slice" $value) }}
 {{- if and (kindIs "string" $one) (regexMatch "(?s)//.*@" $one) }}
-{{- fail (printf "%s has a user or a password in its URL, which would lie in a ConfigMap: take it out, set the user's own setting, and name the password's Secret in secretSettings." $name) }}
+{{- fail (printf (print
+    "%s has a user or a password in its URL, which would lie in a ConfigMap: take it out, "
+    "set the user's own setting, and name the password's Secret in secretSettings.")
+  $name) }}
 {{- end }}
 {{- end }}
 {{- end }}

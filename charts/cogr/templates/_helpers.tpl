@@ -1,7 +1,8 @@
 {{- define "cogr.fullname" -}}
 {{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
 {{- else }}{{ $name := default .Chart.Name .Values.nameOverride }}
-{{- ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) | trunc 40 | trimSuffix "-" }}
+{{- $both := printf "%s-%s" .Release.Name $name }}
+{{- ternary .Release.Name $both (contains $name .Release.Name) | trunc 40 | trimSuffix "-" }}
 {{- end }}
 {{- end }}
 
@@ -31,12 +32,15 @@ labels:
 {{- define "cogr.image" -}}
 {{- $image := .image -}}
 {{- with .root.Values.image.registry }}{{ . }}/{{ end }}{{ $image.repository }}
-{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default .root.Values.image.tag | default .root.Chart.AppVersion }}{{ end }}
+{{- $tag := $image.tag | default .root.Values.image.tag | default .root.Chart.AppVersion }}
+{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $tag }}{{ end }}
 {{- end }}
 
 {{- define "cogr.serviceAccountName" -}}
 {{- $own := (get .root.Values .component | default dict).serviceAccount | default dict -}}
-{{- if $own.name }}{{ $own.name }}{{ else if $own.create }}{{ include "cogr.fullname" .root }}-{{ .component }}{{ else }}default{{ end }}
+{{- if $own.name }}{{ $own.name }}
+{{- else if $own.create }}{{ include "cogr.fullname" .root }}-{{ .component }}
+{{- else }}default{{ end }}
 {{- end }}
 
 {{- define "cogr.storeIsFolder" -}}
@@ -47,11 +51,13 @@ labels:
 {{- .Values.store.existingClaim | default (printf "%s-store" (include "cogr.fullname" .)) }}
 {{- end }}
 
-{{/* A table of settings as TOML: values first, then tables, as TOML wants them. dict path values */}}
+{{/* A table of settings as TOML: values first, then tables, as TOML wants them. dict path
+     values */}}
 {{- define "cogr.toml" -}}
 {{- $path := .path -}}
 {{- range $key, $value := .values }}
-{{- if not (or (kindIs "map" $value) (kindIs "invalid" $value) (and (kindIs "string" $value) (eq $value ""))) }}
+{{- $unset := or (kindIs "invalid" $value) (and (kindIs "string" $value) (eq $value "")) }}
+{{- if not (or (kindIs "map" $value) $unset) }}
 {{ $key | toJson }} = {{ $value | toJson }}
 {{- end }}
 {{- end }}
@@ -69,7 +75,8 @@ labels:
 {{- define "cogr.config" -}}
 {{- $settings := deepCopy .Values.settings }}
 {{- if .Values.vllm.enabled }}
-{{- $url := printf "http://%s-vllm.%s.svc:%d/v1" (include "cogr.fullname" .) .Release.Namespace (int .Values.vllm.port) }}
+{{- $host := printf "%s-vllm.%s.svc" (include "cogr.fullname" .) .Release.Namespace }}
+{{- $url := printf "http://%s:%d/v1" $host (int .Values.vllm.port) }}
 {{- $_ := mergeOverwrite $settings (dict "generator" (dict "openai" (dict "base_url" $url))) }}
 {{- end }}
 {{- include "cogr.toml" (dict "path" list "values" $settings) | trim }}
@@ -77,10 +84,11 @@ labels:
 
 {{/* Which secret settings a component's commands read */}}
 {{- define "cogr.secretsOf" -}}
-{{- if eq . "worker" }}redis.password redis.sentinel_password generator.openai.api_key
-{{- else if eq . "expander" }}redis.password redis.sentinel_password opensearch.password generator.openai.api_key serving.token serving.hash_key
+{{- $redis := "redis.password redis.sentinel_password" }}
+{{- if eq . "worker" }}{{ $redis }} generator.openai.api_key
 {{- else if eq . "training" }}opensearch.password
-{{- else }}redis.password redis.sentinel_password opensearch.password generator.openai.api_key
+{{- else }}{{ $redis }} opensearch.password generator.openai.api_key
+{{- if eq . "expander" }} serving.token serving.hash_key{{ end }}
 {{- end }}
 {{- end }}
 
@@ -99,8 +107,10 @@ labels:
       key: {{ .key | quote }}
 {{- end }}
 {{- end }}
-{{- if and (has .component (list "jobs" "training")) .root.Values.monitoring.serviceMonitor.enabled (dig "metrics" "port" 0 .root.Values.settings | int) }}
-- {name: COGR_METRICS__LINGER_SECONDS, value: {{ .root.Values.jobs.lingerSeconds | quote }}}
+{{- if has .component (list "jobs" "training") }}
+{{- with .root.Values.monitoring.pushgateway }}
+- {name: COGR_METRICS__PUSHGATEWAY, value: {{ . | quote }}}
+{{- end }}
 {{- end }}
 {{- with .root.Values.monitoring.tracesEndpoint }}
 - {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ . | quote }}}
@@ -110,14 +120,18 @@ labels:
 {{- end }}
 {{- end }}
 
-{{/* What the pods of every component share. dict root component of (the values that place it) spec (more of them) */}}
+{{/* What the pods of every component share. dict root component of (the values that place
+     it) spec (more of them) */}}
 {{- define "cogr.podSpec" -}}
 {{- $root := .root -}}
-serviceAccountName: {{ include "cogr.serviceAccountName" (dict "root" $root "component" .component) | quote }}
+{{- $account := include "cogr.serviceAccountName" (dict "root" $root "component" .component) -}}
+serviceAccountName: {{ $account | quote }}
 automountServiceAccountToken: false
-# A Service named cogr-... would put COGR_... variables into the pods, which are refused as unknown settings.
+# A Service named cogr-... would put COGR_... variables into the pods, which are refused as unknown
+# settings.
 enableServiceLinks: false
-# The first process of a namespace ignores SIGTERM unless it handles it; the pause container is that one then.
+# The first process of a namespace ignores SIGTERM unless it handles it; the pause container is that
+# one then.
 shareProcessNamespace: true
 securityContext:
   runAsNonRoot: true
@@ -202,7 +216,8 @@ capabilities: {drop: [ALL]}
 - {name: tmp, mountPath: /tmp}
 - {name: cache, mountPath: /cache}
 {{- if and (include "cogr.storeIsFolder" .root) (not .noStore) }}
-- {name: store, mountPath: {{ .root.Values.settings.store | quote }}{{ if .storeReadOnly }}, readOnly: true{{ end }}}
+{{- $place := printf "mountPath: %q" .root.Values.settings.store }}
+- {name: store, {{ $place }}{{ if .storeReadOnly }}, readOnly: true{{ end }}}
 {{- end }}
 {{- if and .root.Values.data.existingClaim (not .noStore) }}
 - {name: data, mountPath: {{ .root.Values.data.mountPath | quote }}, readOnly: true}
@@ -215,7 +230,8 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- end }}
 
-{{/* One container. dict root component of name image args (with the command first) resources sharedMemory storeReadOnly extra (YAML) */}}
+{{/* One container. dict root component of name image args (with the command first) resources
+     sharedMemory storeReadOnly extra (YAML) */}}
 {{- define "cogr.container" -}}
 - name: {{ .name | quote }}
   image: {{ include "cogr.image" (dict "root" .root "image" .image) | quote }}
@@ -226,7 +242,8 @@ capabilities: {drop: [ALL]}
     - {{ . | toString | quote }}
     {{- end }}
   env:
-    {{- include "cogr.env" (dict "root" .root "component" .component "extraEnv" .of.extraEnv) | nindent 4 }}
+    {{- $env := dict "root" .root "component" .component "extraEnv" .of.extraEnv }}
+    {{- include "cogr.env" $env | nindent 4 }}
   resources:
     {{- toYaml .resources | nindent 4 }}
   securityContext:
@@ -238,7 +255,8 @@ capabilities: {drop: [ALL]}
   {{- end }}
 {{- end }}
 
-{{/* The init container that waits for services, where there are any to wait for. dict waitFor (names of tables of settings) and what a container takes */}}
+{{/* The init container that waits for services, where there are any to wait for. dict
+     waitFor (names of tables of settings) and what a container takes */}}
 {{- define "cogr.wait" -}}
 {{- $args := list }}
 {{- range .waitFor }}
@@ -247,7 +265,12 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- end }}
 {{- if and .root.Values.waitForServicesSeconds $args }}
-{{ include "cogr.container" (merge (dict "name" "wait" "extra" "" "resources" (dict "requests" (dict "cpu" "50m" "memory" "128Mi") "limits" (dict "memory" "512Mi")) "args" (concat (list "cogr-ops" "wait" "--timeout" (.root.Values.waitForServicesSeconds | int) "-c" "/etc/cogr/cogr.toml") $args)) .) }}
+{{- $seconds := .root.Values.waitForServicesSeconds | int }}
+{{- $args = concat (list "cogr-ops" "wait" "--timeout" $seconds "-c" "/etc/cogr/cogr.toml") $args }}
+{{- $requests := dict "cpu" "50m" "memory" "128Mi" }}
+{{- $resources := dict "requests" $requests "limits" (dict "memory" "512Mi") }}
+{{- $own := dict "name" "wait" "extra" "" "resources" $resources "args" $args }}
+{{ include "cogr.container" (merge $own .) }}
 {{- end }}
 {{- end }}
 
@@ -270,10 +293,12 @@ checksum/config: {{ include "cogr.config" .root | sha256sum }}
 {{- define "cogr.generatorOf" -}}
 {{- $generator := .root.Values.settings.generator | default dict -}}
 {{- $own := get $generator .side | default dict -}}
-{{- dict "name" ($own.name | default $generator.name | default "auto") "model" ($own.model | default $generator.model | default "") | toJson }}
+{{- $name := $own.name | default $generator.name | default "auto" -}}
+{{- dict "name" $name "model" ($own.model | default $generator.model | default "") | toJson }}
 {{- end }}
 
-{{/* The broker's list of a side's shards: what indexers.fleet.broker names it, behind redis.prefix */}}
+{{/* The broker's list of a side's shards: what indexers.fleet.broker names it, behind
+     redis.prefix */}}
 {{- define "cogr.queueOf" -}}
 {{- $generator := include "cogr.generatorOf" . | fromJson -}}
 {{- $digest := printf "%s\x00" $generator.model | sha256sum | trunc 8 -}}
@@ -301,20 +326,24 @@ checksum/config: {{ include "cogr.config" .root | sha256sum }}
 {{- end }}
 
 {{- define "cogr.hpa" -}}
+{{- $percentage := .of.hpa.targetCPUUtilizationPercentage | toJson -}}
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
 metadata:
   {{- include "cogr.metadata" . | nindent 2 }}
 spec:
-  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: {{ printf "%s-%s" (include "cogr.fullname" .root) .component | quote }}}
+  {{- $name := printf "%s-%s" (include "cogr.fullname" .root) .component }}
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: {{ $name | quote }}}
   minReplicas: {{ .of.hpa.minReplicas | toJson }}
   maxReplicas: {{ .of.hpa.maxReplicas | toJson }}
   metrics:
     - type: Resource
-      resource: {name: cpu, target: {type: Utilization, averageUtilization: {{ .of.hpa.targetCPUUtilizationPercentage | toJson }}}}
+      resource: {name: cpu, target: {type: Utilization, averageUtilization: {{ $percentage }}}}
 {{- end }}
 
 {{/* The port of workers and jobs for scrapes, as a container has it; nothing when it is off */}}
 {{- define "cogr.metricsPort" -}}
-{{- with dig "metrics" "port" 0 .Values.settings | int }}ports: [{name: metrics, containerPort: {{ . }}}]{{ end }}
+{{- with dig "metrics" "port" 0 .Values.settings | int -}}
+ports: [{name: metrics, containerPort: {{ . }}}]
+{{- end }}
 {{- end }}

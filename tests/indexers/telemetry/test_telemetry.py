@@ -7,9 +7,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-import signal
 import socket
-import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
@@ -162,26 +160,6 @@ def test_a_command_that_ends_leaves_its_metrics_in_a_file(cogr_index: Command, s
         text,
         re.MULTILINE,
     )
-
-
-def test_a_job_stays_for_its_last_scrape_and_keeps_its_status() -> None:
-    code = (
-        "import sys\nfrom cogr.settings.telemetry import MetricsSettings\nfrom "
-        "indexers.telemetry import prometheus\n"
-        "print(prometheus.serve(MetricsSettings(port=0, linger_seconds=600)))\n"
-        "prometheus.GATE.labels('refused').inc()\nsys.exit(1)"
-    )
-    command = [sys.executable, "-u", "-c", code]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as job:
-        assert job.stdout is not None
-        assert job.stderr is not None
-        port = int(job.stdout.readline())
-        assert any("last scrape" in line for line in iter(job.stderr.readline, ""))
-        assert scraped(port)['cogr_gate_verdicts_total{outcome="refused"}'] == 1
-        job.send_signal(signal.SIGTERM)
-        assert job.wait(60) == 1
 
 
 def test_a_taken_port_is_one_sentence_or_the_next_one() -> None:
