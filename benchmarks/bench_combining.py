@@ -37,7 +37,8 @@ from indexers.backends.opensearch.search import query_body
 from indexers.rebuild.run import RebuildRequest, run_rebuild
 from indexers.release.external import Place
 from indexers.workspace import Workspace
-from ops.servers.opensearch import Wanted, connection, start, stop
+from ops.servers.instances import start, stop
+from ops.servers.opensearch import OpenSearchSpec, connection
 from trainers.demo import CATALOGUE
 
 DEPTH = 100
@@ -288,7 +289,9 @@ def a_node(url: str | None, *, vectors: bool) -> Iterator[OpenSearchSettings]:
         with node() as settings:
             yield settings
         return
-    state = start(Wanted(name=f"bench-search-{os.getpid()}", port=0, bound_to_caller=True)).state
+    state = start(
+        OpenSearchSpec(name=f"bench-search-{os.getpid()}", port=0, bound_to_caller=True)
+    ).state
     try:
         yield connection(state)
     finally:

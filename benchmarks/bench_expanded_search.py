@@ -48,7 +48,7 @@ from typing import Any
 import numpy as np
 from _http_load import Connection, Load, ask, connect, for_seconds, in_turns, request_bytes, run
 from bench_combining import a_node
-from bench_expander import expander, free_port, redis, server
+from bench_expander import expander, redis, server
 from pydantic_core import from_json
 
 from cogr.settings import OpenSearchSettings, load_settings
@@ -60,6 +60,7 @@ from indexers.backends.opensearch.mapping import index_settings, mapping
 from indexers.backends.opensearch.search import query_body
 from indexers.release.push import publish, push_and_verify
 from indexers.workspace import Workspace
+from ops.servers.instances import free_port
 
 CLAUSES = (5, 15, 30)
 KEYWORDS, TITLE, TEXT, ASKED = 15, 6, 40, 3

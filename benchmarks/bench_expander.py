@@ -41,7 +41,8 @@ from cogr.settings.fleet import RedisSettings
 from cogr.snapshots import Provenance, Row, write_snapshot
 from indexers.release.push import publish, push_and_verify
 from indexers.workspace import Workspace
-from ops.servers import valkey
+from ops.servers import instances, valkey
+from ops.servers.instances import free_port
 
 CONNECTIONS = 4
 QUERY = "green velvet sofa"
@@ -72,13 +73,13 @@ uvicorn.run(app, port=int(sys.argv[2]), log_config=None, access_log=False)
 @contextmanager
 def redis() -> Iterator[RedisSettings]:
     """A Valkey of our own."""
-    state = valkey.start(
-        valkey.Wanted(name=f"bench-{os.getpid()}", port=0, bound_to_caller=True)
+    state = instances.start(
+        valkey.ValkeySpec(name=f"bench-{os.getpid()}", port=0, bound_to_caller=True)
     ).state
     try:
         yield valkey.connection(state)
     finally:
-        valkey.stop(state, remove=True)
+        instances.stop(state, remove=True)
 
 
 @contextmanager
@@ -113,11 +114,6 @@ def wait_for_the_model(port: int) -> None:
         not in urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60).read()
     ):
         time.sleep(0.1)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 def expander(folder: Path, port: int, *overrides: str) -> list[str]:

@@ -43,7 +43,7 @@ from indexers.fleet.worker import Worker
 from indexers.rebuild.plan import make_plan
 from indexers.rebuild.run import RebuildRequest, make_job, rebuild, run_rebuild
 from indexers.workspace import Workspace
-from ops.servers import valkey
+from ops.servers import instances, valkey
 from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
 from tests.shops import write_thing_shop
@@ -57,8 +57,8 @@ DELAY, AT_ONCE = 0.1, 4
 
 def workers_over_one(entities: int) -> Row:
     """Rates of one and of two workers at an endpoint of fixed speed."""
-    wanted = valkey.Wanted(name=f"bench-{os.getpid()}", port=0, bound_to_caller=True)
-    state = valkey.start(wanted).state
+    wanted = valkey.ValkeySpec(name=f"bench-{os.getpid()}", port=0, bound_to_caller=True)
+    state = instances.start(wanted).state
     try:
         with FakeEndpoint(delay=DELAY) as endpoint:
             rates, walls = zip(
@@ -66,7 +66,7 @@ def workers_over_one(entities: int) -> Row:
                 strict=True,
             )
     finally:
-        valkey.stop(state, remove=True)
+        instances.stop(state, remove=True)
     notes = {
         "entities": entities,
         "one_per_second": round(rates[0], 1),

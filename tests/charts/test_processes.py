@@ -20,8 +20,8 @@ from cogr.settings import OpenSearchSettings
 from cogr.settings.fleet import RedisSettings
 from cogr.store import Store
 from indexers.fleet.run_files import Overview, overview
-from ops.servers.instances import free_port
-from ops.servers.valkey import Wanted, start, stop
+from ops.servers.instances import free_port, start, stop
+from ops.servers.valkey import ValkeySpec
 from tests.charts.conftest import Render, merged
 from tests.charts.pods import BY_SIGTERM, Machine, Started, containers_of
 from tests.charts.test_monitoring import named_metrics
@@ -294,7 +294,9 @@ def test_a_pod_waits_for_a_service_that_comes_late(render: Render, tmp_path: Pat
     machine, wait = waiting_worker(render, tmp_path, port, 240)
     with machine.running(wait) as waiting:
         waiting.until(lambda: "Waiting for Redis" in waiting.log.read_text())
-        late = Wanted(name=f"tests-late-{uuid.uuid4().hex[:8]}", port=port, bound_to_caller=True)
+        late = ValkeySpec(
+            name=f"tests-late-{uuid.uuid4().hex[:8]}", port=port, bound_to_caller=True
+        )
         started = start(late)
         try:
             assert waiting.end(240) == 0, waiting.log.read_text()

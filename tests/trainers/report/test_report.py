@@ -329,10 +329,6 @@ def test_two_runs_stand_beside_one_another(tmp_path: Path) -> None:
     assert "The other run's settings: the same." in page.text
     first = facts.beside.rows[0]
     assert all(word in page.text for word in (*first.lost, *first.gained, *first.kept))
-    (table,) = draw(facts)["tables"]
-    svg, _ = table.write(tmp_path)
-    assert first.text[:12] in svg.read_text("utf-8")
-    assert draw(Facts(told.workspace, told.run))["tables"] == []
     other.save(State())
     with pytest.raises(TrainingError, match="The run other has nothing to show yet"):
         Facts(told.workspace, told.run, other=other)
@@ -486,3 +482,21 @@ def test_labels_of_near_points_do_not_lie_on_one_another() -> None:
     boxes = [text.get_window_extent() for text in canvas.axes.texts]
     assert [text.get_text() for text in canvas.axes.texts] == names
     assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
+
+
+def test_a_logarithmic_axis_shows_the_values_alone() -> None:
+    canvas = Canvas("round", "")
+    canvas.marks("items", [(0, 16.0), (1, 130.0)], ["SFT", "round 1"])
+    canvas.from_zero()
+    canvas.logarithmic()
+    low, high = canvas.axes.get_ylim()
+    assert 1 < low < 16 < 130 < high < 1000
+
+
+def test_columns_with_tops_are_stacked() -> None:
+    canvas = Canvas("round", "")
+    parts = [("one", "blue", [1.0, 2.0]), ("two", "orange", [3.0, 5.0])]
+    canvas.bars(["SFT", "round 1"], parts, ["4 s", "7 s"])
+    ends = [(bar.get_y(), bar.get_y() + bar.get_height()) for bar in canvas.axes.patches]
+    assert ends == [(0, 1), (0, 2), (1, 4), (2, 7)]
+    assert [text.get_text() for text in canvas.axes.texts] == ["4 s", "7 s"]
