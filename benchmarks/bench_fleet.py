@@ -44,8 +44,9 @@ from indexers.rebuild.plan import make_plan
 from indexers.rebuild.run import RebuildRequest, generate_and_freeze, make_job, rebuild_side
 from indexers.workspace import Workspace
 from ops.servers import instances, valkey
-from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in, write_shop
+from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
+from tests.shops import write_thing_shop
 
 PARTS = ("workers", "engine", "memory")
 DELAY, AT_ONCE = 0.1, 4
@@ -118,7 +119,7 @@ def _between_first_and_last(fleet: Fleet) -> float:
 def over_the_engine(prompts: int, repeat: int) -> Row:
     """Wall time of a rebuild over that of the engine alone."""
     with tempfile.TemporaryDirectory() as name:
-        write_shop(Path(name), prompts)
+        write_thing_shop(Path(name), prompts)
         overrides = [
             "generator.name=vllm",
             "generator.model=smollm2",
@@ -200,7 +201,7 @@ def coordinate(size: int) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_shop(folder, size)
+        write_thing_shop(folder, size)
         before = _peak()
         shards.FIRST_ENTITIES = 2000
         quick = [

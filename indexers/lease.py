@@ -160,10 +160,14 @@ class Lease:
                 "nothing is lost."
             )
 
-    def release(self) -> None:
-        """Give the lease up, so that another process may have it at once."""
+    def stop_renewing(self) -> None:
+        """Renew the lease no more: without `release` it runs out, as if this process had died."""
         self._ending.set()
         self._thread.join()
+
+    def release(self) -> None:
+        """Give the lease up, so that another process may have it at once."""
+        self.stop_renewing()
         if not self._lost.is_set():
             self.write(released=True)
 

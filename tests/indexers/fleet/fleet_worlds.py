@@ -45,15 +45,6 @@ DELAY = "delay"
 _CLOCKS = Path(__file__).parent / "clocks"
 
 
-def write_shop(folder: Path, items: int = 240) -> None:
-    """A jsonl data set and a configuration with the scripted generator."""
-    write_thing_shop(
-        folder,
-        items,
-        '[generator]\nname = "scripted"\n[rebuild]\nmax_failure_share = 0.05\n',
-    )
-
-
 @dataclass
 class Fleet:
     """One shop, one broker, and the processes that were started for them."""
@@ -219,7 +210,7 @@ def fleet_in(
     **settings: str,
 ) -> Iterator[Fleet]:
     """A shop with a fleet; every process that was started ends with the block."""
-    write_shop(folder, items)
+    write_thing_shop(folder, items)
     values = {key.replace("__", "."): value for key, value in settings.items()}
     fleet = Fleet(folder, redis, values, accidents=accidents or {})
     try:

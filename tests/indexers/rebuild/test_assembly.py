@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -19,11 +18,6 @@ from indexers.rebuild.plan import Carried, Job
 from indexers.rebuild.run import generate_and_freeze
 
 ITEMS = [Item(f"i{n}", f"Title {n}", "one two three four") for n in range(9)]
-
-
-@pytest.fixture(params=["local", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return Store(tmp_path if request.param == "local" else f"memory://{tmp_path.name}")
 
 
 def job(store: Store, items: list[Item] = ITEMS, k_max: int = 30, answer: str = "") -> Job:

@@ -22,18 +22,14 @@ from indexers.rebuild.run import RebuildRequest, executor_of, rebuild_side
 from indexers.rebuild.update import UpdateRequest, update_side
 from indexers.workspace import Workspace
 from tests.damages import HARMS, damage
-from tests.indexers.fleet.fleet_worlds import no_bar, write_shop
+from tests.indexers.fleet.fleet_worlds import no_bar
+from tests.shops import write_thing_shop
 
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
-    write_shop(tmp_path, items=20)
+    write_thing_shop(tmp_path, items=20)
     return Workspace(load_settings(tmp_path / "cogr.toml", ["fleet.lost_seconds=0.4"]))
-
-
-@pytest.fixture(params=["local", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return Store(tmp_path if request.param == "local" else f"memory://{tmp_path.name}")
 
 
 def test_one_of_two_coordinators_is_refused_and_takes_over_after_a_release(store: Store) -> None:
@@ -84,11 +80,9 @@ def test_a_holder_with_a_wrong_clock_is_not_replaced(
         monkeypatch.undo()
 
 
-def test_a_lease_of_a_dead_process_of_this_host_is_free_at_once(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lease_of_a_dead_process_of_this_host_is_free_at_once(store: Store) -> None:
     first = acquire(store, lease_to_rebuild("item"), "rebuild", 300)
-    monkeypatch.setattr(first, "write", lambda **_: None)  # The dead write nothing.
+    first.stop_renewing()
     began = time.monotonic()
     with acquire(store, lease_to_rebuild("item"), "rebuild", 300, has_file_lock=True) as second:
         assert second.term == 2

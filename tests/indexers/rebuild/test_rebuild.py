@@ -28,7 +28,7 @@ from indexers.rebuild.run import generate_and_freeze
 from ops.servers.instances import free_port
 from tests.indexers.conftest import Command
 from tests.indexers.faulty import Faulty, faulty
-from tests.shops import write_thing_shop
+from tests.shops import SCRIPTED, write_thing_shop
 
 ITEMS = [Item(f"i{n:03d}", f"Title {n}", f"text of {n % 7} words") for n in range(100)]
 
@@ -122,7 +122,7 @@ def shop(tmp_path: Path) -> Path:
     """A folder with a jsonl data set of 300 items and a configuration with the scripted
     generator.
     """
-    return write_thing_shop(tmp_path, 300, '[generator]\nname = "scripted"\n').parent
+    return write_thing_shop(tmp_path, 300, SCRIPTED).parent
 
 
 def listening() -> None:

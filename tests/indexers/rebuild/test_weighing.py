@@ -11,13 +11,13 @@ from cogr.settings import load_settings
 from cogr.snapshots import Snapshot
 from indexers.rebuild.run import RebuildRequest, generate_and_freeze, make_job
 from indexers.workspace import Workspace
-from tests.indexers.generators.statistical.worlds import SHOP
+from trainers.demo import CATALOGUE
 
 CONFIGURATION = f"""
 store = "store"
 [dataset]
 loader = "jsonl"
-path = "{SHOP}"
+path = "{CATALOGUE}"
 [generator.query]
 name = "extractive"
 [generator.item]
