@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from cogr.records import Item
 from cogr.settings import OpenSearchSettings
 from indexers.text import Analyser
-from ops.servers import opensearch
+from ops.servers import instances, opensearch
 from ops.servers.machine import servers_folder, service_account
 from ops.servers.programs import HOME_VARIABLE, fetch_with_maven, find_distribution, unpack, variant
 
@@ -52,14 +52,14 @@ def node() -> Iterator[OpenSearchSettings]:
         )
 
     os.environ[HOME_VARIABLE] = str(variant(base, "knn", add_plugin, servers).home)
-    wanted = opensearch.Wanted(
+    wanted = opensearch.OpenSearchSpec(
         name=f"bench-knn-{os.getpid()}", port=0, heap="1g", bound_to_caller=True
     )
-    state = opensearch.start(wanted).state
+    state = instances.start(wanted).state
     try:
         yield opensearch.connection(state)
     finally:
-        opensearch.stop(state, remove=True)
+        instances.stop(state, remove=True)
 
 
 class Lsa:

@@ -34,10 +34,11 @@ from cogr.settings import OpenSearchSettings, load_settings
 from cogr.snapshots import Blend, Row, open_snapshot
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.search import query_body
-from indexers.rebuild.run import RebuildRequest, run_rebuild
-from indexers.release.external import Place
+from indexers.rebuild.run import RebuildRequest, rebuild_side
+from indexers.release.external import ForeignIndex
 from indexers.workspace import Workspace
-from ops.servers.opensearch import Wanted, connection, start, stop
+from ops.servers.instances import start, stop
+from ops.servers.opensearch import OpenSearchSpec, connection
 from trainers.demo import CATALOGUE
 
 DEPTH = 100
@@ -145,7 +146,9 @@ def prepare(settings: OpenSearchSettings, folder: Path, data: str, *, vectors: b
     lsa = Lsa(workspace.dataset.items) if vectors else None
     fill(cluster, index, workspace, lsa)
     ids = [rebuilt(workspace, side) for side in ("item", "query")]
-    merged = Place(workspace, index, "cogr_keywords").publish(ids[0], lambda _: None)
+    merged = ForeignIndex(workspace, index, "cogr_keywords").publish(
+        ids[0], lambda _: None, gate=False
+    )
     cluster.call("POST", f"/{index}/_refresh", doing="refreshing")
     asked = open_snapshot(workspace.store, ids[1])
     return Shop(cluster, workspace, index, merged.field, asked.by_id, asked.manifest.blend, lsa)
@@ -153,7 +156,7 @@ def prepare(settings: OpenSearchSettings, folder: Path, data: str, *, vectors: b
 
 def rebuilt(workspace: Workspace, side: Any) -> str:
     quiet: Any = lambda *_: nullcontext(lambda _: None)  # noqa: E731
-    return run_rebuild(workspace, RebuildRequest(side), quiet, lambda _: None).rebuilt.snapshot.id
+    return rebuild_side(workspace, RebuildRequest(side), quiet, lambda _: None).rebuilt.snapshot.id
 
 
 def fill(cluster: Cluster, index: str, workspace: Workspace, lsa: Lsa | None) -> None:
@@ -288,7 +291,9 @@ def a_node(url: str | None, *, vectors: bool) -> Iterator[OpenSearchSettings]:
         with node() as settings:
             yield settings
         return
-    state = start(Wanted(name=f"bench-search-{os.getpid()}", port=0, bound_to_caller=True)).state
+    state = start(
+        OpenSearchSpec(name=f"bench-search-{os.getpid()}", port=0, bound_to_caller=True)
+    ).state
     try:
         yield connection(state)
     finally:

@@ -48,7 +48,7 @@ from typing import Any
 import numpy as np
 from _http_load import Connection, Load, ask, connect, for_seconds, in_turns, request_bytes, run
 from bench_combining import a_node
-from bench_expander import expander, free_port, redis, server
+from bench_expander import expander, redis, server
 from pydantic_core import from_json
 
 from cogr.settings import OpenSearchSettings, load_settings
@@ -58,8 +58,9 @@ from cogr_client.answers import SIZE, Memory
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.mapping import index_settings, mapping
 from indexers.backends.opensearch.search import query_body
-from indexers.release.push import publish, push_and_verify
+from indexers.release import release
 from indexers.workspace import Workspace
+from ops.servers.instances import free_port
 
 CLAUSES = (5, 15, 30)
 KEYWORDS, TITLE, TEXT, ASKED = 15, 6, 40, 3
@@ -183,9 +184,7 @@ def serve_pair(
             workspace.store, "query", sorted(queries, key=lambda row: row.id), Provenance()
         ),
     ]
-    for snapshot in snapshots:
-        push_and_verify(workspace.backend, workspace.store, snapshot, 1)
-    publish(workspace.backend, workspace.store, [snapshot.id for snapshot in snapshots])
+    release(workspace, [snapshot.id for snapshot in snapshots], push=True, gate=False)
 
 
 @dataclass(frozen=True)

@@ -39,9 +39,10 @@ from _http_load import Load, for_seconds, in_turns, request_bytes, run, send
 from cogr.settings import load_settings
 from cogr.settings.fleet import RedisSettings
 from cogr.snapshots import Provenance, Row, write_snapshot
-from indexers.release.push import publish, push_and_verify
+from indexers.release import release
 from indexers.workspace import Workspace
-from ops.servers import valkey
+from ops.servers import instances, valkey
+from ops.servers.instances import free_port
 
 CONNECTIONS = 4
 QUERY = "green velvet sofa"
@@ -72,13 +73,13 @@ uvicorn.run(app, port=int(sys.argv[2]), log_config=None, access_log=False)
 @contextmanager
 def redis() -> Iterator[RedisSettings]:
     """A Valkey of our own."""
-    state = valkey.start(
-        valkey.Wanted(name=f"bench-{os.getpid()}", port=0, bound_to_caller=True)
+    state = instances.start(
+        valkey.ValkeySpec(name=f"bench-{os.getpid()}", port=0, bound_to_caller=True)
     ).state
     try:
         yield valkey.connection(state)
     finally:
-        valkey.stop(state, remove=True)
+        instances.stop(state, remove=True)
 
 
 @contextmanager
@@ -115,11 +116,6 @@ def wait_for_the_model(port: int) -> None:
         time.sleep(0.1)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
-
-
 def expander(folder: Path, port: int, *overrides: str) -> list[str]:
     """Arguments of an expander over the folder's pair."""
     sets = [part for override in overrides for part in ("--set", override)]
@@ -136,9 +132,7 @@ def make_shop(folder: Path) -> None:
         write_snapshot(workspace.store, "item", [Row("a", "Velvet sofa", KEYWORDS)], Provenance()),
         write_snapshot(workspace.store, "query", [Row("q", QUERY, KEYWORDS)], Provenance()),
     ]
-    for snapshot in snapshots:
-        push_and_verify(workspace.backend, workspace.store, snapshot, 1)
-    publish(workspace.backend, workspace.store, [snapshot.id for snapshot in snapshots])
+    release(workspace, [snapshot.id for snapshot in snapshots], push=True, gate=False)
 
 
 def shown(name: str, load: Load) -> str:

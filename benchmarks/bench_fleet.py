@@ -41,11 +41,12 @@ from cogr.settings.fleet import RedisSettings
 from indexers.fleet.run_files import Attempt, runs_of
 from indexers.fleet.worker import Worker
 from indexers.rebuild.plan import make_plan
-from indexers.rebuild.run import RebuildRequest, make_job, rebuild, run_rebuild
+from indexers.rebuild.run import RebuildRequest, generate_and_freeze, make_job, rebuild_side
 from indexers.workspace import Workspace
-from ops.servers import valkey
-from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in, write_shop
+from ops.servers import instances, valkey
+from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
+from tests.shops import write_thing_shop
 
 PARTS = ("workers", "engine", "memory")
 DELAY, AT_ONCE = 0.1, 4
@@ -56,8 +57,8 @@ DELAY, AT_ONCE = 0.1, 4
 
 def workers_over_one(entities: int) -> Row:
     """Rates of one and of two workers at an endpoint of fixed speed."""
-    wanted = valkey.Wanted(name=f"bench-{os.getpid()}", port=0, bound_to_caller=True)
-    state = valkey.start(wanted).state
+    wanted = valkey.ValkeySpec(name=f"bench-{os.getpid()}", port=0, bound_to_caller=True)
+    state = instances.start(wanted).state
     try:
         with FakeEndpoint(delay=DELAY) as endpoint:
             rates, walls = zip(
@@ -65,7 +66,7 @@ def workers_over_one(entities: int) -> Row:
                 strict=True,
             )
     finally:
-        valkey.stop(state, remove=True)
+        instances.stop(state, remove=True)
     notes = {
         "entities": entities,
         "one_per_second": round(rates[0], 1),
@@ -118,7 +119,7 @@ def _between_first_and_last(fleet: Fleet) -> float:
 def over_the_engine(prompts: int, repeat: int) -> Row:
     """Wall time of a rebuild over that of the engine alone."""
     with tempfile.TemporaryDirectory() as name:
-        write_shop(Path(name), prompts)
+        write_thing_shop(Path(name), prompts)
         overrides = [
             "generator.name=vllm",
             "generator.model=smollm2",
@@ -143,7 +144,7 @@ def over_the_engine(prompts: int, repeat: int) -> Row:
                     )
                 )
                 workspace.store.remove("cache")
-                whole.append(_seconds(lambda: rebuild(job, make_plan(job))))
+                whole.append(_seconds(lambda: generate_and_freeze(job, make_plan(job))))
     notes = {
         "prompts": prompts,
         "engine_seconds": round(median(alone), 1),
@@ -200,7 +201,7 @@ def coordinate(size: int) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_shop(folder, size)
+        write_thing_shop(folder, size)
         before = _peak()
         shards.FIRST_ENTITIES = 2000
         quick = [
@@ -215,7 +216,7 @@ def coordinate(size: int) -> dict[str, Any]:
         assert len(workspace.dataset.items) == size
         loaded = _peak()
         started = time.monotonic()
-        outcome = run_rebuild(workspace, RebuildRequest("item", push=False), no_bar, print_nothing)
+        outcome = rebuild_side(workspace, RebuildRequest("item", push=False), no_bar, print_nothing)
         assert outcome.rebuilt.generated == size
         seconds = round(time.monotonic() - started, 1)
     return {

@@ -108,8 +108,8 @@ class _Tried(VllmGenerator):
         super().__init__(VllmOptions(model="smollm2", max_model_len=1024, sampling=Sampling()))
         self._more = engine
 
-    def _engine_arguments(self) -> dict[str, Any]:
-        return super()._engine_arguments() | dict(self._more)
+    def engine_arguments(self) -> dict[str, Any]:
+        return super().engine_arguments() | dict(self._more)
 
     def turn(self, way: Way, requests: list[Request]) -> dict[str, float]:
         """Answer the requests in that way; what it took and what came out."""

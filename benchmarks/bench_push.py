@@ -29,7 +29,8 @@ from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.mapping import documents, index_settings, mapping, meta_of
 from indexers.backends.opensearch.push import push
 from indexers.backends.opensearch.writer import CHUNK_DOCUMENTS
-from ops.servers.opensearch import Wanted, connection, start, stop
+from ops.servers.instances import start, stop
+from ops.servers.opensearch import OpenSearchSpec, connection
 
 PREFIX = "cogr-bench"
 BASELINE = f"{PREFIX}-baseline"
@@ -123,7 +124,7 @@ def node(url: str | None) -> Iterator[str]:
         yield url
         return
     started = start(
-        Wanted(
+        OpenSearchSpec(
             version="3.8.0",
             name=f"benchmark-{os.getpid()}",
             port=0,

@@ -38,8 +38,8 @@ from indexers.backends.opensearch import OpenSearchBackend
 from indexers.generators import scripted
 from indexers.rebuild.assembly import freeze
 from indexers.rebuild.plan import generate_missing, make_plan
-from indexers.rebuild.run import Outcome, RebuildRequest, make_job, run_rebuild
-from indexers.release.push import probes, publish, warm_up
+from indexers.rebuild.run import Outcome, RebuildRequest, make_job, rebuild_side
+from indexers.release.verify import probes, warm_up
 from indexers.workspace import Workspace
 
 SIZES = (10_000, 100_000, 1_000_000)
@@ -174,7 +174,7 @@ def measure(folder: Path, items: int, url: str | None) -> dict[str, dict[str, fl
     queries = stages.run("probes", lambda: probes(backend, store, snapshot, QUERIES))
     stages.run("verify", lambda: backend.verify(snapshot, queries))
     stages.run("warm up", lambda: warm_up(backend, store, [snapshot.id], QUERIES))
-    stages.run("publish", lambda: publish(backend, store, [snapshot.id]))
+    stages.run("publish", lambda: backend.publish({"item": snapshot.id}))
     stages.rows["push"] |= {
         "per_second": round(items / pushed.seconds),
         "index_mb": _index_mb(backend, snapshot.id),
@@ -207,7 +207,7 @@ def _workspace(folder: Path, url: str | None) -> Workspace:
 
 def _rerun(folder: Path, url: str | None) -> Outcome:
     """The whole command once more, from the file of items on."""
-    return run_rebuild(
+    return rebuild_side(
         _workspace(folder, url),
         RebuildRequest("item"),
         lambda *_: nullcontext(lambda _: None),

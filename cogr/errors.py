@@ -18,7 +18,7 @@ Tracebacks are for bugs: anything outside this tree.
 
 Texts of items, of servers and of libraries are untrusted. `masked` takes secrets out of them and
 `visible` the characters that control a terminal. The sentence of an error is masked when it is
-made; both are applied where text leaves the process (`indexers.cli.console`,
+made; both are applied where text leaves the process (`indexers.telemetry.terminal`,
 `indexers.telemetry.logs`, pages by `page_template`). So callers need not.
 """
 

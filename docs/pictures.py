@@ -16,8 +16,8 @@ from PIL import Image
 
 from cogr.records import SIDES
 from cogr.settings import load_settings
-from indexers.rebuild.run import RebuildRequest, run_rebuild
-from indexers.release.push import publish
+from indexers.rebuild.run import RebuildRequest, rebuild_side
+from indexers.release import release
 from indexers.telemetry.logs import say
 from indexers.telemetry.terminal import progress_bar
 from indexers.workspace import Workspace
@@ -54,10 +54,10 @@ def _indexed(folder: Path) -> Workspace:
     for kind in ("extractive", "statistical"):
         requests = [RebuildRequest(side, kind, publish=False) for side in SIDES]
         ids = [
-            run_rebuild(workspace, request, progress_bar, say).rebuilt.snapshot.id
+            rebuild_side(workspace, request, progress_bar, say).rebuilt.snapshot.id
             for request in requests
         ]
-    publish(workspace.backend, workspace.store, ids)
+    release(workspace, ids, gate=False)
     return workspace
 
 

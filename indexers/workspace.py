@@ -24,7 +24,7 @@ from cogr.snapshots import Snapshot, check_normalisers, list_snapshots, open_sna
 from cogr.store import Store
 from indexers.generators.statistical import LEAST_QUERIES
 from indexers.generators.statistical.generator import is_installed
-from indexers.rebuild.proposals import SEPARATORS, search_results
+from indexers.rebuild.prompt_candidates import SEPARATORS, search_results
 
 if TYPE_CHECKING:
     from indexers.backends import Backend
@@ -104,11 +104,11 @@ class Workspace:
 
             return MemoryBackend(self.store)
         from indexers.backends.opensearch import OpenSearchBackend
-        from indexers.backends.opensearch.moving import lift_left
+        from indexers.backends.opensearch.moving import remove_stale_write_blocks
         from indexers.telemetry import logs
 
         backend = OpenSearchBackend(self.settings.opensearch, self.store)
-        lift_left(backend.cluster, self.store, logs.say)
+        remove_stale_write_blocks(backend.cluster, self.store, logs.say)
         return backend
 
     def prompter(self, side: Side, name: str | None = None) -> Prompter:

@@ -18,8 +18,9 @@ from cogr.errors import CogrError
 from cogr.settings import OpenSearchSettings
 from cogr.settings.fleet import RedisSettings
 from indexers.telemetry import traces
+from ops.servers import opensearch as opensearch_servers
 from ops.servers import valkey as valkey_servers
-from ops.servers.opensearch import Wanted, connection, reap_orphans, start, stop
+from ops.servers.instances import reap_orphans, start, stop
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -76,17 +77,17 @@ def _traced_alone() -> Iterator[None]:
 def _node(version: str, *, security: bool = False) -> Iterator[OpenSearchSettings]:
     """Settings that reach a node of this session's own; it goes with the session, data included."""
     name = f"tests-{os.getpid()}-{version}"
-    wanted = Wanted(
+    wanted = opensearch_servers.OpenSearchSpec(
         version=version, name=name, port=0, security=security, brief=True, bound_to_caller=True
     )
     try:
-        reap_orphans()
+        reap_orphans(wanted.kind)
         started = start(wanted)
     except CogrError as error:
         if os.environ.get("CI", "").lower() in ("1", "true"):
             pytest.fail(f"No OpenSearch {version} for the tests: {error}")
         pytest.skip(f"NO OPENSEARCH {version}: {error}")
-    yield connection(started.state)
+    yield opensearch_servers.connection(started.state)
     stop(started.state, remove=True)
 
 
@@ -142,13 +143,15 @@ def s3(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture(scope="session")
 def valkey() -> Iterator[RedisSettings]:
     """A Valkey of this session's own, no password."""
-    wanted = valkey_servers.Wanted(name=f"tests-{os.getpid()}-valkey", port=0, bound_to_caller=True)
+    wanted = valkey_servers.ValkeySpec(
+        name=f"tests-{os.getpid()}-valkey", port=0, bound_to_caller=True
+    )
     try:
-        valkey_servers.reap_orphans()
-        started = valkey_servers.start(wanted)
+        reap_orphans(wanted.kind)
+        started = start(wanted)
     except CogrError as error:
         if os.environ.get("CI", "").lower() in ("1", "true"):
             pytest.fail(f"No Valkey for the tests: {error}")
         pytest.skip(f"NO VALKEY: {error}")
     yield valkey_servers.connection(started.state)
-    valkey_servers.stop(started.state, remove=True)
+    stop(started.state, remove=True)

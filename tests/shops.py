@@ -1,14 +1,86 @@
-"""Shops for tests: the one place that writes a data set and its configuration into a folder."""
+"""Shops for tests: the one place that makes data sets, as files with a configuration or in
+memory.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from cogr.datasets import load_dataset
+from cogr.datasets.builder import Builder, Options
+from cogr.datasets.reading import Place
+from cogr.records import Dataset, Item, Query
+from trainers.demo import CATALOGUE
+
 Record = Mapping[str, Any]
 DATASET = '[dataset]\nloader = "jsonl"\npath = "data"\n'
+SCRIPTED = '[generator]\nname = "scripted"\n'
+FORGIVING = SCRIPTED + "[rebuild]\nmax_failure_share = 0.05\n"
+"""Publishes though one item in twenty was set aside."""
+TINY_TRAINING = """
+store = "store"
+[dataset]
+loader = "jsonl"
+path = "data"
+dev_share = 0.2
+[keywords]
+k_max = 10
+[prompts]
+item_system = ""
+item_user = "{item}\\n{description}"
+query_system = ""
+query_user = "{query}"
+[generator]
+dtype = "float32"
+batch_size = 64
+[generator.sampling]
+temperature = 0
+max_tokens = 16
+[rebuild]
+max_failure_share = 1.0
+[publish]
+fields = ["price"]
+[training]
+candidates = 2
+invented_queries = 5
+[training.gate]
+on = false
+[training.tiny]
+hidden = 32
+layers = 1
+[training.sft]
+item_keywords = 3
+query_keywords = 3
+item_epochs = 2
+query_epochs = 2
+learning_rate = 3e-3
+[training.rollouts]
+generations = 4
+max_tokens = 12
+[training.query]
+max_steps = 2
+prompts_per_step = 4
+micro_batch = 16
+learning_rate = 1e-4
+[training.item]
+max_steps = 2
+prompts_per_step = 4
+micro_batch = 16
+learning_rate = 1e-4
+"""
+"""Trains a very small model in seconds."""
+COLOURS = {"red": "crimson", "blue": "azure", "green": "olive"}
+THINGS = {"car": "vehicle", "hat": "headgear", "cup": "mug"}
+"""Shoppers' words and sellers', in `colour_shop`."""
+_HERE = Place("here", 1)
+
+
+# Files
 
 
 def write_jsonl(path: Path, records: Iterable[Record]) -> Path:
@@ -19,13 +91,41 @@ def write_jsonl(path: Path, records: Iterable[Record]) -> Path:
     return unfinished.replace(path)
 
 
-def write_data(
-    folder: Path, items: Iterable[Record], queries: Iterable[Record], labels: Iterable[Record]
-) -> None:
-    """Write the files of a data set."""
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """The records of a file."""
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def write_data(folder: Path, **records: Iterable[Record]) -> Path:
+    """Write `{name}.jsonl` for each part of a data set: items, queries, labels, pairs. Returns the
+    folder.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    for name, records in {"items": items, "queries": queries, "labels": labels}.items():
-        write_jsonl(folder / f"{name}.jsonl", records)
+    for name, part in records.items():
+        write_jsonl(folder / f"{name}.jsonl", part)
+    return folder
+
+
+def write_beir(
+    folder: Path, items: Iterable[Record], queries: Iterable[Record], labels: Iterable[Record]
+) -> Path:
+    """Write the same records in BEIR's layout: a file of qrels for each split that has labels.
+    Returns the folder.
+    """
+    asked = list(queries)
+    (folder / "qrels").mkdir(parents=True)
+    texts = ({"_id": i["id"], "title": i["title"], "text": i["text"]} for i in items)
+    write_jsonl(folder / "corpus.jsonl", texts)
+    texts = ({"_id": q["id"], "text": q["text"], "metadata": {}} for q in asked)
+    write_jsonl(folder / "queries.jsonl", texts)
+    split_of = {q["id"]: q["split"] for q in asked}
+    qrels: dict[str, list[str]] = {}
+    for label in labels:
+        rows = qrels.setdefault(split_of[label["query"]], ["query-id\tcorpus-id\tscore"])
+        rows.append(f"{label['query']}\t{label['item']}\t{label['grade']}")
+    for split, rows in qrels.items():
+        (folder / "qrels" / f"{split}.tsv").write_text("\n".join(rows) + "\n")
+    return folder
 
 
 def write_shop(
@@ -38,22 +138,129 @@ def write_shop(
     """Write `data/*.jsonl` and `cogr.toml`; the latter's path. `configuration` continues
     the table [dataset], or has it.
     """
-    write_data(folder / "data", items, queries, labels)
+    write_data(folder / "data", items=items, queries=queries, labels=labels)
     whole = configuration if "[dataset]" in configuration else DATASET + configuration
     (folder / "cogr.toml").write_text(whole)
     return folder / "cogr.toml"
 
 
-def write_thing_shop(folder: Path, items: int, configuration: str) -> Path:
-    """A shop of any size: things of eleven words, and a query for each word."""
+# Things: a shop of any size
+
+
+def thing(number: int, id_: str, more: str = "") -> dict[str, str]:
+    """An item that shares its words with others, and those of `more`."""
+    text = f"word{number % 11} more{number % 5} {more}".rstrip()
+    return {"id": id_, "title": f"thing {number}", "text": text}
+
+
+def write_thing_shop(folder: Path, items: int = 240, configuration: str = FORGIVING) -> Path:
+    """Things of eleven words, and a query for each word."""
     words = range(11)
     return write_shop(
         folder,
-        [
-            {"id": f"i{n}", "title": f"thing {n}", "text": f"word{n % 11} more{n % 5}"}
-            for n in range(items)
-        ],
+        [thing(n, f"i{n}") for n in range(items)],
         [{"id": f"q{n}", "text": f"word{n}", "split": "train" if n < 8 else "test"} for n in words],
         [{"query": f"q{n % 11}", "item": f"i{n}", "grade": 1} for n in range(items)],
         configuration,
     )
+
+
+# The sample shop and parts of it
+
+
+def sample_shop() -> Dataset:
+    """All of it."""
+    return load_dataset("jsonl", CATALOGUE)
+
+
+def sample_part(items: int = 60, relevant: int = 2) -> Dataset:
+    """The first items by their titles, and the queries with so many relevant ones among them."""
+    whole = sample_shop()
+    kept = [Item(item.id, item.title) for item in whole.items[:items]]
+    ids = {item.id for item in kept}
+    labels = {query: found & ids for query, found in whole.relevant.items()}
+    labels = {query: found for query, found in labels.items() if len(found) >= relevant}
+    queries = {
+        split: [query for query in found if query.id in labels]
+        for split, found in whole.queries.items()
+    }
+    return replace(whole, items=kept, queries=queries, relevant=labels, judged={})
+
+
+def write_sample_part(folder: Path, items: int = 60, configuration: str = TINY_TRAINING) -> Path:
+    """The first items, with prices, and the queries that keep a relevant one."""
+    catalogue, queries, labels = (
+        read_jsonl(CATALOGUE / f"{name}.jsonl") for name in ("items", "queries", "labels")
+    )
+    kept = [{**item, "price": number + 0.5} for number, item in enumerate(catalogue[:items])]
+    known = {item["id"] for item in kept}
+    labels = [label for label in labels if label["item"] in known]
+    asked = {label["query"] for label in labels}
+    return write_shop(
+        folder, kept, [query for query in queries if query["id"] in asked], labels, configuration
+    )
+
+
+# Small ones in memory
+
+
+def training_shop(
+    items: Sequence[Item], queries: Mapping[str, tuple[str, Sequence[str]]]
+) -> Dataset:
+    """A data set of training queries only: id -> (text, ids of relevant items)."""
+    asked = [Query(id_, text) for id_, (text, _) in queries.items()]
+    relevant = {id_: frozenset(ids) for id_, (_, ids) in queries.items()}
+    return Dataset("small", items, {"train": asked, "dev": [], "test": []}, relevant, {}, "5" * 64)
+
+
+def colour_shop(without: tuple[str, str] = ("green", "cup")) -> Dataset:
+    """Items are described by sellers' words, queries ask by shoppers'; one combination is never
+    asked for.
+    """
+    combinations = [(colour, thing) for colour in COLOURS for thing in THINGS]
+    items = [
+        Item(
+            f"{colour}-{thing}-{n}",
+            f"{COLOURS[colour]} {THINGS[thing]}",
+            f"maker{n} lot{thing[0]}{colour[0]}{n}",
+        )
+        for colour, thing in combinations
+        for n in range(4)
+    ]
+    asked = [f"{colour} {thing}" for colour, thing in combinations if (colour, thing) != without]
+    queries = [Query(f"q-{text.replace(' ', '-')}", text) for text in asked]
+    relevant = {query.id: frozenset(f"{query.id[2:]}-{n}" for n in range(4)) for query in queries}
+    judged = {query: dict.fromkeys(ids, 1.0) for query, ids in relevant.items()}
+    return Dataset("shop", items, {"train": queries}, relevant, judged, "hash")
+
+
+def chair_shop(texts: Iterable[str], **options: Any) -> Dataset:
+    """One item, and queries for it, each a day younger than the one before; `options` of their
+    splits.
+    """
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    builder = Builder("shop", Options(dev_share=0.1, **options))
+    builder.item(_HERE, "a", "Chair", "")
+    for number, text in enumerate(texts):
+        builder.query(_HERE, f"q{number}", text, updated=begin + timedelta(days=number))
+        builder.judgement(_HERE, f"q{number}", "a", 1)
+    return builder.build()
+
+
+def untidy_shop(train: int = 2, relevant: int = 2) -> Dataset:
+    """Items that repeat one another or say nothing, labels of what is not there, and one test
+    query whose text is nearly that of a training query.
+    """
+    builder = Builder("shop", Options(max_unknown_share=1))
+    builder.item(_HERE, "a", "Red chair", "A seat for one")
+    builder.item(_HERE, "b", "red  CHAIR!", "a seat  for ONE")
+    builder.item(_HERE, "c", "", "Lamp")
+    builder.item(_HERE, "d", "", "")
+    for number in range(train):
+        builder.query(_HERE, f"q{number}", f"seat {number}", split="train")
+        for item in "abc"[:relevant]:
+            builder.judgement(_HERE, f"q{number}", item, 1)
+    builder.query(_HERE, "t", "Seat 0!", split="test")
+    for query, item, grade in (("t", "a", 1), ("t", "c", 0), ("t", "gone", 1), ("nobody", "a", 1)):
+        builder.judgement(_HERE, query, item, grade)
+    return builder.build()

@@ -18,12 +18,21 @@ import pytest
 from nbclient import NotebookClient
 
 from cogr.settings import load_settings
-from tests.shops import write_jsonl
+from tests.shops import sample_shop, write_beir, write_jsonl
 from tests.trainers.labels.users import write_log
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+WRITTEN = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+FENCED = re.MULTILINE | re.DOTALL
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+TOP = (
+    *("cogr", "indexers", "trainers", "ops", "charts"),
+    *("benchmarks", "docs", "examples", "requirements", "tests"),
+)
+"""Folders of the project."""
+GENERATED = {"benchmarks.md", "commands.md", "settings.md"}
+"""In them tables and sentences that programs write."""
 MODULES = {"cogr-index": "indexers.cli", "cogr-train": "trainers.cli", "cogr-ops": "ops.cli"}
 
 
@@ -117,31 +126,84 @@ def test_every_page_is_in_the_navigation() -> None:
 
 
 @pytest.fixture(scope="module")
+def architecture() -> str:
+    """ARCHITECTURE.md in one line, without its drawing."""
+    page = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    return " ".join(re.sub(r"^```.*?^```", "", page, flags=FENCED).split())
+
+
+@pytest.fixture(scope="module")
+def paths() -> list[str]:
+    """Files and folders of the project; a folder ends with a slash."""
+    roots = [ROOT / name for name in TOP]
+    found = [*roots, *(path for root in roots for path in root.rglob("*"))]
+    return [f"/{path.relative_to(ROOT)}{'/' if path.is_dir() else ''}" for path in found]
+
+
+def test_every_path_of_the_architecture_is_there(architecture: str, paths: list[str]) -> None:
+    """Short ones, as `rebuild/cache.py`, lie somewhere below a package."""
+    spans = re.findall(r"`([^` *]+)`", architecture)
+    named = {span for span in spans if re.search(r"\w/|\.(py|md|sh|yaml|toml)$", span)}
+    assert len(named) > 50
+    there = "\n".join(paths) + "\n"
+    assert sorted(name for name in named if not re.search(rf"/{name}/?\n", there)) == []
+
+
+def test_every_name_of_the_architecture_is_in_its_file(architecture: str, paths: list[str]) -> None:
+    """`name` in `file.py`, `name` (`file.py`), `file.py` (`name`)."""
+    pairs = re.findall(r"`(\w+)` (?:in |\()`([\w/]+\.py)`", architecture)
+    pairs += [pair[::-1] for pair in re.findall(r"`([\w/]+\.py)` \(`(\w+)`", architecture)]
+    assert len(pairs) > 5
+    missing = []
+    for name, file in pairs:
+        files = [ROOT / path[1:] for path in paths if path.endswith(f"/{file}")]
+        definition = re.compile(rf"^\s*((async )?def|class) {name}\b|^{name}\b.*=", re.MULTILINE)
+        if not any(definition.search(path.read_text("utf-8")) for path in files):
+            missing.append(f"{file}: {name}")
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    [path for path in WRITTEN if path.name not in GENERATED],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_prose_keeps_to_a_hundred_columns(page: Path) -> None:
+    """Tables, pictures, links and examples may be longer."""
+    prose = re.sub(r"^ *```.*?^ *```", _blank, page.read_text("utf-8"), flags=FENCED)
+    assert [
+        (number, line)
+        for number, line in enumerate(prose.splitlines(), 1)
+        if len(line) > 100 and not re.match(r" *(\||!\[|\[[^]]*\]:? *\S+$)", line)
+    ] == []
+
+
+def _blank(block: re.Match[str]) -> str:
+    return "\n" * block[0].count("\n")
+
+
+@pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bundled sample in the layout that the README asks for, with the README's two-line
     configuration.
     """
-    from cogr.datasets import load_dataset
-    from trainers.demo import CATALOGUE
-
     folder = tmp_path_factory.mktemp("shop")
-    sample = load_dataset("jsonl", CATALOGUE)
-    data = folder / "data"
-    (data / "qrels").mkdir(parents=True)
-    items = [{"_id": item.id, "title": item.title, "text": item.text} for item in sample.items]
-    queries = [{"_id": query.id, "text": query.text} for query in sample.all_queries()]
-    for name, records in (("corpus", items), ("queries", queries)):
-        (data / f"{name}.jsonl").write_text(
-            "".join(json.dumps(record) + "\n" for record in records)
-        )
-    for split in ("train", "test"):
-        pairs = [
-            (query.id, item)
+    sample = sample_shop()
+    write_beir(
+        folder / "data",
+        [{"id": item.id, "title": item.title, "text": item.text} for item in sample.items],
+        [
+            {"id": query.id, "text": query.text, "split": split}
+            for split, queries in sample.queries.items()
+            for query in queries
+        ],
+        [
+            {"query": query.id, "item": item, "grade": 1}
+            for split in ("train", "test")
             for query in sample.queries[split]
             for item in sorted(sample.relevant[query.id])
-        ]
-        lines = ["query-id\tcorpus-id\tscore", *(f"{query}\t{item}\t1" for query, item in pairs)]
-        (data / "qrels" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+        ],
+    )
     (folder / "cogr.toml").write_text('[dataset]\nloader = "beir"\npath = "data"\n')
     return folder
 

@@ -153,11 +153,11 @@ class Project:
                 switched.
             ServiceError: a service can't be reached; the same call goes on.
         """
-        from indexers.rebuild.run import RebuildRequest, run_rebuild
+        from indexers.rebuild.run import RebuildRequest, rebuild_side
         from indexers.telemetry.terminal import progress_bar
 
         request = RebuildRequest(side, generator, limit, True, publish, workers)
-        return Rebuilt(run_rebuild(self.workspace, request, progress_bar, self._say))
+        return Rebuilt(rebuild_side(self.workspace, request, progress_bar, self._say))
 
     def evaluate(
         self,
@@ -327,16 +327,17 @@ class Project:
 
         Args:
             snapshots: one, or an item and a query snapshot; beginnings of ids are enough.
-            gate: compare with what serves first, as the settings `publish.*` say.
+            gate: compare with what serves first, as the settings `publish.*` say; False overrules
+                `rebuild.max_failure_share` too.
 
         Raises:
             SnapshotError: unknown, not pushed, or two of one side.
-            CheckFailedError: the gate says no; what serves stays.
+            CheckFailedError: the gate says no, or too many entities were set aside; what serves
+                stays.
         """
         from indexers.release import release
 
         ids = [self.workspace.known(one) for one in snapshots]
-        gate = gate and self.workspace.settings.publish.gate
         return Released(release(self.workspace, ids, gate=gate, say=self._say))
 
 

@@ -76,7 +76,7 @@ def rebuild(
     """
     from indexers.cli import reports
     from indexers.rebuild.report import empty_sets
-    from indexers.rebuild.run import RebuildRequest, plan_rebuild, run_rebuild
+    from indexers.rebuild.run import RebuildRequest, plan_rebuild, rebuild_side
 
     workspace = call.workspace
     request = RebuildRequest(side, generator, limit, push, publish, workers)
@@ -84,7 +84,7 @@ def rebuild(
         planned = plan_rebuild(workspace, request)
         call.emit(planned, lambda out: reports.planned(out, planned))
         return
-    outcome = run_rebuild(workspace, request, progress_bar, console.note)
+    outcome = rebuild_side(workspace, request, progress_bar, console.note)
     if show_empty:
         outcome = replace(outcome, empty=empty_sets(outcome.rebuilt.snapshot, most=None))
     call.emit(outcome.as_dict(), lambda out: reports.rebuilt(out, outcome, show_empty=show_empty))
@@ -165,7 +165,7 @@ def update(
     """
     from cogr.datasets.query_logs import LogOptions
     from indexers.cli import reports
-    from indexers.rebuild.update import UpdateRequest, run_update
+    from indexers.rebuild.update import UpdateRequest, update_side
 
     time = time_of(since) if since is not None else None
     request = UpdateRequest(
@@ -182,7 +182,7 @@ def update(
         publish=publish,
         workers=workers,
     )
-    updated = run_update(call.workspace, request, progress_bar, console.note)
+    updated = update_side(call.workspace, request, progress_bar, console.note)
     payload = updated.as_dict()
     call.emit(payload, lambda out: reports.updated(out, payload))
     if command := reports.after_update(updated, call.workspace.backend.serving()):

@@ -3,8 +3,8 @@ next useful command.
 
 A command takes one `Call` in place of the common options. Standard output belongs to the result, a
 table for people or one JSON object; everything else (progress, messages, errors) goes to standard
-error. Texts of items and of servers are printed here, with characters that
-control a terminal as escapes (`cogr.errors`). No command logic here.
+error. `indexers.telemetry.terminal` makes the console, which shows characters that control a
+terminal as escapes. No command logic here.
 """
 
 from __future__ import annotations

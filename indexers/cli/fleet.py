@@ -73,7 +73,7 @@ def cancel(
 
 def _cancel(workspace: Workspace, side: Side, wait: float) -> str:
     from indexers.fleet.run_files import Cancel, End, latest_run
-    from indexers.rebuild.lease import read_lease
+    from indexers.lease import read_lease
 
     opened = latest_run(workspace.store, side)
     if opened is None or opened[0].ended is not None:

@@ -41,7 +41,7 @@ def push(
     """Write a snapshot to the backend beside what serves, and verify it there."""
     from cogr.snapshots import open_snapshot
     from indexers.cli import reports
-    from indexers.release.push import push_and_verify
+    from indexers.release.verify import push_and_verify
 
     workspace = call.workspace
     opened = open_snapshot(workspace.store, workspace.known(snapshot))
@@ -72,7 +72,10 @@ def publish(
         bool,
         typer.Option(
             "--gate/--no-gate",
-            help="First compare with what serves, by the settings publish.*.",
+            help=(
+                "First check rebuild.max_failure_share, and compare with what serves, by the "
+                "settings publish.*."
+            ),
         ),
     ] = True,
     into: IntoOption = None,
@@ -86,7 +89,6 @@ def publish(
     from indexers.release import release
 
     workspace = call.workspace
-    gate = gate and workspace.settings.publish.gate
     ids = [workspace.known(one) for one in snapshots]
     if into:
         _publish_into(call, ids, into, field, gate=gate)
@@ -124,18 +126,18 @@ def _publish_into(
     """Publish one item snapshot into an index that CoGR does not own, or roll back there."""
     from indexers.backends import side_of
     from indexers.cli import reports
-    from indexers.release.external import Place
+    from indexers.release.external import ForeignIndex
 
-    place = Place(call.workspace, into, field)
+    index = ForeignIndex(call.workspace, into, field)
     if len(ids) > 1 or any(side_of(id_) != "item" for id_ in ids):
         raise UserError(
             "--into takes one item snapshot; queries are published as usual, by a call of their "
             "own."
         )
     merged = (
-        place.roll_back(ids, console.note)
+        index.roll_back(ids, console.note)
         if back
-        else place.publish(ids[0], console.note, gate=gate)
+        else index.publish(ids[0], console.note, gate=gate)
     ).as_dict()
     call.emit(merged, lambda out: reports.facts(out, f"Serving in {into}", merged))
     console.next_command(f"cogr-index prune --into {into} --field {field} --dry-run")
@@ -222,7 +224,7 @@ def _verified(call: Call, id_: str, *, quick: bool, queries: int, show: int) -> 
     """One snapshot's verification, as it is emitted."""
     from cogr.snapshots import open_snapshot
     from indexers.cli import reports
-    from indexers.release.push import compare_all, probes
+    from indexers.release.verify import compare_all, probes
 
     workspace, backend = call.workspace, call.workspace.backend
     opened = open_snapshot(workspace.store, id_)
@@ -289,14 +291,14 @@ def _prune_into(
     call: Call, into: str, field: str, keep: int, to: str | None, *, dry_run: bool
 ) -> None:
     from indexers.cli import reports
-    from indexers.release.external import Place
+    from indexers.release.external import ForeignIndex
 
-    place = Place(call.workspace, into, field)
-    dropped = place.prune(keep, to, console.note, dry_run=dry_run)
+    index = ForeignIndex(call.workspace, into, field)
+    dropped = index.prune(keep, to, console.note, dry_run=dry_run)
     payload = {
         "dry_run": dry_run,
         "fields": dropped,
-        "index": to if dropped and to else place.target.index,
+        "index": to if dropped and to else index.target.index,
     }
     call.emit(
         payload,

@@ -167,7 +167,7 @@ def diff(
     from cogr.snapshots import open_snapshot
     from indexers.cli import reports
     from indexers.exchange.diff import diff as compare
-    from indexers.release.push import other_side
+    from indexers.release.verify import other_side
 
     workspace = call.workspace
     old, new = (open_snapshot(workspace.store, workspace.known(id_)) for id_ in (before, after))

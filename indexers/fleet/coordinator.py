@@ -45,9 +45,9 @@ from indexers.fleet.shards import (
     write_requests,
 )
 from indexers.generators import Failure
+from indexers.lease import Lease, held_lease, lease_to_rebuild
 from indexers.rebuild.assembly import Rebuilt, freeze
 from indexers.rebuild.cache import GenerationCache, Keys
-from indexers.rebuild.lease import Lease, hold, right_to_rebuild
 from indexers.rebuild.plan import Job, Keyed, Plan
 from indexers.telemetry import logs, prometheus, traces
 from indexers.telemetry.traces import stage
@@ -82,7 +82,7 @@ def coordinate(
         LockedError: another rebuild of this side is under way in this store, wherever it runs.
     """
     doing, seconds = f"{command} --side {side}", workspace.settings.fleet.lease_seconds
-    with hold(workspace.store, right_to_rebuild(side), doing, seconds) as lease:
+    with held_lease(workspace.store, lease_to_rebuild(side), doing, seconds) as lease:
         yield FleetExecutor(workspace, lease, generator, say)
 
 
@@ -106,8 +106,9 @@ class FleetExecutor:
     def check(self) -> None:
         self.lease.check()
 
-    def rebuild(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
-        """As `indexers.rebuild.run.rebuild`, by workers. With no answer missing, the broker is not
+    def run(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
+        """As `indexers.rebuild.run.generate_and_freeze`, by workers. With no answer missing, the
+        broker is not
         used.
 
         Raises: as `Coordinator.work`.

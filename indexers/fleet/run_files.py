@@ -1,7 +1,7 @@
 """The JSON files of a distributed rebuild: their contents and places, and the status that follows
 from them (`cogr-index status`). No decision is made here.
 
-    fleet/<side>/lease/000001.json      who coordinates (indexers.rebuild.lease)
+    fleet/<side>/lease/000001.json      who coordinates (indexers.lease)
     fleet/<side>/runs/<run>/run.json    what is rebuilt, by which generator
       shards/<shard>.json.gz            the requests of a shard (indexers.fleet.shards)
       attempts/<shard>.<number>.json    one worker at one shard; every heartbeat writes it again
@@ -31,7 +31,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cogr.records import Side
 from cogr.settings import GeneratorSettings
 from cogr.store import Store
-from indexers.rebuild.lease import read_lease
+from indexers.lease import read_lease
 
 log = logging.getLogger(__name__)
 

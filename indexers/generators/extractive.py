@@ -84,6 +84,9 @@ class Collection:
 
     A phrase is one stem or two adjacent ones, coded as one number. Deterministic in the items and
     their order.
+
+    Attributes:
+        stem_ids: the number of each stem.
     """
 
     def __init__(self, items: Sequence[Item], options: ExtractiveOptions) -> None:
@@ -91,9 +94,9 @@ class Collection:
         self.size = len(items)
         self._analyser = Analyser(options.language)
         self._surface = SurfaceForms(self._analyser)
-        self._stem_ids: dict[str, int] = {}
+        self.stem_ids: dict[str, int] = {}
         stream, self._starts = self._read(items)
-        self._stems = list(self._stem_ids)
+        self._stems = list(self.stem_ids)
         self._base = len(self._stems) + 1
         self._tokens = stream
         docs, codes, counts = self._phrases(stream, self._starts)
@@ -110,7 +113,7 @@ class Collection:
         """
         stream: list[int] = []
         starts = [0]
-        ids = self._stem_ids
+        ids = self.stem_ids
         for item in items:
             for text in (item.title, item.text):
                 words = self._analyser.words(text)
@@ -167,7 +170,7 @@ class Collection:
         if row is not None and self._items[row] == item:
             return self._keywords[row]
         known = [
-            [self._stem_ids.get(s, _GAP) for s in self._analyser.stems(t)]
+            [self.stem_ids.get(s, _GAP) for s in self._analyser.stems(t)]
             for t in (item.title, item.text)
         ]
         stream = np.array([*known[0], _GAP, *known[1], _GAP], dtype=np.int64)
@@ -183,14 +186,14 @@ class Collection:
         to its words.
         """
         stems = np.array(
-            sorted({self._stem_ids[s] for s in self._analyser.stems(text) if s in self._stem_ids}),
+            sorted({self.stem_ids[s] for s in self._analyser.stems(text) if s in self.stem_ids}),
             int,
         )
         near = self._nearest(stems)
         return self._cover(near, stems) if len(near) else []
 
     @cached_property
-    def _postings(self) -> tuple[_Rows, Floats]:
+    def postings(self) -> tuple[_Rows, Floats]:
         """Items by stem, and the BM25 weight of each posting."""
         doc = np.repeat(np.arange(self.size), np.diff(self._starts))
         real = self._tokens != _GAP
@@ -205,7 +208,7 @@ class Collection:
 
     def _nearest(self, stems: Ints) -> Ints:
         """Items whose BM25 for the stems is at least `cut` of the best one's; 100 at most."""
-        postings, weights = self._postings
+        postings, weights = self.postings
         scores = np.zeros(self.size)
         for stem in stems.tolist():
             scores[postings[stem]] += weights[postings.starts[stem] : postings.starts[stem + 1]]

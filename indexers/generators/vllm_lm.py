@@ -66,13 +66,14 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
 
         try:
             with traces.span("engine.load", kind=self.kind), prometheus.ENGINE_LOAD_SECONDS.time():
-                return LLM(**self._engine_arguments())
+                return LLM(**self.engine_arguments())
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             raise GeneratorError(
                 f"vLLM can't load the model {self.folder} ({first_line(error)})."
             ) from error
 
-    def _engine_arguments(self) -> dict[str, Any]:
+    def engine_arguments(self) -> dict[str, Any]:
+        """What vLLM's `LLM` is made with."""
         options = self.options
         arguments: dict[str, Any] = {
             "model": str(self.folder),

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import gc
 import heapq
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 
-from cogr.errors import SnapshotError, StorageError
+from cogr.errors import StorageError
 from cogr.item_fields import FieldType, typed
 from cogr.keywords import Parsed, cut_to_budget, parse_counted, self_keyword
 from cogr.records import Entity, Item, self_text
 from cogr.snapshots import Blend, Provenance, Row, Snapshot, rounded, write_snapshot
-from cogr.store import Store
 from indexers.generators import Answer, Completion, Failure
 from indexers.rebuild.cache import Cached, GenerationCache
 from indexers.rebuild.plan import Carried, Job, Plan
+from indexers.set_aside import write_set_aside
 from indexers.telemetry import prometheus
 from indexers.telemetry.traces import stage
 
@@ -152,7 +151,7 @@ def freeze(job: Job, plan: Plan, transient: Mapping[str, Failure], started: floa
             assembly.cut_to_budget += job.carried.cut_to_budget
         rows = typed_rows(rows, plan.fields)
         snapshot = write_snapshot(job.store, job.side, rows, assembly.provenance, plan.fields)
-        _write_set_aside(job.store, snapshot.id, assembly.set_aside)
+        write_set_aside(job.store, snapshot.id, assembly.set_aside)
         step.add(
             snapshot=snapshot.id,
             entities=snapshot.manifest.entities,
@@ -300,32 +299,3 @@ def _weights(given: Mapping[str, float], words: Sequence[str]) -> tuple[float, .
     """The weight of each word; () where all are 1."""
     found = tuple(rounded(given.get(word, 1.0)) for word in words)
     return found if any(weight != 1 for weight in found) else ()
-
-
-def _write_set_aside(store: Store, snapshot_id: str, set_aside: Mapping[str, str]) -> None:
-    lines = (
-        json.dumps({"id": id_, "reason": reason}, ensure_ascii=False)
-        for id_, reason in set_aside.items()
-    )
-    store.write(_set_aside_path(snapshot_id), "".join(line + "\n" for line in lines).encode())
-
-
-def read_set_aside(store: Store, snapshot_id: str) -> dict[str, str]:
-    """id -> reason of a snapshot's entities that were set aside; empty where the snapshot has no
-    such file.
-
-    Raises SnapshotError when the file is damaged.
-    """
-    path = _set_aside_path(snapshot_id)
-    try:
-        lines = store.read(path).decode().splitlines() if store.exists(path) else []
-        return {str(row["id"]): str(row["reason"]) for row in map(json.loads, lines)}
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise SnapshotError(
-            f"The file {path} in {store.url} is damaged; run cogr-index rebuild --side "
-            f"{snapshot_id.split('-')[0]}."
-        ) from error
-
-
-def _set_aside_path(snapshot_id: str) -> str:
-    return f"snapshots/{snapshot_id}/set_aside.jsonl"

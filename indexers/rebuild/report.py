@@ -25,7 +25,7 @@ from cogr.errors import CheckFailedError, CogrError, LockedError, ServiceError, 
 from cogr.records import Side
 from cogr.snapshots import Snapshot
 from cogr.store import Store
-from indexers.rebuild.assembly import read_set_aside
+from indexers.set_aside import read_set_aside
 from indexers.telemetry import logs, prometheus, traces
 from indexers.telemetry.traces import Step, recording
 
@@ -37,7 +37,7 @@ KEPT = 20
 _REASONS = 20
 
 
-class Place(Protocol):
+class RunLocation(Protocol):
     """A run's folder and the summary of its fleet; see `indexers.rebuild.run.Executor`."""
 
     @property
@@ -54,11 +54,11 @@ class RunReport:
         set_aside: id -> reason of the snapshot's entities without keywords.
     """
 
-    def __init__(self, store: Store, command: str, side: Side, place: Place) -> None:
+    def __init__(self, store: Store, command: str, side: Side, location: RunLocation) -> None:
         self._store = store
         self._command = command
         self._side = side
-        self._place = place
+        self._location = location
         self._id = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:6]}"
         self._started = time.time()
         self._clock = time.monotonic()
@@ -70,7 +70,7 @@ class RunReport:
     @property
     def folder(self) -> str:
         """The run's folder in the store."""
-        return self._place.folder or f"rebuilds/{self._side}/{self._id}"
+        return self._location.folder or f"rebuilds/{self._side}/{self._id}"
 
     @property
     def run(self) -> str:
@@ -102,7 +102,7 @@ class RunReport:
             "host": socket.gethostname(),
             "version": __version__,
             "stages": [step.as_dict() for step in self.steps],
-            "fleet": dict(self._place.summary()),
+            "fleet": dict(self._location.summary()),
             "set_aside_reasons": dict(Counter(self.set_aside.values()).most_common(_REASONS)),
             "result": dict(self.result),
         }
@@ -121,9 +121,9 @@ class RunReport:
 
 
 @contextmanager
-def reported(store: Store, command: str, side: Side, place: Place) -> Iterator[RunReport]:
+def report_of(store: Store, command: str, side: Side, location: RunLocation) -> Iterator[RunReport]:
     """Write a report on the block, also when it raises."""
-    report = RunReport(store, command, side, place)
+    report = RunReport(store, command, side, location)
     with (
         logs.bound(side=side),
         recording() as report.steps,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from cogr.datasets.inspection import remarks
-from cogr.errors import CheckFailedError, SnapshotError
+from cogr.errors import SnapshotError
 from cogr.keywords import NORMALISER
 from cogr.matching.mirror import Mirror
 from cogr.records import Advance, Entity, ProgressBar, Query, Say, Side
@@ -19,12 +19,11 @@ from cogr.snapshots import Row, Snapshot
 from indexers.generators import Generator, batched
 from indexers.generators.statistical import LEAST_QUERIES
 from indexers.generators.statistical.generator import Statistical, is_installed
+from indexers.lease import Lease, held_lease, lease_to_rebuild
 from indexers.rebuild.assembly import Rebuilt, freeze
-from indexers.rebuild.lease import Lease, hold, right_to_rebuild
 from indexers.rebuild.plan import Job, Plan, generate_missing, make_plan
-from indexers.rebuild.report import RunReport, empty_sets, reported
+from indexers.rebuild.report import RunReport, empty_sets, report_of
 from indexers.release import release
-from indexers.release.push import push_and_verify
 from indexers.telemetry import logs, prometheus
 from indexers.telemetry.traces import stage
 from indexers.workspace import Workspace
@@ -181,7 +180,7 @@ def pushes(request: RebuildRequest) -> bool:
     return request.push and request.limit is None
 
 
-def run_rebuild(
+def rebuild_side(
     workspace: Workspace, request: RebuildRequest, bar: ProgressBar, say: Say
 ) -> Outcome:
     """Rebuild one side and, where asked, push, verify and publish it.
@@ -194,34 +193,29 @@ def run_rebuild(
     """
     prometheus.serve(workspace.settings.metrics)
     asked = executor_of(workspace, request, "rebuild", say)
-    with asked as executor, reported(workspace.store, "rebuild", request.side, executor) as report:
+    with asked as executor, report_of(workspace.store, "rebuild", request.side, executor) as report:
         with stage("load", request.side):
             job = make_job(workspace, request)
-        say(written_by(job))
+        say(generator_line(job))
         for remark in remarks(workspace.dataset) if request.side == "item" else ():
             say(remark)
         with job.generator:
-            rebuilt = generate(job, planned(job), bar, executor)
-        outcome = hand_over(
-            workspace,
-            rebuilt,
-            say,
-            push=pushes(request),
-            publish=request.publish,
-            executor=executor,
+            rebuilt = run_plan(job, make_timed_plan(job), bar, executor)
+        outcome = release_rebuilt(
+            workspace, rebuilt, say, executor, push=pushes(request), publish=request.publish
         )
-        outcome = finished(report, described(outcome, job))
+        outcome = complete_report(report, with_job_facts(outcome, job))
     prometheus.write(workspace.settings.metrics)
     return outcome
 
 
-def written_by(job: Job) -> str:
+def generator_line(job: Job) -> str:
     """A line on who writes a job's keywords, and why."""
     whose = "queries" if job.side == "query" else "items"
     return f"keywords of {whose} by {job.generator.fingerprint.get('kind')} ({job.why})"
 
 
-def planned(job: Job) -> Plan:
+def make_timed_plan(job: Job) -> Plan:
     """The plan of a job, timed as a stage of its own."""
     with stage("plan", job.side) as step:
         plan = make_plan(job)
@@ -231,7 +225,7 @@ def planned(job: Job) -> Plan:
     return plan
 
 
-def described(outcome: Outcome, job: Job) -> Outcome:
+def with_job_facts(outcome: Outcome, job: Job) -> Outcome:
     """The outcome with the job's facts on the generator, and with the first entities without
     keywords.
     """
@@ -241,7 +235,7 @@ def described(outcome: Outcome, job: Job) -> Outcome:
     )
 
 
-def finished(report: RunReport, outcome: Outcome) -> Outcome:
+def complete_report(report: RunReport, outcome: Outcome) -> Outcome:
     """The outcome with the address of its report; the report gets the outcome."""
     outcome = replace(outcome, report=report.path)
     report.result, report.set_aside = outcome.as_dict(), outcome.rebuilt.set_aside
@@ -251,7 +245,9 @@ def finished(report: RunReport, outcome: Outcome) -> Outcome:
 class Executor(Protocol):
     """Where keywords are generated: in this process, or by workers."""
 
-    def rebuild(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt: ...
+    def run(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
+        """Generate what the plan lacks, and freeze the side's keyword sets."""
+        ...
 
     def check(self) -> None:
         """Raise LockedError when this process has lost its lease."""
@@ -267,7 +263,9 @@ class Executor(Protocol):
         ...
 
 
-def rebuild(job: Job, plan: Plan | None = None, advance: Advance | None = None) -> Rebuilt:
+def generate_and_freeze(
+    job: Job, plan: Plan | None = None, advance: Advance | None = None
+) -> Rebuilt:
     """Generate what is missing in this process, and freeze the side's keyword sets.
 
     Args:
@@ -287,18 +285,17 @@ class InProcess:
     """Generates in this process.
 
     Args:
-        lease: the lease of the rebuild or update; None where the caller holds it.
+        lease: the lease of the rebuild or update.
     """
 
-    def __init__(self, lease: Lease | None = None) -> None:
+    def __init__(self, lease: Lease) -> None:
         self._lease = lease
 
-    def rebuild(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
-        return rebuild(job, plan, advance)
+    def run(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
+        return generate_and_freeze(job, plan, advance)
 
     def check(self) -> None:
-        if self._lease is not None:
-            self._lease.check()
+        self._lease.check()
 
     @property
     def folder(self) -> str | None:
@@ -308,9 +305,6 @@ class InProcess:
     def summary(self) -> Mapping[str, Any]:
         """There are no workers."""
         return {}
-
-
-IN_PROCESS = InProcess()
 
 
 @contextmanager
@@ -330,71 +324,38 @@ def executor_of(
             yield session
     else:
         doing, seconds = f"{command} --side {request.side}", workspace.settings.fleet.lease_seconds
-        with hold(workspace.store, right_to_rebuild(request.side), doing, seconds) as lease:
+        with held_lease(workspace.store, lease_to_rebuild(request.side), doing, seconds) as lease:
             yield InProcess(lease)
 
 
-def hand_over(
+def release_rebuilt(
     workspace: Workspace,
     rebuilt: Rebuilt,
     say: Say,
-    *,
-    push: bool,
-    publish: bool,
-    executor: Executor = IN_PROCESS,
-) -> Outcome:
-    """The steps after the keywords, as far as asked: push, verify, switch.
-
-    Raises:
-        CheckFailedError: too many entities were set aside, the pushed index differs from the
-            snapshot, or the gate says no; nothing was switched.
-    """
-    with logs.bound(snapshot=rebuilt.snapshot.id):
-        return _hand_over(workspace, rebuilt, say, push=push, publish=publish, executor=executor)
-
-
-def _hand_over(
-    workspace: Workspace,
-    rebuilt: Rebuilt,
-    say: Say,
-    *,
-    push: bool,
-    publish: bool,
     executor: Executor,
+    *,
+    push: bool,
+    publish: bool,
 ) -> Outcome:
-    _check_failures(rebuilt, workspace.settings.rebuild.max_failure_share)
-    if not push:
-        return Outcome(rebuilt, None, published=False)
-    pushed, _ = push_and_verify(
-        workspace.backend,
-        workspace.store,
-        rebuilt.snapshot,
-        say=say,
-    )
-    if publish:
-        gate = workspace.settings.publish.gate
-        release(workspace, [rebuilt.snapshot.id], gate=gate, say=say, still=executor.check)
-    return Outcome(rebuilt, pushed.index, published=publish)
+    """The steps after the keywords, as far as asked. Raises as `indexers.release.release` does."""
+    snapshot, publish = rebuilt.snapshot, push and publish
+    with logs.bound(snapshot=snapshot.id):
+        done = release(
+            workspace,
+            [snapshot.id],
+            push=push,
+            switch=publish,
+            say=say,
+            check_lease=executor.check,
+        )
+    return Outcome(rebuilt, done.indexes.get(snapshot.side), published=publish)
 
 
-def generate(job: Job, plan: Plan, bar: ProgressBar, executor: Executor = IN_PROCESS) -> Rebuilt:
-    """Carry the plan out, with a progress bar."""
+def run_plan(job: Job, plan: Plan, bar: ProgressBar, executor: Executor) -> Rebuilt:
+    """Let the executor carry the plan out, with a progress bar."""
     what = "queries" if job.side == "query" else "items"
     with bar(f"keywords of {what}", len(plan.missing)) as advance:
-        return executor.rebuild(job, plan, advance)
-
-
-def _check_failures(rebuilt: Rebuilt, allowed: float) -> None:
-    if rebuilt.failure_share <= allowed:
-        return
-    first = next(iter(rebuilt.set_aside.items()))
-    raise CheckFailedError(
-        f"{len(rebuilt.set_aside)} of {rebuilt.snapshot.manifest.entities} entities were set aside "
-        f"({rebuilt.failure_share:.1%}, rebuild.max_failure_share is {allowed:.1%}), the first "
-        f"{first[0]!r}: {first[1]}; "
-        f"the snapshot {rebuilt.snapshot.id} is kept and not published, its set_aside.jsonl has "
-        "the reasons."
-    )
+        return executor.run(job, plan, advance)
 
 
 _WEIGHED_AT_ONCE = 64

@@ -32,23 +32,23 @@ from cogr.snapshots import MIGRATION, Snapshot, open_snapshot
 from indexers.backends import check_side
 from indexers.exchange.imports import check_place, save_queries
 from indexers.generators.statistical.generator import STACKING
-from indexers.rebuild.assembly import read_set_aside
 from indexers.rebuild.cache import fingerprint_hash
 from indexers.rebuild.plan import Carried, Job
-from indexers.rebuild.report import reported
+from indexers.rebuild.report import report_of
 from indexers.rebuild.run import (
     Outcome,
     RebuildRequest,
     Workers,
-    described,
+    complete_report,
     executor_of,
-    finished,
-    generate,
-    hand_over,
+    generator_line,
     make_job,
-    planned,
-    written_by,
+    make_timed_plan,
+    release_rebuilt,
+    run_plan,
+    with_job_facts,
 )
+from indexers.set_aside import read_set_aside
 from indexers.telemetry import prometheus
 from indexers.telemetry.traces import stage
 from indexers.workspace import Workspace
@@ -114,7 +114,9 @@ class Updated:
         return {"parent": self.parent, **counts, **self.outcome.as_dict()}
 
 
-def run_update(workspace: Workspace, request: UpdateRequest, bar: ProgressBar, say: Say) -> Updated:
+def update_side(
+    workspace: Workspace, request: UpdateRequest, bar: ProgressBar, say: Say
+) -> Updated:
     """Make the snapshot that follows from the changes; push, verify and publish it where asked.
 
     Raises:
@@ -128,7 +130,7 @@ def run_update(workspace: Workspace, request: UpdateRequest, bar: ProgressBar, s
     side = request.side
     prometheus.serve(workspace.settings.metrics)
     asked = executor_of(workspace, RebuildRequest(side, workers=request.workers), "update", say)
-    with asked as executor, reported(workspace.store, "update", side, executor) as report:
+    with asked as executor, report_of(workspace.store, "update", side, executor) as report:
         with stage("load", side):
             parent = _parent(workspace, request)
             log = _read_log(workspace, request, parent, say)
@@ -137,12 +139,12 @@ def run_update(workspace: Workspace, request: UpdateRequest, bar: ProgressBar, s
             whole = make_job(after, RebuildRequest(side, push=request.push))
         with whole.generator:
             job = narrowed(whole, parent, changes, all_fields=request.changed is None)
-            say(written_by(job))
-            rebuilt = generate(job, planned(job), bar, executor)
-        outcome = hand_over(
-            after, rebuilt, say, push=request.push, publish=request.publish, executor=executor
+            say(generator_line(job))
+            rebuilt = run_plan(job, make_timed_plan(job), bar, executor)
+        outcome = release_rebuilt(
+            after, rebuilt, say, executor, push=request.push, publish=request.publish
         )
-        outcome = finished(report, described(outcome, job))
+        outcome = complete_report(report, with_job_facts(outcome, job))
     prometheus.write(workspace.settings.metrics)
     carried, counts = rebuilt.snapshot.manifest.entities - len(job.entities), None
     if log:

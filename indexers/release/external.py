@@ -1,7 +1,8 @@
 """Keywords as a field of an index that another team owns: `publish`, `rollback` and `prune` with
 `--into INDEX --field NAME`.
 
-The order is that of `indexers.release`; the steps are in `backends.opensearch.field` and `moving`.
+The order is that of `indexers.release`; the steps are in `backends.opensearch.foreign_field` and
+`moving`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from indexers.backends import sample
 from indexers.backends.memory import mirror_of
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.field import (
+from indexers.backends.opensearch.foreign_field import (
     Filled,
     Target,
     add_field,
@@ -30,7 +31,7 @@ from indexers.backends.opensearch.field import (
     template_name,
 )
 from indexers.backends.opensearch.moving import move_without
-from indexers.rebuild.lease import alone
+from indexers.lease import switching_lease
 from indexers.release import Released, release, roll_back
 from indexers.release.history import Serving, finish_switch, standing
 from indexers.workspace import Workspace
@@ -54,7 +55,7 @@ class Merged:
         return {"serving": self.snapshot, "before": self.before, **named, **filled}
 
 
-class Place:
+class ForeignIndex:
     """An index of another team, and our fields in it.
 
     Args:
@@ -87,7 +88,7 @@ class Place:
         """The snapshot whose field searches use now."""
         return {"item": switched_to(self._cluster, self.template, self.target)}
 
-    def publish(self, snapshot_id: str, say: Say, *, gate: bool = False) -> Merged:
+    def publish(self, snapshot_id: str, say: Say, *, gate: bool = True) -> Merged:
         """Fill the snapshot's field, verify it, and let searches use it.
 
         Raises:
@@ -174,7 +175,7 @@ class Place:
         """
         if dry_run:
             return self._old_fields(keep)
-        with alone(self._store, self.catalogue, f"prune of {self.target.name}", say):
+        with switching_lease(self._store, self.catalogue, f"prune of {self.target.name}", say):
             finish_switch(self._store, self.catalogue, self.serving())
             self.target = open_target(self._cluster, self.target.name, self.target.field)
             dropped = self._old_fields(keep)

@@ -176,15 +176,16 @@ def _unreached(mirror: Mirror, query: Snapshot) -> float:
 
 
 @dataclass(frozen=True)
-class StandIn:
-    """The F1 to use for a pair that has learned the labels it would be measured by.
+class HeldOutF1:
+    """`statistical`, refitted with the dev labels, can't be judged on them. This is its dev F1 from
+    the fit without them.
 
     Attributes:
-        knows: whether a pair (items, queries) has learned them.
-        f1: F1 of its generator without these labels; None where unknown.
+        learned_dev: whether a pair (items, queries) was fitted on the dev labels.
+        f1: dev F1 of the fit without them; None where unknown.
     """
 
-    knows: Callable[[Snapshot, Snapshot], bool]
+    learned_dev: Callable[[Snapshot, Snapshot], bool]
     f1: float | None
 
 
@@ -211,18 +212,18 @@ class Verdict:
         }
 
 
-def judge(
+def compare(
     workspace: Workspace,
     ids: Sequence[str],
     serving_now: Mapping[Side, str | None] | None = None,
-    stand_in: StandIn | None = None,
+    held_out: HeldOutF1 | None = None,
 ) -> Verdict:
     """Compare the snapshots that would serve with those that serve. A side on which nothing serves
     yet is not compared.
 
     Args:
         serving_now: what serves, where it is not by the backend's aliases.
-        stand_in: the figure to use for pairs that have learned the labels of the split.
+        held_out: the figure of pairs that have learned the dev labels.
     """
     store, settings = workspace.store, workspace.settings.publish
     named = workspace.backend.serving() if serving_now is None else serving_now
@@ -231,7 +232,7 @@ def judge(
     if after == serving:
         return Verdict((), None, None)
     split = choose_split(workspace.dataset)
-    now, before = (_pair(workspace, split, pair, stand_in) for pair in (after, serving))
+    now, before = (_pair(workspace, split, pair, held_out) for pair in (after, serving))
     reasons = [
         *_pair_reasons(settings, before, now),
         *(
@@ -244,16 +245,16 @@ def judge(
     return Verdict(reasons, now, before)
 
 
-def check(
+def check_gate(
     workspace: Workspace,
     ids: Sequence[str],
     serving_now: Mapping[Side, str | None] | None = None,
-    stand_in: StandIn | None = None,
+    held_out: HeldOutF1 | None = None,
 ) -> Verdict:
-    """As `judge`, but raises CheckFailedError with every reason when the gate says no."""
+    """As `compare`, but raises CheckFailedError with every reason when the gate says no."""
     side = read_manifest(workspace.store, ids[0]).side if len(ids) == 1 else "pair"
     with stage("gate", side) as step:
-        verdict = judge(workspace, ids, serving_now, stand_in)
+        verdict = compare(workspace, ids, serving_now, held_out)
         step.add(**verdict.as_dict(), passed=not verdict.reasons)
     _count(verdict)
     if verdict.reasons:
@@ -285,7 +286,7 @@ def _pair(
     workspace: Workspace,
     split: Split | None,
     pair: Mapping[Side, str],
-    stand_in: StandIn | None,
+    held_out: HeldOutF1 | None,
 ) -> PairFigures | None:
     if len(pair) < len(SIDES):
         return None
@@ -300,8 +301,8 @@ def _pair(
     settings = workspace.settings
     metric, weights = settings.publish.metric, settings.keywords.weights
     found = measure(workspace.store, workspace.dataset, split, item, query, metric, weights=weights)
-    if stand_in and stand_in.knows(item, query):
-        return found.model_copy(update={"f1": stand_in.f1, "ndcg": None})
+    if held_out and held_out.learned_dev(item, query):
+        return found.model_copy(update={"f1": held_out.f1, "ndcg": None})
     return found
 
 

@@ -22,7 +22,7 @@ from cogr.snapshots import ID, Manifest, damaged_snapshots, list_snapshots
 from cogr.store import Store
 from indexers.backends import Backend, Listed, side_of
 from indexers.backends.memory import mirror_folder
-from indexers.rebuild.lease import Lease, alone
+from indexers.lease import Lease, switching_lease
 from indexers.release.gate import forget_figures, known_figures
 from indexers.release.history import (
     finish_switch,
@@ -201,7 +201,9 @@ def prune(
     # leases in this order, which avoids deadlocks.
     catalogues = sorted({backend.catalogue, *(kept_histories(store) if files else ())})
     with ExitStack() as stack:
-        leases = [stack.enter_context(alone(store, name, "prune", say)) for name in catalogues]
+        leases = [
+            stack.enter_context(switching_lease(store, name, "prune", say)) for name in catalogues
+        ]
         for name in catalogues:
             # A damaged history raises, since the snapshots that it names must not be removed.
             read_history(store, name)

@@ -24,7 +24,8 @@ from cogr import __version__
 from cogr.errors import CogrError, masked
 from cogr.settings import DEFAULT_FILE, load_settings
 from ops.cli.services import opensearch_of_settings
-from ops.servers import opensearch
+from ops.servers.instances import known
+from ops.servers.opensearch import LEAST_JAVA, OpenSearchSpec
 from ops.servers.programs import HOME_VARIABLE, runtimes
 
 CORE = (
@@ -252,9 +253,9 @@ def _extras() -> Iterator[Finding]:
 
 def _java() -> Iterator[Finding]:
     found = dict.fromkeys((java.major, java.home) for java in runtimes())
-    fits = any(major >= opensearch.LEAST_JAVA for major, _ in found)
+    fits = any(major >= LEAST_JAVA for major, _ in found)
     detail = ", ".join(f"{major} ({home})" for major, home in found) or "none found"
-    fix = "" if fits else f"install Java {opensearch.LEAST_JAVA} or newer"
+    fix = "" if fits else f"install Java {LEAST_JAVA} or newer"
     yield Finding("servers", "java", _found(fits), detail, fix)
     maven = shutil.which("mvn")
     absent = f"install maven, or set {HOME_VARIABLE} to an unpacked OpenSearch"
@@ -264,7 +265,7 @@ def _java() -> Iterator[Finding]:
 def _opensearch(config: Path | None) -> Iterator[Finding]:
     try:
         answer = opensearch_of_settings(config)
-        running = [server for server in opensearch.status() if server.running and server.url]
+        running = [server for server in known(OpenSearchSpec.kind) if server.running and server.url]
     except CogrError as error:
         yield Finding("servers", "opensearch", "missing", str(error), "mend it")
         return

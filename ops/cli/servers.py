@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,8 +17,10 @@ from cogr.errors import CheckFailedError, ServiceError, UserError
 from cogr.settings import URL_VARIABLE
 from indexers.cli import console
 from ops.cli.services import Answer, opensearch_of_environment, redis_of_environment
-from ops.servers import instances, opensearch, valkey
-from ops.servers.instances import ServerState
+from ops.servers import instances
+from ops.servers.instances import ServerSpec, ServerState
+from ops.servers.opensearch import DEFAULT_VERSION, SECURITY_VERSION, OpenSearchSpec
+from ops.servers.valkey import ValkeySpec
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 DataOption = Annotated[
@@ -42,12 +44,6 @@ def _name_option(usual: str) -> Any:
     return typer.Option(help=f"Name of the server and of its folder.  [default: {usual}]")
 
 
-class Known(Protocol):
-    """Finds the servers of a kind that were started here, see `instances.known`."""
-
-    def __call__(self, name: str | None = None, *, stopped: bool = False) -> list[ServerState]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of server.
@@ -56,17 +52,17 @@ class Kind:
         group: name of its group of commands.
         product: name of the program.
         variable: the environment variable with the URL of an existing server.
-        known: finds the servers that were started here.
+        spec: what is asked of a server of this kind.
         configured: asks the server that the environment names; None if it names none.
     """
 
     group: str
     product: str
     variable: str
-    known: Known
+    spec: type[ServerSpec]
     configured: Callable[[], Answer | None]
 
-    def start(self, wanted: instances.Wanted, next_command: str, *, as_json: bool) -> None:
+    def start(self, wanted: ServerSpec, next_command: str, *, as_json: bool) -> None:
         """Start a server, unless the environment names one, and print the next command.
 
         Args:
@@ -89,28 +85,26 @@ class Kind:
 
 
 OPENSEARCH = Kind(
-    "opensearch", "OpenSearch", URL_VARIABLE, opensearch.status, opensearch_of_environment
+    "opensearch", "OpenSearch", URL_VARIABLE, OpenSearchSpec, opensearch_of_environment
 )
-REDIS = Kind("redis", "Valkey", "COGR_REDIS__URL", valkey.status, redis_of_environment)
+REDIS = Kind("redis", "Valkey", "COGR_REDIS__URL", ValkeySpec, redis_of_environment)
 
 
 @opensearch_app.command("start")
 def start_opensearch(
     version: Annotated[
         str | None,
-        typer.Option(
-            help=f"OpenSearch version, such as 2.19.5.  [default: {opensearch.DEFAULT_VERSION}]"
-        ),
+        typer.Option(help=f"OpenSearch version, such as 2.19.5.  [default: {DEFAULT_VERSION}]"),
     ] = None,
     name: Annotated[str | None, _name_option("opensearch-VERSION")] = None,
-    port: Annotated[int | None, _port_option(opensearch.Wanted.usual_port)] = None,
+    port: Annotated[int | None, _port_option(OpenSearchSpec.usual_port)] = None,
     heap: Annotated[str, typer.Option(help="Java heap, such as 512m or 2g.")] = "512m",
     data: DataOption = None,
     security: Annotated[
         bool,
         typer.Option(
             "--security",
-            help=f"With TLS and users (OpenSearch {opensearch.SECURITY_VERSION} and its plugin).",
+            help=f"With TLS and users (OpenSearch {SECURITY_VERSION} and its plugin).",
         ),
     ] = False,
     as_json: Json = False,
@@ -119,7 +113,7 @@ def start_opensearch(
 
     Does nothing when it runs already, or when COGR_OPENSEARCH_URL is set.
     """
-    wanted = opensearch.Wanted(
+    wanted = OpenSearchSpec(
         version=version, name=name, port=port, heap=heap, data=data, security=security
     )
     OPENSEARCH.start(
@@ -130,7 +124,7 @@ def start_opensearch(
 @redis_app.command("start")
 def start_redis(
     name: Annotated[str | None, _name_option("valkey")] = None,
-    port: Annotated[int | None, _port_option(valkey.Wanted.usual_port)] = None,
+    port: Annotated[int | None, _port_option(ValkeySpec.usual_port)] = None,
     memory: Annotated[
         str, typer.Option(help="Most memory for data, such as 64mb or 1gb.")
     ] = "256mb",
@@ -144,7 +138,7 @@ def start_redis(
 
     Does nothing when it runs already, or when COGR_REDIS__URL is set.
     """
-    wanted = valkey.Wanted(name=name, port=port, memory=memory, data=data, password=password)
+    wanted = ValkeySpec(name=name, port=port, memory=memory, data=data, password=password)
     REDIS.start(wanted, "cogr-ops worker --set redis.url=", as_json=as_json)
 
 
@@ -165,7 +159,9 @@ def _add_stop(app: typer.Typer, kind: Kind) -> None:
         Its data is kept for the next start.
         """
         # The data of one that was stopped can still be removed, when it is named.
-        servers = kind.known(name, stopped=remove and (every or name is not None))
+        servers = instances.known(
+            kind.spec.kind, name, stopped=remove and (every or name is not None)
+        )
         names = [server.name for server in servers]
         if len(servers) > 1 and not every:
             raise UserError(
@@ -200,7 +196,7 @@ def _add_status(app: typer.Typer, kind: Kind) -> None:
         `url` in the JSON is the address to use.
         """
         answer = kind.configured() if name is None else None
-        servers = kind.known(name, stopped=True)
+        servers = instances.known(kind.spec.kind, name, stopped=True)
         running = [server for server in servers if server.running]
         found: dict[str, Any] = {"running": False, "url": None}
         if answer is not None:

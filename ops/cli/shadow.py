@@ -29,7 +29,7 @@ from indexers.cli.console import (
 
 if TYPE_CHECKING:
     from indexers.workspace import Workspace
-    from ops.shadow.replay import Expander, Reader
+    from ops.shadow.replay import ExpanderClient, Reader
 
 
 CandidateOption = Annotated[
@@ -149,12 +149,12 @@ def _reader(workspace: Workspace, size: int) -> Reader:
     return Reader(Cluster(workspace.settings.opensearch), size)
 
 
-def _expander(workspace: Workspace, url: str | None) -> Expander:
-    from ops.shadow.replay import Expander
+def _expander(workspace: Workspace, url: str | None) -> ExpanderClient:
+    from ops.shadow.replay import ExpanderClient
 
     serving = workspace.settings.serving
     token = serving.token.get_secret_value() if serving.token else None
-    return Expander(url or f"http://{serving.host}:{serving.port}", token)
+    return ExpanderClient(url or f"http://{serving.host}:{serving.port}", token)
 
 
 def _write(path: Path, report: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ import shutil
 import socket
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -71,11 +71,6 @@ class ServerState(BaseModel):
         return self.stopped is None and self.process.alive()
 
     @property
-    def orphaned(self) -> bool:
-        """Whether the process that it belongs to is gone."""
-        return self.owner is not None and not self.owner.alive()
-
-    @property
     def port(self) -> int | None:
         """The port of its URL."""
         return urlsplit(self.url).port if self.url else None
@@ -113,7 +108,7 @@ def write_state(state: ServerState) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted(ABC):
+class ServerSpec(ABC):
     """A server that is to run. Each kind of server has its own class.
 
     Attributes:
@@ -141,7 +136,7 @@ class Wanted(ABC):
         """Write what the server reads at its start, and begin its process."""
 
     @abstractmethod
-    def finish(self, state: ServerState, say: Say) -> ServerState:
+    def finish(self, state: ServerState) -> ServerState:
         """Wait until it works; its state with its URL. Raises ServiceError."""
 
     def difference(self, state: ServerState) -> str | None:
@@ -159,7 +154,7 @@ class Place:
     account that it runs as, and its port (0: any free one).
     """
 
-    wanted: Wanted
+    wanted: ServerSpec
     folder: Path
     data: Path
     servers: Path
@@ -178,9 +173,10 @@ class Place:
         self.credentials_file.write_text("".join(lines), "utf-8")
 
     def begin(
-        self, command: list[str], environment: dict[str, str], log: Path, **details: Any
+        self, command: list[str], environment: Mapping[str, str], **details: Any
     ) -> ServerState:
         """Begin the server's process, and remember it, with further fields of its state."""
+        log = self.folder / f"{self.wanted.kind}.log"
 
         def spawned() -> ServerState:
             state = ServerState(
@@ -210,7 +206,7 @@ class Started:
     already: bool
 
 
-def start(wanted: Wanted, say: Say = lambda _: None) -> Started:
+def start(wanted: ServerSpec, say: Say = lambda _: None) -> Started:
     """Start a server and wait until it works; the running one when there is one of this name.
 
     Args:
@@ -226,33 +222,28 @@ def start(wanted: Wanted, say: Say = lambda _: None) -> Started:
     name = wanted.server_name
     folder = machine.instance_folder(servers, name)
     # Root's files are for the account that the server runs as.
-    for_account = open_to_others if account.drops else nullcontext
-    with for_account():
-        folder.parent.mkdir(exist_ok=True)
-    with locked(folder, lambda: say(f"Waiting for another start of {name} ...")):
+    for_account = open_to_others() if account.drops else nullcontext()
+    with for_account, locked(folder, lambda: say(f"Waiting for another start of {name} ...")):
         before = read_state(folder)
         running = _running(before, wanted, say)
         if running is not None and running.url:
             return Started(running, already=True)
         with _as_before_if_it_fails(folder, before), _port(servers, before, wanted, say) as port:
-            if running is None:
-                with for_account():
-                    data = (wanted.data or folder / "data").absolute()
-                    begun = _launch(Place(wanted, folder, data, servers, account, port), say)
-            ready = wanted.finish(running or begun, say)
+            data = (wanted.data or folder / "data").absolute()
+            place = Place(wanted, folder, data, servers, account, port)
+            ready = wanted.finish(running or _launch(place, say))
             write_state(ready)
             return Started(ready, already=running is not None)
 
 
-def _running(state: ServerState | None, wanted: Wanted, say: Say) -> ServerState | None:
+def _running(state: ServerState | None, wanted: ServerSpec, say: Say) -> ServerState | None:
     """The server of this name, if it runs. Raises UserError when it is not what was asked for."""
     if state is None:
         return None
     # Also when it is stopped: its data lies in that folder.
     if state.kind != wanted.kind:
-        doing = "is running" if state.running else "was started here before"
         raise UserError(
-            f"{state.name} {doing} as {state.kind}, not {wanted.kind}; give another --name."
+            f"{state.name} was started as {state.kind}, not {wanted.kind}; give another --name."
         )
     if state.running:
         if differs := wanted.difference(state):
@@ -278,7 +269,7 @@ def _launch(place: Place, say: Say) -> ServerState:
 
 
 @contextmanager
-def _port(servers: Path, before: ServerState | None, wanted: Wanted, say: Say) -> Iterator[int]:
+def _port(servers: Path, before: ServerState | None, wanted: ServerSpec, say: Say) -> Iterator[int]:
     """A free port: the one that was asked for, else the one that the server had, else the usual
     one; 0 for any. No other start of this kind takes it meanwhile: between the choice and the
     moment when a server listens lie seconds.
@@ -287,17 +278,18 @@ def _port(servers: Path, before: ServerState | None, wanted: Wanted, say: Say) -
         yield 0
         return
     had = before.port if before is not None else None
+    ports = [wanted.port] if wanted.port else [had, wanted.usual_port]
     waiting = f"Waiting for another start of {wanted.kind} ..."
     with locked(servers / "instances" / f"{wanted.kind}-port", lambda: say(waiting)):
-        if wanted.port is not None and not free_port(wanted.port):
+        port = next((port for port in ports if port and free_port(port)), 0)
+        if wanted.port and not port:
             raise UserError(
                 f"Port {wanted.port} of 127.0.0.1 is taken; give another --port, or none for a "
                 "free one."
             )
-        if wanted.port is None and had and not free_port(had):
+        if had and not wanted.port and port != had:
             say(f"Port {had}, which it had, is taken: it gets another one.")
-        ports = (wanted.port or had, wanted.usual_port)
-        yield next((port for port in ports if port and free_port(port)), 0)
+        yield port
 
 
 @contextmanager
@@ -327,10 +319,10 @@ def wait_until(ask: Callable[[], T], state: ServerState, seconds: float) -> T:
         try:
             return ask()
         except ServiceError as error:
-            said = str(error)
-            if not state.running:
+            running, said = state.running, str(error)
+            if not running:
                 said = f"{state.name} ended while starting: {machine.last_words(state.log)}"
-            if not state.running or time.monotonic() > deadline:
+            if not running or time.monotonic() > deadline:
                 raise ServiceError(f"{said} The log is {state.log}.") from error
         time.sleep(0.1)
 
@@ -378,7 +370,7 @@ def reap_orphans(kind: str) -> None:
     that was killed.
     """
     for state in known(kind):
-        if state.orphaned:
+        if state.owner is not None and not state.owner.alive():
             stop(state, remove=True)
 
 

@@ -5,14 +5,12 @@ recognised again later and ended, exactly these.
     <cache>/servers/instances/opensearch-3.8.0/         state.json, config/, data/, logs/, tmp/
 
 <cache> is COGR_CACHE_DIR, else the system's folder for caches of `cogr`: the user's, on Linux
-XDG_CACHE_HOME or ~/.cache; for root the one of all users, on Linux /var/cache. It is a folder below
-the temporary one where that can't be written.
+XDG_CACHE_HOME or ~/.cache; for root the one of all users, on Linux /var/cache.
 """
 
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import shutil
 import subprocess
@@ -35,7 +33,7 @@ LEAST_FREE = 300_000_000
 """Bytes of disk that must be free before a server starts."""
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 NOBODY = 65534
-"""The uid and gid of `nobody` where no account has that name (a numeric id needs none)."""
+"""The uid and gid of `nobody`; a process may have them where no account does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,47 +76,30 @@ class Account:
 
 def service_account() -> Account:
     """The account for servers: the caller, or `nobody` when the caller is root."""
-    uid = os.geteuid()
-    if uid != 0:
-        return Account(psutil.Process().username(), uid, os.getegid(), drops=False)
-    try:
-        entry = pwd.getpwnam("nobody")
-    except KeyError:
-        return Account(str(NOBODY), NOBODY, NOBODY, drops=True)
-    return Account("nobody", entry.pw_uid, entry.pw_gid, drops=True)
+    if os.geteuid() == 0:
+        return Account("nobody", NOBODY, NOBODY, drops=True)
+    return Account(psutil.Process().username(), os.geteuid(), os.getegid(), drops=False)
 
 
 def servers_folder(account: Account) -> Path:
     """The folder of all servers, created; one that the account can enter. Raises SettingsError."""
     default = site_cache_path("cogr") if os.geteuid() == 0 else user_cache_path("cogr")
-    caches = [default, Path(tempfile.gettempdir()) / f"cogr-{os.geteuid()}"]
-    if chosen := os.environ.get(CACHE_VARIABLE):
-        caches = [Path(chosen).expanduser().absolute()]
-    problems = []
-    for cache in caches:
-        problem = _problem(cache / "servers", account)
-        if problem is None:
-            return cache / "servers"
-        problems.append(f"{cache} {problem}")
-    raise SettingsError(
-        f"There is no folder for servers ({'; '.join(problems)}); let {CACHE_VARIABLE} name one."
-    )
-
-
-def _problem(folder: Path, account: Account) -> str | None:
-    """Why servers can't keep their files in a folder, which is created; None when they can."""
+    folder = Path(os.environ.get(CACHE_VARIABLE) or default).expanduser().absolute() / "servers"
+    problem = ""
     try:
         with open_to_others():
             folder.mkdir(parents=True, exist_ok=True)
-        if folder.stat().st_uid != os.geteuid():
-            return "belongs to another user"
+        if not os.access(folder, os.W_OK | os.X_OK):
+            problem = "can't be written"
+        elif not account.may("x", folder):
+            problem = f"can't be entered by the user {account.name}, as whom root's servers run"
     except OSError as error:
-        return f"can't be written ({error.strerror})"
-    if not os.access(folder, os.W_OK | os.X_OK):
-        return "can't be written"
-    if not account.may("x", folder):
-        return f"can't be entered by the user {account.name}, as whom root's servers run"
-    return None
+        problem = f"can't be written ({error.strerror})"
+    if problem:
+        raise SettingsError(
+            f"The folder for servers, {folder}, {problem}; let {CACHE_VARIABLE} name another one."
+        )
+    return folder
 
 
 @contextmanager
@@ -270,9 +251,8 @@ def end(process: ProcessId, patience: float = 30.0) -> bool:
         found = psutil.Process(process.pid)
         for ask, seconds in ((found.terminate, patience), (found.kill, 10.0)):
             ask()
-            deadline = time.monotonic() + seconds
             # psutil's own wait takes a zombie, whose parent has not asked for its status, for alive
-            while time.monotonic() < deadline:
+            for _ in range(round(10 * seconds)):
                 if not process.alive():
                     return True
                 time.sleep(0.1)

@@ -7,15 +7,15 @@ is a folder of its own whose files are hard links.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
 import subprocess
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from glob import glob
 from pathlib import Path
 
 from cogr.errors import ServiceError, SettingsError, UserError
@@ -23,6 +23,7 @@ from cogr.records import Say
 from ops.servers.machine import Account, made_once, open_to_others, require_free
 
 HOME_VARIABLE = "COGR_OPENSEARCH_HOME"
+JAVA_VARIABLE = "OPENSEARCH_JAVA_HOME"
 UNPACKED_BYTES = 700_000_000
 """Room for the archive in Maven's repository, the archive itself and the unpacked files."""
 ANY_JAVA = 1000
@@ -49,8 +50,7 @@ def find_distribution(version: str | None, default: str, servers: Path, say: Say
         UserError: it is not on disk and there is no Maven.
         ServiceError: Maven could not fetch it.
     """
-    home = os.environ.get(HOME_VARIABLE)
-    if home:
+    if home := os.environ.get(HOME_VARIABLE):
         return from_home(Path(home).absolute(), version)
     version = version or default
     folder = servers / "distributions" / f"opensearch-{version}"
@@ -70,10 +70,10 @@ def find_distribution(version: str | None, default: str, servers: Path, say: Say
 
 def from_home(home: Path, version: str | None) -> Distribution:
     """The distribution in a folder. Raises SettingsError where that is none, or another version."""
-    jar = re.compile(r"opensearch-(\d+\.\d+\.\d+)\.jar")
-    found = next(
-        (match[1] for path in _in(home / "lib") if (match := jar.fullmatch(path.name))), None
-    )
+    name = re.compile(r"opensearch-(\d+\.\d+\.\d+)\.jar")
+    # pathlib's glob raises for a closed folder.
+    jars = map(name.fullmatch, glob("*.jar", root_dir=home / "lib"))  # noqa: PTH207
+    found = next((jar[1] for jar in jars if jar), None)
     if found is None:
         raise SettingsError(
             f"{HOME_VARIABLE}={home} holds no OpenSearch (no lib/opensearch-X.Y.Z.jar); unset or "
@@ -85,14 +85,6 @@ def from_home(home: Path, version: str | None) -> Distribution:
             "unset it or leave --version out."
         )
     return Distribution(home, found)
-
-
-def _in(folder: Path) -> list[Path]:
-    """What a folder holds, the last name first; nothing when it is closed to this user."""
-    try:
-        return sorted(folder.iterdir(), reverse=True)
-    except OSError:
-        return []
 
 
 def fetch_with_maven(artifact: str, into: Path, what: str, say: Say) -> Path:
@@ -114,8 +106,8 @@ def fetch_with_maven(artifact: str, into: Path, what: str, say: Say) -> Path:
     say(f"Fetching {what} with Maven ...")
     _, name, number, *kind = artifact.split(":")
     fetched = into / f"{name}-{number}.{kind[0] if kind else 'jar'}"
-    command = [maven, "-q", "-B", "-C", "-Dstyle.color=never", *_local_repository(into)]
-    command += ["dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={into}"]
+    command = [maven, "-q", "-B", "-C", "-Dstyle.color=never", "dependency:copy"]
+    command += [f"-Dartifact={artifact}", f"-DoutputDirectory={into}"]
     done = subprocess.run(
         command, cwd=into, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
     )
@@ -125,28 +117,14 @@ def fetch_with_maven(artifact: str, into: Path, what: str, say: Say) -> Path:
     return fetched
 
 
-def _local_repository(into: Path) -> list[str]:
-    """Maven keeps what it fetches below the home folder; where that can't be written, below the
-    scratch folder.
-    """
-    home = Path(os.path.expanduser("~"))  # noqa: PTH111 (Path.home() raises without a home)
-    places = (home / ".m2/repository", home / ".m2", home)
-    nearest = next((path for path in places if path.exists()), home)
-    return [] if os.access(nearest, os.W_OK) else [f"-Dmaven.repo.local={into / 'm2/repository'}"]
-
-
 def maven_reason(output: str, status: int) -> str:
-    """Why Maven failed: its first error line that says something, else its last line, else its exit
-    status. No addresses.
+    """Why Maven failed: the first line that says something (a quiet Maven prints only errors), else
+    its exit status. No addresses.
     """
     # Maven colours its output by empty escape sequences even where it is told not to.
-    noise = r"\x1b\[[0-9;]*m|\(?https?://\S+|-> \[Help \d+\]"
-    lines = [re.sub(noise, "", line).strip(" .") for line in output.splitlines()]
-    errors = [line.removeprefix("[ERROR]").strip() for line in lines if line.startswith("[ERROR]")]
-    others = [line for line in reversed(lines) if not line.startswith("[ERROR]")]
-    reason = next(
-        filter(None, (*errors, *others)), f"it ended with status {status} and said nothing"
-    )
+    noise = r"\x1b\[[0-9;]*m|\(?https?://\S+|-> \[Help \d+\]|\[ERROR\]"
+    lines = (re.sub(noise, "", line).strip(" .") for line in output.splitlines())
+    reason = next(filter(None, lines), f"it ended with status {status} and said nothing")
     return f"{reason[:400]}."
 
 
@@ -167,25 +145,23 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def variant(
-    base: Distribution, change_name: str, change: Callable[[Path], None], servers: Path
+    base: Distribution, name: str, change: Callable[[Path], None], servers: Path
 ) -> Distribution:
-    """A changed copy of a distribution, made once: <servers>/distributions/<base>-<change_name>.
+    """A changed copy of a distribution, made once for its version:
+    <servers>/distributions/opensearch-<version>-<name>.
 
     Args:
         change: changes the copy; it may add, replace and remove files, but must not write into one
             that is there (files are hard links to the original's).
     """
-    folder, name = servers / "distributions", base.home.name
-    if base.home.parent != folder:
-        # Two homes elsewhere may have one name.
-        name = f"opensearch-{base.version}-{hashlib.sha256(bytes(base.home)).hexdigest()[:8]}"
 
     def changed(scratch: Path) -> Path:
         link_tree(base.home, scratch / "copy")
         change(scratch / "copy")
         return scratch / "copy"
 
-    return Distribution(made_once(folder / f"{name}-{change_name}", changed), base.version)
+    folder = servers / "distributions" / f"opensearch-{base.version}-{name}"
+    return Distribution(made_once(folder, changed), base.version)
 
 
 def link_tree(source: Path, target: Path) -> None:
@@ -209,8 +185,7 @@ class Java:
 
 
 def find_java(server: str, versions: range, account: Account) -> Java:
-    """The runtime of OPENSEARCH_JAVA_HOME if that is set, else the first of `runtimes` that fits
-    and that the account can run.
+    """The first of `runtimes` that fits and that the account can run.
 
     Args:
         server: who needs it.
@@ -219,24 +194,24 @@ def find_java(server: str, versions: range, account: Account) -> Java:
     Raises:
         UserError: none fits.
     """
-    chosen, found = os.environ.get("OPENSEARCH_JAVA_HOME"), []
-    looked = f"OPENSEARCH_JAVA_HOME={chosen}" if chosen else "JAVA_HOME, PATH, /usr/lib/jvm"
-    for java in runtimes([Path(chosen)] if chosen else None):
-        if account.may("x", java.home / "bin" / "java"):
-            if java.major in versions:
-                return java
-            found.append(f"Java {java.major} in {java.home}")
+    found = [java for java in runtimes() if account.may("x", java.home / "bin" / "java")]
+    for java in found:
+        if java.major in versions:
+            return java
     most = f"to {versions.stop - 1}" if versions.stop < ANY_JAVA else "or newer"
-    which = f"only {', '.join(dict.fromkeys(found))} was found" if found else "none was found"
-    hint = "unset it, or let it name such a runtime" if chosen else "install one"
+    others = ", ".join(dict.fromkeys(f"Java {java.major} in {java.home}" for java in found))
+    which = f"only {others} was found" if others else "none was found"
+    looked, hint = "JAVA_HOME, PATH, /usr/lib/jvm", "install one"
+    if chosen := os.environ.get(JAVA_VARIABLE):
+        looked, hint = f"{JAVA_VARIABLE}={chosen}", "unset it, or let it name such a runtime"
     raise UserError(f"{server} needs Java {versions.start} {most}, and {which} ({looked}): {hint}.")
 
 
-def runtimes(homes: Iterable[Path] | None = None) -> Iterator[Java]:
-    """The runtimes in these folders, else those of JAVA_HOME, PATH and JVM_FOLDERS, best first; the
-    major version is what the file `release` says.
+def runtimes() -> Iterator[Java]:
+    """The runtime of OPENSEARCH_JAVA_HOME if that is set, else those of JAVA_HOME, PATH and
+    JVM_FOLDERS, best first; the major version is what the file `release` says.
     """
-    for home in _homes() if homes is None else homes:
+    for home in _java_homes():
         # A folder may be closed to this user, or hold no runtime.
         with suppress(OSError):
             release = (home / "release").read_text("utf-8", "replace")
@@ -245,12 +220,16 @@ def runtimes(homes: Iterable[Path] | None = None) -> Iterator[Java]:
                 yield Java(home, int(version[1]))
 
 
-def _homes() -> Iterator[Path]:
+def _java_homes() -> Iterator[Path]:
+    if chosen := os.environ.get(JAVA_VARIABLE):
+        yield Path(chosen)
+        return
     if named := os.environ.get("JAVA_HOME"):
         yield Path(named)
     if (on_path := shutil.which("java")) is not None:
         yield Path(on_path).resolve().parent.parent
-    for folder in JVM_FOLDERS:
-        for home in _in(folder):
-            # macOS nests its homes.
-            yield from (home, home / "Contents" / "Home")
+    for pattern in [
+        f"{folder}/{end}" for folder in JVM_FOLDERS for end in ("*", "*/Contents/Home")
+    ]:
+        # pathlib's glob raises for a closed folder.
+        yield from map(Path, sorted(glob(pattern), reverse=True))  # noqa: PTH207

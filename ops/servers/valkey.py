@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import ClassVar
@@ -20,26 +19,22 @@ from typing import ClassVar
 from cogr.errors import UserError
 from cogr.records import Say
 from cogr.settings.fleet import RedisSettings
-from ops.servers import instances
-from ops.servers.instances import Place, ServerState, wait_until
-from ops.servers.instances import start as start
-from ops.servers.instances import stop as stop
+from ops.servers.instances import Place, ServerSpec, ServerState, free_port, wait_until
 from ops.servers.machine import Account, reachable
 
-KIND = "valkey"
 START_SECONDS = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted(instances.Wanted):
-    """What to start. Without a name it is valkey.
+class ValkeySpec(ServerSpec):
+    """A server to start. Without a name it is valkey.
 
     Attributes:
         memory: most memory for data, such as 64mb or 1gb.
         password: whether it asks for a password, which is made up at the first start.
     """
 
-    kind: ClassVar[str] = KIND
+    kind: ClassVar[str] = "valkey"
     usual_port: ClassVar[int] = 6379
     memory: str = "256mb"
     password: bool = False
@@ -50,7 +45,7 @@ class Wanted(instances.Wanted):
 
     @property
     def server_name(self) -> str:
-        return self.name or KIND
+        return self.name or self.kind
 
     def difference(self, state: ServerState) -> str | None:
         if self.password != (state.credentials_file is not None):
@@ -64,7 +59,6 @@ class Wanted(instances.Wanted):
         return place.begin(
             [str(program), str(self._configure(place))],
             {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"},
-            place.folder / "valkey.log",
             version=version,
             credentials_file=place.credentials_file if self.password else None,
         )
@@ -73,7 +67,7 @@ class Wanted(instances.Wanted):
         """The server's configuration; a password is in it, so that it is in no process list."""
         lines = {
             "bind": "127.0.0.1",
-            "port": str(place.port or instances.free_port()),
+            "port": str(place.port or free_port()),
             "dir": f'"{place.data}"',
             "daemonize": "no",
             "appendonly": "yes",
@@ -94,7 +88,7 @@ class Wanted(instances.Wanted):
         place.account.own(path)
         return path
 
-    def finish(self, state: ServerState, _: Say) -> ServerState:
+    def finish(self, state: ServerState) -> ServerState:
         from indexers.fleet.broker import server_version
 
         configured = (state.folder / "valkey.conf").read_text("utf-8")
@@ -126,11 +120,5 @@ def find_program(servers: Path, account: Account) -> tuple[Path, str]:
     said = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
     match = re.search(r"\bv=(\d+\.\d+\.\d+)", said)
     version = match[1] if match else "unknown"
-    copy = servers / "distributions" / f"{KIND}-{version}" / Path(found).name
+    copy = servers / "distributions" / f"valkey-{version}" / Path(found).name
     return reachable(Path(found), account, copy), version
-
-
-status = partial(instances.known, KIND)
-"""The servers that were started here, see `instances.known`."""
-reap_orphans = partial(instances.reap_orphans, KIND)
-"""Stops and removes those whose owner process is gone."""

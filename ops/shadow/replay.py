@@ -69,7 +69,7 @@ class Replayed:
     failed: Counter[str] = field(default_factory=Counter)
 
 
-class Search(Protocol):
+class Searcher(Protocol):
     """One of the two searches."""
 
     def ask(self, query: str) -> Answer:
@@ -159,8 +159,8 @@ class Present:
         return Answer(ids, time.perf_counter() - started)
 
 
-class Expander:
-    """A running expander.
+class ExpanderClient:
+    """Asks a running expander.
 
     Args:
         url: its address.
@@ -213,7 +213,7 @@ class Candidate:
     """
 
     reader: Reader
-    expander: Expander
+    expander: ExpanderClient
     body: Body
     index: str | None = None
 
@@ -227,12 +227,12 @@ class Candidate:
                 f"The expander at {self.expander.url} serves no index of a cluster; give it "
                 "opensearch.url, and publish a pair."
             )
-        body = self.body.fill(query, Expansion.read(expansion))
+        body = self.body.fill(query, KeywordQuery.read(expansion))
         ids = self.reader.search(index, body, f"the query of {self.body.source}", _EXACT)
         return Answer(ids, time.perf_counter() - started, expansion["source"], expanding)
 
 
-def check(*searches: Search) -> None:
+def check(*searches: Searcher) -> None:
     """Ask a first, harmless query, which also opens the connections.
 
     Raises UserError for a bad request, ServiceError.
@@ -243,8 +243,8 @@ def check(*searches: Search) -> None:
 
 def replay(
     queries: Sequence[Searched],
-    present: Search,
-    candidate: Search,
+    present: Searcher,
+    candidate: Searcher,
     rate: float,
     advance: Callable[[int], object] = lambda _: None,
 ) -> Replayed:
@@ -272,7 +272,7 @@ def replay(
 
 
 def _ask(
-    searched: Searched, present: Search, candidate: Search, *, candidate_first: bool
+    searched: Searched, present: Searcher, candidate: Searcher, *, candidate_first: bool
 ) -> Compared:
     if candidate_first:
         new = candidate.ask(searched.text)
@@ -295,8 +295,8 @@ _BLEND = re.compile(r"\{\{blend(?: ([^\s{}]+))?\}\}")
 
 
 @dataclass(frozen=True)
-class Expansion:
-    """The expander's answer to a query: keywords with weights, and the mode of search. Former
+class KeywordQuery:
+    """What an expander answers to a query: keywords with weights, and the mode of search. Former
     versions give only keywords.
     """
 
@@ -305,7 +305,7 @@ class Expansion:
     text_boost: float = 1.0
 
     @classmethod
-    def read(cls, answer: Mapping[str, Any]) -> Expansion:
+    def read(cls, answer: Mapping[str, Any]) -> KeywordQuery:
         words = answer["keywords"]
         weighted = dict(zip(words, answer.get("weights") or [1.0] * len(words), strict=True))
         return cls(weighted, answer.get("mode", "keywords"), answer.get("text_boost", 1.0))
@@ -362,9 +362,9 @@ class Body:
         if not keywords and not any(QUERY in text for text in found):
             raise DataError(f"{self.source} has no {QUERY}; put it where the query's text belongs.")
 
-    def fill(self, query: str, expansion: Expansion | None = None) -> dict[str, Any]:
+    def fill(self, query: str, expansion: KeywordQuery | None = None) -> dict[str, Any]:
         """The body for one query."""
-        filled: dict[str, Any] = _fill(self.template, query, expansion or Expansion())
+        filled: dict[str, Any] = _fill(self.template, query, expansion or KeywordQuery())
         return filled
 
 
@@ -372,7 +372,7 @@ CLAUSE_ALONE = Body({"query": "{{clause}}"}, "the clause alone")
 """The default body: only keywords, ranked by BM25."""
 
 
-def _fill(value: Any, query: str, expansion: Expansion) -> Any:
+def _fill(value: Any, query: str, expansion: KeywordQuery) -> Any:
     if isinstance(value, Mapping):
         filled = {key: _fill(inner, query, expansion) for key, inner in value.items()}
         blend = _BLEND.fullmatch(next(iter(filled))) if len(filled) == 1 else None

@@ -27,7 +27,7 @@ from tests.charts.conftest import ROOT, Object
 from tests.charts.pods import BY_SIGTERM, Machine
 from tests.charts.test_templates import parse
 from tests.commands import program
-from tests.indexers.fleet.fleet_worlds import write_shop
+from tests.shops import write_thing_shop
 
 OPS = ROOT / "ops"
 SERVICES: dict[str, Any] = yaml.safe_load((OPS / "compose.yaml").read_text())["services"]
@@ -159,7 +159,7 @@ class Stack:
     """The services of ours on this machine."""
 
     def __init__(self, folder: Path, redis: RedisSettings, opensearch: OpenSearchSettings) -> None:
-        write_shop(folder, 60)
+        write_thing_shop(folder, 60)
         prefix = f"compose-{uuid.uuid4().hex[:8]}"
         self.ports = {"8600": str(free_port()), "9464": str(free_port())}
         self.variables = {

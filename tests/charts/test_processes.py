@@ -20,13 +20,13 @@ from cogr.settings import OpenSearchSettings
 from cogr.settings.fleet import RedisSettings
 from cogr.store import Store
 from indexers.fleet.run_files import Overview, overview
-from ops.servers.instances import free_port
-from ops.servers.valkey import Wanted, start, stop
+from ops.servers.instances import free_port, start, stop
+from ops.servers.valkey import ValkeySpec
 from tests.charts.conftest import Render, merged
 from tests.charts.pods import BY_SIGTERM, Machine, Started, containers_of
 from tests.charts.test_monitoring import named_metrics
-from tests.indexers.fleet.fleet_worlds import write_shop
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, Misbehave
+from tests.shops import TINY_TRAINING, read_jsonl, write_jsonl, write_sample_part, write_thing_shop
 from tests.trainers import shop
 
 pytestmark = pytest.mark.slow
@@ -94,9 +94,9 @@ def test_the_expander_answers_its_probes_and_the_test_hook_and_ends(
 
 @pytest.mark.drill
 def test_a_training_job_does_its_round(render: Render, tmp_path: Path) -> None:
-    shop.write_shop(tmp_path)
+    write_sample_part(tmp_path)
     values = merged(
-        {"settings": tomllib.loads(shop.CONFIG)},
+        {"settings": tomllib.loads(TINY_TRAINING)},
         values_in(tmp_path),
         {"training": {"enabled": True, "round": 1}, "worker": {"enabled": False}},
         # Threads of several trainers spin on the cores of one machine.
@@ -123,10 +123,10 @@ class Release:
         url: str,
     ) -> None:
         prefix = f"chart-{uuid.uuid4().hex[:8]}"
-        write_shop(folder, ITEMS)
+        write_thing_shop(folder, ITEMS)
         items = folder / "data" / "items.jsonl"
         # Updates go by the day on which an item was changed.
-        items.write_text(items.read_text().replace("}\n", ', "updated": "2026-01-31"}\n'))
+        write_jsonl(items, [item | {"updated": "2026-01-31"} for item in read_jsonl(items)])
         values = values_in(
             folder,
             redis={"url": str(redis.url), "prefix": prefix},
@@ -294,7 +294,9 @@ def test_a_pod_waits_for_a_service_that_comes_late(render: Render, tmp_path: Pat
     machine, wait = waiting_worker(render, tmp_path, port, 240)
     with machine.running(wait) as waiting:
         waiting.until(lambda: "Waiting for Redis" in waiting.log.read_text())
-        late = Wanted(name=f"tests-late-{uuid.uuid4().hex[:8]}", port=port, bound_to_caller=True)
+        late = ValkeySpec(
+            name=f"tests-late-{uuid.uuid4().hex[:8]}", port=port, bound_to_caller=True
+        )
         started = start(late)
         try:
             assert waiting.end(240) == 0, waiting.log.read_text()

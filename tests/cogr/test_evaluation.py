@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from math import log2
 from pathlib import Path
@@ -18,6 +17,7 @@ from cogr.records import Dataset, Item, Query, Side
 from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
 from indexers.backends.memory import MemoryBackend, mirror_of
+from tests.shops import write_data
 from trainers.evaluation import evaluate
 
 WORDS = ["sofa", "couch", "lamp", "oak", "rug"]
@@ -125,9 +125,7 @@ def test_ndcg_takes_the_grades_of_the_files(
         "queries": [{"id": "q", "text": "divan", "split": "test"}],
         "labels": [{"query": "q", "item": id_, "grade": grade} for id_, grade in grades.items()],
     }
-    for name, records in files.items():
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, records)), "utf-8")
-    dataset = load_dataset("jsonl", tmp_path, threshold=0.5)
+    dataset = load_dataset("jsonl", write_data(tmp_path, **files), threshold=0.5)
     store = Store("memory://graded")
     sets = {"a": ["sofa", "rug", "oak"], "b": ["sofa", "couch"], "c": ["sofa"], "d": []}
     item = frozen(store, "item", {id_: (f"title {id_}", words) for id_, words in sets.items()})

@@ -13,16 +13,15 @@ from typing import Any
 from cogr.matching.mirror import Mirror
 from cogr.records import Side
 from cogr.snapshots import Snapshot
-from indexers.rebuild.run import RebuildRequest, run_rebuild
+from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.workspace import Workspace
 from tests.drills.reader import TOP
-from tests.shops import write_jsonl, write_shop
+from tests.shops import SCRIPTED, thing, write_jsonl, write_thing_shop
 
-WORDS = 11
 CHANGED = 0.1
 """Share of the items that an update changes."""
 
-QUERIES = [[f"word{n % WORDS}", f"more{n % 5}"] for n in range(6)]
+QUERIES = [[f"word{n}", f"more{n % 5}"] for n in range(6)]
 
 Item = Mapping[str, str]
 
@@ -41,22 +40,13 @@ class Catalogue:
         self._settings = settings
         self.edition = 0
         self._draw = random.Random(1)
-        self._items: dict[str, Item] = {}
-        queries = [
-            {"id": f"q{n}", "text": f"word{n}", "split": "train" if n < 8 else "test"}
-            for n in range(WORDS)
-        ]
-        labels = [{"query": f"q{n % WORDS}", "item": f"i{n}", "grade": 1} for n in range(items)]
-        self._items = {f"i{n}": self._item(f"i{n}", n) for n in range(items)}
-        configuration = '[generator]\nname = "scripted"\n[publish]\ntolerance = 0.5\n'
-        write_shop(folder, self._items.values(), queries, labels, configuration)
+        self._items: dict[str, Item] = {f"i{n}": self._item(f"i{n}", n) for n in range(items)}
+        write_thing_shop(folder, items, SCRIPTED + "[publish]\ntolerance = 0.5\n")
+        self._save()
 
     def _item(self, id_: str, number: int) -> Item:
-        text = (
-            f"word{number % WORDS} more{number % 5} edition{self.edition} "
-            f"edition{self.edition}of{number % 7}"
-        )
-        return {"id": id_, "title": f"thing {number}", "text": text}
+        more = f"edition{self.edition} edition{self.edition}of{number % 7}"
+        return thing(number, id_, more)
 
     def rewrite(self) -> None:
         """The next edition: every item is another one."""
@@ -96,7 +86,7 @@ class Catalogue:
         workspace = Workspace.open(
             self.folder / "cogr.toml", [f"{key}={value}" for key, value in settings.items()]
         )
-        outcome = run_rebuild(
+        outcome = rebuild_side(
             workspace,
             RebuildRequest(side, push=False),
             lambda *_: nullcontext(lambda _: None),

@@ -25,7 +25,7 @@ from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.indexes import read_index
 from indexers.fleet.run_files import overview
-from indexers.rebuild.lease import read_lease
+from indexers.lease import read_lease
 from tests.drills.catalogue import Catalogue, answers
 from tests.drills.nursery import Child, Nursery
 from tests.drills.servers import Broker, Node

@@ -17,7 +17,7 @@ from cogr.errors import CogrError
 from cogr.settings import OpenSearchSettings
 from cogr.settings.fleet import RedisSettings
 from indexers.fleet.broker import make_app
-from ops.servers import opensearch, valkey
+from ops.servers import instances, opensearch, valkey
 from ops.servers.instances import ServerState
 
 BALLAST = "ballast"
@@ -28,11 +28,11 @@ class Broker:
 
     def __init__(self, memory: str = "256mb") -> None:
         name = f"tests-{os.getpid()}-drill-valkey"
-        self._wanted = valkey.Wanted(name=name, port=0, memory=memory, bound_to_caller=True)
-        valkey.reap_orphans()
-        self.state = valkey.start(self._wanted).state
+        self._wanted = valkey.ValkeySpec(name=name, port=0, memory=memory, bound_to_caller=True)
+        instances.reap_orphans(self._wanted.kind)
+        self.state = instances.start(self._wanted).state
         port = urlsplit(str(self.state.url)).port
-        self._wanted = valkey.Wanted(name=name, port=port, memory=memory, bound_to_caller=True)
+        self._wanted = valkey.ValkeySpec(name=name, port=port, memory=memory, bound_to_caller=True)
 
     @property
     def redis(self) -> RedisSettings:
@@ -41,7 +41,7 @@ class Broker:
     def die(self) -> bool:
         """SIGKILL it and start it again."""
         _kill(self.state)
-        self.state = _started(lambda: valkey.start(self._wanted).state)
+        self.state = _started(lambda: instances.start(self._wanted).state)
         return True
 
     def call(self, *words: str) -> Any:
@@ -59,7 +59,7 @@ class Broker:
                     self.call("RPUSH", BALLAST, "x" * size)
 
     def stop(self) -> None:
-        valkey.stop(self.state, remove=True)
+        instances.stop(self.state, remove=True)
 
 
 class Node:
@@ -67,11 +67,15 @@ class Node:
 
     def __init__(self) -> None:
         name = f"tests-{os.getpid()}-drill-node"
-        self._wanted = opensearch.Wanted(name=name, port=0, brief=True, bound_to_caller=True)
-        opensearch.reap_orphans()
-        self.state = opensearch.start(self._wanted).state
+        self._wanted = opensearch.OpenSearchSpec(
+            name=name, port=0, brief=True, bound_to_caller=True
+        )
+        instances.reap_orphans(self._wanted.kind)
+        self.state = instances.start(self._wanted).state
         port = urlsplit(str(self.state.url)).port
-        self._wanted = opensearch.Wanted(name=name, port=port, brief=True, bound_to_caller=True)
+        self._wanted = opensearch.OpenSearchSpec(
+            name=name, port=port, brief=True, bound_to_caller=True
+        )
         self._returning: threading.Thread | None = None
 
     @property
@@ -88,7 +92,7 @@ class Node:
         return True
 
     def _return(self) -> None:
-        self.state = _started(lambda: opensearch.start(self._wanted).state)
+        self.state = _started(lambda: instances.start(self._wanted).state)
 
     def back(self) -> None:
         """Wait until it is there."""
@@ -97,7 +101,7 @@ class Node:
 
     def stop(self) -> None:
         self.back()
-        opensearch.stop(self.state, remove=True)
+        instances.stop(self.state, remove=True)
 
 
 def _started(start: Callable[[], ServerState]) -> ServerState:

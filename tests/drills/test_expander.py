@@ -26,8 +26,9 @@ import httpx
 import pytest
 
 from cogr.snapshots import Row
-from ops.servers import opensearch, valkey
-from ops.servers.instances import ServerState, free_port
+from ops.servers.instances import ServerState, free_port, start, stop
+from ops.servers.opensearch import OpenSearchSpec
+from ops.servers.valkey import ValkeySpec
 from tests.drills.table import Table
 from tests.ops.expander.expander_worlds import ITEMS, is_ready, serve_pair, wait_for, workspace
 
@@ -86,11 +87,9 @@ def server_of(kind: str) -> Iterator[tuple[str, Callable[[], None], Callable[[],
     """A Redis or an OpenSearch of the drill's own: its address, how to kill it, how to start it on
     its old port.
     """
-    module = valkey if kind == "redis" else opensearch
-    wanted = module.Wanted(
-        name=f"tests-{os.getpid()}-expander-{kind}", port=0, bound_to_caller=True
-    )
-    states: list[ServerState] = [module.start(wanted).state]
+    spec = ValkeySpec if kind == "redis" else OpenSearchSpec
+    wanted = spec(name=f"tests-{os.getpid()}-expander-{kind}", port=0, bound_to_caller=True)
+    states: list[ServerState] = [start(wanted).state]
     url = str(states[0].url)
     again = replace(wanted, port=urlsplit(url).port)
 
@@ -99,9 +98,9 @@ def server_of(kind: str) -> Iterator[tuple[str, Callable[[], None], Callable[[],
         wait_for(lambda: not states[-1].running)
 
     try:
-        yield url, kill, lambda: states.append(module.start(again).state)
+        yield url, kill, lambda: states.append(start(again).state)
     finally:
-        module.stop(states[-1], remove=True)
+        stop(states[-1], remove=True)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Commands in this process, and a small shop to run them on."""
+"""Commands in this process, a small shop to run them on, and empty stores."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cogr.store import Store
 from tests.commands import Command as Command
 from tests.commands import Ended, run_here
 from tests.shops import DATASET, write_shop
@@ -20,6 +21,12 @@ def cogr_index(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
         return run_here(main, monkeypatch, capsys, "cogr-index", *arguments)
 
     return run
+
+
+@pytest.fixture(params=["local", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """An empty store, in a folder and in memory."""
+    return Store(tmp_path if request.param == "local" else f"memory://{tmp_path.name}")
 
 
 ITEMS = [

@@ -10,7 +10,8 @@ import pytest
 from tests.commands import Command as Command
 from tests.commands import Ended as Ended
 from tests.commands import run_here
-from tests.trainers.shop import Shop, write_shop
+from tests.shops import write_sample_part
+from tests.trainers.shop import Shop
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def cogr_train(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Shop:
     """A shop with SFT and one round done. Not to be changed; see `copied`."""
-    shop = Shop(write_shop(tmp_path_factory.mktemp("shop")))
+    shop = Shop(write_sample_part(tmp_path_factory.mktemp("shop")))
     driver = shop.driver()
     driver.sft()
     driver.round()

@@ -13,7 +13,7 @@ from cogr.records import SIDES, SPLITS, Side, self_text
 from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from indexers.backends.memory import MemoryBackend
 from indexers.workspace import Workspace
-from tests.trainers.shop import write_shop
+from tests.shops import write_sample_part
 from trainers.evaluation import evaluate
 from trainers.training.rounds import (
     ROUND_STAGES,
@@ -41,7 +41,7 @@ class Told:
 
     def __init__(self, folder: Path, *overrides: str) -> None:
         self.config = (
-            folder / "cogr.toml" if (folder / "cogr.toml").exists() else write_shop(folder)
+            folder / "cogr.toml" if (folder / "cogr.toml").exists() else write_sample_part(folder)
         )
         self.workspace = with_dev(Workspace.open(self.config, overrides))
         self.run = create(self.workspace)

@@ -1,11 +1,10 @@
-"""A part of the sample shop with a configuration that trains a very small model in seconds, and the
-runs in it.
+"""Runs in a shop: their stages in the process of the tests, and rewards that teach nothing or end
+badly.
 """
 
 from __future__ import annotations
 
 import gc
-import json
 import os
 import signal
 from collections.abc import Iterator, Sequence
@@ -15,82 +14,11 @@ from pathlib import Path
 from cogr.rewards import World, query_reward
 from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snapshot
 from indexers.workspace import Workspace
-from tests import shops
-from trainers.demo.shop import make_catalogue
 from trainers.training.checkpoints import check_model
 from trainers.training.driver import Driver
 from trainers.training.rounds import ROUND_STAGES, SFT_STAGES, Round
 from trainers.training.run_folder import Run, create, open_run
 from trainers.training.stage import Launcher, Process, do_stages
-
-CONFIG = """
-store = "store"
-[dataset]
-loader = "jsonl"
-path = "data"
-dev_share = 0.2
-[keywords]
-k_max = 10
-[prompts]
-item_system = ""
-item_user = "{item}\\n{description}"
-query_system = ""
-query_user = "{query}"
-[generator]
-dtype = "float32"
-batch_size = 64
-[generator.sampling]
-temperature = 0
-max_tokens = 16
-[rebuild]
-max_failure_share = 1.0
-[publish]
-fields = ["price"]
-[training]
-candidates = 2
-invented_queries = 5
-[training.gate]
-on = false
-[training.tiny]
-hidden = 32
-layers = 1
-[training.sft]
-item_keywords = 3
-query_keywords = 3
-item_epochs = 2
-query_epochs = 2
-learning_rate = 3e-3
-[training.rollouts]
-generations = 4
-max_tokens = 12
-[training.query]
-max_steps = 2
-prompts_per_step = 4
-micro_batch = 16
-learning_rate = 1e-4
-[training.item]
-max_steps = 2
-prompts_per_step = 4
-micro_batch = 16
-learning_rate = 1e-4
-"""
-
-
-def write_shop(folder: Path, items: int = 60) -> Path:
-    """A part of the sample shop: the first items, and the queries that keep a relevant one."""
-    files = {
-        name: [json.loads(line) for line in text.decode().splitlines()]
-        for name, text in make_catalogue(0).files().items()
-    }
-    files["items.jsonl"] = [
-        {**item, "price": number + 0.5} for number, item in enumerate(files["items.jsonl"][:items])
-    ]
-    known = {item["id"] for item in files["items.jsonl"]}
-    files["labels.jsonl"] = [label for label in files["labels.jsonl"] if label["item"] in known]
-    asked = {label["query"] for label in files["labels.jsonl"]}
-    files["queries.jsonl"] = [query for query in files["queries.jsonl"] if query["id"] in asked]
-    parts = (files[f"{name}.jsonl"] for name in ("items", "queries", "labels"))
-    return shops.write_shop(folder, *parts, CONFIG)
 
 
 class Ended:

@@ -13,7 +13,8 @@ from cogr.settings import Settings
 from cogr.snapshots import open_snapshot
 from indexers.workspace import Workspace
 from tests.commands import Command
-from tests.trainers.shop import InThisProcess, write_shop
+from tests.shops import write_sample_part
+from tests.trainers.shop import InThisProcess
 from trainers.ablation import VARIANTS, Ablation, Row, chosen, run_name, table
 from trainers.training import driver, stage
 from trainers.training.checkpoints import prune_models
@@ -48,7 +49,7 @@ class Shop:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shop, dict[str, Row]]:
-    shop = Shop(write_shop(tmp_path_factory.mktemp("shop"), items=24))
+    shop = Shop(write_sample_part(tmp_path_factory.mktemp("shop"), items=24))
     rows = list(shop.ablation().rows(list(VARIANTS), 1))
     return shop, {row.variant: row for row in rows}
 
@@ -163,7 +164,7 @@ def test_what_is_trained_is_not_trained_again_and_what_fails_keeps_the_others(
 
 
 def test_an_unknown_variant_is_one_sentence(cogr_train: Command, tmp_path: Path) -> None:
-    config = write_shop(tmp_path / "shop", items=24)
+    config = write_sample_part(tmp_path / "shop", items=24)
     ended = cogr_train("ablate", "-c", config, "--variants", "full,nonsense")
     assert ended.status == 2
     assert "There is no variant 'nonsense'; --variants takes all, or some of" in ended.sentence
@@ -174,7 +175,7 @@ def test_an_unknown_variant_is_one_sentence(cogr_train: Command, tmp_path: Path)
 
 
 def test_what_a_configuration_can_not_vary_is_left_out_of_the_table(tmp_path: Path) -> None:
-    shop = Shop(write_shop(tmp_path / "shop", items=24))
+    shop = Shop(write_sample_part(tmp_path / "shop", items=24))
     own = (
         "prompts.item_user={item}",
         'prompts.query_user="{query} {search_results}"',
@@ -188,7 +189,7 @@ def test_what_a_configuration_can_not_vary_is_left_out_of_the_table(tmp_path: Pa
 
 
 def test_frozen_items_are_none_that_labels_write(tmp_path: Path) -> None:
-    config = write_shop(tmp_path / "shop", items=24)
+    config = write_sample_part(tmp_path / "shop", items=24)
     with pytest.raises(SettingsError, match=r'variant is "frozen-items", but labels'):
         check_settings(Workspace.open(config, ["training.variant=frozen-items"]))
 
@@ -213,7 +214,7 @@ def test_the_table_has_means_and_spreads_over_seeds() -> None:
 def test_variants_are_compared_with_one_another_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = write_shop(tmp_path / "shop", items=24)
+    config = write_sample_part(tmp_path / "shop", items=24)
     workspace = Workspace.open(config, ["training.gate.on=true"])
     run = create(workspace)
 
@@ -228,7 +229,7 @@ def test_variants_are_compared_with_one_another_alone(
 
 
 def test_another_seed_and_other_settings_are_other_runs(tmp_path: Path) -> None:
-    config = write_shop(tmp_path / "shop", items=24)
+    config = write_sample_part(tmp_path / "shop", items=24)
     names = {
         run_name(Workspace.open(config, own), "full", 0)
         for own in ([], ["training.seed=1"], ["training.f_beta=2"], ["training.save_steps=7"])

@@ -12,7 +12,8 @@ from cogr.records import Query
 from cogr.snapshots import open_snapshot
 from indexers.workspace import Workspace
 from tests.commands import Command
-from tests.trainers.shop import InThisProcess, write_shop
+from tests.shops import write_sample_part
+from tests.trainers.shop import InThisProcess
 from trainers.new_items import checked_new, figures, of_run
 from trainers.training.driver import Driver
 from trainers.training.rounds import hold_out, new_ids, with_dev
@@ -25,7 +26,7 @@ SHARE = "training.new_items=0.2"
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A shop with a run that has never seen a fifth of the items, and one that has seen all."""
     pytest.importorskip("trl")
-    file = write_shop(tmp_path_factory.mktemp("shop"), items=60)
+    file = write_sample_part(tmp_path_factory.mktemp("shop"), items=60)
     for name, own in (("without", (SHARE,)), ("whole", ())):
         workspace = Workspace.open(file, own)
         Driver(workspace, create(workspace, name), InThisProcess(file, own), lambda _: None).sft()
@@ -62,7 +63,7 @@ def test_figures_by_hand() -> None:
 
 
 def test_held_out_items_leave_no_trace_in_training(tmp_path: Path) -> None:
-    workspace = Workspace.open(write_shop(tmp_path / "shop", items=60), (SHARE,))
+    workspace = Workspace.open(write_sample_part(tmp_path / "shop", items=60), (SHARE,))
     whole, new = workspace.dataset, new_ids(workspace.dataset, 0.2)
     assert len(new) == 12
     seen = with_dev(workspace)
@@ -78,7 +79,7 @@ def test_held_out_items_leave_no_trace_in_training(tmp_path: Path) -> None:
 
 
 def test_a_share_of_nothing_says_so(tmp_path: Path) -> None:
-    dataset = Workspace.open(write_shop(tmp_path / "shop", items=60), ()).dataset
+    dataset = Workspace.open(write_sample_part(tmp_path / "shop", items=60), ()).dataset
     with pytest.raises(DataError, match=r"A share of 0\.01 of the 60 items is 0"):
         checked_new(dataset, 0.01)
 

@@ -10,56 +10,30 @@ from pathlib import Path
 import pytest
 
 from cogr.errors import DataError
-from cogr.records import Dataset, Item, Query
-from tests.trainers.shop import write_shop
+from cogr.records import Dataset
+from tests.shops import COLOURS, THINGS, colour_shop, write_sample_part
 from trainers.word_model import WordModel
-
-COLOURS = {"red": "crimson", "blue": "azure", "green": "olive"}
-THINGS = {"car": "vehicle", "hat": "headgear", "cup": "mug"}
-
-
-def shop(without: tuple[str, str] = ("green", "cup")) -> Dataset:
-    """Items are described by sellers' words, queries ask by shoppers'; one combination is never
-    asked for.
-    """
-    items = [
-        Item(
-            f"{colour}-{thing}-{n}",
-            f"{COLOURS[colour]} {THINGS[thing]}",
-            f"maker{n} lot{thing[0]}{colour[0]}{n}",
-        )
-        for colour in COLOURS
-        for thing in THINGS
-        for n in range(4)
-    ]
-    asked = [
-        (colour, thing) for colour in COLOURS for thing in THINGS if (colour, thing) != without
-    ]
-    queries = [Query(f"q-{colour}-{thing}", f"{colour} {thing}") for colour, thing in asked]
-    relevant = {query.id: frozenset(f"{query.id[2:]}-{n}" for n in range(4)) for query in queries}
-    judged = {query: dict.fromkeys(ids, 1.0) for query, ids in relevant.items()}
-    return Dataset("shop", items, {"train": queries}, relevant, judged, "hash")
 
 
 def test_words_that_relevant_items_share_matter_and_others_do_not() -> None:
-    assert set(WordModel(shop()).weights) == {*COLOURS.values(), *THINGS.values()}
+    assert set(WordModel(colour_shop()).weights) == {*COLOURS.values(), *THINGS.values()}
 
 
 def test_item_keywords_are_pairs_of_words_that_matter() -> None:
-    words = WordModel(shop()).keywords("red-car-0", 5)
+    words = WordModel(colour_shop()).keywords("red-car-0", 5)
     assert len(words) == 1
     assert sorted(words[0].split()) == ["crimson", "vehicle"]
-    assert WordModel(shop()).keywords("red-car-0", 0) == ()
+    assert WordModel(colour_shop()).keywords("red-car-0", 0) == ()
 
 
 def test_query_words_are_translated_into_the_items_words() -> None:
-    table = WordModel(shop()).translations
+    table = WordModel(colour_shop()).translations
     best = {word: max(row, key=lambda to, row=row: row[to]) for word, row in table.items()}  # type: ignore[misc]
     assert best == COLOURS | THINGS
 
 
 def test_a_combination_that_nobody_asked_for_is_invented_with_its_items() -> None:
-    model = WordModel(shop())
+    model = WordModel(colour_shop())
     assert model.items_of(["green", "cup"]) == {f"green-cup-{n}" for n in range(4)}
     assert model.items_of(["green", "unknown"]) == frozenset()
     invented = model.invent(50, seed=1, weight=0.5)
@@ -72,17 +46,16 @@ def test_a_combination_that_nobody_asked_for_is_invented_with_its_items() -> Non
 
 
 def test_without_training_queries_there_is_nothing_to_learn_from() -> None:
-    whole = shop()
+    whole = colour_shop()
     with pytest.raises(DataError, match="train split"):
         WordModel(Dataset("shop", whole.items, {}, {}, {}, "hash"))
 
 
 def test_every_process_finds_the_same_words(tmp_path: Path) -> None:
-    config = write_shop(tmp_path, items=400)
+    config = write_sample_part(tmp_path, items=400)
     code = """
 import sys
 from indexers.workspace import Workspace
-from tests.trainers.shop import write_shop
 from trainers.word_model import WordModel
 dataset = Workspace.open(sys.argv[1], ()).dataset
 words = WordModel(dataset)

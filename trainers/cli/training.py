@@ -168,7 +168,11 @@ def publish(
     gate: Annotated[
         bool,
         typer.Option(
-            "--gate/--no-gate", help="Refuse a pair that is worse on dev than what serves."
+            "--gate/--no-gate",
+            help=(
+                "Refuse a pair that is worse on dev than what serves, or with too many entities "
+                "set aside."
+            ),
         ),
     ] = True,
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from cogr.records import Dataset, ProgressBar, Say, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.rebuild.assembly import Rebuilt
-from indexers.rebuild.run import RebuildRequest, run_rebuild
+from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.release import release
 from indexers.workspace import Workspace
 from trainers import evaluation as comparison
@@ -87,7 +87,7 @@ def generator_row(workspace: Workspace, name: str, bar: ProgressBar, say: Say) -
     started = time.monotonic()
     sides: tuple[Side, ...] = ("item", "query")
     items, queries = (_rebuild(workspace, name, side, bar, say) for side in sides)
-    release(workspace, [items.snapshot.id, queries.snapshot.id], gate=False, say=say)
+    release(workspace, [items.snapshot.id, queries.snapshot.id], say=say)
     say(f"{name}: measuring")
     found = _measured(workspace, items.snapshot, queries.snapshot)
     entities = items.snapshot.manifest.entities + queries.snapshot.manifest.entities
@@ -169,6 +169,6 @@ def serving_row(workspace: Workspace, chosen: Contender) -> Row:
 def _rebuild(workspace: Workspace, name: str, side: Side, bar: ProgressBar, say: Say) -> Rebuilt:
     say(f"{name}: {'items' if side == 'item' else 'queries'}")
     # The two sides are published together below.
-    return run_rebuild(
+    return rebuild_side(
         workspace, RebuildRequest(side, generator=name, publish=False), bar, lambda _: None
     ).rebuilt

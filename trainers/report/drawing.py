@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,10 +150,10 @@ def _say(element: ET.Element, tag: str, text: str, **attributes: str) -> None:
 class Canvas:
     """A figure under way: its axes, and what its marks say."""
 
-    def __init__(self, x: str, y: str, height: float = _HEIGHT) -> None:
+    def __init__(self, x: str, y: str) -> None:
         from matplotlib.figure import Figure as Drawing
 
-        self.drawing = Drawing(figsize=(_WIDTH / 72, height / 72), layout="constrained")
+        self.drawing = Drawing(figsize=(_WIDTH / 72, _HEIGHT / 72), layout="constrained")
         self.axes = self.drawing.add_subplot(xlabel=x, ylabel=y)
         for axis in (self.axes.xaxis, self.axes.yaxis):
             axis.set_major_formatter(lambda value, _: spell(value))
@@ -206,54 +207,44 @@ class Canvas:
         above = self.axes.get_xaxis_transform()
         for at, (x, name) in enumerate(zip(places, names, strict=False)):
             self.axes.axvline(x, color=COLOURS["strong"], ls=(0, (3, 3)), lw=1)
-            if at % math.ceil(len(names) / 5) == 0:
+            if at % _every(names, 5) == 0:
                 # Out of the layout, which would go on changing with each drawing.
                 place: dict[str, Any] = {"transform": above, "va": "top", "in_layout": False}
                 self.axes.text(x, 1, f" {name}", **place, **_SMALL)
 
-    def bars(self, groups: Sequence[str], kinds: Sequence[tuple[str, str, list[float]]]) -> None:
-        """Grouped bars, downwards for values below 0; `kinds` are (name, colour, values)."""
+    def bars(
+        self,
+        groups: Sequence[str],
+        kinds: Sequence[tuple[str, str, Sequence[float]]],
+        tops: Sequence[str] = (),
+    ) -> None:
+        """Grouped bars, downwards for values below 0; `kinds` are (name, colour, values). With
+        `tops`, what stands above each group, its bars are stacked.
+        """
         if not groups:
             return
-        width = 0.84 / len(kinds)
+        at, width = np.arange(len(groups)), 0.6 if tops else 0.84 / len(kinds)
+        bottom = np.zeros(len(groups))
         for kind, (name, tone, values) in enumerate(kinds):
-            places = np.arange(len(groups)) + (kind - (len(kinds) - 1) / 2) * width
-            drawn = self.axes.bar(places, values, width * 0.94, color=COLOURS[tone], label=name)
+            places = at if tops else at + (kind - (len(kinds) - 1) / 2) * width
+            look: dict[str, Any] = {"color": COLOURS[tone], "label": name}
+            drawn = self.axes.bar(places, values, width * 0.94, bottom, **look)
             for bar, group, value in zip(drawn, groups, values, strict=True):
                 self.tip(bar, group, name, spell(value))
-            if len(groups) * len(kinds) <= 16:
-                self.axes.bar_label(drawn, [spell(v, 2) for v in values], padding=2, **_SMALL)
+            if tops:
+                bottom += values
+            elif len(groups) * len(kinds) <= 16:
+                self.axes.bar_label(drawn, fmt=lambda v: spell(v, 2), padding=2, **_SMALL)
+        if tops:
+            shown = ["" if at % _every(tops) else top for at, top in enumerate(tops)]
+            self.axes.bar_label(drawn, shown, padding=2, **_SMALL)
         self.axes.axhline(0, color=COLOURS["strong"], lw=1)
         self.names(groups)
         self.from_zero()
 
-    @classmethod
-    def of_rows(
-        cls,
-        x: str,
-        parts: Sequence[tuple[str, str]],
-        rows: Sequence[tuple[str, Sequence[float], str]],
-    ) -> Canvas:
-        """Horizontal bars stacked from parts (name, colour); `rows` are (what stands before the
-        bar, the lengths of its parts, what stands after it).
-        """
-        canvas, left, at = cls(x, "", 100 + 26 * len(rows)), np.zeros(len(rows)), range(len(rows))
-        names, lengths, notes = zip(*rows, strict=True)
-        for (part, tone), widths in zip(parts, np.transpose(lengths), strict=True):
-            drawn = canvas.axes.barh(at, widths, 0.7, left, color=COLOURS[tone], label=part)
-            for bar, name, width in zip(drawn, names, widths, strict=True):
-                canvas.tip(bar, name, part, spell(width))
-            left = left + widths
-        canvas.axes.bar_label(drawn, notes, padding=6, **_SMALL)
-        canvas.axes.set_yticks(at, names)
-        canvas.axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, max(*left, 1e-9)))
-        canvas.axes.grid(axis="x")
-        canvas.axes.grid(visible=False, axis="y")
-        return canvas
-
-    def names(self, labels: Sequence[str], most: int = 8) -> None:
+    def names(self, labels: Sequence[str]) -> None:
         """Names along the x axis, at 0, 1, ...; only every so many where there are many."""
-        every = max(1, math.ceil(len(labels) / most))
+        every = _every(labels)
         self.axes.set_xticks(range(0, len(labels), every), labels[::every])
         self.axes.set_xlim(-0.5, len(labels) - 0.5)
 
@@ -264,6 +255,16 @@ class Canvas:
         room = 0.1 * (high - low or 1.0)
         self.axes.set_ylim(low - room * (low < 0), high + room)
 
+    def equal_f1(self, points: Iterable[tuple[float, float]]) -> None:
+        """Lines of equal F1 over a plane of recall and precision that ends above the points."""
+        right, top = (min(1.0, 1.15 * max(0.1, *axis)) for axis in zip(*points, strict=True))
+        r, p = np.meshgrid(np.linspace(1e-3, right, 100), np.linspace(1e-3, top, 100))
+        look: dict[str, Any] = {"colors": COLOURS["line"], "linewidths": 1.2}
+        lines = self.axes.contour(r, p, 2 * p * r / (p + r), 4, **look)
+        self.axes.clabel(lines, fmt="F1 %.2g", fontsize=10.5, colors=COLOURS["quiet"])
+        self.axes.set(xlim=(0, right), ylim=(0, top))
+        self.axes.grid(visible=False)
+
     def label(self, points: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
         """Name points, each on the first side where no other name and no mark is."""
         from matplotlib.transforms import Bbox
@@ -272,20 +273,17 @@ class Canvas:
         self._marks += points
         centres = self.axes.transData.transform(np.reshape(self._marks, (-1, 2)))
         taken = [Bbox.from_extents(x - 5, y - 5, x + 5, y + 5) for x, y in centres]
-        sides = [(x, y) for y in (5, -14, 19, -28, 33) for x in (7, -7)]
         behind = {"boxstyle": "square,pad=0", "fc": COLOURS["card"], "ec": "none", "alpha": 0.8}
         look: dict[str, Any] = {"textcoords": "offset points", "bbox": behind, **_SMALL}
         for point, name in zip(points, names, strict=True):
-            for x, y in sides:
-                text = self.axes.annotate(
-                    name, point, (x, y), ha="left" if x > 0 else "right", parse_math=False, **look
-                )
+            text = self.axes.annotate(name, point, (7, 5), parse_math=False, **look)
+            for y, x in product((5, -14, 19, -28, 33), (7, -7)):
+                text.set(position=(x, y), ha="left" if x > 0 else "right")
                 box, room = text.get_window_extent(), self.axes.bbox
                 inside = room.x0 < box.x0 and box.x1 < room.x1 and room.y0 < box.y0
-                if (inside and not box.count_overlaps(taken)) or (x, y) == sides[-1]:
-                    taken.append(box)
+                if inside and not box.count_overlaps(taken):
                     break
-                text.remove()
+            taken.append(box)
 
     @classmethod
     def of_table(cls, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Canvas:
@@ -295,7 +293,8 @@ class Canvas:
             for row in (head, *rows)
         ]
         tall = [0.6 + max(1 + cell.count("\n") for cell in row) for row in cells]
-        canvas, shares = cls("", "", 60 + 11 * sum(tall)), np.array(_WIDTHS) / sum(_WIDTHS)
+        canvas, shares = cls("", ""), np.array(_WIDTHS) / sum(_WIDTHS)
+        canvas.drawing.set_figheight((60 + 11 * sum(tall)) / 72)
         canvas.axes.set_axis_off()
         look: dict[str, Any] = {"cellLoc": "left", "edges": "horizontal", "bbox": (0, 0, 1, 1)}
         table = canvas.axes.table(cells, colWidths=list(shares), **look)
@@ -313,6 +312,7 @@ class Canvas:
         from matplotlib.ticker import LogLocator
 
         self.axes.set_yscale("log")
+        self.axes.autoscale(axis="y")
         self.axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         self.axes.yaxis.set_major_formatter(lambda value, _: spell(value))
         self.axes.yaxis.set_minor_formatter("")
@@ -341,9 +341,9 @@ def spell(value: float, digits: int = 4) -> str:
     return (f"{value:,.0f}" if whole else f"{value:.{digits}g}").replace("-", "−")
 
 
-def fifth_above(most: float) -> float:
-    """Where an axis of shares ends: low ones fill the plane, too."""
-    return min(1.0, math.ceil(5 * most + 0.2) / 5)
+def _every(names: Sequence[str], most: int = 7) -> int:
+    """Of how many names one is shown, so that at most so many are."""
+    return max(1, math.ceil(len(names) / most))
 
 
 def thin(values: Sequence[float], most: int = _MOST_POINTS) -> list[float]:

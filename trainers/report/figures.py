@@ -1,28 +1,19 @@
-"""The report's figures: which facts stand in which picture, with what words.
-
-Keywords and, in the table of two runs, texts of entities are in them as `clean` leaves them.
+"""The report's figures: which facts stand in which picture, with what words. Keywords are in them
+as `clean` leaves them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
 
 from cogr.records import SIDES, Side
-from trainers.report.drawing import (
-    COLOURS,
-    LINES,
-    Canvas,
-    Figure,
-    clean,
-    fifth_above,
-    spell,
-    style,
-)
-from trainers.report.facts import Bubble, Facts, Pair, StageLog, round_name
+from indexers.telemetry.terminal import duration
+from trainers.report.drawing import COLOURS, LINES, Canvas, Figure, clean, spell, style
+from trainers.report.facts import Facts, Pair, StageLog, round_name
 
 SIDE_NAMES: Mapping[Side, str] = {"query": "queries", "item": "items"}
 _BUBBLES, _NAMED_BUBBLES = 120, 5
@@ -30,8 +21,7 @@ _LONGEST_NAME = 24
 _LATIN_ENDS = 0x250
 _DECADES = 5
 """A vocabulary that is so many times another one is shown on a logarithmic scale."""
-_LONGEST = 4
-"""Keywords of so many words or more are shown as one."""
+_LENGTHS = ("1 word", "2 words", "3 words", "4 or more")
 _LOST = {
     "equal_groups": "equal rewards",
     "over_budget": "over the budget",
@@ -71,11 +61,10 @@ def draw(facts: Facts) -> Mapping[str, Sequence[Figure]]:
 
 def f1_figure(facts: Facts) -> Iterator[Figure]:
     """F1 of every split over the stages of the rounds."""
-    rejected = [at for at, pair in enumerate(facts.pairs) if pair.verdict == "rejected"]
     lines: dict[str, list[float]] = {
         split: [pair.figures[split]["f1"] for pair in facts.pairs] for split in facts.splits
     }
-    canvas = _over("stage", "F1", facts.pairs, lines, rejected)
+    canvas = _over("stage", "F1", facts.pairs, lines)
     errors = [pair.figures[facts.split].get("f1_se", 0.0) for pair in facts.pairs]
     colour = COLOURS[LINES[facts.split][0]]
     canvas.axes.errorbar(range(len(errors)), lines[facts.split], errors, fmt="none", color=colour)
@@ -86,25 +75,23 @@ def f1_figure(facts: Facts) -> Iterator[Figure]:
     )
     if any(pair.verdict is None for pair in facts.pairs):
         note += " “1 queries”: the queries of round 1 on the items of the round before."
-    if rejected:
+    if _rejected(facts.pairs):
         note += " Rings: rounds that are not built upon."
     yield canvas.done("f1", "F1 after each stage", note)
 
 
-def _over(
-    x: str,
-    y: str,
-    pairs: Sequence[Pair],
-    lines: Mapping[str, Sequence[float]],
-    rejected: Sequence[int] = (),
-) -> Canvas:
+def _over(x: str, y: str, pairs: Sequence[Pair], lines: Mapping[str, Sequence[float]]) -> Canvas:
     """A mark a pair on each line, a ring where it is rejected."""
     canvas, names = Canvas(x, y), [pair.name for pair in pairs]
     for name, values in lines.items():
-        canvas.marks(name, list(enumerate(values)), names, rejected)
-    canvas.names(names, 7)
+        canvas.marks(name, list(enumerate(values)), names, _rejected(pairs))
+    canvas.names(names)
     canvas.from_zero()
     return canvas
+
+
+def _rejected(pairs: Sequence[Pair]) -> list[int]:
+    return [at for at, pair in enumerate(pairs) if pair.verdict == "rejected"]
 
 
 def steps_figure(facts: Facts) -> Iterator[Figure]:
@@ -135,22 +122,14 @@ def steps_figure(facts: Facts) -> Iterator[Figure]:
 
 def precision_recall_figure(facts: Facts) -> Iterator[Figure]:
     """The path of the rounds through precision and recall, over lines of equal F1."""
-    rejected = [at for at, pair in enumerate(facts.whole) if pair.verdict == "rejected"]
     names, canvas = [pair.name for pair in facts.whole], Canvas("recall", "precision")
     paths = {
         split: [(pair.figures[split]["r"], pair.figures[split]["p"]) for pair in facts.whole]
         for split in facts.splits
     }
     for split, points in paths.items():
-        canvas.marks(split, points, names, rejected)
-    right, top = map(fifth_above, canvas.axes.dataLim.max)
-    r, p = np.meshgrid(np.linspace(1e-3, right, 100), np.linspace(1e-3, top, 100))
-    levels = np.arange(1, 10) / 10 if max(right, top) <= 0.5 else np.arange(1, 5) / 5
-    look: dict[str, Any] = {"colors": COLOURS["line"], "linewidths": 1.2}
-    lines = canvas.axes.contour(r, p, 2 * p * r / (p + r), levels, **look)
-    canvas.axes.clabel(lines, fmt="F1 %.1f", fontsize=10.5, colors=COLOURS["quiet"])
-    canvas.axes.set(xlim=(0, right), ylim=(0, top))
-    canvas.axes.grid(visible=False)
+        canvas.marks(split, points, names, _rejected(facts.whole))
+    canvas.equal_f1(chain(*paths.values()))
     canvas.label(paths[facts.split], names)
     note = "Thin lines join points of equal F1. Points are in the order of the rounds."
     yield canvas.done("precision-recall", "Precision and recall of each round", note)
@@ -248,19 +227,20 @@ def words_figure(facts: Facts) -> Iterator[Figure]:
     """How long the distinct keywords of both sides are, in words, round by round (paper, section
     5.4).
     """
-    rows = []
-    for pair, one in zip(facts.whole, facts.vocabularies, strict=True):
-        total = max(1, sum(one.lengths.values()))
-        shares = [one.lengths.get(n, 0) / total for n in range(1, _LONGEST)]
-        mean = sum(n * times for n, times in one.lengths.items()) / total
-        lengths = [*shares, max(0.0, 1 - sum(shares))]
-        rows.append((pair.name, lengths, f"{mean:.2f} words"))
-    names = ["1 word", *(f"{n} words" for n in range(2, _LONGEST)), f"{_LONGEST} or more"]
-    parts = [(name, f"ramp{at}") for at, name in enumerate(names, 1)]
-    canvas = Canvas.of_rows("share of the distinct keywords", parts, rows)
+    shares, means = [], []
+    for one in facts.vocabularies:
+        words, times = (np.array([*them], int) for them in (one.lengths, one.lengths.values()))
+        total = max(1, times.sum())
+        counts = np.bincount(np.minimum(words, len(_LENGTHS)), times, len(_LENGTHS) + 1)
+        shares.append(counts[1:] / total)
+        means.append(f"{words @ times / total:.2f} words")
+    parts = enumerate(zip(_LENGTHS, np.transpose(shares), strict=True), 1)
+    kinds = [(name, f"ramp{length}", share.tolist()) for length, (name, share) in parts]
+    canvas = Canvas("round", "share of the distinct keywords")
+    canvas.bars([pair.name for pair in facts.whole], kinds, means)
     note = (
-        "Every keyword counts once, however many queries and items have it. At the right: the "
-        "mean. Words are what spaces divide."
+        "Every keyword counts once, however many queries and items have it. Above: the mean. "
+        "Words are what spaces divide."
     )
     yield canvas.done("words", "Length of keywords", note)
 
@@ -272,25 +252,9 @@ def moved_figure(facts: Facts) -> Iterator[Figure]:
     if facts.moved is None:
         return
     shown = facts.moved.bubbles[:_BUBBLES]
-    canvas = _bubbles(shown)
-    note = (
-        f"From SFT to {round_name(facts.base.number)} {facts.moved.added:,} keywords were added "
-        f"(blue) and {facts.moved.dropped:,} dropped (red). Shown are the {len(shown):,} that most "
-        "queries and items have (the area), of those that both sides have: only these match. "
-        "Precision and recall are of the pairs of a query and an item that the keyword alone "
-        "brings together."
-    )
-    yield canvas.done("moved", "Keywords added and dropped", note)
-
-
-def _bubbles(shown: Sequence[Bubble]) -> Canvas:
-    """A circle a keyword; the largest of each kind are named."""
     canvas, most = Canvas("recall", "precision"), max((one.entities for one in shown), default=1)
-    right, top = (
-        fifth_above(max(ends, default=1.0))
-        for ends in ([one.r for one in shown], [one.p for one in shown])
-    )
-    canvas.axes.set(xlim=(-0.05 * right, 1.05 * right), ylim=(-0.05 * top, 1.05 * top))
+    canvas.axes.update_datalim([(0, 0)])
+    canvas.axes.margins(0.1)
     for kind, tone, added in (("added", "blue", True), ("dropped", "red", False)):
         own = [(one, clean(one.keyword)) for one in shown if one.added == added]
         look: dict[str, Any] = {"color": COLOURS[tone], "alpha": 0.35, "lw": 0.5}
@@ -304,7 +268,14 @@ def _bubbles(shown: Sequence[Bubble]) -> Canvas:
         own = [(one, word) for one, word in own if max(map(ord, word)) < _LATIN_ENDS]
         named = own[:_NAMED_BUBBLES]
         canvas.label([(one.r, one.p) for one, _ in named], [w[:_LONGEST_NAME] for _, w in named])
-    return canvas
+    note = (
+        f"From SFT to {round_name(facts.base.number)} {facts.moved.added:,} keywords were added "
+        f"(blue) and {facts.moved.dropped:,} dropped (red). Shown are the {len(shown):,} that most "
+        "queries and items have (the area), of those that both sides have: only these match. "
+        "Precision and recall are of the pairs of a query and an item that the keyword alone "
+        "brings together."
+    )
+    yield canvas.done("moved", "Keywords added and dropped", note)
 
 
 def movement_figures(facts: Facts) -> Iterator[Figure]:
@@ -359,11 +330,13 @@ def acceptance(facts: Facts) -> list[tuple[int, Mapping[str, Any]]]:
 
 def time_figure(facts: Facts) -> Iterator[Figure]:
     """Where the time of each round went."""
-    rows = []
-    for round_ in facts.rounds:
-        parts = [sum(s.seconds for s in round_.stages if s.name in names) for *_, names in _TIMES]
-        rows.append((round_name(round_.number), parts, duration(sum(parts))))
-    canvas = Canvas.of_rows("seconds", [part[:2] for part in _TIMES], rows)
+    kinds = [
+        (part, tone, [sum(s.seconds for s in r.stages if s.name in names) for r in facts.rounds])
+        for part, tone, names in _TIMES
+    ]
+    tops = [duration(sum(parts)) for parts in zip(*(values for *_, values in kinds), strict=True)]
+    canvas = Canvas("round", "seconds")
+    canvas.bars([round_name(r.number) for r in facts.rounds], kinds, tops)
     steps = [s.notes["seconds"] for r in facts.rounds[1:] for s in r.stages if "seconds" in s.notes]
     totals = {
         key: sum(seconds[key] for seconds in steps) for key in ("rollout", "reward", "update")
@@ -372,11 +345,3 @@ def time_figure(facts: Facts) -> Iterator[Figure]:
     shares = ", ".join(f"{key} {value / whole:.1%}" for key, value in totals.items() if whole)
     note = f"Of the GRPO steps: {shares}." if shares else ""
     yield canvas.done("time", "Time of each round", note)
-
-
-def duration(seconds: float) -> str:
-    """5.2 s, 3:07 min, 2:05 h."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02d} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d} h"

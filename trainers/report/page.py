@@ -17,10 +17,11 @@ from cogr import __version__
 from cogr.errors import MissingExtraError, page_template
 from cogr.records import Say
 from cogr.store import Store
+from indexers.telemetry.terminal import duration
 from indexers.workspace import Workspace
 from trainers.report.drawing import Figure, clean
 from trainers.report.facts import Facts, round_name
-from trainers.report.figures import acceptance, draw, duration
+from trainers.report.figures import acceptance, draw
 from trainers.training.run_folder import Run
 
 

@@ -146,15 +146,7 @@ def precision_recall_figure(done: Sequence[Summary]) -> Figure:
         (one.figures[f"{cut}r"], one.figures[f"{cut}p"])
         for one, cut in zip(done, cuts, strict=True)
     ]
-    right, top = (
-        min(1.0, 1.15 * max(0.1, *axis)) for axis in zip(*points, (0.1, 0.1), strict=True)
-    )
-    r, p = np.meshgrid(np.linspace(1e-3, right, 100), np.linspace(1e-3, top, 100))
-    look: dict[str, Any] = {"colors": COLOURS["line"], "linewidths": 1.2}
-    lines = canvas.axes.contour(r, p, 2 * p * r / (p + r), np.arange(1, 10) / 10, **look)
-    canvas.axes.clabel(lines, fmt="F1 %.1f", fontsize=10.5, colors=COLOURS["quiet"])
-    canvas.axes.set(xlim=(0, right), ylim=(0, top))
-    canvas.axes.grid(visible=False)
+    canvas.equal_f1(points)
     _scatter(canvas, done, points, "recall")
     note = (
         "Of the whole retrieved sets, by the cut that favours a method most. Thin lines join "

@@ -27,8 +27,8 @@ from indexers.generators import Answer, Completion, Request, batched, make_gener
 from indexers.generators.model_folders import encode
 from indexers.generators.statistical.generator import Statistical
 from indexers.rebuild.plan import Job, generate_missing, make_plan
-from indexers.rebuild.proposals import choices, proposals
-from indexers.rebuild.run import job_by, rebuild
+from indexers.rebuild.prompt_candidates import choices, proposals
+from indexers.rebuild.run import generate_and_freeze, job_by
 from indexers.rebuild.update import narrowed
 from indexers.telemetry.terminal import progress_bar
 from indexers.workspace import Workspace, generator_options
@@ -204,7 +204,7 @@ def build_snapshot(workspace: Workspace, build: Build, barrier: Path | None = No
             _write_share(job, build, barrier)
         plan = make_plan(job)
         with progress_bar(f"keywords, {build.side} side", len(plan.missing)) as advance:
-            return rebuild(job, plan, advance).snapshot
+            return generate_and_freeze(job, plan, advance).snapshot
 
 
 def with_new_items(workspace: Workspace, build: Build, ids: Collection[str]) -> Snapshot:
@@ -219,7 +219,7 @@ def with_new_items(workspace: Workspace, build: Build, ids: Collection[str]) -> 
         parent = open_snapshot(workspace.store, build.parent)
         job = narrowed(whole, parent, Changes("item", new, frozenset()))
         with progress_bar("keywords of new items", len(job.entities)) as advance:
-            return rebuild(job, make_plan(job), advance).snapshot
+            return generate_and_freeze(job, make_plan(job), advance).snapshot
 
 
 def write_share(workspace: Workspace, build: Build, barrier: Path) -> None:

@@ -25,8 +25,7 @@ from cogr.snapshots import Snapshot, open_snapshot, read_manifest
 from indexers.backends.memory import MemoryBackend, mirror_of
 from indexers.generators.statistical.generator import EVIDENCE
 from indexers.release import release
-from indexers.release.gate import StandIn
-from indexers.release.push import push_and_verify
+from indexers.release.gate import HeldOutF1
 from indexers.workspace import Workspace
 from trainers.evaluation import bm25_row, evaluate
 from trainers.training.building import Build, build_snapshot
@@ -35,7 +34,7 @@ from trainers.training.run_folder import Run
 
 STATISTICAL = "statistical"
 DISTILLED = "distilled"
-ROUNDS_HEARD = 2
+EVIDENCE_ROUNDS = 2
 """How many of the last rounds give evidence, rejected ones included."""
 _SPLITS: tuple[Split, ...] = ("dev", "test")
 
@@ -224,7 +223,7 @@ def _with_distilled(workspace: Workspace, state: State, found: Rivals, say: Say)
     """The rivals with `distilled` from the last rounds; without it where there is no round yet, or
     no query that neither the rounds nor `statistical` have learned from.
     """
-    rounds = [done for done in state.finished if done.number][-ROUNDS_HEARD:]
+    rounds = [done for done in state.finished if done.number][-EVIDENCE_ROUNDS:]
     evidence = [[done.items, done.queries] for done in rounds]
     if not evidence or found.statistical is None or not workspace.dataset.queries.get("dev"):
         return replace(found, distilled=None, evidence=[], distilled_seconds=0.0)
@@ -248,9 +247,9 @@ def _distilled_queries(workspace: Workspace, evidence: Sequence[Sequence[str]]) 
         update={"evidence": tuple((items, queries) for items, queries in evidence)}
     )
     generator = settings.generator.model_copy(update={"statistical": own})
-    hearing = Workspace(settings.model_copy(update={"generator": generator}))
-    hearing = hearing.with_dataset(workspace.dataset)
-    return build_snapshot(hearing, Build("query", 0, None, STATISTICAL)).id
+    with_evidence = Workspace(settings.model_copy(update={"generator": generator}))
+    with_evidence = with_evidence.with_dataset(workspace.dataset)
+    return build_snapshot(with_evidence, Build("query", 0, None, STATISTICAL)).id
 
 
 def _measured(workspace: Workspace, say: Say) -> Rivals:
@@ -345,7 +344,9 @@ def publish_round(workspace: Workspace, done: Round, say: Say) -> None:
         CheckFailedError: the round is not built upon.
     """
     if done.verdict != "accepted":
-        raise _refused(f"Round {done.number}", done.reason)
+        raise CheckFailedError(
+            f"Round {done.number} is not published: {done.reason}; what serves stays."
+        )
     publish_pair(workspace, of_round(done), say)
 
 
@@ -355,54 +356,29 @@ def publish_pair(
     say: Say,
     *,
     gate: bool = True,
-    stand_in: Contender | None = None,
+    held_out: Contender | None = None,
 ) -> None:
     """Push both snapshots of a pair, verify them, and let it serve.
 
     Args:
-        gate: ask the gate, where `publish.gate` is set.
-        stand_in: the same pair without the dev labels; its dev F1 is used for a pair that has
-            learned them.
+        gate: as of `indexers.release.release`.
+        held_out: the same pair fitted without the dev labels; its dev F1 is used for a pair that
+            has learned them.
 
     Raises:
         CheckFailedError: the gate says no, too many entities of the pair were set aside, or a
             pushed index differs from its snapshot; what serves stays.
         ServiceError: the service can't be reached; the same command goes on.
     """
-    snapshots = [open_snapshot(workspace.store, id_) for id_ in (pair.items, pair.queries)]
-    for snapshot in snapshots:
-        _check_set_aside(workspace, pair, snapshot)
-    for snapshot in snapshots:
-        push_and_verify(
-            workspace.backend,
-            workspace.store,
-            snapshot,
-            say=say,
-        )
     release(
         workspace,
-        [snapshot.id for snapshot in snapshots],
-        gate=gate and workspace.settings.publish.gate,
-        stand_in=StandIn(partial(knows_dev, workspace), stand_in.dev_f1 if stand_in else None),
+        [pair.items, pair.queries],
+        push=True,
+        gate=gate,
+        held_out=HeldOutF1(partial(knows_dev, workspace), held_out.dev_f1 if held_out else None),
         say=say,
     )
     say(f"{pair.name} serves: {pair.items}, {pair.queries}")
-
-
-def _refused(what: str, reason: str) -> CheckFailedError:
-    name = "SFT" if what == "sft" else what[0].upper() + what[1:]
-    return CheckFailedError(f"{name} is not published: {reason}; what serves stays.")
-
-
-def _check_set_aside(workspace: Workspace, pair: Contender, snapshot: Snapshot) -> None:
-    manifest, allowed = snapshot.manifest, workspace.settings.rebuild.max_failure_share
-    share = manifest.set_aside / max(1, manifest.entities)
-    if share > allowed:
-        raise _refused(
-            pair.name,
-            f"{manifest.set_aside} of {manifest.entities} entities of {snapshot.id} have no "
-            f"keywords of their own ({share:.1%}, rebuild.max_failure_share is {allowed:.1%})",
-        )
 
 
 def knows_dev(workspace: Workspace, *pair: Snapshot) -> bool:

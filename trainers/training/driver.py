@@ -225,7 +225,7 @@ class Driver:
             pair,
             self._say,
             gate=gate,
-            stand_in=known.of(pair.name) if known else None,
+            held_out=known.of(pair.name) if known else None,
         )
         return pair
 

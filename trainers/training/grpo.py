@@ -23,8 +23,6 @@ from cogr.records import Say, Side
 from cogr.rewards import Reward, World, load_reward
 from cogr.settings.training import GrpoSettings, TrainingSettings
 from indexers.generators.model_folders import encode
-from trainers.probe import Probe
-from trainers.probe import as_callback as as_prober
 from trainers.training.building import keywords_of, own_keyword, prompts_of
 from trainers.training.checkpoints import (
     Midway,
@@ -39,6 +37,8 @@ from trainers.training.checkpoints import (
     trainable_tokenizer,
 )
 from trainers.training.inputs import Inputs, Wrote
+from trainers.training.probe import Probe
+from trainers.training.probe import as_callback as as_prober
 from trainers.training.step_log import GrpoLog, Tally, as_callback
 from trainers.training.trainer_config import (
     grpo_batch,

@@ -21,6 +21,7 @@ from cogr.prompts import Prompt
 from cogr.records import SIDES, Entity, Side
 from cogr.settings.training import ItemsFrom, TrainingSettings
 from indexers.generators.model_folders import resolve_model
+from trainers.tiny import texts_of, tiny_model
 from trainers.training.building import (
     Build,
     best_targets,
@@ -49,7 +50,6 @@ from trainers.training.checkpoints import (
 from trainers.training.inputs import Inputs, Wrote
 from trainers.training.run_folder import Run
 from trainers.training.step_log import SftLog, as_callback
-from trainers.training.tiny import texts_of, tiny_model
 from trainers.training.trainer_config import items_from, set_up, sft_batch, sft_config, silence
 from trainers.word_model import WordModel
 

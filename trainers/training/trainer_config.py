@@ -25,8 +25,8 @@ from cogr.snapshots import open_snapshot
 from indexers.generators.model_folders import without_bars
 from indexers.generators.statistical.generator import is_installed
 from indexers.workspace import Workspace
-from trainers.training.devices.trl_on_cpu import score_answers_only
 from trainers.training.rounds import with_dev
+from trainers.trl_on_cpu import score_answers_only
 
 # What is refused
 

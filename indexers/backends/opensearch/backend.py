@@ -147,7 +147,7 @@ class OpenSearchBackend:
         """See `indexes.left_behind`."""
         names = indexes.left_behind(self.cluster, self.prefix)
         for name in () if dry_run else names:
-            indexes.remove_draft(self.cluster, name)
+            indexes.remove_index(self.cluster, name)
         return names
 
     def close(self) -> None:

@@ -296,8 +296,8 @@ def left_behind(cluster: Cluster, prefix: str) -> list[str]:
     )
 
 
-def remove_draft(cluster: Cluster, name: str) -> None:
-    """Remove a draft."""
+def remove_index(cluster: Cluster, name: str) -> None:
+    """Remove an index that serves nothing, such as a draft, if it is there."""
     cluster.call("DELETE", f"/{name}", doing=f"removing the index {name}", missing_ok=True)
 
 

@@ -25,9 +25,9 @@ from cogr.errors import CheckFailedError, CogrError, LockedError, ServiceError, 
 from cogr.records import Say
 from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.field import Target, count, ids_there, scroll
+from indexers.backends.opensearch.foreign_field import Target, count, ids_there, scroll
 from indexers.backends.opensearch.indexes import read_index, refresh
-from indexers.rebuild.lease import alone
+from indexers.lease import switching_lease
 
 log = logging.getLogger(__name__)
 
@@ -240,7 +240,7 @@ def writes_blocked(
             store.remove(path)
 
 
-def lift_left(cluster: Cluster, store: Store, say: Say) -> None:
+def remove_stale_write_blocks(cluster: Cluster, store: Store, say: Say) -> None:
     """Remove the blocks that dead processes have left on this cluster.
 
     A failure is only a warning, since the command has another purpose.
@@ -249,7 +249,9 @@ def lift_left(cluster: Cluster, store: Store, say: Say) -> None:
         for name in store.list(_FOLDER):
             with (
                 suppress(LockedError),
-                alone(store, name.removesuffix(".json"), "lifting a write block", patience=0),
+                switching_lease(
+                    store, name.removesuffix(".json"), "lifting a write block", patience=0
+                ),
             ):
                 _lift_noted(cluster, store, f"{_FOLDER}/{name}", say)
     except (CogrError, OSError, ValueError) as error:

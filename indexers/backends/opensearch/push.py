@@ -35,6 +35,7 @@ from indexers.backends.opensearch.indexes import (
     merging_apart,
     read_index,
     refresh,
+    remove_index,
     stats,
 )
 from indexers.backends.opensearch.mapping import (
@@ -244,7 +245,7 @@ def copy_and_change(
     name, source = index_name(prefix, snapshot.id), read_index(cluster, index_name(prefix, base.id))
     draft = f"{name}{DRAFT}"
     # An index left by a dead push, perhaps after its second clone.
-    _remove(cluster, draft)
+    remove_index(cluster, draft)
     if (
         read_index(cluster, name) is not None
         or not _fit(cluster, source, base, snapshot)
@@ -268,7 +269,7 @@ def copy_and_change(
         )
         return None
     finally:
-        _remove(cluster, draft)
+        remove_index(cluster, draft)
 
 
 def _fit(cluster: Cluster, state: IndexState | None, base: Snapshot, snapshot: Snapshot) -> bool:
@@ -357,9 +358,5 @@ def _finish(cluster: Cluster, draft: str, name: str, snapshot: Snapshot) -> bool
             _log.info("no push by difference: %s", error)
         else:
             return True
-    _remove(cluster, name)
+    remove_index(cluster, name)
     return False
-
-
-def _remove(cluster: Cluster, name: str) -> None:
-    cluster.call("DELETE", f"/{name}", doing=f"removing the index {name}", missing_ok=True)

@@ -4,7 +4,7 @@ No snapshot serves before it passes.
 `verify` looks at counts, a seeded sample of documents field by field, and live results: totals,
 order and the bits of every score. `compare` looks at every document, piece by piece in id order.
 Each piece is one search over a range of ids, independent of the others, so a comparison can stop
-and resume anywhere. `indexers.release.push` makes the pieces and keeps the differences.
+and resume anywhere. `indexers.release.verify` makes the pieces and keeps the differences.
 """
 
 from __future__ import annotations

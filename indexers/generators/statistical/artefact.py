@@ -125,7 +125,7 @@ class Artefact:
         """Row of each training query by its text; of equal texts the first."""
         return {query.text: row for row, query in reversed(list(enumerate(self.queries)))}
 
-    def _row(self, query: Query) -> int:
+    def row_of(self, query: Query) -> int:
         """The query's row among the training queries; -1 for any other query, even one with the
         text of a training query.
         """
@@ -138,7 +138,7 @@ class Artefact:
         return {item_id: number for number, item_id in enumerate(self.item_ids)}
 
     @cached_property
-    def _costs(self) -> NDArray[np.float64] | None:
+    def costs(self) -> NDArray[np.float64] | None:
         """The cost of each keyword by the option `readability`; None where that is 0."""
         price, texts = self._price, (query.text for query in self.queries)
         return self.keywords.costs(self.index.analyser, texts, price) if price else None
@@ -169,7 +169,7 @@ class Artefact:
     @cached_property
     def scored(self) -> ScoredIndex:
         """The items' keywords as a search scores them."""
-        costs = self._costs
+        costs = self.costs
         unreadable = None if costs is None else costs >= self._price
         return ScoredIndex(self.keywords.all, self.keywords.writable, unreadable)
 
@@ -188,7 +188,7 @@ class Artefact:
         if not queries:
             return []
         texts = [self_keyword(query.text) for query in queries]
-        trained = np.array([self._row(query) for query in queries])
+        trained = np.array([self.row_of(query) for query in queries])
         rows = np.where(trained >= 0, trained, [self._texts.get(text, -1) for text in texts])
         pairs = candidates(self.sources, self.index.batch(texts, rows.tolist()))
         p = self.ranker.probabilities(pairs, rows)
@@ -248,7 +248,7 @@ class Artefact:
         """Keywords for these candidates and their probabilities, with weights."""
         own = self_keyword(query.text)
         number = self.keywords.ids.get(own, -1)
-        owners = self.keywords.owners(own, anchors=self._row(query) < 0)
+        owners = self.keywords.owners(own, anchors=self.row_of(query) < 0)
         selection = self._chosen(query, items, p)
         retrieved = self.keywords.writable.covered(selection.keywords, owners)
         dense = np.zeros(self.index.n_items)
@@ -275,7 +275,7 @@ class Artefact:
         owners = [*map(self.keywords.all.owners, spelled.words)]
         if spelled.own:
             own = self_keyword(query.text)
-            owners[0] = self.keywords.owners(own, anchors=self._row(query) < 0)
+            owners[0] = self.keywords.owners(own, anchors=self.row_of(query) < 0)
         words = np.array(spelled.words, dtype=np.int64)
         parts = self.scored.parts(spelled.retrieved, words, owners)
         scored: Floats = parts @ np.array(spelled.weights or [1.0] * words.size)
@@ -310,7 +310,7 @@ class Artefact:
         found = []
         for query, (items, p) in zip(queries, self.probabilities(queries), strict=True):
             best = self._chosen(query, items, p)
-            others = (self._selected(query, items, p, share) for share in EXPECTATIONS)
+            others = (self.selected(query, items, p, share) for share in EXPECTATIONS)
             sets = (found.keywords for found in chain([best], others))
             numbers = list(dict.fromkeys(chain.from_iterable(sets)))[:size]
             dense = np.zeros(self.index.n_items)
@@ -328,8 +328,8 @@ class Artefact:
         """S_q, edited where that gains. A new query with the text of a training query is not
         edited: half of its p is labels, and the edits were not learned on such p.
         """
-        found = self._selected(query, items, p)
-        row = self._row(query)
+        found = self.selected(query, items, p)
+        row = self.row_of(query)
         if self.editor is None or (row < 0 and self_keyword(query.text) in self._texts):
             return found
         (state,) = self.edit_states([query], [(items, p)], [found])
@@ -353,9 +353,9 @@ class Artefact:
     ) -> Iterator[EditState]:
         """What may be edited of each query's selected set (`found`, else selected here)."""
         texts = [self_keyword(query.text) for query in queries]
-        rows = [self._row(query) for query in queries]
+        rows = [self.row_of(query) for query in queries]
         sets = found or [
-            self._selected(query, *one) for query, one in zip(queries, scored, strict=True)
+            self.selected(query, *one) for query, one in zip(queries, scored, strict=True)
         ]
         asked = [
             QueryToEdit(
@@ -371,9 +371,10 @@ class Artefact:
             )
         ]
         batch = self.index.batch(texts, rows)
-        yield from edit_states(self.sources, self.keywords.writable, batch, asked, self._costs)
+        yield from edit_states(self.sources, self.keywords.writable, batch, asked, self.costs)
 
-    def _selected(self, query: Query, items: Ints, p: Floats, share: float = 1.0) -> Selection:
+    def selected(self, query: Query, items: Ints, p: Floats, share: float = 1.0) -> Selection:
+        """S_q before any edit, for `share` of the relevant items that are expected."""
         # A training query's own anchor belongs to exactly its relevant items, so it must be neither
         # chosen nor counted.
         literal = self_keyword(query.text)
@@ -385,9 +386,9 @@ class Artefact:
             self.keywords.writable,
             limit=K_MAX,
             expected_relevant=share * self.expected_relevant(query, p),
-            forced=self.keywords.owners(literal, anchors=self._row(query) < 0),
+            forced=self.keywords.owners(literal, anchors=self.row_of(query) < 0),
             banned=() if number < 0 else (number,),
-            costs=self._costs,
+            costs=self.costs,
         )
 
     def item_keywords(self, item: Item) -> list[str]:

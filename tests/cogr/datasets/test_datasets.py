@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
 import random
 import sys
 import tracemalloc
@@ -28,6 +27,7 @@ from cogr.datasets.builder import seeded_part
 from cogr.datasets.reading import lines
 from cogr.errors import DataError, MissingExtraError, ServiceError, SettingsError
 from cogr.records import SPLITS, Dataset
+from tests.shops import write_beir, write_data, write_jsonl
 
 ITEMS = [
     {"id": f"i{n}", "title": f"Title {n}", "text": f"Text of item {n}, größer als {n - 1}."}
@@ -39,36 +39,9 @@ LABELS = [
 ]
 
 
-def write_jsonl(folder: Path, **records: Sequence[dict[str, Any]]) -> Path:
-    folder.mkdir(exist_ok=True)
-    parts: dict[str, Sequence[dict[str, Any]]] = {
-        "items": ITEMS,
-        "queries": QUERIES,
-        "labels": LABELS,
-        **records,
-    }
-    for name, part in parts.items():
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in part))
-    return folder
-
-
-def write_beir(folder: Path) -> Path:
-    (folder / "qrels").mkdir(parents=True)
-    renamed = [{"_id": item["id"], "title": item["title"], "text": item["text"]} for item in ITEMS]
-    (folder / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in renamed))
-    queries = [{"_id": query["id"], "text": query["text"], "metadata": {}} for query in QUERIES]
-    (folder / "queries.jsonl").write_text("".join(json.dumps(record) + "\n" for record in queries))
-    split = {query["id"]: query["split"] for query in QUERIES}
-    for name in SPLITS:
-        rows = [
-            f"{x['query']}\t{x['item']}\t{x['grade']}\n"
-            for x in LABELS
-            if split[str(x["query"])] == name
-        ]
-        (folder / "qrels" / f"{name}.tsv").write_text(
-            "query-id\tcorpus-id\tscore\n" + "".join(rows)
-        )
-    return folder
+def write_records(folder: Path, **records: Sequence[dict[str, Any]]) -> Path:
+    """Write a jsonl data set; parts that are not given are those above."""
+    return write_data(folder, **{"items": ITEMS, "queries": QUERIES, "labels": LABELS} | records)
 
 
 def write_parquet(folder: Path) -> Path:
@@ -86,8 +59,8 @@ def sizes(dataset: Dataset) -> dict[str, int]:
 
 
 def test_every_format_gives_the_same_data_set(tmp_path: Path) -> None:
-    jsonl = load_dataset("jsonl", write_jsonl(tmp_path / "jsonl"))
-    beir = load_dataset("beir", write_beir(tmp_path / "beir"))
+    jsonl = load_dataset("jsonl", write_records(tmp_path / "jsonl"))
+    beir = load_dataset("beir", write_beir(tmp_path / "beir", ITEMS, QUERIES, LABELS))
     parquet = load_dataset("parquet", write_parquet(tmp_path / "parquet"))
     assert sizes(jsonl) == {"train": 4, "dev": 4, "test": 4}
     assert jsonl.relevant["q0"] == {"i1", "i2", "i3"}
@@ -106,7 +79,7 @@ def test_pairs_carry_the_numbers_that_are_asked_for_in_every_format(tmp_path: Pa
     """Of the labels, and of pairs without a grade; an empty cell says nothing."""
     labels = [{**LABELS[0], "clicks": 2, "carts": 1.5}, {**LABELS[1], "clicks": None}, *LABELS[2:]]
     pairs = [{"query": "q0", "item": "i9", "clicks": 7}, {"query": "q1", "item": "i1", "carts": 0}]
-    folder = write_jsonl(tmp_path)
+    folder = write_records(tmp_path)
     plain = load_dataset("jsonl", folder)
     for name, part in (
         ("items", ITEMS),
@@ -117,7 +90,7 @@ def test_pairs_carry_the_numbers_that_are_asked_for_in_every_format(tmp_path: Pa
         columns = list({key: None for record in part for key in record})
         full = [{key: record.get(key) for key in columns} for record in part]
         pq.write_table(pa.Table.from_pylist(full), folder / f"{name}.parquet")
-        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in part))
+        write_jsonl(folder / f"{name}.jsonl", part)
         with (folder / f"{name}.csv").open("w", newline="") as file:
             csv.DictWriter(file, columns).writerows(
                 [dict(zip(columns, columns, strict=True)), *full]
@@ -141,7 +114,7 @@ def test_items_carry_the_fields_that_are_asked_for_in_every_format(tmp_path: Pat
         "more": {"a": 1},
     }
     items = [*({**item, **extra} for item in ITEMS[:2]), *ITEMS[2:]]
-    folder = write_jsonl(tmp_path, items=items)
+    folder = write_records(tmp_path, items=items)
     for name, part in {"items": items, "queries": QUERIES, "labels": LABELS}.items():
         pq.write_table(pa.Table.from_pylist(part), folder / f"{name}.parquet")
     names = ("price", "in_stock", "sizes", "brand", "none")
@@ -151,7 +124,7 @@ def test_items_carry_the_fields_that_are_asked_for_in_every_format(tmp_path: Pat
         assert [item.fields for item in dataset.items[:3]] == [expected, expected, {}]
         assert (
             dataset.dataset_hash
-            == load_dataset("jsonl", write_jsonl(tmp_path / loader)).dataset_hash
+            == load_dataset("jsonl", write_records(tmp_path / loader)).dataset_hash
         )
         assert not any(item.fields for item in load_dataset(loader, folder).items)
         with pytest.raises(
@@ -182,8 +155,8 @@ def test_parquet_fields_become_plain_values(tmp_path: Path) -> None:
 
 
 def test_hash_depends_on_content_alone(tmp_path: Path) -> None:
-    plain = write_jsonl(tmp_path / "plain")
-    packed = write_jsonl(
+    plain = write_records(tmp_path / "plain")
+    packed = write_records(
         tmp_path / "packed", items=ITEMS[::-1], queries=QUERIES[::-1], labels=LABELS[::-1]
     )
     for path in list(packed.glob("*.jsonl")):
@@ -202,7 +175,7 @@ def test_hash_depends_on_content_alone(tmp_path: Path) -> None:
         "item": {"items": [*ITEMS, {"id": "new", "title": "New"}]},
     }
     hashes = {
-        name: load_dataset("jsonl", write_jsonl(tmp_path / name, **change)).dataset_hash
+        name: load_dataset("jsonl", write_records(tmp_path / name, **change)).dataset_hash
         for name, change in changes.items()
     }
     hashes["threshold"] = load_dataset("jsonl", plain, threshold=2).dataset_hash
@@ -211,7 +184,7 @@ def test_hash_depends_on_content_alone(tmp_path: Path) -> None:
 
 def test_threshold_and_queries_without_a_relevant_item(tmp_path: Path) -> None:
     labels = [*LABELS[:4], *({**label, "grade": 1} for label in LABELS[4:])]
-    dataset = load_dataset("jsonl", write_jsonl(tmp_path, labels=labels), threshold=2)
+    dataset = load_dataset("jsonl", write_records(tmp_path, labels=labels), threshold=2)
     assert dataset.relevant == {"q0": {"i2", "i3"}}
     assert [query.id for query in dataset.all_queries()] == ["q0"]
     assert set(dataset.judged) == {"q0"}
@@ -226,7 +199,7 @@ def test_threshold_and_queries_without_a_relevant_item(tmp_path: Path) -> None:
 
 def test_queries_without_splits_are_split_by_a_seeded_shuffle(tmp_path: Path) -> None:
     queries = [{"id": query["id"], "text": query["text"]} for query in QUERIES]
-    folder = write_jsonl(tmp_path, queries=queries)
+    folder = write_records(tmp_path, queries=queries)
     dataset = load_dataset("jsonl", folder)
     assert sizes(dataset) == {"train": 11, "dev": 0, "test": 1}
     assert load_dataset("jsonl", folder).queries == dataset.queries
@@ -240,7 +213,7 @@ def test_queries_without_splits_are_split_by_a_seeded_shuffle(tmp_path: Path) ->
 
 
 def test_dev_share_takes_from_train_alone(tmp_path: Path) -> None:
-    folder = write_beir(tmp_path / "data")
+    folder = write_beir(tmp_path / "data", ITEMS, QUERIES, LABELS)
     before, after = load_dataset("beir", folder), load_dataset("beir", folder, dev_share=0.25)
     assert sizes(after) == {"train": 3, "dev": 5, "test": 4}
     assert after.queries["test"] == before.queries["test"]
@@ -266,7 +239,7 @@ def test_seeded_part_means_decimal_shares() -> None:
 
 
 def test_catalogue_without_queries(tmp_path: Path) -> None:
-    folder = write_jsonl(tmp_path)
+    folder = write_records(tmp_path)
     for name in ("queries", "labels"):
         (folder / f"{name}.jsonl").unlink()
     dataset = load_dataset("jsonl", folder)
@@ -278,10 +251,8 @@ def test_catalogue_without_queries(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("labels", ["absent", "empty"])
 def test_queries_without_labels_are_legal_in_every_format(tmp_path: Path, labels: str) -> None:
-    jsonl, beir, parquet = (
-        write(tmp_path / name)
-        for name, write in (("j", write_jsonl), ("b", write_beir), ("p", write_parquet))
-    )
+    jsonl, parquet = write_records(tmp_path / "j"), write_parquet(tmp_path / "p")
+    beir = write_beir(tmp_path / "b", ITEMS, QUERIES, LABELS)
     if labels == "absent":
         for path in (
             jsonl / "labels.jsonl",
@@ -294,7 +265,7 @@ def test_queries_without_labels_are_legal_in_every_format(tmp_path: Path, labels
         pq.write_table(pa.table({"query": [], "item": []}), parquet / "labels.parquet")
         for path in (beir / "qrels").iterdir():
             path.write_text("query-id\tcorpus-id\tscore\n")
-    catalogue = write_jsonl(tmp_path / "catalogue", queries=[], labels=[])
+    catalogue = write_records(tmp_path / "catalogue", queries=[], labels=[])
     expected = load_dataset("jsonl", catalogue).dataset_hash
     for loader, folder in (("jsonl", jsonl), ("beir", beir), ("parquet", parquet)):
         dataset = load_dataset(loader, folder)
@@ -315,7 +286,7 @@ def test_weights_and_integer_ids(tmp_path: Path) -> None:
     queries = [{"id": 1, "text": "seven", "weight": 2.5, "split": "train"}]
     dataset = load_dataset(
         "jsonl",
-        write_jsonl(tmp_path, items=items, queries=queries, labels=[{"query": 1, "item": 7}]),
+        write_records(tmp_path, items=items, queries=queries, labels=[{"query": 1, "item": 7}]),
     )
     assert dataset.queries["train"][0].weight == 2.5
     assert dataset.relevant == {"1": {"7"}}

@@ -362,7 +362,7 @@ def test_published_data_says_what_to_fetch_and_where_it_goes(
         load_dataset(loader)
 
 
-def write_beir(folder: Path, **qrels: str) -> None:
+def write_raw_beir(folder: Path, **qrels: str) -> None:
     (folder / "qrels").mkdir(exist_ok=True)
     (folder / "corpus.jsonl").write_text(ITEMS.replace('"id"', '"_id"'))
     (folder / "queries.jsonl").write_text(QUERIES.replace('"id"', '"_id"'))
@@ -393,13 +393,13 @@ HEADER = "query-id\tcorpus-id\tscore\n"
     ],
 )
 def test_bad_qrels(qrels: str, message: str, tmp_path: Path) -> None:
-    write_beir(tmp_path, train=qrels)
+    write_raw_beir(tmp_path, train=qrels)
     with pytest.raises(DataError, match=message):
         load_dataset("beir", tmp_path)
 
 
 def test_query_in_two_splits(tmp_path: Path) -> None:
-    write_beir(tmp_path, train=HEADER + "q1\ta\t1\n", test=HEADER + "q2\tb\t1\nq1\tb\t1\n")
+    write_raw_beir(tmp_path, train=HEADER + "q1\ta\t1\n", test=HEADER + "q2\tb\t1\nq1\tb\t1\n")
     with pytest.raises(
         DataError,
         match=r"test.tsv, line 3: the query 'q1' is in the split test here and in train in "
@@ -409,7 +409,7 @@ def test_query_in_two_splits(tmp_path: Path) -> None:
 
 
 def test_beir_qrels_without_queries(tmp_path: Path) -> None:
-    write_beir(tmp_path, train=HEADER + "q1\ta\t1\n")
+    write_raw_beir(tmp_path, train=HEADER + "q1\ta\t1\n")
     (tmp_path / "queries.jsonl").unlink()
     with pytest.raises(DataError, match=r"has no queries.jsonl .*: qrels need queries"):
         load_dataset("beir", tmp_path)

@@ -9,30 +9,12 @@ from pathlib import Path
 import pytest
 
 from cogr.datasets import inspection, load_dataset
-from cogr.datasets.builder import Builder, Options
 from cogr.datasets.inspection import Spread, inspect_dataset, spread
 from cogr.datasets.reading import Place
 from cogr.records import Dataset
+from tests.shops import untidy_shop as shop
 
 HERE = Place("here", 1)
-
-
-def shop(train: int = 2, relevant: int = 2) -> Dataset:
-    builder = Builder("shop", Options(max_unknown_share=1))
-    builder.item(HERE, "a", "Red chair", "A seat for one")
-    builder.item(HERE, "b", "red  CHAIR!", "a seat  for ONE")
-    builder.item(HERE, "c", "", "Lamp")
-    builder.item(HERE, "d", "", "")
-    for number in range(train):
-        builder.query(HERE, f"q{number}", f"seat {number}", split="train")
-        for item in "abc"[:relevant]:
-            builder.judgement(HERE, f"q{number}", item, 1)
-    builder.query(HERE, "t", "Seat 0!", split="test")
-    builder.judgement(HERE, "t", "a", 1)
-    builder.judgement(HERE, "t", "c", 0)
-    builder.judgement(HERE, "t", "gone", 1)
-    builder.judgement(HERE, "nobody", "a", 1)
-    return builder.build()
 
 
 def test_figures_of_a_small_shop() -> None:
@@ -75,7 +57,11 @@ def test_spread() -> None:
             "The data suits CoGR: 100 training queries have 2.0 relevant items each",
         ),
         (shop(train=99), False, "With 99 training queries there is too little to train on"),
-        (shop(train=100, relevant=1), False, "The median training query has 1 relevant item"),
+        (
+            shop(train=100, relevant=1),
+            False,
+            "The median training query has 1 relevant item",
+        ),
         (shop(train=0), False, "No query is in the train split"),
     ],
 )

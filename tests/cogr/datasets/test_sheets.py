@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from cogr.datasets.fields import Columns, LabelColumns, QueryColumns
 from cogr.datasets.inspection import inspect_dataset, remarks
 from cogr.errors import DataError, SettingsError
 from cogr.records import Dataset, Item
+from tests.shops import write_jsonl
 
 COLUMNS = Columns(
     id="SKU",
@@ -104,9 +104,7 @@ def test_every_format_with_columns_gives_the_same_data_set(tmp_path: Path) -> No
         "labels": [{"No": 1, "SKU": "A-1", "Rating": 2}, {"No": 2, "SKU": "A-2", "Rating": 1}],
     }
     for name, part in records.items():
-        (tmp_path / f"{name}.jsonl").write_text(
-            "".join(json.dumps(record) + "\n" for record in part)
-        )
+        write_jsonl(tmp_path / f"{name}.jsonl", part)
         pq.write_table(pa.Table.from_pylist(part), tmp_path / f"{name}.parquet")
     for loader in ("jsonl", "parquet"):
         other = load_dataset(loader, tmp_path, columns=COLUMNS, fields=("price",))
@@ -122,7 +120,7 @@ def test_every_format_with_columns_gives_the_same_data_set(tmp_path: Path) -> No
 
 def test_lists_and_numbers_in_texts_are_written_out(tmp_path: Path) -> None:
     record = {"id": "a", "name": "A", "facts": ["red", 42], "year": 2026, "none": None}
-    (tmp_path / "items.jsonl").write_text(json.dumps(record))
+    write_jsonl(tmp_path / "items.jsonl", [record])
     columns = Columns(title="name", text=("facts", "year", "none"))
     assert load_dataset("jsonl", tmp_path, columns=columns).items == [
         Item("a", "A", "red, 42\n2026")
@@ -228,9 +226,7 @@ def test_what_is_not_read_and_what_was_mended_is_told(tmp_path: Path) -> None:
         }
         for n in range(5)
     ]
-    (tmp_path / "items.jsonl").write_text(
-        "".join(json.dumps(row) + "\n" for row in [*rows, rows[0]])
-    )
+    write_jsonl(tmp_path / "items.jsonl", [*rows, rows[0]])
     dataset = load_dataset("jsonl", tmp_path)
     report = inspect_dataset(dataset)
     assert (report.unread, report.textless_items) == ({"description": 6, "brand": 2}, 5)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
@@ -11,18 +11,10 @@ from cogr.datasets.reading import Place
 from cogr.datasets.splits import SplitBy, cluster_key
 from cogr.errors import DataError, SettingsError
 from cogr.records import SPLITS, Dataset
+from tests.shops import chair_shop
 
 HERE = Place("here", 1)
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def shop(texts: list[str], by: SplitBy, **more: object) -> Dataset:
-    builder = Builder("shop", Options(split_by=by, dev_share=0.1, **more))  # type: ignore[arg-type]
-    builder.item(HERE, "a", "Chair", "")
-    for number, text in enumerate(texts):
-        builder.query(HERE, f"q{number}", text, updated=BEGIN + timedelta(days=number))
-        builder.judgement(HERE, f"q{number}", "a", 1)
-    return builder.build()
 
 
 def split_of(dataset: Dataset) -> dict[str, str]:
@@ -31,8 +23,8 @@ def split_of(dataset: Dataset) -> dict[str, str]:
 
 @pytest.mark.parametrize("by", ["query", "cluster"])
 def test_new_queries_move_no_old_one(by: SplitBy) -> None:
-    few = split_of(shop([f"chair {n}" for n in range(200)], by))
-    many = split_of(shop([f"chair {n}" for n in reversed(range(1000))], by))
+    few = split_of(chair_shop([f"chair {n}" for n in range(200)], split_by=by))
+    many = split_of(chair_shop([f"chair {n}" for n in reversed(range(1000))], split_by=by))
     assert few.items() <= many.items()
     sizes = {split: [*many.values()].count(split) for split in SPLITS}
     assert 70 <= sizes["test"] <= 130
@@ -41,14 +33,14 @@ def test_new_queries_move_no_old_one(by: SplitBy) -> None:
 
 def test_near_equal_queries_are_in_one_split() -> None:
     pairs = [(f"red chairs {n}", f"{n} Chair, RED!") for n in range(100)]
-    found = split_of(shop([text for pair in pairs for text in pair], "cluster"))
+    found = split_of(chair_shop([text for pair in pairs for text in pair], split_by="cluster"))
     assert all(found[one] == found[other] for one, other in pairs)
     assert cluster_key("Running shoes for men") == cluster_key("men shoe for running")
     assert cluster_key("stühle 2") != cluster_key("stühle 3")
 
 
 def test_the_newest_queries_are_the_test_split() -> None:
-    found = shop([f"chair {n}" for n in range(20)], "time")
+    found = chair_shop([f"chair {n}" for n in range(20)], split_by="time")
     assert [query.id for query in found.queries["test"]] == ["q18", "q19"]
     assert [query.id for query in found.queries["dev"]] == ["q17"]
 

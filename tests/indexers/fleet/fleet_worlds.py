@@ -21,7 +21,7 @@ from cogr.records import Advance, Side
 from cogr.settings.fleet import RedisSettings
 from cogr.store import Store
 from indexers.fleet.run_files import Overview, overview
-from indexers.rebuild.run import RebuildRequest, run_rebuild
+from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.workspace import Workspace
 from tests.shops import write_thing_shop
 
@@ -43,15 +43,6 @@ FIXED = {
 DELAY = "delay"
 """Seconds before each answer, named like a setting too."""
 _CLOCKS = Path(__file__).parent / "clocks"
-
-
-def write_shop(folder: Path, items: int = 240) -> None:
-    """A jsonl data set and a configuration with the scripted generator."""
-    write_thing_shop(
-        folder,
-        items,
-        '[generator]\nname = "scripted"\n[rebuild]\nmax_failure_share = 0.05\n',
-    )
 
 
 @dataclass
@@ -143,7 +134,7 @@ class Fleet:
             values.pop(key, None)
         sets = [f"{key}={value}" for key, value in values.items()]
         workspace = Workspace.open(self.folder / "cogr.toml", sets)
-        outcome = run_rebuild(
+        outcome = rebuild_side(
             workspace,
             RebuildRequest("item"),
             no_bar,
@@ -219,7 +210,7 @@ def fleet_in(
     **settings: str,
 ) -> Iterator[Fleet]:
     """A shop with a fleet; every process that was started ends with the block."""
-    write_shop(folder, items)
+    write_thing_shop(folder, items)
     values = {key.replace("__", "."): value for key, value in settings.items()}
     fleet = Fleet(folder, redis, values, accidents=accidents or {})
     try:

@@ -17,8 +17,8 @@ from indexers.fleet.run_files import End, GivenUp, RunFolder, overview
 from indexers.fleet.worker import Worker
 from indexers.rebuild.assembly import Rebuilt
 from indexers.rebuild.plan import make_plan
-from indexers.rebuild.run import RebuildRequest, make_job, run_rebuild
-from indexers.rebuild.update import UpdateRequest, run_update
+from indexers.rebuild.run import RebuildRequest, make_job, rebuild_side
+from indexers.rebuild.update import UpdateRequest, update_side
 from indexers.workspace import Workspace
 from tests.damages import HARMS, damage, files_below
 from tests.indexers.faulty import faulty
@@ -38,7 +38,7 @@ def rebuild_by(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Iterato
             straight = Straight(worker)
             monkeypatch.setattr("indexers.fleet.coordinator.Broker", lambda *_: straight)
             job = make_job(workspace, RebuildRequest("item"))
-            return executor.rebuild(job, make_plan(job), lambda _: None)
+            return executor.run(job, make_plan(job), lambda _: None)
 
         yield rebuild
 
@@ -156,7 +156,7 @@ def test_an_update_on_workers_equals_a_local_one(
     workspace.settings.redis.url = "redis://127.0.0.1:1/0"
     straight: Any = Straight(Worker(workspace, "here"))
     monkeypatch.setattr("indexers.fleet.coordinator.Broker", lambda *_: straight)
-    first = run_rebuild(
+    first = rebuild_side(
         workspace, RebuildRequest("item"), no_bar, lambda _: None
     ).rebuilt.snapshot.id
     changes = tmp_path / "changes.jsonl"
@@ -164,10 +164,10 @@ def test_an_update_on_workers_equals_a_local_one(
         '{"id": "i1", "title": "another", "text": "thing"}\n{"id": "i2", "deleted": true}\n'
     )
     request = UpdateRequest("item", changed=changes, parent=first, publish=False)
-    on_workers = run_update(workspace, replace(request, workers="celery"), no_bar, lambda _: None)
+    on_workers = update_side(workspace, replace(request, workers="celery"), no_bar, lambda _: None)
     assert straight.said == [said for said in straight.said if "done, 1 generated" in said] != []
     workspace.store.remove("cache")
-    local = run_update(workspace, request, no_bar, lambda _: None)
+    local = update_side(workspace, request, no_bar, lambda _: None)
     assert on_workers.outcome.rebuilt.snapshot.id == local.outcome.rebuilt.snapshot.id != first
     assert (on_workers.carried, local.outcome.rebuilt.generated) == (18, 1)
 
@@ -185,8 +185,8 @@ def test_a_rebuild_with_its_store_in_s3_is_that_of_a_local_store(
     )
     straight: Any = Straight(Worker(shared, "here"))
     monkeypatch.setattr("indexers.fleet.coordinator.Broker", lambda *_: straight)
-    there = run_rebuild(shared, RebuildRequest("item", workers="celery"), no_bar, lambda _: None)
-    here = run_rebuild(workspace, RebuildRequest("item"), no_bar, lambda _: None)
+    there = rebuild_side(shared, RebuildRequest("item", workers="celery"), no_bar, lambda _: None)
+    here = rebuild_side(workspace, RebuildRequest("item"), no_bar, lambda _: None)
     assert there.rebuilt.snapshot.id == here.rebuilt.snapshot.id
     assert there.published
     assert str(there.report).startswith(f"{s3}/shop/fleet/item/runs/")

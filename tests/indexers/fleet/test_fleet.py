@@ -16,7 +16,7 @@ from cogr.settings import GeneratorSettings
 from cogr.settings.fleet import RedisSettings
 from indexers.fleet.broker import Broker, make_app, queue_of
 from indexers.fleet.run_files import Attempt, RunFolder, latest_run, runs_of
-from indexers.rebuild.lease import read_lease
+from indexers.lease import read_lease
 from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in, kill
 from tests.indexers.telemetry.otlp_collector import Collector, attributes
 from tests.indexers.telemetry.test_telemetry import scraped

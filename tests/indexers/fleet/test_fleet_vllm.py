@@ -104,7 +104,7 @@ def test_what_the_engine_is_told(
         {"name": "vllm", "model": "m", "tensor_parallel_size": 4, "gpu_memory_utilization": 0.8}
     )
     options, _ = read_options(generator_options(settings))
-    told = VllmGenerator(options)._engine_arguments()  # type: ignore[call-arg,arg-type]
+    told = VllmGenerator(options).engine_arguments()  # type: ignore[call-arg,arg-type]
     assert (told["tensor_parallel_size"], told["gpu_memory_utilization"]) == (4, 0.8)
     assert told.get("block_size") == (32 if cpu else None), (
         "blocks small enough to share the instruction, on either"

@@ -20,9 +20,9 @@ from indexers.rebuild.plan import make_plan
 from indexers.rebuild.run import RebuildRequest, make_job
 from indexers.workspace import Workspace
 from tests.indexers.faulty import faulty
-from tests.indexers.fleet.fleet_worlds import write_shop
 from tests.indexers.fleet.in_process import SHARD, attempts_of, begin, task
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
+from tests.shops import write_thing_shop
 
 
 def test_an_attempt_is_made_once_and_the_next_one_generates_nothing_again(
@@ -120,7 +120,7 @@ def test_workers_may_reach_the_model_by_addresses_of_their_own(tmp_path: Path) -
     """A server on each worker's machine, a gateway of its own: the answers are still those that the
     coordinator waits for.
     """
-    write_shop(tmp_path, items=20)
+    write_thing_shop(tmp_path, items=20)
     with FakeEndpoint() as endpoint:
         there = endpoint.url.replace("127.0.0.1", "localhost")
         coordinator, worker = (

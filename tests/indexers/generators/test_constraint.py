@@ -47,9 +47,9 @@ END = 1
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
     pytest.importorskip("transformers")
-    from tests.indexers.generators.tiny_model import _train_tokenizer
+    from tests.indexers.generators.tiny_model import train_tokenizer
 
-    return _train_tokenizer(
+    return train_tokenizer(
         ["a velvet sofa, an oak table", "oak tables and sofa beds"] * 3, 320, 512, chat=False
     )
 

@@ -17,6 +17,7 @@ from cogr.prompts import Prompt
 from cogr.records import Entity, Item, Query
 from indexers.generators import Completion, Request, make_generator
 from indexers.generators.extractive import Extractive, ExtractiveOptions
+from indexers.text import Analyser
 
 NO_PROMPT = Prompt("", "")
 SHOP = [
@@ -113,9 +114,10 @@ def test_it_is_deterministic() -> None:
 def test_scores_are_those_of_bm25() -> None:
     generator = Extractive(SHOP, "")
     collection = generator.collection
-    postings, weights = collection._postings
-    stem = collection._stem_ids["velvet"]
-    lengths = np.array([len(collection._analyser.words(f"{i.title} {i.text}")) for i in SHOP])
+    postings, weights = collection.postings
+    stem = collection.stem_ids["velvet"]
+    analyser = Analyser(collection.options.language)
+    lengths = np.array([len(analyser.words(f"{i.title} {i.text}")) for i in SHOP])
     idf = np.log(1 + (6 - 1 + 0.5) / (1 + 0.5))
     expected = idf * 2 * 2.5 / (2 + 1.5 * (0.25 + 0.75 * lengths[0] / lengths.mean()))
     assert postings[stem].tolist() == [0]

@@ -47,7 +47,7 @@ def tiny_model(
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokenizer = _train_tokenizer(texts, vocabulary, context, chat)
+    tokenizer = train_tokenizer(texts, vocabulary, context, chat)
     hidden = 4 * head_size
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -70,7 +70,7 @@ def tiny_model(
     return folder
 
 
-def _train_tokenizer(texts: Iterable[str], vocabulary: int, context: int, chat: bool):  # type: ignore[no-untyped-def]
+def train_tokenizer(texts: Iterable[str], vocabulary: int, context: int, chat: bool):  # type: ignore[no-untyped-def]
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 

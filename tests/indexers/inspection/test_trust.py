@@ -13,8 +13,8 @@ from indexers.inspection.gain import Searches, holes
 from indexers.inspection.quality import disagreement, leakage, near_duplicates, vocabulary_gap
 from indexers.workspace import Workspace
 from tests.commands import Command
-from tests.indexers.generators.statistical.worlds import SHOP
 from tests.shops import write_shop
+from trainers.demo import CATALOGUE
 
 LONG = "a green velvet sofa with wooden legs and two cushions for the living room"
 ITEMS = [
@@ -113,7 +113,7 @@ def test_cross_validation_says_whether_to_train(
 ) -> None:
     monkeypatch.setattr(gain, "MOST_QUERIES", 75)
     config = tmp_path / "cogr.toml"
-    config.write_text(f'store = "{tmp_path}"\n[dataset]\nloader = "jsonl"\npath = "{SHOP}"\n')
+    config.write_text(f'store = "{tmp_path}"\n[dataset]\nloader = "jsonl"\npath = "{CATALOGUE}"\n')
     found = examine(Workspace(load_settings(config, []), "memory"), cross_validation=True)
     assert found.gain is not None
     assert found.gain.queries == 75

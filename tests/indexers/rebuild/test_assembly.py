@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -16,14 +15,9 @@ from indexers.generators import Answer, Completion, Request
 from indexers.generators.scripted import Scripted
 from indexers.rebuild.assembly import ParseStats, Rebuilt, is_one_line
 from indexers.rebuild.plan import Carried, Job
-from indexers.rebuild.run import rebuild
+from indexers.rebuild.run import generate_and_freeze
 
 ITEMS = [Item(f"i{n}", f"Title {n}", "one two three four") for n in range(9)]
-
-
-@pytest.fixture(params=["local", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return Store(tmp_path if request.param == "local" else f"memory://{tmp_path.name}")
 
 
 def job(store: Store, items: list[Item] = ITEMS, k_max: int = 30, answer: str = "") -> Job:
@@ -45,8 +39,8 @@ def outcome(rebuilt: Rebuilt) -> tuple[object, ...]:
 
 
 def test_a_rerun_generates_nothing_and_comes_to_the_same(store: Store) -> None:
-    first = rebuild(job(store, k_max=6, answer="a, b, c, d, e, f, g"))
-    again = rebuild(job(store, k_max=6, answer="a, b, c, d, e, f, g"))
+    first = generate_and_freeze(job(store, k_max=6, answer="a, b, c, d, e, f, g"))
+    again = generate_and_freeze(job(store, k_max=6, answer="a, b, c, d, e, f, g"))
     assert (first.generated, again.generated) == (9, 0)
     assert outcome(again) == outcome(first)
     assert again.cut_to_budget == 1
@@ -54,19 +48,19 @@ def test_a_rerun_generates_nothing_and_comes_to_the_same(store: Store) -> None:
 
 
 def test_whatever_decides_the_rows_makes_another_snapshot(store: Store) -> None:
-    first = rebuild(job(store)).snapshot
-    assert rebuild(job(store, k_max=2)).snapshot.id != first.id
+    first = generate_and_freeze(job(store)).snapshot
+    assert generate_and_freeze(job(store, k_max=2)).snapshot.id != first.id
     renamed = [Item(item.id, item.title.upper(), item.text) for item in ITEMS]
-    assert rebuild(job(store, items=renamed)).snapshot.id != first.id
-    assert rebuild(job(store, items=ITEMS[1:])).snapshot.manifest.entities == 8
-    assert rebuild(job(store)).snapshot.id == first.id
+    assert generate_and_freeze(job(store, items=renamed)).snapshot.id != first.id
+    assert generate_and_freeze(job(store, items=ITEMS[1:])).snapshot.manifest.entities == 8
+    assert generate_and_freeze(job(store)).snapshot.id == first.id
 
 
 def test_the_cache_alone_makes_a_snapshot_that_is_gone_again(store: Store) -> None:
-    first = rebuild(job(store)).snapshot
+    first = generate_and_freeze(job(store)).snapshot
     assert sorted(store.list("")) == ["cache", "snapshots"]
     store.remove(f"snapshots/{first.id}")
-    again = rebuild(job(store))
+    again = generate_and_freeze(job(store))
     assert (again.snapshot.id, again.generated) == (first.id, 0)
 
 
@@ -87,22 +81,22 @@ def test_a_querys_weights_and_confidence_are_kept_and_an_items_are_not(store: St
     queries = [Query("q1", "Green couch"), Query("q2", "sofa")]
     prompter = Prompter(QUERY_TEMPLATES["plain"])
     weighing = Job("query", queries, Weighing(), prompter, store, "data", k_max=2)
-    made = rebuild(weighing).snapshot
+    made = generate_and_freeze(weighing).snapshot
     assert made.manifest.blend == Blend(keywords_from=0.6, text_below=0.2, text_boost=1.5)
     assert list(made.rows()) == [
         Row("q1", "Green couch", ("sofa", "couch"), "", (2.0, 1.0, 0.3333), 0.1235),
         Row("q2", "sofa", ("couch", "cut"), "", (1.0, 7.0, 2.0), 0.1235),
     ]
     assert made.by_id["q2"].weighted == {"sofa": 2.0, "couch": 1.0, "cut": 7.0}
-    assert rebuild(weighing).snapshot.id == made.id
-    unweighted = rebuild(replace(weighing, weights=False)).snapshot
+    assert generate_and_freeze(weighing).snapshot.id == made.id
+    unweighted = generate_and_freeze(replace(weighing, weights=False)).snapshot
     assert [(row.weights, row.confidence) for row in unweighted.rows()] == [((), 0.1235)] * 2
     carried = replace(
         weighing, entities=queries[1:], carried=Carried(made, frozenset({"q2"})), weights=False
     )
-    assert list(rebuild(carried).snapshot.rows()) == list(unweighted.rows())
+    assert list(generate_and_freeze(carried).snapshot.rows()) == list(unweighted.rows())
     items = replace(job(store), generator=Weighing())
-    row = next(rebuild(items).snapshot.rows())
+    row = next(generate_and_freeze(items).snapshot.rows())
     assert (row.weights, row.confidence) == ((), None)
 
 

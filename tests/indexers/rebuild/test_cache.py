@@ -141,9 +141,10 @@ def test_a_file_that_is_none_of_ours_is_removed(tmp_path: Path) -> None:
     cache = GenerationCache(store, {"kind": "test"})
     buffer = io.BytesIO()
     pq.write_table(pa.table({"key": [bytes(SIZE)]}), buffer)
-    store.write(f"{cache._folder}/{'0' * 32}.parquet", buffer.getvalue())
+    folder = f"cache/{fingerprint_hash({'kind': 'test'})}"
+    store.write(f"{folder}/{'0' * 32}.parquet", buffer.getvalue())
     assert answers(cache, [0]) == [None]
-    assert store.list(cache._folder) == []
+    assert store.list(folder) == []
 
 
 def test_a_cache_that_is_asked_again_reads_only_what_is_new(

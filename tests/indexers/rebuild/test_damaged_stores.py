@@ -20,7 +20,7 @@ from indexers.cli import app
 from indexers.release.history import read_history
 from tests.damages import HARMS, Met, damage, files_below, meet
 from tests.indexers.conftest import CONFIGURATION, ITEMS, LABELS, QUERIES, Command
-from tests.shops import write_jsonl
+from tests.shops import write_shop
 
 TEXTS = ("living room sofa", "green couch", "oak table")
 TRIALS = 30
@@ -88,10 +88,7 @@ class World:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     folder = tmp_path_factory.mktemp("damaged")
-    (folder / "data").mkdir()
-    for name, records in (("items", ITEMS), ("queries", QUERIES), ("labels", LABELS)):
-        write_jsonl(folder / "data" / f"{name}.jsonl", records)
-    (folder / "cogr.toml").write_text(CONFIGURATION + "[publish]\ngate = false\n")
+    write_shop(folder, ITEMS, QUERIES, LABELS, CONFIGURATION + "[publish]\ngate = false\n")
     (folder / "ids.txt").write_text("a\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

@@ -304,7 +304,7 @@ def test_a_changed_price_is_pushed_as_a_difference_and_verified(
     first = served.done("rebuild", "--side", "item")["snapshot"]
     write_items(priced, {"price": 799})
     written: list[int] = []
-    monkeypatch.setattr("indexers.release.push.prometheus.PUSHED", _Counting(written.append))
+    monkeypatch.setattr("indexers.release.verify.prometheus.PUSHED", _Counting(written.append))
     second = served.done("rebuild", "--side", "item")["snapshot"]
     assert (written, second != first) == ([1], True)
     assert served.ids(filters=[{"term": {"price": 799}}]) == ["a"]

@@ -17,54 +17,50 @@ from cogr.errors import LockedError
 from cogr.settings import load_settings
 from cogr.store import Store
 from indexers.fleet.coordinator import coordinate
-from indexers.rebuild.lease import acquire, read_lease, right_to_rebuild
-from indexers.rebuild.run import RebuildRequest, executor_of, run_rebuild
-from indexers.rebuild.update import UpdateRequest, run_update
+from indexers.lease import acquire, lease_to_rebuild, read_lease
+from indexers.rebuild.run import RebuildRequest, executor_of, rebuild_side
+from indexers.rebuild.update import UpdateRequest, update_side
 from indexers.workspace import Workspace
 from tests.damages import HARMS, damage
-from tests.indexers.fleet.fleet_worlds import no_bar, write_shop
+from tests.indexers.fleet.fleet_worlds import no_bar
+from tests.shops import write_thing_shop
 
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
-    write_shop(tmp_path, items=20)
+    write_thing_shop(tmp_path, items=20)
     return Workspace(load_settings(tmp_path / "cogr.toml", ["fleet.lost_seconds=0.4"]))
 
 
-@pytest.fixture(params=["local", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return Store(tmp_path if request.param == "local" else f"memory://{tmp_path.name}")
-
-
 def test_one_of_two_coordinators_is_refused_and_takes_over_after_a_release(store: Store) -> None:
-    with acquire(store, right_to_rebuild("item"), "rebuild", 30) as first:
+    with acquire(store, lease_to_rebuild("item"), "rebuild", 30) as first:
         with pytest.raises(LockedError, match="holds the rebuild of items"):
-            acquire(store, right_to_rebuild("item"), "rebuild", 30)
-        with acquire(store, right_to_rebuild("query"), "rebuild", 30) as other:
+            acquire(store, lease_to_rebuild("item"), "rebuild", 30)
+        with acquire(store, lease_to_rebuild("query"), "rebuild", 30) as other:
             assert other.term == 1
         first.check()
-    with acquire(store, right_to_rebuild("item"), "rebuild", 30) as second:
+    with acquire(store, lease_to_rebuild("item"), "rebuild", 30) as second:
         assert second.term == 2
 
 
 @pytest.mark.parametrize("how", HARMS)
 def test_a_damaged_lease_keeps_nobody_out(store: Store, how: str) -> None:
     for number in range(10):
-        acquire(store, right_to_rebuild("item"), "rebuild", 5.0, alone_here=True).release()
+        acquire(store, lease_to_rebuild("item"), "rebuild", 5.0, has_file_lock=True).release()
         (name,) = store.list("fleet/item/lease")
         if Path(store.url).is_dir():
             damage(Path(store.url) / "fleet/item/lease" / name, how, random.Random(number))
-    acquire(store, right_to_rebuild("item"), "rebuild", 5.0, alone_here=True).release()
+    acquire(store, lease_to_rebuild("item"), "rebuild", 5.0, has_file_lock=True).release()
 
 
 def test_a_silent_holder_is_replaced_and_notices(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with acquire(store, right_to_rebuild("item"), "rebuild", 0.4) as first:
+    with acquire(store, lease_to_rebuild("item"), "rebuild", 0.4) as first:
         # It hangs: its thread does not come to write.
         monkeypatch.setattr(first, "write", lambda **_: None)
         time.sleep(0.5)
-        with acquire(store, right_to_rebuild("item"), "rebuild", 0.4) as second:
+        with acquire(store, lease_to_rebuild("item"), "rebuild", 0.4) as second:
             assert second.term == 2
             with pytest.raises(LockedError, match="has taken over"):
                 first.check()
@@ -75,22 +71,20 @@ def test_a_silent_holder_is_replaced_and_notices(
 def test_a_holder_with_a_wrong_clock_is_not_replaced(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with acquire(store, right_to_rebuild("item"), "rebuild", 0.4):
+    with acquire(store, lease_to_rebuild("item"), "rebuild", 0.4):
         real = time.time
         for wrong in (-3600, 3600):
-            monkeypatch.setattr(
-                "indexers.rebuild.lease.time.time", lambda wrong=wrong: real() + wrong
-            )
+            monkeypatch.setattr("indexers.lease.time.time", lambda wrong=wrong: real() + wrong)
             with pytest.raises(LockedError):
-                acquire(store, right_to_rebuild("item"), "rebuild", 0.4)
+                acquire(store, lease_to_rebuild("item"), "rebuild", 0.4)
         monkeypatch.undo()
 
 
 def test_a_lease_of_a_dead_process_of_this_host_is_free_at_once(store: Store) -> None:
-    first = acquire(store, right_to_rebuild("item"), "rebuild", 300)
-    first._ending.set()
+    first = acquire(store, lease_to_rebuild("item"), "rebuild", 300)
+    first.stop_renewing()
     began = time.monotonic()
-    with acquire(store, right_to_rebuild("item"), "rebuild", 300, alone_here=True) as second:
+    with acquire(store, lease_to_rebuild("item"), "rebuild", 300, has_file_lock=True) as second:
         assert second.term == 2
     assert time.monotonic() - began < 5
 
@@ -100,7 +94,7 @@ def test_many_at_once_get_one_lease(store: Store) -> None:
 
     def ask() -> None:
         try:
-            got.append(acquire(store, right_to_rebuild("item"), "rebuild", 30))
+            got.append(acquire(store, lease_to_rebuild("item"), "rebuild", 30))
         except LockedError:
             got.append(None)
 
@@ -124,15 +118,15 @@ def test_a_local_rebuild_waits_for_one_on_workers_of_another_host_and_the_other_
         workspace.settings.model_copy(update={"store": f"memory://{uuid.uuid4().hex}"})
     )
     request = RebuildRequest("item")
-    with acquire(shared.store, right_to_rebuild("item"), "rebuild on another host", 30):
+    with acquire(shared.store, lease_to_rebuild("item"), "rebuild on another host", 30):
         for workers in ("local", "celery"):
             with pytest.raises(LockedError, match="rebuild on another host"):
-                run_rebuild(shared, replace(request, workers=workers), no_bar, lambda _: None)
+                rebuild_side(shared, replace(request, workers=workers), no_bar, lambda _: None)
         with pytest.raises(LockedError, match="rebuild on another host"):
-            run_update(
+            update_side(
                 shared, UpdateRequest("item", since=datetime.now(UTC)), no_bar, lambda _: None
             )
-    assert run_rebuild(shared, request, no_bar, lambda _: None).published
+    assert rebuild_side(shared, request, no_bar, lambda _: None).published
     holding = executor_of(shared, request, "rebuild", lambda _: None)
     with holding, pytest.raises(LockedError, match="rebuild --side item"):
         coordinate(shared, "item", None, lambda _: None).__enter__()

@@ -24,11 +24,11 @@ from cogr.store import Store
 from indexers.generators import Failure
 from indexers.generators.scripted import Scripted
 from indexers.rebuild.plan import Job, make_plan
-from indexers.rebuild.run import rebuild
+from indexers.rebuild.run import generate_and_freeze
 from ops.servers.instances import free_port
 from tests.indexers.conftest import Command
 from tests.indexers.faulty import Faulty, faulty
-from tests.shops import write_thing_shop
+from tests.shops import SCRIPTED, write_thing_shop
 
 ITEMS = [Item(f"i{n:03d}", f"Title {n}", f"text of {n % 7} words") for n in range(100)]
 
@@ -44,19 +44,19 @@ def store(tmp_path: Path) -> Store:
 
 def test_a_rerun_generates_nothing_and_gives_the_same_snapshot(store: Store) -> None:
     first, again = Scripted(), Scripted()
-    one = rebuild(make_job(store, first))
-    two = rebuild(make_job(store, again))
+    one = generate_and_freeze(make_job(store, first))
+    two = generate_and_freeze(make_job(store, again))
     assert (first.answered, again.answered) == (100, 0)
     assert one.snapshot.id == two.snapshot.id
     assert two.generated == 0
 
 
 def test_only_what_changed_is_generated(store: Store) -> None:
-    rebuild(make_job(store, Scripted()))
+    generate_and_freeze(make_job(store, Scripted()))
     changed = [Item("i007", "Title 7", "another text"), Item("new", "New", "thing")]
     items = [item for item in ITEMS if item.id != "i007"] + changed
     generator = Scripted()
-    assert rebuild(make_job(store, generator, items)).snapshot.manifest.entities == 101
+    assert generate_and_freeze(make_job(store, generator, items)).snapshot.manifest.entities == 101
     assert generator.answered == 2
 
 
@@ -66,13 +66,13 @@ def test_a_service_that_goes_away_loses_nothing(
     monkeypatch.setattr("indexers.rebuild.plan.FLUSH_ANSWERS", 10)
     leaving = Faulty(away_after=37)
     with pytest.raises(ServiceError):
-        rebuild(make_job(store, leaving))
+        generate_and_freeze(make_job(store, leaving))
     staying = Scripted()
-    rebuilt = rebuild(make_job(store, staying))
+    rebuilt = generate_and_freeze(make_job(store, staying))
     assert staying.answered == 63
     assert (
         rebuilt.snapshot.id
-        == rebuild(make_job(Store("memory://undisturbed"), Scripted())).snapshot.id
+        == generate_and_freeze(make_job(Store("memory://undisturbed"), Scripted())).snapshot.id
     )
 
 
@@ -81,7 +81,7 @@ def test_failures_are_set_aside_with_their_reason_and_keep_their_title(store: St
         "i001": Failure("i001", "too long"),
         "i002": Failure("i002", "endpoint gave up", permanent=False),
     }
-    rebuilt = rebuild(make_job(store, Scripted(answers=answers)))
+    rebuilt = generate_and_freeze(make_job(store, Scripted(answers=answers)))
     assert rebuilt.set_aside == {"i001": "too long", "i002": "endpoint gave up"}
     assert rebuilt.snapshot.manifest.set_aside == 2
     assert rebuilt.snapshot.by_id["i001"].keywords == ()
@@ -97,14 +97,14 @@ def test_failures_are_set_aside_with_their_reason_and_keep_their_title(store: St
 
 def test_more_keywords_than_the_budget_are_cut_and_counted(store: Store) -> None:
     answers = {"i001": ", ".join(f"k{n}" for n in range(50)), "i002": "a, a, b"}
-    rebuilt = rebuild(make_job(store, Scripted(answers=answers), k_max=30))
+    rebuilt = generate_and_freeze(make_job(store, Scripted(answers=answers), k_max=30))
     assert rebuilt.cut_to_budget == rebuilt.snapshot.manifest.cut_to_budget == 1
     assert rebuilt.snapshot.by_id["i001"].keywords == tuple(f"k{n}" for n in range(30))
     assert rebuilt.snapshot.by_id["i002"].keywords == ("a", "b")
 
 
 def test_the_own_text_is_not_repeated_as_a_keyword(store: Store) -> None:
-    rebuilt = rebuild(make_job(store, Scripted(answers={"i001": "TITLE 1, other"})))
+    rebuilt = generate_and_freeze(make_job(store, Scripted(answers={"i001": "TITLE 1, other"})))
     assert rebuilt.snapshot.by_id["i001"].keywords == ("other",)
 
 
@@ -114,7 +114,7 @@ def test_a_generator_that_forgets_a_request_is_a_bug(store: Store) -> None:
             yield from list(super().generate(requests))[1:]
 
     with pytest.raises(RuntimeError, match="left 1 requests unanswered"):
-        rebuild(make_job(store, Forgetful()))
+        generate_and_freeze(make_job(store, Forgetful()))
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def shop(tmp_path: Path) -> Path:
     """A folder with a jsonl data set of 300 items and a configuration with the scripted
     generator.
     """
-    return write_thing_shop(tmp_path, 300, '[generator]\nname = "scripted"\n').parent
+    return write_thing_shop(tmp_path, 300, SCRIPTED).parent
 
 
 def listening() -> None:

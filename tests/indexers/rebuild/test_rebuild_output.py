@@ -13,8 +13,8 @@ import pytest
 from indexers.generators.statistical import generator as statistical
 from tests.indexers.conftest import Command
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
-from tests.indexers.generators.statistical.worlds import SHOP
 from tests.shops import write_jsonl
+from trainers.demo import CATALOGUE
 
 AUTO = '[dataset]\nloader = "jsonl"\npath = "data"\n'
 
@@ -23,7 +23,7 @@ AUTO = '[dataset]\nloader = "jsonl"\npath = "data"\n'
 def labelled(shop: Path) -> Path:
     """The demo's shop, with labels, by the generator auto."""
     shutil.rmtree(shop / "data")
-    shutil.copytree(SHOP, shop / "data")
+    shutil.copytree(CATALOGUE, shop / "data")
     (shop / "cogr.toml").write_text(AUTO)
     return shop
 

@@ -17,7 +17,7 @@ from indexers.exchange.imports import save_queries
 from indexers.workspace import Workspace
 from tests.indexers.conftest import Command
 from tests.indexers.faulty import faulty
-from tests.shops import write_data, write_jsonl, write_shop
+from tests.shops import SCRIPTED, write_data, write_jsonl, write_shop
 
 DATA = [
     {
@@ -45,8 +45,7 @@ CHANGES: list[dict[str, Any]] = [
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # 25 items are too few for the gate's shares.
-    ungated = '[generator]\nname = "scripted"\n[publish]\ngate = false\n'
-    write_shop(tmp_path, DATA, QUERIES, LABELS, ungated)
+    write_shop(tmp_path, DATA, QUERIES, LABELS, SCRIPTED + "[publish]\ngate = false\n")
     write_jsonl(tmp_path / "changes.jsonl", CHANGES)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -71,7 +70,7 @@ def changed(data: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[d
 def rebuilt(shop: Path, cogr_index: Command, *more: str) -> str:
     """Id of the snapshot that a rebuild of the changed data gives, in a store of its own."""
     after = changed(DATA, CHANGES)
-    write_data(shop / "after", after, QUERIES, labels_of(after))
+    write_data(shop / "after", items=after, queries=QUERIES, labels=labels_of(after))
     ended = cogr_index(
         *(
             "rebuild",
@@ -116,7 +115,7 @@ def test_ids_and_times_are_looked_up_in_the_data_set(shop: Path, cogr_index: Com
     cogr_index("rebuild", "--side", "item")
     expected = rebuilt(shop, cogr_index)
     after = changed(DATA, [{**c, "updated": "2026-03-01T10:00:00Z"} for c in CHANGES])
-    write_data(shop / "data", after, QUERIES, labels_of(after))
+    write_data(shop / "data", items=after, queries=QUERIES, labels=labels_of(after))
     (shop / "ids.txt").write_text("i03\ni07\ni05\nnew\n")
     by_ids = cogr_index(
         "update", "--side", "item", "--ids", "ids.txt", "--no-publish", "--json"
@@ -136,7 +135,8 @@ def test_queries_that_became_frequent(shop: Path, cogr_index: Command) -> None:
     write_jsonl(shop / "head.jsonl", [{"id": "h1", "text": "Head query", "weight": 90}])
     ended = cogr_index("update", "--side", "query", "--changed", "head.jsonl", "--json")
     assert (ended.json["generated"], ended.json["carried"]) == (1, 5)
-    write_data(shop / "after", DATA, [*QUERIES, {"id": "h1", "text": "Head query"}], LABELS)
+    asked = [*QUERIES, {"id": "h1", "text": "Head query"}]
+    write_data(shop / "after", items=DATA, queries=asked, labels=LABELS)
     full = cogr_index(
         "rebuild",
         "--side",
@@ -371,7 +371,7 @@ def test_since_takes_new_items_whatever_their_time(shop: Path, cogr_index: Comma
         {"id": "old", "title": "Old stock", "updated": "2020-01-01"},
         {"id": "undated", "title": "Undated"},
     ]
-    write_data(shop / "data", [*DATA, *late], QUERIES, LABELS)
+    write_data(shop / "data", items=[*DATA, *late])
     ended = cogr_index("update", "--side", "item", "--since", "2026-06-01", "--json")
     assert (ended.status, ended.json["changed"], ended.json["items"]) == (0, 2, 27)
     assert (

@@ -9,15 +9,15 @@ import pytest
 from cogr.matching.mirror import Mirror
 from cogr.settings import load_settings
 from cogr.snapshots import Snapshot
-from indexers.rebuild.run import RebuildRequest, make_job, rebuild
+from indexers.rebuild.run import RebuildRequest, generate_and_freeze, make_job
 from indexers.workspace import Workspace
-from tests.indexers.generators.statistical.worlds import SHOP
+from trainers.demo import CATALOGUE
 
 CONFIGURATION = f"""
 store = "store"
 [dataset]
 loader = "jsonl"
-path = "{SHOP}"
+path = "{CATALOGUE}"
 [generator.query]
 name = "extractive"
 [generator.item]
@@ -33,7 +33,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 def rebuilt(workspace: Workspace, side: str, generator: str | None = None) -> Snapshot:
     request = RebuildRequest(side, generator=generator, push=False)  # type: ignore[arg-type]
-    return rebuild(make_job(workspace, request)).snapshot
+    return generate_and_freeze(make_job(workspace, request)).snapshot
 
 
 def test_lists_get_weights_once_the_ranker_is_there(workspace: Workspace) -> None:

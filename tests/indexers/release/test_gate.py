@@ -13,7 +13,7 @@ import pytest
 from cogr.settings import load_settings
 from cogr.store import Store
 from indexers.cli.snapshots import age
-from indexers.release.gate import choose_split, judge, known_figures
+from indexers.release.gate import choose_split, compare, known_figures
 from indexers.workspace import Workspace
 from tests.indexers.conftest import Command
 from tests.shops import write_jsonl
@@ -236,4 +236,4 @@ def test_f1_is_measured_on_dev_queries_else_on_test_queries(shop: Path) -> None:
     with_dev = replace(workspace.dataset, queries={**queries, "dev": queries["test"]})
     assert choose_split(with_dev) == "dev"
     assert choose_split(replace(with_dev, queries={"train": queries["train"]})) is None
-    assert judge(workspace, []).reasons == ()
+    assert compare(workspace, []).reasons == ()

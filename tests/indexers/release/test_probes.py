@@ -8,7 +8,7 @@ from typing import Any, cast
 from cogr.snapshots import Provenance, Row, write_snapshot
 from cogr.store import Store
 from indexers.backends import Backend
-from indexers.release.push import probes
+from indexers.release.verify import probes
 
 
 class Serving:

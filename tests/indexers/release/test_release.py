@@ -28,7 +28,7 @@ from indexers.backends import Backend
 from indexers.backends.memory import MemoryBackend
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.indexes import delete
-from indexers.rebuild.lease import acquire, alone, right_to_switch
+from indexers.lease import acquire, lease_to_switch, switching_lease
 from indexers.release.history import (
     begin_switch,
     finish_switch,
@@ -239,8 +239,8 @@ def test_a_publish_from_another_store_at_the_moment_of_a_removal_keeps_its_index
 HOLD = """
 import sys, time
 from cogr.store import Store
-from indexers.rebuild.lease import alone
-with alone(Store(sys.argv[1]), "memory", "a long prune"):
+from indexers.lease import switching_lease
+with switching_lease(Store(sys.argv[1]), "memory", "a long prune"):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -260,7 +260,7 @@ def test_one_who_waits_says_for_whom_and_a_killed_holder_is_not_waited_for(
     with pytest.raises(
         LockedError, match=rf"process {holder.pid} on {socket.gethostname()} \(a long prune"
     ):
-        with alone(memory.store, "memory", "publish", said.append, patience=0.3):
+        with switching_lease(memory.store, "memory", "publish", said.append, patience=0.3):
             pass
     assert len(said) == 1
     assert said[0].startswith(
@@ -287,13 +287,12 @@ def test_one_who_waits_says_for_whom_and_a_killed_holder_is_not_waited_for(
 def test_a_killed_holder_of_another_machine_is_replaced_in_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("indexers.rebuild.lease.CATALOGUE_SECONDS", 0.5)
+    monkeypatch.setattr("indexers.lease.CATALOGUE_SECONDS", 0.5)
     store = Store(f"memory://{uuid.uuid4().hex}")
-    dead = acquire(store, right_to_switch("c"), "publish", 0.5)
-    dead._ending.set()
-    dead._thread.join()
+    dead = acquire(store, lease_to_switch("c"), "publish", 0.5)
+    dead.stop_renewing()
     began = time.monotonic()
-    with alone(store, "c", "rollback") as lease:
+    with switching_lease(store, "c", "rollback") as lease:
         assert lease.term == 2
         with pytest.raises(LockedError, match="has taken over the catalogue c"):
             dead.check()

@@ -17,8 +17,8 @@ from cogr.store import Store
 from indexers.backends import Mismatch
 from indexers.backends.memory import MemoryBackend, mirror_folder
 from indexers.backends.opensearch import verify
-from indexers.release import push
-from indexers.release.push import compare_all
+from indexers.release import verify as release_verify
+from indexers.release.verify import compare_all
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, random_world
 from tests.indexers.backends.opensearch_worlds import backend_of
 from tests.indexers.conftest import Command
@@ -62,7 +62,7 @@ class Interrupted(MemoryBackend):
 def test_an_interrupted_one_goes_on_and_forgets_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(push, "ROWS", 30)
+    monkeypatch.setattr(release_verify, "ROWS", 30)
     store, rows = Store(tmp_path), random_world(200)
     snapshot = frozen(store, "item", rows)
     # The mirror of other rows in the place of this snapshot's: one gone, one new, one changed, in
@@ -104,7 +104,7 @@ def test_an_interrupted_one_goes_on_and_forgets_nothing(
 def test_the_note_of_another_push_is_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(push, "ROWS", 2)
+    monkeypatch.setattr(release_verify, "ROWS", 2)
     store = Store(tmp_path)
     snapshot = frozen(store, "item", SHOP)
     MemoryBackend(store).push(snapshot)
@@ -153,7 +153,7 @@ def test_the_command_shows_the_first_ones_and_ends_with_1(
 def test_every_way_a_document_can_differ(
     opensearch: OpenSearchSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int
 ) -> None:
-    monkeypatch.setattr(push, "ROWS", 40)
+    monkeypatch.setattr(release_verify, "ROWS", 40)
     monkeypatch.setattr(verify, "PAGE", 7)
     store, rows = Store(tmp_path), [*SHOP, *random_world(150)]
     snapshot = frozen(store, "item", rows)

@@ -21,8 +21,9 @@ import pytest
 from cogr.errors import ServiceError, SettingsError
 from cogr.settings import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
-from ops.servers import opensearch as servers
+from ops.servers.instances import known, reap_orphans, start, stop
 from ops.servers.machine import created_at, servers_folder, service_account
+from ops.servers.opensearch import OpenSearchSpec
 from ops.servers.programs import find_distribution, from_home, runtimes
 from tests.commands import Command
 from tests.ops.conftest import alone
@@ -283,9 +284,9 @@ def start_as(uid: int, home: Path, variables: dict[str, str], results: Any) -> N
     os.setuid(uid)
     os.environ.clear()
     os.environ.update(variables)
-    state = servers.start(servers.Wanted(name="mine", port=0, brief=True)).state
+    state = start(OpenSearchSpec(name="mine", port=0, brief=True)).state
     owner = Path(f"/proc/{state.pid}").stat().st_uid
-    results.put((state.url, owner, servers.stop(state, remove=True), str(state.folder)))
+    results.put((state.url, owner, stop(state, remove=True), str(state.folder)))
 
 
 @pytest.mark.server
@@ -380,7 +381,7 @@ def test_a_secured_node_asks_who_is_there(opensearch_secure: OpenSearchSettings)
 def test_the_password_of_a_secured_node_is_nowhere_but_in_its_file(
     opensearch_secure: OpenSearchSettings,
 ) -> None:
-    (state,) = (server for server in servers.status() if server.url == opensearch_secure.url)
+    (state,) = (server for server in known("opensearch") if server.url == opensearch_secure.url)
     assert state.credentials_file is not None
     assert state.credentials_file.stat().st_mode & 0o777 == 0o600
     assert opensearch_secure.password is not None
@@ -422,16 +423,18 @@ def test_a_node_whose_session_was_killed_is_removed(
 ) -> None:
     monkeypatch.setenv("COGR_CACHE_DIR", str(cache))
     code = (
-        "from ops.servers.opensearch import *; from ops.servers import opensearch as o\n"
-        "o.Wanted.finish = lambda self, state, say: state\n"
-        "start(Wanted(name='orphan', bound_to_caller=True))"
+        "from ops.servers.instances import start; from ops.servers.opensearch import *\n"
+        "OpenSearchSpec.finish = lambda self, state: state\n"
+        "start(OpenSearchSpec(name='orphan', bound_to_caller=True))"
     )
     home = stand_in(cache / "home", "exec sleep 60")
     variables = environment(cache, COGR_OPENSEARCH_HOME=home)
     subprocess.run([sys.executable, "-c", code], env=variables, check=True)
-    (orphan,) = servers.status()
-    assert (orphan.running, orphan.orphaned) == (True, True)
-    servers.reap_orphans()
+    (orphan,) = known("opensearch")
+    assert orphan.running
+    assert orphan.owner is not None
+    assert not orphan.owner.alive()
+    reap_orphans("opensearch")
     assert not orphan.running
-    assert servers.status() == []
+    assert known("opensearch") == []
     assert not orphan.folder.exists()

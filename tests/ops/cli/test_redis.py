@@ -27,7 +27,7 @@ from cogr.errors import ServiceError
 from cogr.settings.fleet import RedisSettings
 from indexers.fleet.broker import Broker, server_version
 from ops.servers import valkey
-from ops.servers.instances import ServerState, read_state, write_state
+from ops.servers.instances import ServerState, read_state, start, stop, write_state
 from ops.servers.machine import service_account
 from tests.commands import Command
 from tests.damages import HARMS, damage
@@ -140,13 +140,13 @@ def test_the_name_of_another_kind_of_server_is_refused(cache: Path, here: Comman
     refused = here("start", "--name", "taken")
     assert (refused.status, refused.err) == (
         2,
-        "taken is running as opensearch, not valkey; give another --name.\n",
+        "taken was started as opensearch, not valkey; give another --name.\n",
     )
     write_state(state)
     here("stop", "--name", "taken")
     write_state(state.model_copy(update={"kind": "opensearch", "stopped": state.started}))
     refused = here("start", "--name", "taken")
-    assert "taken was started here before as opensearch" in refused.err
+    assert "taken was started as opensearch" in refused.err
     assert refused.status == 2
 
 
@@ -206,9 +206,9 @@ def start_as(uid: int, variables: dict[str, str], results: Any) -> None:
     os.setuid(uid)
     os.environ.clear()
     os.environ.update(variables)
-    state = valkey.start(valkey.Wanted(name="mine", port=0)).state
+    state = start(valkey.ValkeySpec(name="mine", port=0)).state
     owner = Path(f"/proc/{state.pid}").stat().st_uid
-    results.put((state.url, owner, valkey.stop(state, remove=True), str(state.folder)))
+    results.put((state.url, owner, stop(state, remove=True), str(state.folder)))
 
 
 @pytest.mark.skipif(not AS_ROOT, reason="every other test here runs as an ordinary user")
@@ -229,7 +229,7 @@ def test_an_ordinary_user_starts_one_too(cache: Path) -> None:
 @pytest.mark.slow
 def test_a_broker_behind_sentinels(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COGR_CACHE_DIR", str(cache))
-    master = valkey.start(valkey.Wanted(name="master", port=0)).state
+    master = start(valkey.ValkeySpec(name="master", port=0)).state
     program, _ = valkey.find_program(cache / "servers", service_account())
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -315,7 +315,7 @@ def test_tls_with_a_certificate_that_is_checked(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COGR_CACHE_DIR", str(cache))
-    state = valkey.start(valkey.Wanted(name="inner", port=0, password=True)).state
+    state = start(valkey.ValkeySpec(name="inner", port=0, password=True)).state
     password = valkey.connection(state).password
     with tls_in_front_of(state, cache) as (port, certificate):
         trusting = RedisSettings(

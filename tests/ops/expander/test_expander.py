@@ -21,7 +21,7 @@ from cogr.settings.generator import KeywordSettings
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Blend, Row, rounded
 from indexers.backends.opensearch.search import query_body
-from indexers.release.push import publish
+from indexers.release import release
 from ops.expander.admission import AdmissionControl
 from ops.expander.app import OneAnswer, write
 from ops.expander.circuit_breaker import UnavailableError, Upstream
@@ -291,7 +291,7 @@ def test_query_keywords_of_another_round_are_not_used(tmp_path: Path) -> None:
     opened = workspace(tmp_path)
     serve_pair(opened)
     item = freeze(opened, "item", ITEMS[:2], round_=1)
-    publish(opened.backend, opened.store, [item.id])
+    release(opened, [item.id], gate=False)
     with running(opened) as expander:
         wait_for(lambda: expander.parts.follower.pair.round == 1)
         assert expander.expand("green couch")["source"] == "none"

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from cogr.settings import OpenSearchSettings
+from ops.servers import instances
 from ops.servers import valkey as valkey_servers
-from ops.servers.opensearch import status
 from tests.ops.broken_servers import FAULTS, broken
 from tests.ops.expander.expander_worlds import running, serve_pair, wait_for, workspace
 
@@ -64,8 +64,8 @@ def test_a_broken_upstream_means_bare_queries(
 
 def test_redis_stops_and_goes_on(tmp_path: Path) -> None:
     """SIGSTOP and SIGKILL of a real server, in mid-service."""
-    wanted = valkey_servers.Wanted(name=f"faults-{os.getpid()}", port=0, bound_to_caller=True)
-    state = valkey_servers.start(wanted).state
+    wanted = valkey_servers.ValkeySpec(name=f"faults-{os.getpid()}", port=0, bound_to_caller=True)
+    state = instances.start(wanted).state
     try:
         patient = ("serving.deadline=20", "serving.hot_queries=0")
         opened = workspace(tmp_path, f"redis.url={state.url}", *patient)
@@ -81,12 +81,12 @@ def test_redis_stops_and_goes_on(tmp_path: Path) -> None:
             os.kill(state.pid, signal.SIGKILL)
             wait_for(lambda: expander.expand("green couch")["source"] == "index")
             killed, port = state, urlsplit(str(state.url)).port
-            state = valkey_servers.start(replace(wanted, port=port)).state
+            state = instances.start(replace(wanted, port=port)).state
             assert state.pid != killed.pid
             wait_for(lambda: expander.expand("green couch")["source"] == "cache")
             assert expander.metric("cogr_expander_bugs_total") == 0
     finally:
-        valkey_servers.stop(state, remove=True)
+        instances.stop(state, remove=True)
 
 
 @pytest.mark.server
@@ -95,7 +95,7 @@ def test_opensearch_stops_and_goes_on(tmp_path: Path, opensearch: OpenSearchSett
     sets = (f"opensearch.url={opensearch.url}", f"opensearch.prefix={prefix}")
     opened = workspace(tmp_path, *sets, "serving.deadline=5", "serving.hot_queries=0")
     ids = serve_pair(opened)
-    node = next(server for server in status() if server.url == opensearch.url)
+    node = next(server for server in instances.known("opensearch") if server.url == opensearch.url)
     with running(opened) as expander:
         wait_for(lambda: expander.expand("green couch")["source"] == "index")
         os.kill(node.pid, signal.SIGSTOP)

@@ -22,7 +22,7 @@ from cogr.settings import OpenSearchSettings
 from cogr.settings.fleet import RedisSettings
 from cogr.snapshots import Blend, Row, open_snapshot
 from indexers.backends.opensearch.client import Cluster
-from indexers.release.push import publish
+from indexers.release import release
 from indexers.workspace import Workspace
 from ops.expander.redis_cache import work_off
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion
@@ -242,7 +242,7 @@ def test_a_model_in_process_belongs_to_what_it_wrote(
     opened = with_valkey(tmp_path, valkey, prefix, "serving.live=auto", "generator.name=extractive")
     written_by = dict(opened.generator("query").fingerprint)
     query = freeze(opened, "query", [Row("q", "green sofa", ("sofa",))], **written_by)
-    publish(opened.backend, opened.store, [freeze(opened, "item", ITEMS).id, query.id])
+    release(opened, [freeze(opened, "item", ITEMS).id, query.id], gate=False)
     with running(opened) as expander:
         wait_for(lambda: expander.parts.models.state == "extractive")
         answer = expander.expand("velvet table")
@@ -250,7 +250,7 @@ def test_a_model_in_process_belongs_to_what_it_wrote(
         other = freeze(
             opened, "query", [Row("q", "green", ("x",))], **{**written_by, "dataset_hash": "other"}
         )
-        publish(opened.backend, opened.store, [other.id])
+        release(opened, [other.id], gate=False)
         wait_for(lambda: expander.parts.models.state == "failed")
         assert expander.expand("oak sofa")["source"] == "none"
 
@@ -373,7 +373,7 @@ def test_every_answer_during_switches_is_of_one_round(on_opensearch: Workspace) 
                 freeze(on_opensearch, "query", rows, round_).id,
             ]
         )
-    publish(on_opensearch.backend, on_opensearch.store, pairs[0])
+    release(on_opensearch, pairs[0], gate=False)
     with running(on_opensearch) as expander:
         wait_for(lambda: expander.parts.follower.pair.matches)
         answers = asyncio.run(asked_during(expander, on_opensearch, pairs))
@@ -406,7 +406,7 @@ async def asked_during(
         clients = [asyncio.create_task(ask(client)) for _ in range(4)]
         for turn in range(1, 6):
             wanted = pairs[turn % 2]
-            await asyncio.to_thread(publish, opened.backend, opened.store, wanted)
+            await asyncio.to_thread(partial(release, opened, wanted, gate=False))
             while expander.parts.follower.pair.name != ":".join(wanted):
                 await asyncio.sleep(0.02)
             await asyncio.sleep(0.1)

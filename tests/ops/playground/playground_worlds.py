@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cogr.settings import load_settings
 from cogr.snapshots import Row
-from indexers.release.push import publish
+from indexers.release import release
 from indexers.workspace import Workspace
 from tests.ops.expander.expander_worlds import freeze
 from tests.shops import write_shop
@@ -74,7 +74,7 @@ def two_rounds(workspace: Workspace) -> dict[str, str]:
         freeze(workspace, "item", _rows(ITEMS), 2).id,
         freeze(workspace, "query", queries, 2).id,
     ]
-    publish(workspace.backend, workspace.store, pair)
+    release(workspace, pair, gate=False)
     return {"item": pair[0], "query": pair[1]}
 
 

@@ -20,7 +20,7 @@ import pytest
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Blend, Row
 from indexers.exchange.search import search
-from indexers.release.push import publish
+from indexers.release import release
 from ops.playground.views import ranks, snippets
 from tests.ops.expander.expander_worlds import Running, freeze, running, wait_for
 from tests.ops.playground.playground_worlds import FIELDS, HOSTILE, two_rounds, workspace
@@ -160,7 +160,7 @@ def test_an_unknown_query_gets_live_keywords_of_both_pairs(tmp_path: Path) -> No
             for side, of in (("item", items), ("query", rows))
         }
         pairs.append({side: snapshot.id for side, snapshot in frozen.items()})
-    publish(shop.backend, shop.store, list(pairs[0].values()))
+    release(shop, list(pairs[0].values()), gate=False)
     with running(shop, playground=True) as started:
         wait_for(lambda: started.parts.models.state == "extractive")
         page = Page(started, pairs[0])
@@ -187,7 +187,7 @@ def test_weights_are_shown_and_change_the_order_alone(tmp_path: Path) -> None:
             "query": freeze(shop, "query", [row], round_, blend).id,
         }
         pairs.append(frozen)
-    publish(shop.backend, shop.store, list(pairs[0].values()))
+    release(shop, list(pairs[0].values()), gate=False)
     with running(shop, playground=True) as started:
         wait_for(lambda: started.parts.follower.pair.matches)
         page = Page(started, pairs[0])

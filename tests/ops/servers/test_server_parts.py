@@ -125,7 +125,7 @@ def server_state(folder: Path, process: ProcessId, **more: object) -> ServerStat
     return ServerState.model_validate(values | more)
 
 
-def test_a_state_is_read_back_and_tells_whether_it_is_orphaned(
+def test_a_state_is_read_back_and_tells_whether_its_owner_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, me = tmp_path / "servers" / "instances", current_process()
@@ -137,8 +137,9 @@ def test_a_state_is_read_back_and_tells_whether_it_is_orphaned(
     monkeypatch.setattr("ops.servers.machine.servers_folder", lambda _: tmp_path / "servers")
     first, second = sorted(known("opensearch"), key=lambda state: state.name)
     assert first == mine
-    assert (first.running, first.orphaned) == (True, False)
-    assert (second.running, second.orphaned) == (True, True)
+    assert first.running
+    assert second.owner is not None
+    assert (first.process.alive(), second.owner.alive()) == (True, False)
 
 
 def test_a_broken_state_names_its_file(tmp_path: Path) -> None:
@@ -168,7 +169,9 @@ def test_a_cache_folder_that_is_a_file_is_one_sentence(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("COGR_CACHE_DIR", str(tmp_path / "file"))
-    with pytest.raises(SettingsError, match=r"file can't be written .*let COGR_CACHE_DIR name one"):
+    with pytest.raises(
+        SettingsError, match=r"file/servers, can't be written .*let COGR_CACHE_DIR name another"
+    ):
         servers_folder(ME)
 
 

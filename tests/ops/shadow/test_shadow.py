@@ -31,8 +31,8 @@ from ops.shadow.replay import (
     Answer,
     Body,
     Compared,
-    Expansion,
     FailedError,
+    KeywordQuery,
     Replayed,
     replay,
 )
@@ -225,10 +225,10 @@ def test_a_blend_is_what_the_expander_says(mode: str) -> None:
     assert filled["query"] == {"keywords": clause, "both": both, "text": text}[mode]
 
 
-def expanded(keywords: dict[str, float], **more: Any) -> Expansion:
+def expanded(keywords: dict[str, float], **more: Any) -> KeywordQuery:
     """As it is read from the expander's answer."""
     answer = {"keywords": list(keywords), "weights": list(keywords.values()), **more}
-    return Expansion.read(answer)
+    return KeywordQuery.read(answer)
 
 
 def test_rank_biased_overlap_is_that_of_the_paper() -> None:

@@ -18,8 +18,9 @@ from pathlib import Path
 import pytest
 
 from cogr.errors import TrainingError
+from tests.shops import read_jsonl, write_jsonl, write_sample_part
 from tests.trainers.conftest import Command, Ended
-from tests.trainers.shop import Shop, whole, write_shop
+from tests.trainers.shop import Shop, whole
 from trainers.training.checkpoints import check_model, trainable_tokenizer
 from trainers.training.driver import Driver
 from trainers.training.run_folder import open_run
@@ -51,7 +52,7 @@ def content(shop: Shop, run: str = "main") -> dict[str, str]:
 
 def other_data(shop: Shop) -> None:
     labels = shop.config.parent / "data" / "labels.jsonl"
-    labels.write_text("".join(labels.read_text().splitlines(keepends=True)[:-1]))
+    write_jsonl(labels, read_jsonl(labels)[:-1])
 
 
 def other_version(shop: Shop) -> None:
@@ -108,14 +109,10 @@ def test_settings_that_cannot_train(
 
 def test_no_training_query_with_a_relevant_item(copied: Shop, cogr_train: Command) -> None:
     data = copied.config.parent / "data"
-    queries = map(json.loads, (data / "queries.jsonl").read_text().splitlines())
+    queries = read_jsonl(data / "queries.jsonl")
     test = {query["id"] for query in queries if query["split"] == "test"}
-    labels = [
-        line
-        for line in (data / "labels.jsonl").read_text().splitlines()
-        if json.loads(line)["query"] in test
-    ]
-    (data / "labels.jsonl").write_text("\n".join(labels) + "\n")
+    labels = [one for one in read_jsonl(data / "labels.jsonl") if one["query"] in test]
+    write_jsonl(data / "labels.jsonl", labels)
     ended = cogr_train("init", "-c", copied.config, "--run", "new")
     bad(
         ended,
@@ -354,7 +351,7 @@ def command(name: str, config: Path, *more: str) -> list[str]:
 @pytest.mark.drill
 def test_a_full_disk_during_a_save(tmp_path: Path) -> None:
     """A limit on file sizes, as anyone; a file system of its own that is full, as root."""
-    config = write_shop(tmp_path, items=40)
+    config = write_sample_part(tmp_path, items=40)
     subprocess.run(command("init", config), check=True, capture_output=True)
 
     def limited() -> None:

@@ -486,3 +486,21 @@ def test_labels_of_near_points_do_not_lie_on_one_another() -> None:
     boxes = [text.get_window_extent() for text in canvas.axes.texts]
     assert [text.get_text() for text in canvas.axes.texts] == names
     assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
+
+
+def test_a_logarithmic_axis_shows_the_values_alone() -> None:
+    canvas = Canvas("round", "")
+    canvas.marks("items", [(0, 16.0), (1, 130.0)], ["SFT", "round 1"])
+    canvas.from_zero()
+    canvas.logarithmic()
+    low, high = canvas.axes.get_ylim()
+    assert 1 < low < 16 < 130 < high < 1000
+
+
+def test_columns_with_tops_are_stacked() -> None:
+    canvas = Canvas("round", "")
+    parts = [("one", "blue", [1.0, 2.0]), ("two", "orange", [3.0, 5.0])]
+    canvas.bars(["SFT", "round 1"], parts, ["4 s", "7 s"])
+    ends = [(bar.get_y(), bar.get_y() + bar.get_height()) for bar in canvas.axes.patches]
+    assert ends == [(0, 1), (0, 2), (1, 4), (2, 7)]
+    assert [text.get_text() for text in canvas.axes.texts] == ["4 s", "7 s"]

@@ -15,9 +15,10 @@ from cogr.matching.mirror import Mirror
 from cogr.rewards import query_reward
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import mirror_of
-from indexers.rebuild.proposals import choices
+from indexers.rebuild.prompt_candidates import choices
 from indexers.workspace import Workspace
-from tests.trainers.shop import Shop, perfect_pair, write_shop
+from tests.shops import write_sample_part
+from tests.trainers.shop import Shop, perfect_pair
 from trainers.training.acceptance import MARGINS, choose_margin
 from trainers.training.building import best_targets, build_index, perturbed_targets
 from trainers.training.inputs import Inputs
@@ -71,7 +72,7 @@ def test_a_margin_is_one_that_pays_surely_or_none() -> None:
 @pytest.fixture(scope="module")
 def edited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shop, tuple[Round, ...]]:
     """A run from the pair of `statistical`, with one round of expert iteration."""
-    shop = Shop(write_shop(tmp_path_factory.mktemp("edited"), items=80))
+    shop = Shop(write_sample_part(tmp_path_factory.mktemp("edited"), items=80))
     driver = shop.driver("main", *EDITS)
     driver.sft()
     driver.round()
@@ -178,7 +179,7 @@ def share(of: Sequence[bool]) -> float:
 
 
 def test_what_an_edited_run_needs_is_asked_for_first(tmp_path: Path) -> None:
-    shop = Shop(write_shop(tmp_path / "shop", items=60))
+    shop = Shop(write_sample_part(tmp_path / "shop", items=60))
     for wrong in ("training.sft.queries_from=edits", "training.query.by=expert"):
         with pytest.raises(SettingsError, match=r"a model that edits, but query prompts show no"):
             check_settings(shop.workspace(wrong))

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainers.shop import InThisProcess, Shop, write_shop
+from tests.shops import write_sample_part
+from tests.trainers.shop import InThisProcess, Shop
 from trainers.training.driver import Driver
 from trainers.training.run_folder import create
 
@@ -22,7 +23,7 @@ def merged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
     """A configuration, a model folder that was trained by LoRA and merged, and the query snapshot
     that it wrote in its run.
     """
-    config = write_shop(tmp_path_factory.mktemp("lora"), items=40)
+    config = write_sample_part(tmp_path_factory.mktemp("lora"), items=40)
     # Wide enough for vLLM's kernels: heads of 32.
     overrides = (
         "training.lora.rank=4",

@@ -18,7 +18,8 @@ import pytest
 
 from cogr.errors import TrainingError
 from cogr.store import Store
-from tests.trainers.shop import Shop, whole, write_shop
+from tests.shops import write_sample_part
+from tests.trainers.shop import Shop, whole
 from trainers.training.driver import Driver
 from trainers.training.run_folder import Run, branch, open_run
 from trainers.training.stage import Launcher
@@ -156,7 +157,7 @@ def check_nothing_is_left(commands: Commands, store: Path) -> None:
 @pytest.mark.drill
 @pytest.mark.timeout(3600)
 def test_twenty_kills_in_two_rounds_change_nothing(tmp_path: Path) -> None:
-    config, draw = write_shop(tmp_path, items=40), random.Random(7)
+    config, draw = write_sample_part(tmp_path, items=40), random.Random(7)
     calm = Commands(config, tmp_path / "calm", 2, draw)
     assert calm.attempt(kill=False) == 0
     assert calm.began == calm.finished()
@@ -191,7 +192,7 @@ def test_an_interrupt_of_the_group_ends_everything_and_says_how_to_go_on(
     tmp_path: Path, ignored: bool
 ) -> None:
     """While the stages' process imports, then while a stage trains."""
-    config, mark = write_shop(tmp_path, items=40), uuid.uuid4().hex
+    config, mark = write_sample_part(tmp_path, items=40), uuid.uuid4().hex
     command = [sys.executable, "-m", "trainers.cli", "run", "--rounds", "1", "-c", str(config)]
     long = ["--set", "training.sft.query_epochs=500"]
     for begun, seconds in (("round 0, targets", 1.5), ("round 0, train-query", 1.0)):

@@ -19,6 +19,7 @@ from cogr.records import Query
 from cogr.rewards import Reference, World, query_reward
 from cogr.settings.training import GateSettings, QueryGrpoSettings, SftSettings, TrainingSettings
 from indexers.workspace import Workspace
+from tests.shops import write_shop
 from trainers.training.acceptance import accept
 from trainers.training.grpo import CompletionScorer
 from trainers.training.rounds import ROUND_STAGES, SFT_STAGES, Round, StageRecord, State, verdict
@@ -228,17 +229,12 @@ def shop(tmp_path: Path) -> Shop:
     def make(
         *overrides: str, labels: Sequence[tuple[str, str]] = (("q1", "a"), ("q2", "b"))
     ) -> Workspace:
-        data = tmp_path / "data"
-        data.mkdir(exist_ok=True)
         items = [
             {"id": id_, "title": f"title {id_}", "text": f"oak table {id_}"} for id_ in "abcdef"
         ]
         queries = [{"id": f"q{n}", "text": f"table {n}", "split": "train"} for n in (1, 2)]
         grades = [{"query": query, "item": item, "grade": 1} for query, item in labels]
-        for name, rows in (("items", items), ("queries", queries), ("labels", grades)):
-            (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        (tmp_path / "cogr.toml").write_text('[dataset]\nloader = "jsonl"\npath = "data"\n')
-        return Workspace.open(tmp_path / "cogr.toml", overrides)
+        return Workspace.open(write_shop(tmp_path, items, queries, grades), overrides)
 
     return make
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.trainers.shop import InThisProcess, Shop, write_shop
+from tests.shops import write_sample_part
+from tests.trainers.shop import InThisProcess, Shop
 from trainers.training import step_log
 from trainers.training.driver import Driver
 from trainers.training.run_folder import Run, create, open_run
@@ -69,7 +70,7 @@ def learned(run: Run) -> list[Any]:
 def test_a_stage_that_died_goes_on_from_its_checkpoint_to_the_same_weights(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop = Shop(write_shop(tmp_path_factory.mktemp("midway"), items=64))
+    shop = Shop(write_sample_part(tmp_path_factory.mktemp("midway"), items=64))
     calm = shop.driver("calm", *SETTINGS, "training.save_steps=0")
     calm.sft()
     calm.round()

@@ -11,10 +11,11 @@ import pytest
 from cogr.settings import load_settings
 from indexers.workspace import Workspace
 from tests.commands import Command
-from tests.trainers.shop import InThisProcess, write_shop
+from tests.shops import write_sample_part
+from tests.trainers.shop import InThisProcess
+from trainers.tiny import texts_of, tiny_tokenizer
 from trainers.training.driver import Driver
 from trainers.training.run_folder import create, frozen_settings
-from trainers.training.tiny import texts_of, tiny_tokenizer
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 PAPER = [EXAMPLES / "paper-4b.toml", EXAMPLES / "paper-1.7b.toml"]
@@ -57,7 +58,7 @@ def test_the_paper_configurations_hold_its_hyperparameters(example: Path) -> Non
 def test_the_paper_configurations_begin_a_run_as_they_are(
     example: Path, tmp_path: Path, cogr_train: Command
 ) -> None:
-    shop = write_shop(tmp_path / "shop").parent
+    shop = write_sample_part(tmp_path / "shop").parent
     only_data = [f'dataset.path="{shop / "data"}"', 'dataset.loader="jsonl"', f'store="{tmp_path}"']
     ended = cogr_train("init", "-c", example, *(p for one in only_data for p in ("--set", one)))
     assert ended.status == 0, ended.err
@@ -88,7 +89,7 @@ def write_stand_in(folder: Path, workspace: Workspace) -> None:
 @pytest.mark.slow
 @pytest.mark.model
 def test_a_paper_configuration_runs_two_steps_with_a_stand_in(tmp_path: Path) -> None:
-    shop = write_shop(tmp_path / "shop", items=40).parent
+    shop = write_sample_part(tmp_path / "shop", items=40).parent
     own = [
         'dataset.loader="jsonl"',
         f'dataset.path="{shop / "data"}"',

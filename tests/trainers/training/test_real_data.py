@@ -14,10 +14,11 @@ from cogr.settings import Settings, load_settings
 from cogr.settings.training import SftSettings, TrainingSettings
 from cogr.snapshots import open_snapshot
 from indexers.generators.constraint import known_keywords
-from indexers.rebuild.proposals import proposals
+from indexers.rebuild.prompt_candidates import proposals
 from indexers.workspace import Workspace
-from tests.indexers.generators.statistical.worlds import SHOP
-from tests.trainers.shop import InThisProcess, write_shop
+from tests.shops import write_sample_part
+from tests.trainers.shop import InThisProcess
+from trainers.demo import CATALOGUE
 from trainers.training.building import proposal_targets
 from trainers.training.driver import Driver
 from trainers.training.run_folder import create
@@ -50,7 +51,9 @@ def test_a_random_half_of_the_candidates_in_the_prompts_order(tmp_path: Path) ->
     prompts = {"query_variant": "proposals", "search_results": 6}
     workspace = Workspace(
         Settings(
-            dataset={"loader": "jsonl", "path": str(SHOP)}, store=str(tmp_path), prompts=prompts
+            dataset={"loader": "jsonl", "path": str(CATALOGUE)},
+            store=str(tmp_path),
+            prompts=prompts,
         )
     )
     queries = workspace.dataset.queries["train"]
@@ -71,7 +74,7 @@ def test_a_random_half_of_the_candidates_in_the_prompts_order(tmp_path: Path) ->
 
 
 def test_half_of_candidates_that_no_prompt_shows(tmp_path: Path) -> None:
-    settings = {"dataset": {"loader": "jsonl", "path": str(SHOP)}, "store": str(tmp_path)}
+    settings = {"dataset": {"loader": "jsonl", "path": str(CATALOGUE)}, "store": str(tmp_path)}
     for prompts in (
         {"query_variant": "proposals", "query_user": "{query}"},
         {"query_variant": "search"},
@@ -89,7 +92,7 @@ def test_half_of_candidates_that_no_prompt_shows(tmp_path: Path) -> None:
 @pytest.mark.model
 @pytest.mark.parametrize("example", EXAMPLES[:1], ids=lambda path: path.stem)
 def test_an_example_runs_two_steps_on_the_shop(example: Path, tmp_path: Path) -> None:
-    shop = write_shop(tmp_path / "shop", items=60).parent
+    shop = write_sample_part(tmp_path / "shop", items=60).parent
     own = [
         'dataset.loader="jsonl"',
         f'dataset.path="{shop / "data"}"',

@@ -17,8 +17,8 @@ import pytest
 from cogr.datasets import load_dataset
 from cogr.records import Dataset
 from indexers.workspace import Workspace
+from tests.shops import sample_shop, write_shop
 from tests.trainers.shop import InThisProcess
-from trainers.demo import CATALOGUE
 from trainers.training.driver import Driver
 from trainers.training.run_folder import create
 
@@ -36,7 +36,7 @@ def dataset(name: str) -> Dataset:
     root = os.environ.get("COGR_DATA_DIR")
     if root is not None and (Path(root) / name).is_dir():
         return load_dataset(name)
-    return load_dataset("jsonl", CATALOGUE)
+    return sample_shop()
 
 
 def write_part(folder: Path, queries: int, items: int) -> Path:
@@ -49,25 +49,18 @@ def write_part(folder: Path, queries: int, items: int) -> Path:
     kept = [*wanted, *(item.id for item in whole.items if item.id not in wanted)][
         : max(items, len(wanted))
     ]
-    rows = {
-        "items": [
-            {"id": i.id, "title": i.title, "text": i.text} for i in whole.items if i.id in set(kept)
-        ],
-        "queries": [{"id": q.id, "text": q.text, "split": "train"} for q in train],
-        "labels": [
+    return write_shop(
+        folder,
+        [{"id": i.id, "title": i.title, "text": i.text} for i in whole.items if i.id in set(kept)],
+        [{"id": q.id, "text": q.text, "split": "train"} for q in train],
+        [
             {"query": q.id, "item": item, "grade": 1}
             for q in train
             for item in sorted(whole.relevant[q.id])
             if item in set(kept)
         ],
-    }
-    data = folder / "data"
-    data.mkdir()
-    for name, records in rows.items():
-        lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-        (data / f"{name}.jsonl").write_text("".join(lines), "utf-8")
-    (folder / "cogr.toml").write_text(CONFIG)
-    return folder / "cogr.toml"
+        CONFIG,
+    )
 
 
 CONFIG = """

@@ -15,8 +15,9 @@ import pytest
 
 from cogr.errors import CheckFailedError, LockedError, TrainingError
 from cogr.snapshots import Manifest, open_snapshot
-from indexers.release.push import push_and_verify
-from tests.trainers.shop import InThisProcess, Shop, perfect_pair, whole, write_shop
+from indexers.release.verify import push_and_verify
+from tests.shops import write_sample_part
+from tests.trainers.shop import InThisProcess, Shop, perfect_pair, whole
 from trainers.demo.folder import train_sample
 from trainers.training import stage
 from trainers.training.checkpoints import check_model, load_model, prune_models, round_weights
@@ -137,7 +138,7 @@ def test_a_round_with_too_many_entities_set_aside_is_not_published(copied: Shop)
     file.write_text(half.model_dump_json())
     with pytest.raises(
         CheckFailedError,
-        match=r"30 of 60 entities of item-.* have no keywords of their own \(50\.0%",
+        match=r"30 of 60 entities were set aside \(50\.0%",
     ):
         publish_round(workspace, first, copied.said.append)
     assert dict(workspace.backend.serving()) == {"item": None, "query": None}
@@ -291,7 +292,7 @@ def test_a_loss_that_is_no_number_stops_the_stage(tmp_path: Path, logs: dict[str
 
 
 def test_the_sample_is_trained_step_by_step_and_only_once(tmp_path: Path) -> None:
-    config = write_shop(tmp_path, items=40)
+    config = write_sample_part(tmp_path, items=40)
     small = [
         "training.tiny={hidden=32, layers=1}",
         "training.invented_queries=5",

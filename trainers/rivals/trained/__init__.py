@@ -176,7 +176,7 @@ def _write_tiny(folder: Path, architecture: Architecture, texts: list[str], seed
     import torch
     import transformers
 
-    from trainers.training.tiny import tiny_tokenizer
+    from trainers.tiny import tiny_tokenizer
 
     tokenizer = tiny_tokenizer(texts, 4000)
     tokenizer.model_max_length = 512

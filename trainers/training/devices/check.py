@@ -27,9 +27,9 @@ from cogr.errors import CogrError
 from cogr.records import SIDES, Side
 from cogr.settings.training import TinySettings, TrainingSettings
 from indexers.workspace import Workspace
+from trainers.tiny import MOST_TOKENS
 from trainers.training.inputs import INVENTED_WEIGHT
 from trainers.training.rounds import with_dev
-from trainers.training.tiny import MOST_TOKENS
 from trainers.training.trainer_config import (
     check_settings,
     checkpoints_gradients,

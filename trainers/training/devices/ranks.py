@@ -100,13 +100,13 @@ def launch(count: int, arguments: Sequence[str], file: str = "") -> int:
 
     parser = launch_command_parser()
     try:
-        launch_command(parser.parse_args([*_options(count, file), "-m", STAGE, *arguments]))
+        launch_command(parser.parse_args([*launch_options(count, file), "-m", STAGE, *arguments]))
     except ChildFailedError as error:
         return int(error.get_first_failure()[1].exitcode)
     return 0
 
 
-def _options(count: int, file: str) -> list[str]:
+def launch_options(count: int, file: str) -> list[str]:
     """Options of `accelerate launch`. They override everything that `accelerate config` may have
     set on this machine. `--multi_gpu` is its name for several processes; without GPUs they use
     gloo.

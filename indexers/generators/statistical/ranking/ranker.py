@@ -115,7 +115,7 @@ def fit_ranker(
         rows = (weights > 0) & (folds[pairs.query] != fold)
         x, y, weight = pairs.x[rows], labels[rows], weights[rows]
         few = trained.size < FEW_QUERIES
-        line = _logistic(_curved(x), y, weight) if few else np.zeros(0, np.float32)
+        line = logistic(_curved(x), y, weight) if few else np.zeros(0, np.float32)
         return _train(x, y, weight, FEW if few else MANY, seed), line
 
     with ThreadPoolExecutor(2) as pool:
@@ -156,7 +156,7 @@ def _curved(x: Floats) -> Floats:
     return np.concatenate([x, np.log(np.maximum(x, 1e-3)), np.sqrt(np.maximum(x, 0))], axis=1)
 
 
-def _logistic(x: Floats, y: Floats, weight: Floats) -> Floats:
+def logistic(x: Floats, y: Floats, weight: Floats) -> Floats:
     """Intercept and coefficients of a ridge-penalised logistic regression on standardised columns,
     for columns as they are, (1 + columns,).
     """

@@ -21,7 +21,8 @@ from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend, client, writer
 from indexers.backends.opensearch.indexes import read_index
 from indexers.backends.opensearch.mapping import IndexState, index_name
-from ops.servers.opensearch import Wanted, connection, start, stop
+from ops.servers.instances import start, stop
+from ops.servers.opensearch import OpenSearchSpec, connection
 from tests.indexers.backends.backend_worlds import SHOP, frozen, random_queries, random_world
 from tests.indexers.backends.fault_proxy import Answer, Request, proxy_to
 
@@ -34,7 +35,9 @@ class Mortal:
     """
 
     def __init__(self) -> None:
-        self._wanted = Wanted(name=f"tests-{os.getpid()}-mortal", port=0, bound_to_caller=True)
+        self._wanted = OpenSearchSpec(
+            name=f"tests-{os.getpid()}-mortal", port=0, bound_to_caller=True
+        )
         self.state = start(self._wanted).state
 
     def kill(self) -> None:
@@ -45,7 +48,9 @@ class Mortal:
 
     def restart(self) -> None:
         port = int((self.state.url or "").rsplit(":", 1)[1])
-        self.state = start(Wanted(name=self._wanted.name, port=port, bound_to_caller=True)).state
+        self.state = start(
+            OpenSearchSpec(name=self._wanted.name, port=port, bound_to_caller=True)
+        ).state
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.client import Version
 from indexers.backends.opensearch.mapping import index_settings, mapping
 from indexers.backends.opensearch.search import query_body
-from indexers.release.push import publish, push_and_verify
+from indexers.release.verify import push_and_verify
 from tests.commands import program
 from tests.documents import examples
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, priced
@@ -40,7 +40,7 @@ def shop(
     pair = [frozen(store, "item", priced(SHOP)), frozen(store, "query", SHOPPERS)]
     for snapshot in pair:
         push_and_verify(backend, store, snapshot, 3)
-    publish(backend, store, [snapshot.id for snapshot in pair])
+    backend.publish({snapshot.side: snapshot.id for snapshot in pair})
     yield backend
     backend.cluster.call("DELETE", f"/{PREFIX}-*", doing="cleaning up")
     backend.cluster.call("DELETE", f"/_scripts/{PREFIX}-search", doing="cleaning up")

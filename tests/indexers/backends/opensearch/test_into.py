@@ -23,13 +23,13 @@ from cogr.matching.mirror import Mirror
 from cogr.settings import OpenSearchSettings, load_settings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
-from indexers.backends.opensearch import field, moving, writer
+from indexers.backends.opensearch import foreign_field, moving, writer
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.field import field_of, open_target, snapshot_of
+from indexers.backends.opensearch.foreign_field import field_of, open_target, snapshot_of
 from indexers.backends.opensearch.indexes import merge
 from indexers.backends.opensearch.moving import move_without
 from indexers.release import external
-from indexers.release.external import Place
+from indexers.release.external import ForeignIndex
 from indexers.workspace import Workspace
 from tests.documents import examples
 from tests.indexers.backends.backend_worlds import SHOP, frozen, random_queries, random_world
@@ -84,8 +84,8 @@ class Products:
         )
         return [(hit["_id"], hit["_score"]) for hit in answer["hits"]["hits"]]
 
-    def place(self) -> Place:
-        return Place(self.workspace, self.alias, "cogr_keywords")
+    def place(self) -> ForeignIndex:
+        return ForeignIndex(self.workspace, self.alias, "cogr_keywords")
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_nothing_that_the_team_writes_is_lost(
             wrote[ids[20 + price % 10]] = price
             products.set(ids[20 + price % 10], price)
 
-    real: Callable[..., Iterator[dict[str, Any]]] = field.scroll
+    real: Callable[..., Iterator[dict[str, Any]]] = foreign_field.scroll
     meddled: list[str] = []
 
     def changed_in_between(*given: Any) -> Iterator[dict[str, Any]]:
@@ -162,7 +162,7 @@ def test_nothing_that_the_team_writes_is_lost(
                 products.set(hit["_id"], wrote[hit["_id"]], whole=len(meddled) % 2 == 0)
             yield hit
 
-    monkeypatch.setattr(field, "scroll", changed_in_between)
+    monkeypatch.setattr(foreign_field, "scroll", changed_in_between)
     writer = threading.Thread(target=writes_all_the_while)
     writer.start()
     try:
@@ -251,7 +251,7 @@ def test_a_fill_that_died_goes_on(products: Products, monkeypatch: pytest.Monkey
         products.workspace.store, "item", [row for row in random_world(120) if row.keywords]
     )
     products.add(ids_of(snapshot))
-    real = field.scroll
+    real = foreign_field.scroll
 
     def dies(*given: Any) -> Iterator[dict[str, Any]]:
         for number, hit in enumerate(real(*given)):
@@ -259,9 +259,9 @@ def test_a_fill_that_died_goes_on(products: Products, monkeypatch: pytest.Monkey
                 raise ServiceError("The cluster went away.")
             yield hit
 
-    place = Place(products.workspace, products.alias, "cogr_keywords")
+    place = ForeignIndex(products.workspace, products.alias, "cogr_keywords")
     monkeypatch.setattr(writer, "CHUNK_DOCUMENTS", 10)
-    monkeypatch.setattr(field, "scroll", dies)
+    monkeypatch.setattr(foreign_field, "scroll", dies)
     with pytest.raises(ServiceError):
         place.publish(snapshot.id, lambda _: None)
     assert products.place().serving() == {"item": None}
@@ -542,7 +542,7 @@ def test_what_can_not_be_a_target_is_refused(
         open_target(cluster, f"{products.index}-odd", "f")
     with pytest.raises(UserError, match="names .*, .*; give --into one index"):
         open_target(cluster, f"{products.index}*", "f")
-    plain = Place(products.workspace, products.index, "cogr_keywords")
+    plain = ForeignIndex(products.workspace, products.index, "cogr_keywords")
     with pytest.raises(UserError, match="let clients use an alias"):
         move_without(
             products.cluster, plain.target, [], "elsewhere", products.workspace.store, "into-x"

@@ -18,7 +18,7 @@ from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.client import Cluster
-from indexers.release.push import publish, warm_up
+from indexers.release.verify import warm_up
 from tests.indexers.backends.backend_worlds import frozen
 from tests.indexers.backends.opensearch_worlds import backend_of
 from tests.indexers.conftest import Command
@@ -96,18 +96,16 @@ def words(hit: dict[str, Any]) -> list[str]:
 def test_no_reader_sees_two_rounds(backend: OpenSearchBackend, tmp_path: Path) -> None:
     store = Store(tmp_path / ".cogr")
     pairs = [pair_of(backend, store, round_) for round_ in (1, 2)]
-    publish(backend, store, [one.id for one in pairs[0]])
+    backend.publish({one.side: one.id for one in pairs[0]})
     reader = Reader(backend.cluster.settings)
     reader.start()
     for number in range(1, SWITCHES + 1):
-        ids = [one.id for one in pairs[number % 2]]
+        ids = {one.side: one.id for one in pairs[number % 2]}
         seen = len(reader.resolved)
-        assert set(publish(backend, store, ids).before.values()) == {
-            one.id for one in pairs[1 - number % 2]
-        }
+        assert set(backend.publish(ids).values()) == {one.id for one in pairs[1 - number % 2]}
         # Both are of one moment for cogr itself too; and the reader reads at least once in each
         # round.
-        assert set(backend.serving().values()) == set(ids)
+        assert backend.serving() == ids
         while reader.is_alive() and len(reader.resolved) == seen:
             reader.done.wait(0.001)
     reader.done.set()
@@ -149,9 +147,9 @@ def test_both_indexes_are_asked_what_readers_ask_before_the_switch(
         "--no-gate",
     )
     old, new = (pair_of(backend, store, round_) for round_ in (1, 2))
-    publish(backend, store, [one.id for one in old])
+    backend.publish({one.side: one.id for one in old})
     requests.clear()
-    monkeypatch.setattr("indexers.release.WARM_UP_QUERIES", 3)
+    monkeypatch.setattr("indexers.release.order.WARM_UP_QUERIES", 3)
     ended = cogr_index("publish", *(one.id for one in new), *flags)
     assert ended.status == 0
     (switch,) = [
@@ -199,7 +197,7 @@ def test_a_warm_up_that_fails_stops_the_switch(
         "--no-gate",
     )
     old, new = (pair_of(backend, store, round_) for round_ in (1, 2))
-    publish(backend, store, [one.id for one in old])
+    backend.publish({one.side: one.id for one in old})
     index = f"{settings.prefix}-queries-{new[1].id}"
     # It is there, complete and verified, but it can't be searched.
     backend.cluster.call("POST", f"/{index}/_close", doing="closing it")

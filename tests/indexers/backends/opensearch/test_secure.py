@@ -15,10 +15,10 @@ from cogr.snapshots import Provenance, write_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend, search
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.field import field_of
+from indexers.backends.opensearch.foreign_field import field_of
 from indexers.backends.opensearch.mapping import ROLES, role
-from indexers.release.external import Place
-from indexers.release.push import compare_all, warm_up
+from indexers.release.external import ForeignIndex
+from indexers.release.verify import compare_all, warm_up
 from indexers.workspace import Workspace
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen
 
@@ -167,7 +167,7 @@ def test_a_merger_writes_keywords_into_the_products_alone(
         store=str(tmp_path / "store"),
         opensearch=users["merger"],
     )
-    place = Place(Workspace(plain, "opensearch"), "products", "cogr_keywords")
+    place = ForeignIndex(Workspace(plain, "opensearch"), "products", "cogr_keywords")
     # It is let through to the last step; the distribution that the plugin runs on has no mustache
     # to store a template with.
     with pytest.raises(ServiceError, match=r"unsupported lang \[mustache\]"):

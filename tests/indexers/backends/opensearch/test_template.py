@@ -20,7 +20,7 @@ from indexers.backends import MOST_TEXT, Words
 from indexers.backends.opensearch import OpenSearchBackend, search
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.search import float32s
-from indexers.release.push import publish, push_and_verify
+from indexers.release.verify import push_and_verify
 from tests.documents import DOCS
 from tests.indexers.backends.backend_worlds import (
     SHOP,
@@ -47,7 +47,7 @@ class World:
         self.backend = OpenSearchBackend(settings.model_copy(update={"prefix": prefix}), store)
         self.cluster, self.snapshot = self.backend.cluster, snapshot
         push_and_verify(self.backend, store, snapshot, 3)
-        publish(self.backend, store, [snapshot.id])
+        self.backend.publish({snapshot.side: snapshot.id})
         self.name, self.alias = search.template_name(prefix), f"{prefix}-items"
 
     def search(self, **params: Any) -> Any:

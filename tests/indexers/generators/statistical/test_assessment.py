@@ -27,13 +27,14 @@ from indexers.generators.statistical.assessment import (
 from indexers.generators.statistical.calibration import Calibration, calibrate
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.generator import Statistical
+from tests.indexers.generators.statistical.retrieval import f1, retrieved
 from tests.indexers.generators.statistical.test_generator import request
-from tests.indexers.generators.statistical.worlds import f1, retrieved, shop
+from tests.shops import sample_shop
 
 
 @pytest.fixture(scope="module")
 def dataset() -> Dataset:
-    return shop()
+    return sample_shop()
 
 
 @pytest.fixture(scope="module")

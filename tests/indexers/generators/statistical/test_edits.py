@@ -15,7 +15,7 @@ from indexers.generators.statistical.artefact import K_MAX, Artefact
 from indexers.generators.statistical.edits import EditState, edits, fit_editor
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.storage import open_artefact, save
-from tests.indexers.generators.statistical.worlds import shop
+from tests.shops import sample_shop
 
 ITEMS = 9
 FORCED, KEPT, FAMILY = (0,), (1, 2, 3), (4, 5, 6)
@@ -100,7 +100,7 @@ def test_nothing_is_edited_where_p_is_right(seed: int) -> None:
 
 @pytest.fixture(scope="module")
 def dataset() -> Dataset:
-    return shop()
+    return sample_shop()
 
 
 @pytest.fixture(scope="module")

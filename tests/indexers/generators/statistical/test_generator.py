@@ -28,12 +28,13 @@ from indexers.generators.statistical.generator import Statistical
 from indexers.generators.statistical.item_keywords import assemble, unknown_items, writable
 from indexers.text import Analyser
 from tests.damages import damage, files_below
-from tests.indexers.generators.statistical.worlds import exact_cut_run, f1, retrieved, shop, small
+from tests.indexers.generators.statistical.retrieval import exact_cut_run, f1, retrieved
+from tests.shops import sample_shop, training_shop
 
 
 @pytest.fixture(scope="module")
 def dataset() -> Dataset:
-    return shop()
+    return sample_shop()
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +231,7 @@ def lamps_and_chairs(labelled: int) -> Dataset:
         )
         for n in range(12)
     }
-    return small(items, asked)
+    return training_shop(items, asked)
 
 
 def test_an_item_without_labels_gets_the_anchors_of_items_like_it() -> None:
@@ -304,7 +305,7 @@ def test_tiny_data_with_empty_and_equal_items() -> None:
         f"q{n}": (f"light {n % 3}" if n % 2 else "seat", [f"i{n}", "twin", "comma"])
         for n in range(12)
     }
-    fitted = fit(small(ITEMS, queries))
+    fitted = fit(training_shop(ITEMS, queries))
     assert fitted.item_keywords(ITEMS[30]) == []
     asked = [Query(text, text) for text in ("light", "seat", "lamp", "Lamp, red, large")]
     assert all(len(keywords) <= 30 for keywords in fitted.query_keywords(asked))
@@ -314,7 +315,7 @@ def test_tiny_data_with_empty_and_equal_items() -> None:
 @pytest.mark.parametrize("count", [0, 9])
 def test_too_few_labels_point_to_extractive(count: int) -> None:
     with pytest.raises(GeneratorError, match=rf"has {count} training queries.*'extractive'"):
-        fit(small(ITEMS, {f"q{n}": (f"light {n}", ["i1"]) for n in range(count)}))
+        fit(training_shop(ITEMS, {f"q{n}": (f"light {n}", ["i1"]) for n in range(count)}))
 
 
 def test_it_needs_a_data_set() -> None:

@@ -27,12 +27,12 @@ from indexers.generators.statistical.keyword_weights import (
     least_squares,
     weights_in,
 )
-from tests.indexers.generators.statistical.worlds import shop
+from tests.shops import sample_shop
 
 
 @pytest.fixture(scope="module")
 def dataset() -> Dataset:
-    return shop()
+    return sample_shop()
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +93,8 @@ def test_the_shops_sets_are_those_that_were_selected(dataset: Dataset, artefact:
     for query, answer, (items, p) in zip(
         queries, artefact.answers(queries), artefact.probabilities(queries), strict=True
     ):
-        selection = artefact._selected(query, items, p).keywords
-        own = artefact.keywords.owners(self_keyword(query.text), anchors=artefact._row(query) < 0)
+        selection = artefact.selected(query, items, p).keywords
+        own = artefact.keywords.owners(self_keyword(query.text), anchors=artefact.row_of(query) < 0)
         numbers = [artefact.keywords.ids[keyword] for keyword in answer.keywords]
         assert set(selection) <= set(numbers)
         assert (owners.covered(numbers, own) == owners.covered(selection, own)).all()
@@ -106,12 +106,12 @@ def test_ordering_keywords_are_said_by_people_or_titles(
     dataset: Dataset, artefact: Artefact
 ) -> None:
     readable = replace(artefact, facts={**artefact.facts, "readability": 0.01})
-    costs = readable._costs
+    costs = readable.costs
     assert costs is not None
     for query in dataset.queries["test"]:
         ((items, p),) = readable.probabilities([query])
         spelled = readable.spell(query, items, p)
-        first = spelled.own + len(readable._selected(query, items, p).keywords)
+        first = spelled.own + len(readable.selected(query, items, p).keywords)
         assert (costs[list(spelled.words[first:])] < 0.01).all()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from cogr.datasets import load_dataset
 from indexers.generators.statistical.fitting import fit
-from tests.indexers.generators.statistical.worlds import exact_cut_run, f1, retrieved
+from tests.indexers.generators.statistical.retrieval import exact_cut_run, f1, retrieved
 
 pytestmark = pytest.mark.slow
 

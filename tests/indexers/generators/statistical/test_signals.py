@@ -19,7 +19,8 @@ from indexers.generators.statistical.ranking.features import rank_shares
 from indexers.generators.statistical.ranking.text_index import PairSignals, item_signals
 from indexers.generators.statistical.storage import open_artefact, save
 from indexers.workspace import Workspace
-from tests.indexers.generators.statistical.worlds import exact_cut_run, f1, retrieved, shop, small
+from tests.indexers.generators.statistical.retrieval import exact_cut_run, f1, retrieved
+from tests.shops import DATASET, sample_shop, training_shop, write_data
 
 COLOURS = [f"colour{n}" for n in range(40)]
 
@@ -43,7 +44,7 @@ def dataset() -> Dataset:
         items += shelf(colour, sold)
         best = sorted(sold, key=lambda n: -sold[n])[:3]
         queries[colour] = (colour, [f"{colour} {n}" for n in best])
-    made = small(items, queries)
+    made = training_shop(items, queries)
     train, test = made.queries["train"][:30], made.queries["train"][30:]
     return replace(made, queries={"train": train, "dev": [], "test": test})
 
@@ -100,7 +101,7 @@ def clicks(dataset: Dataset, queries: Iterable[Query], seed: int) -> dict[str, d
 @pytest.fixture(scope="module")
 def sample() -> Dataset:
     """The sample shop, with clicks of all training queries and of half of the test queries."""
-    made = shop()
+    made = sample_shop()
     asked = [*made.queries["train"], *made.queries["dev"], *made.queries["test"][::2]]
     return replace(made, pair_signals={"clicks": clicks(made, asked, 0)})
 
@@ -163,7 +164,7 @@ def test_another_click_is_another_generator(sample: Dataset) -> None:
 
 
 def test_half_of_the_training_queries_are_fitted_without_their_clicks() -> None:
-    queries = shop().queries["train"]
+    queries = sample_shop().queries["train"]
     hidden = [len(unclicked(queries, seed)) / len(queries) for seed in (0, 1)]
     assert all(0.35 < share < 0.65 for share in hidden)
     assert unclicked(queries, 0) == unclicked(queries, 0) != unclicked(queries, 1)
@@ -199,16 +200,13 @@ def test_queries_of_one_text_share_the_highest_number() -> None:
 
 
 def test_the_configuration_names_the_columns(tmp_path: Path) -> None:
-    for name, text in (
-        ("items", '{"id": "a", "title": "Red chair"}'),
-        ("queries", '{"id": "q", "text": "chair"}'),
-        ("pairs", '{"query": "q", "item": "a", "carts": 4}'),
-    ):
-        (tmp_path / f"{name}.jsonl").write_text(f"{text}\n")
-    config = tmp_path / "cogr.toml"
-    config.write_text(
-        f'[dataset]\nloader = "jsonl"\npath = "{tmp_path}"\n'
-        '[generator.statistical]\npair_signals = ["carts"]\n'
+    write_data(
+        tmp_path / "data",
+        items=[{"id": "a", "title": "Red chair"}],
+        queries=[{"id": "q", "text": "chair"}],
+        pairs=[{"query": "q", "item": "a", "carts": 4}],
     )
+    config = tmp_path / "cogr.toml"
+    config.write_text(DATASET + '[generator.statistical]\npair_signals = ["carts"]\n')
     workspace = Workspace.open(config, None)
     assert workspace.dataset.pair_signals == {"carts": {"q": {"a": 4.0}}}

@@ -19,7 +19,8 @@ from indexers.generators.statistical.generator import (
     StatisticalOptions,
     without_evidence,
 )
-from tests.indexers.generators.statistical.worlds import exact_cut_run, f1, retrieved, small
+from tests.indexers.generators.statistical.retrieval import exact_cut_run, f1, retrieved
+from tests.shops import training_shop
 
 COLOURS = [f"colour{n}" for n in range(44)]
 LETTERS = "abcdefghij"
@@ -32,7 +33,7 @@ def lamps() -> Dataset:
     rng = np.random.default_rng(0)
     items = [Item(f"{c} {x}", f"{c} lamp {x}{c}") for c in COLOURS for x in LETTERS]
     best = {colour: rng.choice(list(LETTERS), 3, replace=False) for colour in COLOURS}
-    made = small(items, {c: (c, [f"{c} {x}" for x in best[c]]) for c in COLOURS})
+    made = training_shop(items, {c: (c, [f"{c} {x}" for x in best[c]]) for c in COLOURS})
     asked = made.queries["train"]
     return replace(made, queries={"train": asked[:20], "dev": asked[20:34], "test": asked[34:]})
 

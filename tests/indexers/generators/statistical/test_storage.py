@@ -13,12 +13,12 @@ from cogr.records import Dataset
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.storage import MANIFEST, open_artefact, save
-from tests.indexers.generators.statistical.worlds import shop
+from tests.shops import sample_shop
 
 
 @pytest.fixture(scope="module")
 def dataset() -> Dataset:
-    return shop()
+    return sample_shop()
 
 
 @pytest.fixture(scope="module")

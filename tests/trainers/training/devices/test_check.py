@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from cogr.errors import TrainingError
 from cogr.settings.training import RolloutSettings, TrainingSettings
 from indexers.workspace import Workspace
 from tests.commands import Command
-from tests.trainers.shop import write_shop
+from tests.shops import write_sample_part
 from trainers.training.devices import check
 from trainers.training.devices.check import (
     GIB,
@@ -28,7 +27,6 @@ from trainers.training.devices.check import (
 )
 from trainers.training.trainer_config import (
     Batch,
-    _vllm,
     grpo_config,
     sft_config,
     vllm_length,
@@ -47,7 +45,7 @@ def opened(example: str, shop: Path, *more: str) -> Workspace:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
-    return write_shop(tmp_path / "shop", items=60)
+    return write_sample_part(tmp_path / "shop", items=60)
 
 
 def test_parameters_and_cache_are_those_of_the_papers_models() -> None:
@@ -172,7 +170,7 @@ def test_shipped_accelerate_files_are_what_accelerate_reads(
     settings = Workspace.open(shop, [f'training.accelerate="{path}"']).settings.training
     assert sharing_of(settings) == sharing
     assert load_config_from_file(str(path)).compute_environment == "LOCAL_MACHINE"
-    options = [*ranks._options(8, str(path)), "-m", "some.module"]
+    options = [*ranks.launch_options(8, str(path)), "-m", "some.module"]
     asked = _validate_launch_command(launch_command_parser().parse_args(options))[0]
     assert (asked.num_processes, asked.use_fsdp, asked.use_deepspeed) == (
         8, file == "fsdp2", file != "fsdp2",
@@ -220,11 +218,10 @@ def test_what_the_trainers_are_told(tmp_path: Path) -> None:
     told = sft_config(tiny, 1.0, Batch(4, 4, 1), 8, tmp_path)
     assert (told.learning_rate, told.gradient_checkpointing) == (1e-5, False)
     assert told.save_strategy == "no"
-    from trl import GRPOConfig
-
-    told = _vllm(RolloutSettings(by="vllm-colocate"), 912)
-    assert (told["vllm_max_model_length"], told["vllm_mode"]) == (912, "colocate")
-    assert set(told) <= {field.name for field in fields(GRPOConfig)}
+    beside = settings.model_copy(update={"rollouts": RolloutSettings(by="vllm-colocate")})
+    told = grpo_config(beside.item, beside, Batch(4, 4, 8), tmp_path, 0, 912)
+    assert told.use_vllm
+    assert (told.vllm_max_model_length, told.vllm_mode) == (912, "colocate")
 
 
 def test_a_place_for_figures_whose_package_is_missing_is_refused(

@@ -18,7 +18,8 @@ import pytest
 
 from cogr.errors import TrainingError
 from indexers.workspace import Workspace
-from tests.trainers.shop import Shop, whole, write_shop
+from tests.shops import write_sample_part
+from tests.trainers.shop import Shop, whole
 from trainers.training import building
 from trainers.training.building import Build, build_snapshot, write_share
 from trainers.training.devices import ranks
@@ -132,7 +133,7 @@ def apart(one: Any, other: Any) -> float:
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
     """64 items and 72 training queries, so that no batch is left over; with one process trained."""
-    found = Shop(write_shop(tmp_path_factory.mktemp("ranks"), items=64))
+    found = Shop(write_sample_part(tmp_path_factory.mktemp("ranks"), items=64))
     driver = found.driver("one", *BATCHES)
     driver.sft()
     driver.round()
@@ -228,7 +229,7 @@ def test_the_launcher_ends_as_the_process_that_failed(
 
 def test_processes_share_an_index_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second writes every other answer into the cache; the first the rest, and the snapshot."""
-    shop, build = Shop(write_shop(tmp_path / "shop")), Build("item", 0, None, "extractive")
+    shop, build = Shop(write_sample_part(tmp_path / "shop")), Build("item", 0, None, "extractive")
     alone = build_snapshot(shop.workspace(f'store="{tmp_path / "alone"}"'), build)
     workspace, barrier = shop.workspace(), tmp_path / "barrier"
     barrier.mkdir()

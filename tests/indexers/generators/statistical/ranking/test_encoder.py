@@ -18,7 +18,7 @@ from indexers.generators.statistical.ranking import encoder as module
 from indexers.generators.statistical.ranking.encoder import Encoder
 from indexers.generators.statistical.ranking.features import ENCODED_FEATURES, FEATURES
 from indexers.generators.statistical.storage import open_artefact, save
-from tests.indexers.generators.statistical.worlds import shop
+from tests.shops import sample_shop
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def dataset() -> Dataset:
-    return shop()
+    return sample_shop()
 
 
 def test_points_have_length_one_and_are_kept(

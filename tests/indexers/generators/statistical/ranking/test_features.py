@@ -30,7 +30,7 @@ from indexers.generators.statistical.ranking.matrices import (
     unit_rows,
     with_data,
 )
-from indexers.generators.statistical.ranking.ranker import PENALTY, _logistic
+from indexers.generators.statistical.ranking.ranker import PENALTY, logistic
 from indexers.generators.statistical.ranking.text_index import ItemWords, TextIndex, char_grams
 from indexers.generators.statistical.ranking.training_queries import (
     SHRINKAGE,
@@ -38,12 +38,12 @@ from indexers.generators.statistical.ranking.training_queries import (
     NearestQueries,
 )
 from indexers.text import Analyser
-from tests.indexers.generators.statistical.worlds import shop
+from tests.shops import sample_shop
 
 
 @pytest.fixture(scope="module")
 def dataset() -> Dataset:
-    return shop()
+    return sample_shop()
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +192,7 @@ def test_the_line_is_where_its_penalised_loss_is_least() -> None:
     x = rng.random((400, 3)).astype(np.float32) * [1, 10, 100]
     y = (rng.random(400) < 1 / (1 + np.exp(3 - 0.5 * x[:, 1]))).astype(np.float32)
     weight = rng.random(400).astype(np.float32)
-    line = _logistic(x, y, weight)
+    line = logistic(x, y, weight)
     spread = x.std(axis=0)
     slope = weight * (1 / (1 + np.exp(-(x @ line[1:] + line[0]))) - y)
     assert abs(slope.sum()) < 0.05

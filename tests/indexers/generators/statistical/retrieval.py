@@ -1,30 +1,13 @@
-"""What the tests of `statistical` share: the sample shop, small data sets, and retrieval by bare
-sets.
-"""
+"""Retrieval by bare sets, and its F1."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-from cogr.datasets import load_dataset
 from cogr.keywords import self_keyword
 from cogr.metrics import full_set
 from cogr.records import Dataset, Item, Query
 from indexers.generators.statistical.artefact import Artefact, rankings
-
-SHOP = Path(__file__).parents[4] / "trainers" / "demo" / "data"
-
-
-def shop() -> Dataset:
-    return load_dataset("jsonl", SHOP)
-
-
-def small(items: Sequence[Item], queries: Mapping[str, tuple[str, Sequence[str]]]) -> Dataset:
-    """A data set of training queries only: id -> (text, ids of relevant items)."""
-    asked = [Query(id_, text) for id_, (text, _) in queries.items()]
-    relevant = {id_: frozenset(ids) for id_, (_, ids) in queries.items()}
-    return Dataset("small", items, {"train": asked, "dev": [], "test": []}, relevant, {}, "5" * 64)
 
 
 def retrieved(

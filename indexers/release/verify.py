@@ -1,5 +1,5 @@
-"""Push, verify, warm up and switch. The backend does each step; this module has their order and
-checks.
+"""Push, verify and warm up a snapshot, before it serves. The backend does each step; this module
+says what it is asked.
 
 A snapshot may serve after the quick verification (`Backend.verify`: counts, a sample, live
 results). `compare_all` compares every document of a backend with its snapshot. It notes its
@@ -11,16 +11,15 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from cogr.errors import CheckFailedError, SnapshotError
-from cogr.records import SIDES, Advance, Say, Side
-from cogr.snapshots import Manifest, Row, Snapshot, check_pair, open_snapshot, read_manifest
+from cogr.records import Advance, Say, Side
+from cogr.snapshots import Row, Snapshot, open_snapshot
 from cogr.store import Store
 from indexers.backends import Backend, Keywords, Mismatch, Pushed, Verified, side_of
 from indexers.backends.memory import mirror_of
@@ -28,14 +27,6 @@ from indexers.telemetry import prometheus
 from indexers.telemetry.traces import stage
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Published:
-    """The snapshots that serve now and those that served before, by side."""
-
-    serving: Mapping[Side, str]
-    before: Mapping[Side, str | None]
 
 
 def other_side(side: Side) -> Side:
@@ -159,63 +150,6 @@ def warm_up(backend: Backend, store: Store, ids: Sequence[str], count: int) -> N
             else:
                 for row in _drawn(store, snapshot.id, count, random.Random(0)):
                     backend.lookup(row.text, snapshot=snapshot.id)
-
-
-def publish(backend: Backend, store: Store, ids: Sequence[str]) -> Published:
-    """Switch to the given snapshots, at most one a side, by one atomic call.
-
-    Commands use `indexers.release` instead, which allows one switch at a time and keeps the
-    history.
-
-    Raises:
-        SnapshotError: unknown, two of one side, or of another normaliser than what serves on the
-            other side.
-        ServiceError: the cluster refuses; what serves stays.
-    """
-    manifests = _manifests(store, ids)
-    pair = dict(manifests)
-    for side, serving in backend.serving().items():
-        if side not in pair and serving:
-            # The backend itself checks a pair of which this store has only one side.
-            with suppress(SnapshotError):
-                pair[side] = read_manifest(store, serving)
-    if len(pair) == len(SIDES):
-        check_pair(pair["item"], pair["query"])
-    before = _switch(backend, manifests)
-    return Published({side: manifest.id for side, manifest in manifests.items()}, before)
-
-
-def sides_of(store: Store, ids: Sequence[str]) -> dict[Side, str]:
-    """The snapshots by side. Raises SnapshotError: unknown, or two of one side."""
-    return {side: manifest.id for side, manifest in _manifests(store, ids).items()}
-
-
-def _manifests(store: Store, ids: Sequence[str]) -> dict[Side, Manifest]:
-    manifests: dict[Side, Manifest] = {}
-    for id_ in ids:
-        manifest = read_manifest(store, id_)
-        if manifest.side in manifests:
-            raise SnapshotError(
-                f"{manifests[manifest.side].id} and {id_} are both of the side {manifest.side}; "
-                "name one a side."
-            )
-        manifests[manifest.side] = manifest
-    return manifests
-
-
-def _switch(backend: Backend, manifests: Mapping[Side, Manifest]) -> Mapping[Side, str | None]:
-    """The atomic call, counted in the metrics."""
-    outcome = "failed"
-    try:
-        with stage(
-            "publish", "pair" if len(manifests) > 1 else next(iter(manifests), "pair")
-        ) as step:
-            before = backend.publish({side: manifest.id for side, manifest in manifests.items()})
-            step.add(**{side: manifest.id for side, manifest in manifests.items()})
-        outcome = "switched"
-    finally:
-        prometheus.PUBLISHES.labels(outcome).inc()
-    return before
 
 
 ROWS = 1_000

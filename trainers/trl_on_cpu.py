@@ -5,7 +5,7 @@ Elsewhere they project every position onto the vocabulary: prompts and padding t
 makes them take the first way, in torch, without Triton.
 
 Why: that projection is most of a small model's work on a CPU. Losses and gradients are the same
-(`tests/trainers/training/devices/test_trl_on_cpu.py`).
+(`tests/trainers/test_trl_on_cpu.py`).
 
 How: TRL has no option for it, so its private check of the device, `trl.trainer.utils._use_triton`,
 is replaced. A TRL without that check is left as it is, and is slower.

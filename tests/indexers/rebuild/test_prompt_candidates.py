@@ -13,9 +13,9 @@ from cogr.keywords import self_keyword
 from cogr.records import Item, Query
 from cogr.settings import Settings
 from indexers.generators.statistical.artefact import Artefact
-from indexers.rebuild.proposals import by_bm25, by_statistical, choices
+from indexers.rebuild.prompt_candidates import by_bm25, by_statistical, choices
 from indexers.workspace import Workspace
-from tests.indexers.generators.statistical.worlds import SHOP
+from trainers.demo import CATALOGUE
 
 pytest.importorskip("lightgbm")
 pytest.importorskip("bm25s")
@@ -27,7 +27,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def workspace(store: Path, **prompts: Any) -> Workspace:
-    dataset = {"loader": "jsonl", "path": str(SHOP)}
+    dataset = {"loader": "jsonl", "path": str(CATALOGUE)}
     generator = {"statistical": {"anchors": False}}
     return Workspace(
         Settings(dataset=dataset, store=str(store), prompts=prompts, generator=generator)

@@ -1,5 +1,5 @@
-"""Leases: one process at a time rebuilds a side or switches a catalogue. They are write-once files
-and work on any store.
+"""Leases: one process at a time rebuilds a side or switches a catalogue. A lease is a row of
+write-once files, so it works on any store.
 
 The clocks of the hosts need not agree. Each holder has a term. A process takes over by creating the
 file of the next term, which only one process can do. A holder that finds a later term has lost the
@@ -40,8 +40,8 @@ _LOOK_EVERY = 0.05
 
 
 @dataclass(frozen=True)
-class Right:
-    """A right that only one process at a time has on a store.
+class LeaseKind:
+    """What a lease gives: a right that only one process at a time has on a store.
 
     Attributes:
         folder: where its lease files lie.
@@ -62,10 +62,10 @@ class Right:
         return f"{self.folder}/{term:06d}.json"
 
 
-def right_to_rebuild(side: Side) -> Right:
+def lease_to_rebuild(side: Side) -> LeaseKind:
     """To rebuild or update a side of a store."""
     advice = "wait for it, or cogr-index cancel it"
-    return Right(
+    return LeaseKind(
         f"fleet/{side}/lease",
         f"rebuild-{side}",
         f"the rebuild of {side}s",
@@ -74,9 +74,9 @@ def right_to_rebuild(side: Side) -> Right:
     )
 
 
-def right_to_switch(catalogue: str) -> Right:
+def lease_to_switch(catalogue: str) -> LeaseKind:
     """To switch what serves by a catalogue, to prune it and to write its history."""
-    return Right(
+    return LeaseKind(
         f"leases/{catalogue}",
         f"switch-{catalogue}",
         f"the catalogue {catalogue}",
@@ -85,7 +85,7 @@ def right_to_switch(catalogue: str) -> Right:
     )
 
 
-class Holding(BaseModel):
+class LeaseRecord(BaseModel):
     """The content of a lease file. `seconds` is how long its holder may be silent."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -100,27 +100,27 @@ class Holding(BaseModel):
     released: bool = False
 
 
-def read_lease(store: Store, side: Side) -> Holding | None:
+def read_lease(store: Store, side: Side) -> LeaseRecord | None:
     """The latest lease of a side's rebuild; None when there never was one."""
-    return _latest(store, right_to_rebuild(side))
+    return _latest(store, lease_to_rebuild(side))
 
 
-def _latest(store: Store, right: Right) -> Holding | None:
+def _latest(store: Store, kind: LeaseKind) -> LeaseRecord | None:
     """The lease of the latest term.
 
     The term is in the file's name. A damaged file counts as a released lease.
     """
-    while names := _names(store, right):
+    while names := _names(store, kind):
         term = int(names[-1].removesuffix(".json"))
         try:
-            return Holding.model_validate_json(store.read(right.path(term))).model_copy(
+            return LeaseRecord.model_validate_json(store.read(kind.path(term))).model_copy(
                 update={"term": term}
             )
         except FileNotFoundError:
             continue  # A later holder has removed it meanwhile.
         except ValidationError:
             # The process that created the file died before it wrote to it: nobody holds the lease.
-            return Holding(
+            return LeaseRecord(
                 term=term, holder="", host="", since=0, renewed=0, seconds=0, released=True
             )
     return None
@@ -133,10 +133,10 @@ class Lease:
         term: number of the holder, counted up.
     """
 
-    def __init__(self, store: Store, right: Right, holding: Holding) -> None:
+    def __init__(self, store: Store, kind: LeaseKind, record: LeaseRecord) -> None:
         self._store = store
-        self._right = right
-        self._holding = holding
+        self._kind = kind
+        self._record = record
         self._lost = threading.Event()
         self._ending = threading.Event()
         context = contextvars.copy_context()
@@ -147,23 +147,27 @@ class Lease:
 
     @property
     def term(self) -> int:
-        return self._holding.term
+        return self._record.term
 
     def check(self) -> None:
         """Raise LockedError when another process has taken over."""
         if self._lost.is_set() or not self._is_latest():
             self._lost.set()
             raise LockedError(
-                f"Another process has taken over {self._right.spoken} in {self._store.url}, "
+                f"Another process has taken over {self._kind.spoken} in {self._store.url}, "
                 "since this one was silent for "
-                f"more than {self._right.limit}({self._holding.seconds:g} s); this one ends, "
+                f"more than {self._kind.limit}({self._record.seconds:g} s); this one ends, "
                 "nothing is lost."
             )
 
-    def release(self) -> None:
-        """Give the lease up, so that another process may have it at once."""
+    def stop_renewing(self) -> None:
+        """Renew the lease no more: without `release` it runs out, as if this process had died."""
         self._ending.set()
         self._thread.join()
+
+    def release(self) -> None:
+        """Give the lease up, so that another process may have it at once."""
+        self.stop_renewing()
         if not self._lost.is_set():
             self.write(released=True)
 
@@ -179,7 +183,7 @@ class Lease:
         self.release()
 
     def _renew_for_ever(self) -> None:
-        while not self._ending.wait(self._holding.seconds / 4):
+        while not self._ending.wait(self._record.seconds / 4):
             try:
                 if not self._is_latest():
                     self._lost.set()
@@ -189,18 +193,18 @@ class Lease:
                 log.warning("The lease can't be renewed: %s", error)
 
     def _is_latest(self) -> bool:
-        latest = _latest(self._store, self._right)
+        latest = _latest(self._store, self._kind)
         return latest is None or latest.term <= self.term
 
     def write(self, *, released: bool = False) -> None:
-        update = {"renewed": time.time(), "beat": self._holding.beat + 1, "released": released}
-        self._holding = self._holding.model_copy(update=update)
-        self._store.write(self._right.path(self.term), self._holding.model_dump_json().encode())
+        update = {"renewed": time.time(), "beat": self._record.beat + 1, "released": released}
+        self._record = self._record.model_copy(update=update)
+        self._store.write(self._kind.path(self.term), self._record.model_dump_json().encode())
 
 
 @contextmanager
-def hold(store: Store, right: Right, doing: str, seconds: float) -> Iterator[Lease]:
-    """Hold a right on a store for the time of the block: no other process on any host has it.
+def held_lease(store: Store, kind: LeaseKind, doing: str, seconds: float) -> Iterator[Lease]:
+    """Hold a lease on a store for the time of the block: no other process on any host has it.
 
     On a local store a file lock is taken first, so that a dead holder on this host is replaced at
     once.
@@ -210,22 +214,22 @@ def hold(store: Store, right: Right, doing: str, seconds: float) -> Iterator[Lea
     """
     local = store.is_local
     with (
-        store.lock(right.lock, doing) if local else nullcontext(),
-        acquire(store, right, doing, seconds, alone_here=local) as lease,
+        store.lock(kind.lock, doing) if local else nullcontext(),
+        acquire(store, kind, doing, seconds, has_file_lock=local) as lease,
     ):
         yield lease
 
 
 @contextmanager
-def alone(
+def switching_lease(
     store: Store,
     catalogue: str,
     doing: str,
     say: Say = log.info,
     patience: float | None = None,
 ) -> Iterator[Lease]:
-    """Hold the right to switch this catalogue, prune it or write its history, for the time of the
-    block.
+    """Hold the lease of a catalogue for the time of the block: to switch it, to prune it or to
+    write its history.
 
     Args:
         doing: what this process does, for the messages of those that wait.
@@ -237,15 +241,15 @@ def alone(
     Raises:
         LockedError: the holder did not end meanwhile; the message names it.
     """
-    right, deadline = (
-        right_to_switch(catalogue),
+    kind, deadline = (
+        lease_to_switch(catalogue),
         time.monotonic() + (PATIENCE if patience is None else patience),
     )
     with ExitStack() as stack:
         lease, said = None, False
         while lease is None:
             try:
-                lease = stack.enter_context(hold(store, right, doing, CATALOGUE_SECONDS))
+                lease = stack.enter_context(held_lease(store, kind, doing, CATALOGUE_SECONDS))
             except LockedError as refused:
                 if time.monotonic() > deadline:
                     raise
@@ -257,31 +261,31 @@ def alone(
 
 
 def acquire(
-    store: Store, right: Right, doing: str, seconds: float, *, alone_here: bool = False
+    store: Store, kind: LeaseKind, doing: str, seconds: float, *, has_file_lock: bool = False
 ) -> Lease:
-    """Become the holder of a right.
+    """Become the holder of a lease.
 
     Args:
         doing: what this process does, for messages.
         seconds: how long the holder may be silent before it can be replaced.
-        alone_here: this process has the file lock, so a holder on this host must be dead.
+        has_file_lock: this process has the file lock, so a holder on this host must be dead.
 
     Raises:
         LockedError: another process holds it and is alive.
     """
-    latest = _latest(store, right)
+    latest = _latest(store, kind)
     if (
         latest is not None
         and not latest.released
-        and not (alone_here and latest.host == socket.gethostname())
+        and not (has_file_lock and latest.host == socket.gethostname())
     ):
-        _wait_for_silence(store, right, latest, doing)
+        _wait_for_silence(store, kind, latest, doing)
     # The term after the one that was read. Of two processes that read at once, one finds that the
     # file exists already.
     term = latest.term + 1 if latest else 1
     now = time.time()
     holder = f"process {os.getpid()} on {socket.gethostname()} ({doing})"
-    holding = Holding(
+    record = LeaseRecord(
         term=term,
         holder=holder,
         host=socket.gethostname(),
@@ -289,44 +293,44 @@ def acquire(
         renewed=now,
         seconds=seconds,
     )
-    if not store.create(right.path(holding.term), holding.model_dump_json().encode()):
+    if not store.create(kind.path(record.term), record.model_dump_json().encode()):
         raise LockedError(
-            f"{doing} is refused: another one was faster for {right.spoken} in {store.url}; wait "
+            f"{doing} is refused: another one was faster for {kind.spoken} in {store.url}; wait "
             "for it."
         )
-    for name in store.list(right.folder):
-        if name < f"{holding.term:06d}":
-            store.remove(f"{right.folder}/{name}")
-    return Lease(store, right, holding)
+    for name in store.list(kind.folder):
+        if name < f"{record.term:06d}":
+            store.remove(f"{kind.folder}/{name}")
+    return Lease(store, kind, record)
 
 
-def _wait_for_silence(store: Store, right: Right, seen: Holding, doing: str) -> None:
+def _wait_for_silence(store: Store, kind: LeaseKind, seen: LeaseRecord, doing: str) -> None:
     """Return when the holder has been silent for its seconds, by this process's own clock. Raise
     LockedError when it is alive.
     """
     age = time.time() - seen.renewed
     if 0 <= age < seen.seconds:
-        _refuse(seen, right, doing, store)
+        _refuse(seen, kind, doing, store)
     # Either clock may be wrong; only a change of the file counts.
     deadline = time.monotonic() + seen.seconds
     while time.monotonic() < deadline:
         time.sleep(seen.seconds / 10)
-        now = _latest(store, right)
+        now = _latest(store, kind)
         if now is None or now.released:
             return
         if (now.term, now.beat) != (seen.term, seen.beat):
-            _refuse(now, right, doing, store)
+            _refuse(now, kind, doing, store)
 
 
-def _refuse(held: Holding, right: Right, doing: str, store: Store) -> None:
+def _refuse(held: LeaseRecord, kind: LeaseKind, doing: str, store: Store) -> None:
     raise LockedError(
-        f"{doing} is refused: {held.holder} holds {right.spoken} in {store.url} since "
-        f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(held.since))}; {right.advice}. If "
+        f"{doing} is refused: {held.holder} holds {kind.spoken} in {store.url} since "
+        f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(held.since))}; {kind.advice}. If "
         "it is "
         f"dead, this command works {held.seconds:g} s after its last sign of life."
     )
 
 
-def _names(store: Store, right: Right) -> list[str]:
+def _names(store: Store, kind: LeaseKind) -> list[str]:
     """Names of the lease's files, oldest term first."""
-    return [name for name in store.list(right.folder) if re.fullmatch(r"\d{6}\.json", name)]
+    return [name for name in store.list(kind.folder) if re.fullmatch(r"\d{6}\.json", name)]

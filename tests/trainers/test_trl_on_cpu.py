@@ -30,7 +30,7 @@ WORDS = ["oak", "teal", "velvet", "lamp", "desk", "sofa", "rattan", "stool"]
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from trainers.training.tiny import tiny_model
+    from trainers.tiny import tiny_model
 
     folder = tmp_path_factory.mktemp("base")
     tiny_model(

@@ -1,19 +1,17 @@
-"""A small part of the sample shop, and tasks over it, for the rivals that train a model."""
+"""Tasks over a small part of the sample shop, for the rivals that train a model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cogr.datasets import load_dataset
-from cogr.records import Dataset, Item
+from cogr.records import Dataset
 from cogr.settings import Settings
-from trainers.demo import CATALOGUE
+from tests.shops import sample_part
 from trainers.rivals import Fitted, Prepares, Task
 
 STEPS = 40
@@ -21,20 +19,6 @@ PARAMS: dict[str, Any] = {
     "learning_rate": 3e-3, "batch": 16, "negatives": 1, "epochs": 100, "steps": STEPS,
     "document": 1e-4, "query": 1e-4,
 }  # fmt: skip
-
-
-def small_shop(items: int = 60, relevant: int = 2) -> Dataset:
-    """The first items by their titles, and the queries with so many relevant ones among them."""
-    whole = load_dataset("jsonl", CATALOGUE)
-    kept = [Item(item.id, item.title) for item in whole.items[:items]]
-    ids = {item.id for item in kept}
-    labels = {query: found & ids for query, found in whole.relevant.items()}
-    labels = {query: found for query, found in labels.items() if len(found) >= relevant}
-    queries = {
-        split: [query for query in found if query.id in labels]
-        for split, found in whole.queries.items()
-    }
-    return replace(whole, items=kept, queries=queries, relevant=labels, judged={})
 
 
 def task_of(
@@ -46,7 +30,7 @@ def task_of(
     settings = Settings.model_validate(
         {"dataset": {"loader": "jsonl", "path": "data"}, "compare": {"models": dict(models)}}
     )
-    found = small_shop() if dataset is None else dataset
+    found = sample_part() if dataset is None else dataset
     return Task(found, folder, 0, lambda _line: None, settings, seconds)
 
 

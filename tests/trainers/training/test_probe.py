@@ -11,8 +11,8 @@ from cogr.snapshots import open_snapshot
 from indexers.backends.memory import MemoryBackend
 from tests.trainers.shop import Shop
 from trainers.evaluation import evaluate
-from trainers.probe import Probe
 from trainers.training.inputs import Inputs
+from trainers.training.probe import Probe
 from trainers.training.rounds import Round
 from trainers.training.run_folder import branch
 

@@ -1,0 +1,341 @@
+"""The order in which every snapshot goes live: set-aside check -> push -> verify -> gate -> warm up
+-> switch -> history.
+
+`rebuild`, `update`, `publish`, `publish --into`, `cogr-train round --publish`, `cogr-train
+publish`, `Project.release` and the demo call `release`; `rollback` calls `roll_back`, which begins
+at the warm-up. Nothing else switches.
+
+Only the switch and its entry in the history are made under the catalogue's lease; the slow steps
+before them hold none. If another process switched meanwhile, the gate compares again with what
+serves then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, Protocol
+
+from cogr.errors import CheckFailedError, CogrError, SnapshotError, UserError
+from cogr.records import SIDES, Say, Side
+from cogr.snapshots import Manifest, check_pair, open_snapshot, read_manifest
+from cogr.store import Store
+from indexers.backends import Backend, side_of
+from indexers.lease import Lease, switching_lease
+from indexers.release.gate import HeldOutF1, Verdict, check_gate
+from indexers.release.history import (
+    Entry,
+    Serving,
+    begin_switch,
+    entry_of,
+    finish_switch,
+    previous,
+    unfinished_switch,
+)
+from indexers.release.verify import push_and_verify, warm_up
+from indexers.set_aside import read_set_aside
+from indexers.telemetry import prometheus
+from indexers.telemetry.traces import stage
+from indexers.workspace import Workspace
+
+WARM_UP_QUERIES = 50
+"""Searches on a snapshot just before it serves: they open files and fill caches in a second."""
+
+
+@dataclass(frozen=True)
+class Released:
+    """The outcome of a release.
+
+    Attributes:
+        serving: the snapshots that serve now; empty where no switch was asked for.
+        before: the snapshots that served before on the switched sides.
+        verdict: the gate's, where it was asked.
+        indexes: where the snapshots pushed by this call lie, by side.
+    """
+
+    serving: Mapping[Side, str | None]
+    before: Mapping[Side, str | None]
+    verdict: Verdict | None = None
+    indexes: Mapping[Side, str] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        found = {"serving": dict(self.serving), "before": dict(self.before)}
+        return found | ({"gate": self.verdict.as_dict()} if self.verdict else {})
+
+
+class Destination(Protocol):
+    """Where snapshots serve: by the aliases of a backend, or as a field of another index."""
+
+    @property
+    def catalogue(self) -> str:
+        """The name of its history and its lease."""
+
+    def serving(self) -> Serving:
+        """The snapshots that serve now, by side."""
+
+    def prepare(self, ids: Sequence[str], seen: Serving, say: Say) -> None:
+        """The slow steps before a switch, while `seen` serves. Raises CheckFailedError,
+        ServiceError.
+        """
+
+    def is_prepared(self, say: Say) -> bool:
+        """False where the name stands for another index than when it was prepared."""
+
+    def switch(self, ids: Sequence[str]) -> Serving:
+        """Switch by one atomic call. Returns what served before on these sides. Raises
+        ServiceError.
+        """
+
+
+@dataclass(frozen=True)
+class _Aliases:
+    """The aliases of a backend."""
+
+    backend: Backend
+    store: Store
+
+    @property
+    def catalogue(self) -> str:
+        return self.backend.catalogue
+
+    def serving(self) -> Serving:
+        return self.backend.serving()
+
+    def prepare(self, ids: Sequence[str], seen: Serving, say: Say) -> None:  # noqa: ARG002
+        new = [id_ for id_ in ids if id_ not in seen.values()]
+        warm_up(self.backend, self.store, new, WARM_UP_QUERIES)
+
+    def is_prepared(self, say: Say) -> bool:  # noqa: ARG002
+        return True
+
+    def switch(self, ids: Sequence[str]) -> Serving:
+        return _switch_aliases(self.backend, self.store, ids)
+
+
+def release(
+    workspace: Workspace,
+    ids: Sequence[str],
+    *,
+    push: bool = False,
+    switch: bool = True,
+    gate: bool = True,
+    held_out: HeldOutF1 | None = None,
+    say: Say = lambda _: None,
+    check_lease: Callable[[], None] = lambda: None,
+    into: Destination | None = None,
+) -> Released:
+    """Let snapshots serve, at most one a side, by one atomic switch, and enter it in the history.
+
+    A snapshot that the gate refuses stays pushed and verified.
+
+    Args:
+        push: push to the backend and verify first; False for snapshots that are there.
+        switch: False ends before the gate.
+        gate: False overrules the set-aside check and the gate. The setting `publish.gate` turns off
+            the gate alone.
+        held_out: the gate's figure of pairs that have learned the dev labels.
+        check_lease: called just before the switch; raises when this process has lost the lease of
+            its rebuild.
+        into: where to publish; the backend's aliases by default.
+
+    Raises:
+        SnapshotError: unknown, not pushed, two of one side, or of another normaliser than the other
+            side.
+        CheckFailedError: too many entities were set aside (nothing is pushed), the pushed index
+            differs from its snapshot, or the gate says no; what serves stays.
+        LockedError: another process switches this catalogue and does not finish in time.
+        ServiceError: the cluster refuses; what serves stays.
+    """
+    store = workspace.store
+    if gate:
+        _check_set_aside(workspace, ids)
+    indexes: dict[Side, str] = {}
+    for snapshot in [open_snapshot(store, id_) for id_ in ids if push]:
+        pushed, _ = push_and_verify(workspace.backend, store, snapshot, say=say)
+        indexes[snapshot.side] = pushed.index
+    if not switch:
+        return Released({}, {}, indexes=indexes)
+    place = into or _Aliases(workspace.backend, store)
+    compare = gate and workspace.settings.publish.gate
+    while True:
+        seen, verdict = place.serving(), None
+        with _whole(ids):
+            if compare:
+                serving = {**workspace.backend.serving(), **seen}
+                verdict = check_gate(workspace, ids, serving, held_out)
+            place.prepare(ids, seen, say)
+        with _turn(workspace, place, f"publish of {' and '.join(ids)}", say) as (lease, now, _):
+            if compare and now != seen:
+                say(f"What serves has changed meanwhile ({_spoken(now)}): the gate looks again.")
+                continue
+            if place.is_prepared(say):
+                check_lease()
+                done = _switch(workspace, place, lease, ids, now)
+                return replace(done, verdict=verdict, indexes=indexes)
+
+
+def roll_back(
+    workspace: Workspace,
+    to: Sequence[str],
+    say: Say = lambda _: None,
+    into: Destination | None = None,
+) -> Released:
+    """Let what served before serve again: one step further back in the history, or the named
+    snapshots.
+
+    Neither the set-aside check nor the gate is asked: in an emergency what served once must be able
+    to serve again. If a rollback died after its switch, the next call only finishes it and goes no
+    further back.
+
+    Raises:
+        SnapshotError: nothing was published before, or its snapshots are gone.
+        UserError: another process switched meanwhile; nothing was rolled back.
+        LockedError, CheckFailedError, ServiceError: as of `release`.
+    """
+    store, place = workspace.store, into or _Aliases(workspace.backend, workspace.store)
+    seen = place.serving()
+    died = None if to else unfinished_switch(store, place.catalogue, seen)
+    while True:
+        step = None if to or died else previous(store, place.catalogue, seen)
+        ids = list(step.changed.values()) if step else list(to)
+        with _whole(ids):
+            place.prepare(ids, seen, say)
+        with _turn(workspace, place, "rollback", say) as (lease, now, finished):
+            if finished and finished["begun"] == "rollback" and not to:
+                say("The rollback before this one had switched and died; it is finished now.")
+                before = {side: finished["before"].get(side) for side in _changed(finished)}
+                return Released(now, before)
+            if not to and (now != seen or died):
+                raise UserError(
+                    f"Somebody else has switched meanwhile: {_spoken(now)} serves now. Nothing was "
+                    "rolled back; run the same command "
+                    "again to go back from there."
+                )
+            if place.is_prepared(say):
+                step = None if to else previous(store, place.catalogue, now)
+                ids = list(step.changed.values()) if step else list(to)
+                after = {**now, **_sides(store, ids)}
+                number = step.to if step else entry_of(store, place.catalogue, after)
+                return _switch(workspace, place, lease, ids, now, number)
+
+
+@contextmanager
+def _turn(
+    workspace: Workspace, place: Destination, doing: str, say: Say
+) -> Iterator[tuple[Lease, Serving, Entry | None]]:
+    """The destination's lease, what serves, and a switch that a dead process made without an entry
+    in the history.
+    """
+    with switching_lease(workspace.store, place.catalogue, doing, say) as lease:
+        now = place.serving()
+        yield lease, now, finish_switch(workspace.store, place.catalogue, now)
+
+
+@contextmanager
+def _whole(ids: Sequence[str]) -> Iterator[None]:
+    """Turn a file removed meanwhile into an error that names the snapshots."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise SnapshotError(
+            f"A file of {' and '.join(ids)} was removed meanwhile ({error.filename or error}), "
+            "so nothing was switched; see "
+            "cogr-index list, and push it again."
+        ) from error
+
+
+def _switch(
+    workspace: Workspace,
+    place: Destination,
+    lease: Lease,
+    ids: Sequence[str],
+    now: Serving,
+    back_to: int | None = None,
+) -> Released:
+    """The switch, between two entries in the history, so that the next process sees when this one
+    died in between.
+    """
+    store = workspace.store
+    after = {**now, **_sides(store, ids)}
+    begin_switch(store, place.catalogue, now, after, back_to)
+    try:
+        lease.check()
+        before = place.switch(ids)
+    except CogrError:
+        with suppress(CogrError):
+            finish_switch(store, place.catalogue, place.serving())
+        raise
+    finish_switch(store, place.catalogue, after)
+    return Released(after, before)
+
+
+def _changed(entry: Entry) -> list[Side]:
+    ids = entry["serving"]
+    return [side_of(id_) for side, id_ in ids.items() if entry["before"].get(side) != id_]
+
+
+def _spoken(serving: Serving) -> str:
+    return " and ".join(id_ for id_ in serving.values() if id_) or "nothing"
+
+
+def _check_set_aside(workspace: Workspace, ids: Sequence[str]) -> None:
+    """Refuse a snapshot with too many entities that have no keywords of their own."""
+    allowed = workspace.settings.rebuild.max_failure_share
+    for manifest in (read_manifest(workspace.store, id_) for id_ in ids):
+        share = manifest.set_aside / max(1, manifest.entities)
+        if share > allowed:
+            known = read_set_aside(workspace.store, manifest.id).items()
+            first = "".join(f", the first {id_!r}: {why}" for id_, why in islice(known, 1))
+            raise CheckFailedError(
+                f"{manifest.set_aside} of {manifest.entities} entities were set aside "
+                f"({share:.1%}, rebuild.max_failure_share is {allowed:.1%}){first}; the snapshot "
+                f"{manifest.id} is kept and not published, its set_aside.jsonl has the reasons."
+            )
+
+
+def _sides(store: Store, ids: Sequence[str]) -> dict[Side, str]:
+    """The snapshots by side. Raises SnapshotError: unknown, or two of one side."""
+    return {side: manifest.id for side, manifest in _manifests(store, ids).items()}
+
+
+def _manifests(store: Store, ids: Sequence[str]) -> dict[Side, Manifest]:
+    manifests: dict[Side, Manifest] = {}
+    for id_ in ids:
+        manifest = read_manifest(store, id_)
+        if manifest.side in manifests:
+            raise SnapshotError(
+                f"{manifests[manifest.side].id} and {id_} are both of the side {manifest.side}; "
+                "name one a side."
+            )
+        manifests[manifest.side] = manifest
+    return manifests
+
+
+def _switch_aliases(backend: Backend, store: Store, ids: Sequence[str]) -> Serving:
+    """The atomic call, counted in the metrics. Returns what served before.
+
+    Raises:
+        SnapshotError: of another normaliser than what serves on the other side.
+        ServiceError: the cluster refuses; what serves stays.
+    """
+    manifests = _manifests(store, ids)
+    pair = dict(manifests)
+    for side, serving in backend.serving().items():
+        if side not in pair and serving:
+            # The backend itself checks a pair of which this store has only one side.
+            with suppress(SnapshotError):
+                pair[side] = read_manifest(store, serving)
+    if len(pair) == len(SIDES):
+        check_pair(pair["item"], pair["query"])
+    named, outcome = {side: manifest.id for side, manifest in manifests.items()}, "failed"
+    try:
+        with stage("publish", "pair" if len(named) > 1 else next(iter(named), "pair")) as step:
+            before = backend.publish(named)
+            step.add(**named)
+        outcome = "switched"
+    finally:
+        prometheus.PUBLISHES.labels(outcome).inc()
+    return before

@@ -1,0 +1,438 @@
+"""Every entry to going live against every refusal: it ends with its error, what served before
+serves still, and the history is as it was.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cogr.errors import CheckFailedError, CogrError, ServiceError
+from cogr.records import Side
+from cogr.settings import OpenSearchSettings
+from cogr.snapshots import Snapshot
+from cogr.store import Store
+from indexers.backends import Verified
+from indexers.backends.memory import MemoryBackend
+from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.foreign_field import add_field, open_target
+from indexers.lease import LeaseKind, acquire, held_lease, lease_to_rebuild, lease_to_switch
+from indexers.rebuild.run import RebuildRequest, rebuild_side
+from indexers.release import release
+from indexers.release.history import read_history
+from indexers.workspace import Workspace
+from tests.commands import run_here
+from tests.indexers.backends.fault_proxy import proxy_to
+from tests.indexers.conftest import ITEMS, LABELS, QUERIES
+from tests.indexers.fleet.fleet_worlds import no_bar
+from tests.shops import write_jsonl, write_shop
+from trainers.demo.rows import generator_row
+from trainers.project import Project
+from trainers.training.rounds import SFT_STAGES, Round, StageRecord, State, with_dev
+from trainers.training.run_folder import create
+
+CONFIGURATION = """
+[generator]
+name = "scripted"
+[generator.scripted]
+script = "script.jsonl"
+[training.gate]
+on = false
+"""
+SERVED = [{**ITEMS[0], "text": "A velvet sofa, green, for the living room"}, *ITEMS[1:]]
+CANDIDATES: Mapping[str, list[dict[str, str]]] = {
+    "fine": [*SERVED[:3], {**ITEMS[3], "text": "A leather sofa, red, living room classic"}],
+    "worse": [{"id": item["id"], "title": "zzz", "text": "zzz"} for item in ITEMS],
+    # The script fails for these two.
+    "set aside": [*SERVED, *({"id": id_, "title": id_, "text": "no answer"} for id_ in "ef")],
+}
+
+
+class Faulty(MemoryBackend):
+    """The backend of memory with one fault, and what somebody else does meanwhile."""
+
+    fault = ""
+    rival: LeaseKind | None = None
+    """A lease that somebody else takes as soon as it is held here."""
+    stack: ExitStack
+
+    def verify(self, snapshot: Snapshot, queries: Any) -> Verified:
+        verified = super().verify(snapshot, queries)
+        self._take_over("fleet/")
+        if self.fault == "verify":
+            self.distrust(snapshot.id)
+            raise CheckFailedError(f"{snapshot.id} differs from what was pushed.")
+        return verified
+
+    def serving(self) -> Mapping[Side, str | None]:
+        self._take_over("leases/")
+        return super().serving()
+
+    def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
+        if self.fault == "refuse":
+            raise ServiceError("The cluster refuses to switch.")
+        return super().publish(snapshots)
+
+    def _take_over(self, folder: str) -> None:
+        kind = Faulty.rival
+        if kind is None or not kind.folder.startswith(folder):
+            return
+        for name in self._store.list(kind.folder):
+            if not self._store.read_json(f"{kind.folder}/{name}")["released"]:
+                Faulty.rival = None
+                Faulty.stack.enter_context(
+                    acquire(self._store, kind, "rival", 60, has_file_lock=True)
+                )
+
+
+@dataclass
+class Ended:
+    """How an entry ended."""
+
+    status: int
+    said: str
+
+
+@dataclass
+class Cell:
+    """A shop in which a pair serves, and a candidate that would serve next."""
+
+    folder: Path
+    ids: Mapping[str, str]
+    command: Callable[..., Ended]
+    candidate: str = "fine"
+    overrides: list[str] = field(default_factory=list)
+
+    @property
+    def id(self) -> str:
+        return self.ids[self.candidate]
+
+    @property
+    def store(self) -> Store:
+        return Store(self.folder / ".cogr")
+
+    @property
+    def workspace(self) -> Workspace:
+        return Workspace.open(self.folder / "cogr.toml", self.overrides)
+
+    @property
+    def flags(self) -> list[str]:
+        return [flag for one in self.overrides for flag in ("--set", one)]
+
+    def live(self) -> tuple[Any, Any]:
+        """What serves, and the history."""
+        return dict(MemoryBackend(self.store).serving()), read_history(self.store, "memory")
+
+    def called(self, work: Callable[[], Any]) -> Ended:
+        try:
+            work()
+        except CogrError as error:
+            return Ended(error.exit_status, str(error))
+        return Ended(0, "")
+
+
+def update(cell: Cell) -> Ended:
+    changes = ["update", "--side", "item", "--changed", "changes.jsonl"]
+    return cell.command("cogr-index", *changes, *cell.flags)
+
+
+def rebuild(cell: Cell) -> Ended:
+    return cell.command("cogr-index", "rebuild", "--side", "item", *cell.flags)
+
+
+def publish(cell: Cell) -> Ended:
+    return cell.command("cogr-index", "publish", cell.id, *cell.flags)
+
+
+def rollback(cell: Cell) -> Ended:
+    return cell.command("cogr-index", "rollback", "--to", cell.id, *cell.flags)
+
+
+def train_publish(cell: Cell) -> Ended:
+    run = cell.candidate.replace(" ", "-")
+    return cell.command("cogr-train", "publish", "sft", "--run", run, *cell.flags)
+
+
+def project_release(cell: Cell) -> Ended:
+    project = Project(cell.workspace, say=lambda _: None)
+    return cell.called(lambda: project.release(cell.id))
+
+
+def demo_row(cell: Cell) -> Ended:
+    quiet: Callable[[str], None] = lambda _: None  # noqa: E731
+    return cell.called(lambda: generator_row(cell.workspace, "scripted", no_bar, quiet))
+
+
+ENTRIES = (update, rebuild, publish, rollback, train_publish, project_release, demo_row)
+
+
+@contextmanager
+def gate(cell: Cell) -> Iterator[None]:
+    cell.candidate = "worse"
+    cell.overrides.remove("publish.gate=false")
+    yield
+
+
+@contextmanager
+def verification_fails(cell: Cell) -> Iterator[None]:
+    """Entries that push find a difference; the others find a snapshot that did not pass."""
+    Faulty.fault = "verify"
+    MemoryBackend(cell.store).distrust(cell.id)
+    yield
+
+
+@contextmanager
+def too_many_set_aside(cell: Cell) -> Iterator[None]:
+    cell.candidate = "set aside"
+    yield
+
+
+@contextmanager
+def lease_held(cell: Cell) -> Iterator[None]:
+    with held_lease(cell.store, lease_to_switch("memory"), "another publish", 60):
+        yield
+
+
+@contextmanager
+def lease_lost(cell: Cell) -> Iterator[None]:
+    Faulty.rival = lease_to_switch("memory")
+    yield
+    assert Faulty.rival is None, "it was taken over"
+
+
+@contextmanager
+def rebuild_lease_lost(cell: Cell) -> Iterator[None]:
+    Faulty.rival = lease_to_rebuild("item")
+    yield
+    assert Faulty.rival is None, "it was taken over"
+
+
+@contextmanager
+def cluster_refuses(cell: Cell) -> Iterator[None]:
+    Faulty.fault = "refuse"
+    yield
+
+
+REFUSALS = {
+    gate: (1, r"The gate keeps (item|query)-.* from serving: .* would go from"),
+    verification_fails: (1, r"differs from what was pushed|not passed|verif"),
+    too_many_set_aside: (1, r"2 of 6 entities were set aside \(33\.3%.*the first 'e': broken"),
+    lease_held: (2, r"is refused: .*another publish.*holds"),
+    lease_lost: (2, r"has taken over the catalogue memory"),
+    rebuild_lease_lost: (2, r"has taken over the rebuild of items"),
+    cluster_refuses: (3, r"The cluster refuses to switch"),
+}
+NOT_HINDERED = {(rollback, gate), (rollback, too_many_set_aside)}
+"""What served once must be able to serve again."""
+CELLS = [
+    (entry, refusal)
+    for entry in ENTRIES
+    for refusal in REFUSALS
+    if (entry, refusal) not in NOT_HINDERED
+    and (refusal is not rebuild_lease_lost or entry in (update, rebuild))
+]
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, str]]:
+    """The shop of all cells: a pair serves, another one did before, the candidates are pushed."""
+    folder = tmp_path_factory.mktemp("entries")
+    config = write_shop(folder, ITEMS, QUERIES, LABELS, CONFIGURATION)
+    write_jsonl(folder / "script.jsonl", [{"id": id_, "failure": "broken"} for id_ in "ef"])
+
+    def rebuilt(side: Side, items: list[dict[str, str]], *, publish: bool) -> tuple[Any, str]:
+        write_jsonl(folder / "data" / "items.jsonl", items)
+        all_pass = ["publish.gate=false", "rebuild.max_failure_share=1"]
+        workspace = Workspace.open(config, all_pass)
+        request = RebuildRequest(side, publish=publish)
+        outcome = rebuild_side(workspace, request, no_bar, lambda _: None)
+        return workspace, outcome.rebuilt.snapshot.id
+
+    with pytest.MonkeyPatch.context() as here:
+        here.chdir(folder)
+        _, queries = rebuilt("query", ITEMS, publish=True)
+        rebuilt("item", ITEMS, publish=True)
+        rebuilt("item", SERVED, publish=True)
+        ids = {}
+        for name, items in CANDIDATES.items():
+            workspace, ids[name] = rebuilt("item", items, publish=False)
+            written_down(workspace, name.replace(" ", "-"), ids[name], queries)
+    return folder, ids
+
+
+def written_down(workspace: Workspace, name: str, items: str, queries: str) -> None:
+    """A run whose SFT wrote this pair."""
+    output = {"index-item": items, "index-query": queries}
+    stages = tuple(
+        StageRecord(name=stage, output=output.get(stage, ""), seconds=1.0) for stage in SFT_STAGES
+    )
+    run = create(with_dev(workspace), name)
+    run.save(State(rounds=(Round(number=0, stages=stages, verdict="accepted"),)))
+
+
+@pytest.fixture
+def cell(
+    template: tuple[Path, Mapping[str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Iterator[Cell]:
+    folder, ids = template
+    shutil.copytree(folder, tmp_path / "shop")
+    monkeypatch.chdir(tmp_path / "shop")
+    monkeypatch.setattr("indexers.backends.memory.MemoryBackend", Faulty)
+    monkeypatch.setattr("indexers.lease.PATIENCE", 0.0)
+    monkeypatch.setattr(Faulty, "fault", "")
+    monkeypatch.setattr(Faulty, "rival", None)
+
+    def command(program: str, *arguments: object) -> Ended:
+        from indexers.cli import main as index
+        from trainers.cli import main as train
+
+        main = index if program == "cogr-index" else train
+        ended = run_here(main, monkeypatch, capfd, program, *arguments)
+        return Ended(ended.status, ended.err)
+
+    with ExitStack() as stack:
+        monkeypatch.setattr(Faulty, "stack", stack, raising=False)
+        overrides = ["publish.gate=false"]
+        yield Cell(tmp_path / "shop", ids, command, overrides=overrides)
+
+
+def bring(cell: Cell) -> None:
+    """The candidate as data, for entries that generate."""
+    items = CANDIDATES[cell.candidate]
+    write_jsonl(cell.folder / "data" / "items.jsonl", items)
+    write_jsonl(cell.folder / "changes.jsonl", items)
+
+
+def name_of(function: Any) -> str:
+    return str(function.__name__)
+
+
+@pytest.mark.parametrize(("entry", "refusal"), CELLS, ids=name_of)
+def test_every_entry_is_refused_and_changes_nothing(cell: Cell, entry: Any, refusal: Any) -> None:
+    before = cell.live()
+    assert all(before[0].values())
+    with refusal(cell):
+        bring(cell)
+        ended = entry(cell)
+    status, sentence = REFUSALS[refusal]
+    assert ended.status == status, ended.said
+    assert re.search(sentence, ended.said), ended.said
+    assert cell.live() == before
+    if refusal is too_many_set_aside and entry in (update, rebuild, demo_row, train_publish):
+        assert "pushed" not in ended.said, "what can't go live is not pushed"
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=name_of)
+def test_every_entry_goes_live_where_nothing_refuses(cell: Cell, entry: Any) -> None:
+    serving, history = cell.live()
+    bring(cell)
+    ended = entry(cell)
+    assert ended.status == 0, ended.said
+    after = cell.live()
+    assert after[0]["item"] == cell.id != serving["item"]
+    assert after[1][-1]["serving"] == after[0]
+    assert len(after[1]) == len(history) + 1
+
+
+@pytest.mark.parametrize("refusal", [gate, too_many_set_aside], ids=name_of)
+def test_a_rollback_is_hindered_by_no_figure(cell: Cell, refusal: Any) -> None:
+    with refusal(cell):
+        assert rollback(cell).status == 0
+    assert cell.live()[0]["item"] == cell.id
+
+
+@pytest.mark.parametrize("refusal", [gate, too_many_set_aside], ids=name_of)
+def test_no_gate_overrules_the_gate_and_the_set_aside_check(cell: Cell, refusal: Any) -> None:
+    with refusal(cell):
+        assert cell.command("cogr-index", "publish", cell.id, "--no-gate", *cell.flags).status == 0
+    assert cell.live()[0]["item"] == cell.id
+
+
+# Into an index of another team, which only a server has
+
+
+@dataclass
+class Products:
+    """An index of another team, in which a field of ours serves."""
+
+    cell: Cell
+    cluster: Cluster
+    prefix: str
+
+    @property
+    def template(self) -> str:
+        return f"{self.prefix}-{self.prefix}-products-cogr_keywords"
+
+    def live(self) -> tuple[Any, Any]:
+        """The template that searches use, and the history."""
+        path = f"/_scripts/{self.template}"
+        used = self.cluster.call("GET", path, doing="reading the template")
+        return used, read_history(self.cell.store, f"into-{self.template}")
+
+    def publish(self, url: str) -> Ended:
+        own = [f"opensearch.url={url}", f"opensearch.prefix={self.prefix}", "backend=opensearch"]
+        flags = [*self.cell.flags, *(flag for one in own for flag in ("--set", one))]
+        into = ["publish", self.cell.id, "--into", f"{self.prefix}-products"]
+        return self.cell.command("cogr-index", *into, *flags)
+
+
+@pytest.fixture
+def products(cell: Cell, opensearch: OpenSearchSettings) -> Iterator[Products]:
+    prefix = f"test-{uuid.uuid4().hex[:8]}"
+    with closing(Cluster(opensearch.model_copy(update={"prefix": prefix}))) as cluster:
+        for item in SERVED:
+            path = f"/{prefix}-products/_doc/{item['id']}?refresh=true"
+            cluster.call("PUT", path, body={"title": item["title"]}, doing="writing products")
+        made = Products(cell, cluster, prefix)
+        served = release(cell.workspace, [cell.ids["fine"]], gate=False).before["item"]
+        made.cell.ids = {**cell.ids, "served": str(served)}
+        made.cell.candidate = "served"
+        assert made.publish(opensearch.url).status == 0
+        made.cell.candidate = "fine"
+        yield made
+        cluster.call("DELETE", f"/{prefix}-*", doing="cleaning up")
+
+
+@pytest.mark.server
+def test_publish_into_is_refused_and_changes_nothing(
+    products: Products, opensearch: OpenSearchSettings
+) -> None:
+    cell, before = products.cell, products.live()
+    for refusal in (gate, too_many_set_aside):
+        with refusal(cell):
+            ended = products.publish(opensearch.url)
+        status, sentence = REFUSALS[refusal]
+        assert ended.status == status, ended.said
+        assert re.search(sentence, ended.said), ended.said
+        assert products.live() == before
+    cell.candidate, cell.overrides = "fine", ["publish.gate=false"]
+    kind = lease_to_switch(f"into-{products.template}")
+    with held_lease(cell.store, kind, "another publish", 60):
+        ended = products.publish(opensearch.url)
+    assert (ended.status, "another publish" in ended.said) == (2, True), ended.said
+    with proxy_to(opensearch.url) as proxy:
+        proxy.rewrite = lambda request, _: (
+            (403, b"{}") if request.is_for("PUT", "_scripts") else None
+        )
+        assert products.publish(proxy.url).status == 3
+    assert products.live() == before
+    # A document that holds another value under the field's name.
+    target = open_target(products.cluster, f"{products.prefix}-products", "cogr_keywords")
+    name = add_field(products.cluster, target, cell.ids["worse"])
+    path = f"/{products.prefix}-products/_update/a?refresh=true"
+    products.cluster.call("POST", path, body={"doc": {name: ["other"]}}, doing="another value")
+    cell.candidate = "worse"
+    ended = products.publish(opensearch.url)
+    assert ended.status == 1, ended.said
+    assert products.live() == before
