@@ -31,15 +31,7 @@ from cogr.snapshots.manifest import (
     manifest_path,
     read_manifest,
 )
-from cogr.snapshots.snapshot import (
-    CONFIDENCE,
-    ROWS,
-    WEIGHTS,
-    Row,
-    Snapshot,
-    open_snapshot,
-    rounded,
-)
+from cogr.snapshots.snapshot import CONFIDENCE, ROWS, WEIGHTS, Row, Snapshot, open_snapshot, rounded
 from cogr.store import Store, storage_errors
 
 SCHEMA = pa.schema(

@@ -18,10 +18,10 @@ from cogr.item_fields import FieldType, typed
 from cogr.keywords import Parsed, cut_to_budget, parse_counted, self_keyword
 from cogr.records import Entity, Item, self_text
 from cogr.snapshots import Blend, Provenance, Row, Snapshot, rounded, write_snapshot
+from cogr.snapshots.snapshot import write_set_aside
 from indexers.generators import Answer, Completion, Failure
 from indexers.rebuild.cache import Cached, GenerationCache
 from indexers.rebuild.plan import Carried, Job, Plan
-from indexers.set_aside import write_set_aside
 from indexers.telemetry import prometheus
 from indexers.telemetry.traces import stage
 

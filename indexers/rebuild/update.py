@@ -29,6 +29,7 @@ from cogr.errors import SettingsError, SnapshotError
 from cogr.keywords import NORMALISER, self_keyword
 from cogr.records import Entity, Item, ProgressBar, Say, Side, self_text
 from cogr.snapshots import MIGRATION, Snapshot, open_snapshot
+from cogr.snapshots.snapshot import read_set_aside
 from indexers.backends import check_side
 from indexers.exchange.imports import check_place, save_queries
 from indexers.generators.statistical.generator import STACKING
@@ -48,7 +49,6 @@ from indexers.rebuild.run import (
     run_plan,
     with_job_facts,
 )
-from indexers.set_aside import read_set_aside
 from indexers.telemetry import prometheus
 from indexers.telemetry.traces import stage
 from indexers.workspace import Workspace

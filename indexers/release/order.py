@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from cogr.errors import CheckFailedError, CogrError, SnapshotError, UserError
 from cogr.records import SIDES, Say, Side
 from cogr.snapshots import Manifest, check_pair, open_snapshot, read_manifest
+from cogr.snapshots.snapshot import read_set_aside
 from cogr.store import Store
 from indexers.backends import Backend, side_of
 from indexers.lease import Lease, switching_lease
@@ -35,7 +36,6 @@ from indexers.release.history import (
     unfinished_switch,
 )
 from indexers.release.verify import push_and_verify, warm_up
-from indexers.set_aside import read_set_aside
 from indexers.telemetry import prometheus
 from indexers.telemetry.traces import stage
 from indexers.workspace import Workspace
