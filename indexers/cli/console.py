@@ -187,6 +187,7 @@ SidesOption = Annotated[
     typer.Option(
         "--side",
         parser=_side,
+        autocompletion=lambda incomplete: [side for side in SIDES if side.startswith(incomplete)],
         metavar=f"[{'|'.join(SIDES)}]",
         help="Serve only this side, query or item; repeatable.  [default: both]",
     ),

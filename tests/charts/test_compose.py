@@ -57,8 +57,8 @@ def health_check(service: str) -> list[str]:
     """The command that says whether a container is well: the service's own, else its image's."""
     if own := SERVICES[service].get("healthcheck"):
         return list(own["test"][1:])
-    text = (ROOT / SERVICES[service]["build"]["dockerfile"]).read_text()
-    (line,) = re.findall(r"^HEALTHCHECK .*\\\n +CMD (\[.+\])$", text, re.MULTILINE)
+    text = (ROOT / SERVICES[service]["build"]["dockerfile"]).read_text().replace("\\\n", "")
+    (line,) = re.findall(r"^HEALTHCHECK .* CMD +(\[.+\])$", text, re.MULTILINE)
     return list(json.loads(line))
 
 

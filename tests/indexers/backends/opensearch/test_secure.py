@@ -113,7 +113,8 @@ def test_each_role_does_its_job_and_is_refused_the_others(
             "POST", "/shop-items/_doc", body={"item_id": "x"}, doing="meddling"
         )
     )
-    refused(lambda: merger.serving())
+    refused(lambda: merger.retrieved(["sofa"]))
+    assert merger.serving() == reader.serving()
     publisher.delete(update.id)
 
 
@@ -171,7 +172,7 @@ def test_a_merger_writes_keywords_into_the_products_alone(
     # It is let through to the last step; the distribution that the plugin runs on has no mustache
     # to store a template with.
     with pytest.raises(ServiceError, match=r"unsupported lang \[mustache\]"):
-        place.publish(snapshot.id, lambda _: None)
+        place.publish(snapshot.id, lambda _: None, gate=False)
     assert place.serving() == {"item": None}
     filled = team.call("GET", "/products-1/_doc/a-1", doing="reading it")["_source"]
     assert set(filled) == {"title", field_of("cogr_keywords", snapshot.id)}
