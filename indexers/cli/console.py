@@ -55,12 +55,15 @@ def run(app: typer.Typer) -> NoReturn:
     except _UsageError as error:
         _fail(_usage_sentence(error), 2)
     except (KeyboardInterrupt, typer.Abort):
-        _fail("Interrupted.", INTERRUPTED)
+        status = INTERRUPTED
     except Exception:
         # After typer, which puts its own hook there.
         sys.excepthook = logs.show_bug
         raise
     if status == INTERRUPTED:
+        # If Ctrl-C came inside exec("..."), as imports of named tuples have it, CPython ends the
+        # process by SIGINT whatever its exit status is. It forgets that at the next exec.
+        exec("")
         _fail("Interrupted.", INTERRUPTED)
     sys.exit(status if isinstance(status, int) else 0)
 

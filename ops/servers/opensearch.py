@@ -246,13 +246,13 @@ def _ready(state: ServerState) -> ServerState:
     """The state with its URL, once the node is healthy and an index can be created. Raises
     ServiceError before.
     """
-    from indexers.backends.opensearch.client import Cluster
-
     ports = state.folder / PORTS_FILE
     if not ports.exists() or not (lines := ports.read_text().split()):
         raise ServiceError(
             f"OpenSearch {state.version} does not listen after {START_SECONDS:.0f} s."
         )
+    from indexers.backends.opensearch.client import Cluster  # late: imports break Ctrl-C
+
     port = lines[0].rsplit(":", 1)[1]
     # The demo certificates name localhost, not its address.
     url = f"https://localhost:{port}" if state.ca_file else f"http://127.0.0.1:{port}"
