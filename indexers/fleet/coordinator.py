@@ -108,8 +108,7 @@ class FleetExecutor:
 
     def run(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
         """As `indexers.rebuild.run.generate_and_freeze`, by workers. With no answer missing, the
-        broker is not
-        used.
+        broker is not used.
 
         Raises: as `Coordinator.work`.
         """

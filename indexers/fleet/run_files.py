@@ -109,9 +109,7 @@ class Attempt(Record):
 
     @property
     def logged_reason(self) -> str:
-        """The reason for the log. Of an unexpected error only the class, since its text may quote
-        an item.
-        """
+        """The reason for the log. Without the text of an unexpected error: it may quote items."""
         return self.reason.partition(":")[0] if self.state == "failed" else self.reason
 
 

@@ -215,9 +215,7 @@ class RetryPolicy:
             )
 
     def pause(self, failed: Attempt) -> float:
-        """Seconds before the shard is sent again, since it may succeed later or on
-        another worker.
-        """
+        """Seconds before the shard is sent again: it may succeed later, or on another worker."""
         if failed.state not in ("declined", "away"):
             return 0.0
         return min(_LONGEST_PAUSE, 0.5 * float(2 ** min(self._setbacks, 10)))
