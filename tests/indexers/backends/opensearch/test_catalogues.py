@@ -126,7 +126,10 @@ def test_roles_are_printed_for_the_prefix_that_is_set(shop: Path, cogr_index: Co
         assert all("shop\\-eu" in pattern or "shop-eu" in pattern for pattern in patterns(body))
     shown = cogr_index("roles", "--into", "products", *flags).out
     assert shown.count("PUT _plugins/_security/api/roles/shop-eu-") == len(ROLES)
-    assert patterns(role("merger", "shop", "products")) == ["products", "products-*"]
+    team, own = role("merger", "shop", "products")["index_permissions"]
+    assert team["index_patterns"] == ["products", "products-*"]
+    assert own["allowed_actions"] == ["indices:admin/get"]
+    assert all(pattern.lstrip("/").startswith("shop-") for pattern in own["index_patterns"])
 
 
 def patterns(body: dict[str, Any]) -> list[str]:
