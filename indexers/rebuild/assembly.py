@@ -122,11 +122,6 @@ class Rebuilt:
     parse_stats: ParseStats
     seconds: float
 
-    @property
-    def failure_share(self) -> float:
-        """Share of entities that were set aside."""
-        return len(self.set_aside) / max(1, self.snapshot.manifest.entities)
-
 
 def freeze(job: Job, plan: Plan, transient: Mapping[str, Failure], started: float) -> Rebuilt:
     """All answers, now that none is missing, as a snapshot.

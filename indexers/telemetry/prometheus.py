@@ -295,9 +295,9 @@ def _push(url: str, job: str, instance: str) -> None:
             username=unquote(parts.username),
             password=unquote(parts.password or ""),
         )
-    bare = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    address = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
     group = {"instance": instance}
     try:
-        pushadd_to_gateway(bare, job, LAST, group, timeout=PUSH_SECONDS / 2, handler=handler)
+        pushadd_to_gateway(address, job, LAST, group, timeout=PUSH_SECONDS / 2, handler=handler)
     except (OSError, HTTPException) as error:
         log.warning(_LOST, error)

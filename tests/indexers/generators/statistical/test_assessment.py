@@ -25,21 +25,9 @@ from indexers.generators.statistical.assessment import (
     unseen,
 )
 from indexers.generators.statistical.calibration import Calibration, calibrate
-from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.generator import Statistical
 from tests.indexers.generators.statistical.retrieval import f1, retrieved
 from tests.indexers.generators.statistical.test_generator import request
-from tests.shops import sample_shop
-
-
-@pytest.fixture(scope="module")
-def dataset() -> Dataset:
-    return sample_shop()
-
-
-@pytest.fixture(scope="module")
-def artefact(dataset: Dataset) -> Artefact:
-    return fit(dataset)
 
 
 def test_a_skewed_estimate_is_straightened() -> None:

@@ -15,7 +15,6 @@ from indexers.generators.statistical.artefact import K_MAX, Artefact
 from indexers.generators.statistical.edits import EditState, edits, fit_editor
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.storage import open_artefact, save
-from tests.shops import sample_shop
 
 ITEMS = 9
 FORCED, KEPT, FAMILY = (0,), (1, 2, 3), (4, 5, 6)
@@ -96,11 +95,6 @@ def test_nothing_is_edited_where_p_is_right(seed: int) -> None:
     states, relevance = world(400, share=0.3, seed=seed)
     editor, _ = fit_editor(states, np.arange(400), relevance, K_MAX, seed)
     assert editor is None
-
-
-@pytest.fixture(scope="module")
-def dataset() -> Dataset:
-    return sample_shop()
 
 
 @pytest.fixture(scope="module")

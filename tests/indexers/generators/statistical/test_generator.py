@@ -29,17 +29,7 @@ from indexers.generators.statistical.item_keywords import assemble, unknown_item
 from indexers.text import Analyser
 from tests.damages import damage, files_below
 from tests.indexers.generators.statistical.retrieval import exact_cut_run, f1, retrieved
-from tests.shops import sample_shop, training_shop
-
-
-@pytest.fixture(scope="module")
-def dataset() -> Dataset:
-    return sample_shop()
-
-
-@pytest.fixture(scope="module")
-def artefact(dataset: Dataset) -> Artefact:
-    return fit(dataset)
+from tests.shops import training_shop
 
 
 def request(entity: Entity) -> Request:

@@ -17,7 +17,6 @@ from cogr.matching.mirror import Mirror
 from cogr.metrics import ranked
 from cogr.records import Dataset, Query
 from indexers.generators.statistical.artefact import Artefact
-from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.keyword_selection import Ownership
 from indexers.generators.statistical.keyword_weights import (
     DIGITS,
@@ -27,17 +26,6 @@ from indexers.generators.statistical.keyword_weights import (
     least_squares,
     weights_in,
 )
-from tests.shops import sample_shop
-
-
-@pytest.fixture(scope="module")
-def dataset() -> Dataset:
-    return sample_shop()
-
-
-@pytest.fixture(scope="module")
-def artefact(dataset: Dataset) -> Artefact:
-    return fit(dataset)
 
 
 @pytest.fixture(scope="module")

@@ -13,17 +13,6 @@ from cogr.records import Dataset
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.storage import MANIFEST, open_artefact, save
-from tests.shops import sample_shop
-
-
-@pytest.fixture(scope="module")
-def dataset() -> Dataset:
-    return sample_shop()
-
-
-@pytest.fixture(scope="module")
-def artefact(dataset: Dataset) -> Artefact:
-    return fit(dataset)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,6 @@ from indexers.generators.statistical.ranking import encoder as module
 from indexers.generators.statistical.ranking.encoder import Encoder
 from indexers.generators.statistical.ranking.features import ENCODED_FEATURES, FEATURES
 from indexers.generators.statistical.storage import open_artefact, save
-from tests.shops import sample_shop
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +41,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pooled = models.Pooling(sizes["hidden_size"], "mean")
     SentenceTransformer(modules=[reader, pooled], device="cpu").save(str(folder / "whole"))
     return folder / "whole"
-
-
-@pytest.fixture(scope="module")
-def dataset() -> Dataset:
-    return sample_shop()
 
 
 def test_points_have_length_one_and_are_kept(

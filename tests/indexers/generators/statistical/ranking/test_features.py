@@ -38,12 +38,6 @@ from indexers.generators.statistical.ranking.training_queries import (
     NearestQueries,
 )
 from indexers.text import Analyser
-from tests.shops import sample_shop
-
-
-@pytest.fixture(scope="module")
-def dataset() -> Dataset:
-    return sample_shop()
 
 
 @pytest.fixture(scope="module")
