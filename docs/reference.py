@@ -1,7 +1,8 @@
-"""Writes docs/commands.md from the commands' own --help, docs/settings.md from the settings model,
-docs/openapi.json, the expander's interface, and the lists of entries in docs/LOG.md.
+"""Writes docs/commands.md from the commands' own --help and docs/settings.md from the settings
+model, neither of them committed; docs/openapi.json, the expander's interface, and the lists of
+entries in docs/LOG.md, which a test compares with what this writes.
 
-Run by `make docs`; a test fails when the committed pages differ from what this writes.
+Run by `make docs`.
 """
 
 from __future__ import annotations

@@ -22,8 +22,6 @@ from tests.shops import sample_shop, write_beir, write_jsonl
 from tests.trainers.labels.users import write_log
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
-WRITTEN = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 FENCED = re.MULTILINE | re.DOTALL
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TOP = (
@@ -31,8 +29,13 @@ TOP = (
     *("benchmarks", "docs", "examples", "requirements", "tests"),
 )
 """Folders of the project."""
-GENERATED = {"benchmarks.md", "commands.md", "settings.md"}
-"""In them tables and sentences that programs write."""
+GENERATED = {"commands.md", "settings.md"}
+"""Written by `make docs`, not committed."""
+DOCS = [path for path in (ROOT / "docs").rglob("*.md") if path.name not in GENERATED]
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(p for p in DOCS if p.parent.name == "docs")]
+)
+WRITTEN = sorted([*ROOT.glob("*.md"), *DOCS])
 MODULES = {"cogr-index": "indexers.cli", "cogr-train": "trainers.cli", "cogr-ops": "ops.cli"}
 
 
@@ -66,16 +69,9 @@ def reference() -> ModuleType:
     return module
 
 
-def test_the_command_reference_is_what_the_commands_say(reference: ModuleType) -> None:
-    assert (ROOT / "docs/commands.md").read_text("utf-8") == reference.commands_page(), (
-        "run make docs"
-    )
-
-
-def test_the_settings_reference_is_what_the_settings_are(reference: ModuleType) -> None:
-    assert (ROOT / "docs/settings.md").read_text("utf-8") == reference.settings_page(), (
-        "run make docs"
-    )
+def test_the_references_name_every_command_and_table_of_settings(reference: ModuleType) -> None:
+    assert "cogr-index rebuild" in reference.commands_page()
+    assert "## [opensearch]" in reference.settings_page()
 
 
 def test_the_committed_interface_of_the_expander_is_what_it_serves(reference: ModuleType) -> None:
@@ -113,7 +109,11 @@ def test_every_example_loads(example: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text("utf-8"))
-    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    missing = [
+        link
+        for link in links
+        if "://" not in link and link not in GENERATED and not (page.parent / link).exists()
+    ]
     assert missing == []
 
 
@@ -129,8 +129,7 @@ def test_every_page_is_in_the_navigation() -> None:
     listed = set(
         re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
     )
-    docs = ROOT / "docs"
-    assert listed == {str(page.relative_to(docs)) for page in docs.rglob("*.md")}
+    assert listed == {str(page.relative_to(ROOT / "docs")) for page in DOCS} | GENERATED
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +172,7 @@ def test_every_name_of_the_architecture_is_in_its_file(architecture: str, paths:
 
 @pytest.mark.parametrize(
     "page",
-    [path for path in WRITTEN if path.name not in GENERATED],
+    [path for path in WRITTEN if path.name != "benchmarks.md"],
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_prose_keeps_to_a_hundred_columns(page: Path) -> None:
