@@ -1,22 +1,14 @@
-"""What cogr-index prints for people.
-
-Text from items is untrusted: the console reads no markup in it and shows characters that control a
-terminal as escapes.
-"""
+"""What cogr-index prints for people, as tables."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from cogr.datasets.inspection import Report
-from cogr.errors import visible
 from cogr.records import SIDES, Side
 from indexers.exchange.diff import Diff
 from indexers.exchange.search import Answered
@@ -24,117 +16,49 @@ from indexers.inspection import Findings
 from indexers.rebuild.run import Outcome
 from indexers.rebuild.update import Updated
 from indexers.release import Released
+from indexers.tables import Table, plain
 from indexers.workspace import Workspace
 
-SHOWN = 120
+__all__ = ["plain"]
 
 
-def plain(value: Any) -> dict[str, Any]:
-    """A flat dataclass as a dict."""
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-
-
-def facts(out: Console, title: str, values: Mapping[Any, Any]) -> None:
-    """Names and values, one a line."""
-    table = Table(title=title, show_header=False, title_justify="left", box=None)
-    for name, value in values.items():
-        table.add_row(str(name).replace("_", " "), _spell(value))
-    out.print(table)
-
-
-def _spell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.3f}"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_spell(inner)}" for key, inner in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(_spell, value)) or "none"
-    return "none" if value is None else str(value)
+def facts(out: Console, title: str, values: Mapping[Any, Any], *names: str) -> None:
+    """Names and values, one a line; only these names where some are given."""
+    Table.of(title, {name: values[name] for name in names} if names else values).show(out)
 
 
 def planned(out: Console, values: Mapping[str, Any]) -> None:
     """What a rebuild would do; figures of prompts only if there are any."""
     hidden = {"prompted"} if values["prompted"] else {"prompted", "prompts", "cut_prompts"}
-    facts(
-        out,
-        "This would be done",
-        {name: value for name, value in values.items() if name not in hidden},
-    )
+    facts(out, "This would be done", {k: v for k, v in values.items() if k not in hidden})
 
 
 def rebuilt(out: Console, outcome: Outcome, *, show_empty: bool = False) -> None:
     """What a rebuild did; figures of prompts and completions only if there were any."""
-    values = _in_words(outcome)
-    shown = (
-        "snapshot",
-        "items",
-        "generator",
-        "generated",
-        "failures",
-        "keywords",
-        "vocabulary",
-        "empty",
-    )
-    cut = ("cut_prompts", "cut_to_budget") if outcome.prompted else ("cut_to_budget",)
-    facts(
-        out,
-        "Rebuilt",
-        {name: values[name] for name in (*shown, *cut, "seconds", "index", "published")}
-        | _fields(values),
-    )
-    if outcome.rebuilt.generated and outcome.prompted:
-        facts(out, "Completions", values["parse"])
-    if show_empty:
-        _empty_sets(out, outcome.empty)
-
-
-def _in_words(outcome: Outcome) -> dict[str, Any]:
-    """An outcome's values, with the generator and empty sets in words."""
     values = outcome.as_dict()
     first = ", ".join(one["id"] for one in outcome.empty[:3])
     such = f", such as {first} (--show-empty names them)" if first else ""
-    kind = values["generator"].get("kind")
-    return values | {"generator": f"{kind} ({outcome.why})", "empty": f"{values['empty']:,}{such}"}
-
-
-def _empty_sets(out: Console, found: Sequence[Mapping[str, str]]) -> None:
-    """Entities without keywords."""
-    table = Table("without keywords", "text", "why")
-    for one in found:
-        table.add_row(*(Text(_short(one[name])) for name in ("id", "text", "reason")))
-    out.print(table if found else "No keyword set is empty.")
-
-
-def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Item fields and their types, where there are any."""
-    return {"fields": values["fields"]} if values.get("fields") else {}
+    values["generator"] = f"{values['generator'].get('kind')} ({outcome.why})"
+    values["empty"] = f"{values['empty']:,}{such}"
+    shown = ["snapshot", "items", "generator", "generated", "failures", "keywords", "vocabulary"]
+    shown += ["empty", *["cut_prompts"] * outcome.prompted, "cut_to_budget", "seconds", "index"]
+    facts(out, "Rebuilt", values, *shown, "published", *["fields"] * bool(values.get("fields")))
+    if outcome.rebuilt.generated and outcome.prompted:
+        facts(out, "Completions", values["parse"])
+    if show_empty:
+        rows = [
+            {"without keywords": one["id"], "text": one["text"], "why": one["reason"]}
+            for one in outcome.empty
+        ]
+        Table("", rows, () if rows else ["No keyword set is empty."]).show(out)
 
 
 def updated(out: Console, values: Mapping[str, Any]) -> None:
     """What an update did."""
     values = {**values, "generator": f"{values['generator'].get('kind')} ({values['why']})"}
-    shown = (
-        "parent",
-        "snapshot",
-        "generator",
-        "changed",
-        "gone",
-        "carried",
-        "generated",
-        "failures",
-        "items",
-        "keywords",
-    )
-    facts(
-        out,
-        "Updated",
-        {name: values[name] for name in (*shown, "seconds", "index", "published")}
-        | _fields(values),
-    )
+    shown = ["parent", "snapshot", "generator", "changed", "gone", "carried", "generated"]
+    shown += ["failures", "items", "keywords", "seconds", "index", "published"]
+    facts(out, "Updated", values, *shown, *["fields"] * bool(values.get("fields")))
     if "log" in values:
         facts(out, "Log", values["log"])
 
@@ -195,28 +119,32 @@ def after_update(updated: Updated, serving: Mapping[Side, str | None]) -> str | 
 def verified(out: Console, found: Mapping[str, Mapping[str, Any]]) -> None:
     """What a verification compared, and the first differences."""
     for id_, values in found.items():
-        first = values.get("first", [])
         shown = {name: value for name, value in values.items() if name not in ("first", "snapshot")}
         facts(out, f"{id_}: {'not equal' if values.get('differences') else 'equal'}", shown)
-        if first:
-            table = Table("difference", "id", "field", "in the backend", "in the snapshot")
-            for one in first:
-                table.add_row(
-                    one["kind"],
-                    *(_short(one[name]) for name in ("id", "field", "found", "expected")),
-                )
-            out.print(table)
+        rows = [
+            {
+                "difference": one["kind"],
+                "id": one["id"],
+                "field": one["field"],
+                "in the backend": one["found"],
+                "in the snapshot": one["expected"],
+            }
+            for one in values.get("first", [])
+        ]
+        Table("", rows).show(out)
+
+
+_SOURCES = {
+    "given": "given",
+    "index": "precomputed",
+    "generator": "generated now",
+    "none": "the query text alone",
+}
 
 
 def answer(out: Console, found: Answered, *, explain: bool) -> None:
     """A search's keywords and hits."""
-    where = {
-        "given": "given",
-        "index": "precomputed",
-        "generator": "generated now",
-        "none": "the query text alone",
-    }
-    by = f"{len(found.keywords)} keywords ({where[found.source]})"
+    by = f"{len(found.keywords)} keywords ({_SOURCES[found.source]})"
     modes = {
         "keywords": by,
         "both": f"{by} and the words in titles",
@@ -224,64 +152,54 @@ def answer(out: Console, found: Answered, *, explain: bool) -> None:
     }
     sure = "" if found.confidence is None else f", confidence {found.confidence:.2f}"
     out.print(f"{found.total:,} items by {modes[found.mode]}, {found.backend}{sure}")
-    out.print(
-        "keywords: "
-        + ", ".join(
-            word if weight == 1 else f"{word} ({weight:g})"
-            for word, weight in found.keywords.items()
-        )
-    )
-    names = sorted({name for hit in found.hits for name in hit.fields})
-    table = Table("score", "id", "title", *names, "matched")
+    words = (w if weight == 1 else f"{w} ({weight:g})" for w, weight in found.keywords.items())
+    out.print(f"keywords: {', '.join(words)}")
+    rows, names = [], sorted({name for hit in found.hits for name in hit.fields})
     for hit in found.hits:
         parts = sorted(hit.matched.items(), key=lambda pair: -pair[1])
         parts += [("words of the title", hit.words)] if hit.words else []
         matched = ", ".join(f"{word} {part:.3f}" if explain else word for word, part in parts)
-        fields = (_short(_spell(hit.fields[name])) if name in hit.fields else "" for name in names)
-        table.add_row(f"{hit.score:.4f}", hit.id, _short(hit.text), *fields, _short(matched))
-    if found.hits:
-        out.print(table)
+        row = {"score": f"{hit.score:.4f}", "id": hit.id, "title": hit.text}
+        fields = {name: hit.fields.get(name, "") for name in names}
+        rows.append({**row, **fields, "matched": matched})
+    Table("", rows).show(out)
 
 
 def differing(out: Console, found: Diff) -> None:
     """A comparison of two snapshots."""
-    values = found.as_dict()
-    shown = (
-        "before",
-        "after",
-        "new",
-        "gone",
-        "changed",
-        "other_fields",
-        "compared_queries",
-        "mean_overlap",
-    )
-    facts(
-        out,
-        "Differences",
-        {name: values[name] for name in shown if name != "other_fields" or found.other_fields},
-    )
+    shown = ["before", "after", "new", "gone", "changed", *["other_fields"] * found.other_fields]
+    facts(out, "Differences", found.as_dict(), *shown, "compared_queries", "mean_overlap")
     for title, words in (("keywords gained", found.gained), ("keywords lost", found.lost)):
-        out.print(
-            f"{title}: " + (", ".join(f"{word} ({count:,})" for word, count in words) or "none")
-        )
-    if found.entities:
-        table = Table("most changed", "text", "gained", "lost")
-        for one in found.entities:
-            sets = (_short(", ".join(some)) for some in (one.gained, one.lost))
-            table.add_row(one.id, _short(one.text), *sets)
-        out.print(table)
-    if found.queries:
-        table = Table("query", "text", "overlap of the top 10", "items before", "after")
-        for query in found.queries:
-            figures = (f"{query.overlap:.3f}", f"{query.before:,}", f"{query.after:,}")
-            table.add_row(query.id, _short(query.text), *figures)
-        out.print(table)
+        counted = ", ".join(f"{word} ({count:,})" for word, count in words)
+        out.print(f"{title}: {counted or 'none'}")
+    entities = [
+        {
+            "most changed": one.id,
+            "text": one.text,
+            "gained": ", ".join(one.gained),
+            "lost": ", ".join(one.lost),
+        }
+        for one in found.entities
+    ]
+    queries = [
+        {
+            "query": one.id,
+            "text": one.text,
+            "overlap of the top 10": one.overlap,
+            "items before": one.before,
+            "after": one.after,
+        }
+        for one in found.queries
+    ]
+    for rows in (entities, queries):
+        Table("", rows).show(out)
 
 
-def _short(text: str) -> str:
-    line = visible(" ".join(text.split()))
-    return line if len(line) <= SHOWN else line[: SHOWN - 1] + "…"
+def inspected(out: Console, report: Report) -> None:
+    """The inspection of a data set."""
+    values = report.as_dict()
+    notes = [values.pop("advice"), values.pop("expectation")]
+    Table.of("Data set", values, ["", *filter(None, notes)]).show(out)
 
 
 def examined(out: Console, found: Findings, page: Path | None) -> None:
@@ -290,20 +208,18 @@ def examined(out: Console, found: Findings, page: Path | None) -> None:
     expectation = values.pop("expectation")
     del values["advice"]
     facts(out, "Data set", values)
-    table = Table("retriever", "judged", "relevant of them", "not judged, a query", box=None)
-    for name, one in found.holes.items():
-        shares = (f"{share:.1%}" for share in (one.judged_share, one.relevant_share))
-        table.add_row(f"{name}, first {one.depth}", *shares, f"{one.holes_per_query:.1f}")
-    if found.holes:
-        out.print()
-        out.print(table)
-    out.print()
-    facts(out, "Trust", _trust(found))
-    out.print(f"\nWhat to do: {found.verdict}.")
-    for sentence in filter(None, (*found.advice, expectation)):
-        out.print(sentence)
-    if page:
-        out.print(f"Written: {page}")
+    rows = [
+        {
+            "retriever": f"{name}, first {one.depth}",
+            "judged": f"{one.judged_share:.1%}",
+            "relevant of them": f"{one.relevant_share:.1%}",
+            "not judged, a query": f"{one.holes_per_query:.1f}",
+        }
+        for name, one in found.holes.items()
+    ]
+    Table("", rows).show(out)
+    notes = ["", f"What to do: {found.verdict}.", *found.advice, *filter(None, [expectation])]
+    Table.of("Trust", _trust(found), [*notes, *[f"Written: {page}"] * bool(page)]).show(out)
 
 
 def _trust(found: Findings) -> dict[str, Any]:
@@ -330,13 +246,3 @@ def _trust(found: Findings) -> dict[str, Any]:
     if found.lineage:
         values["labels from"] = found.lineage.get("source", "a file")
     return {**values, **{f"not measured: {name}": why for name, why in found.not_measured.items()}}
-
-
-def inspected(out: Console, report: Report) -> None:
-    """The inspection of a data set."""
-    values = report.as_dict()
-    advice, expectation = values.pop("advice"), values.pop("expectation")
-    facts(out, "Data set", values)
-    out.print(f"\n{advice}")
-    if expectation:
-        out.print(expectation)

@@ -1,0 +1,184 @@
+"""One table for terminal, notebook and page, and the base of every HTML page.
+
+Texts of items are untrusted: they are escaped in HTML, and the console of
+`indexers.telemetry.terminal` shows characters that control a terminal as escapes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cogr import __version__
+from cogr.errors import MissingExtraError, visible
+from cogr.store import Store
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from rich.console import Console
+
+LONGEST = 300
+"""Most characters of a text that a page or a table shows."""
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Table:
+    """Rows of named values with a title and notes.
+
+    Attributes:
+        rows: column -> value; a column that a row lacks is empty.
+        notes: sentences below the table.
+        head: whether the names of the columns are shown.
+    """
+
+    title: str
+    rows: Sequence[Mapping[str, Any]] = ()
+    notes: Sequence[str] = ()
+    head: bool = True
+
+    @classmethod
+    def of(cls, title: str, values: Any, notes: Sequence[str] = ()) -> Table:
+        """Names and values of a mapping or of a flat dataclass, one a row."""
+        named = values if isinstance(values, Mapping) else plain(values)
+        rows = [{"what": str(k).replace("_", " "), "value": v} for k, v in named.items()]
+        return cls(title, rows, notes, head=False)
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns, in the order in which rows have them."""
+        return list(dict.fromkeys(name for row in self.rows for name in row))
+
+    def cells(self, longest: int = LONGEST) -> list[list[str]]:
+        """The values of each row as texts; "" for a column that it lacks."""
+        names = self.columns
+        return [
+            [short(spell(row[name]), longest) if name in row else "" for name in names]
+            for row in self.rows
+        ]
+
+    def show(self, out: Console, longest: int = 120) -> None:
+        """Print title, rows and notes on a terminal."""
+        from rich.table import Table as Drawn
+        from rich.text import Text
+
+        look: dict[str, Any] = {} if self.head else {"box": None, "show_header": False}
+        drawn = Drawn(title=self.title or None, title_justify="left", **look)
+        for at, name in enumerate(self.columns):
+            drawn.add_column(Text(name), no_wrap=self.head and not at, overflow="fold")
+        for row in self.cells(longest):
+            drawn.add_row(*map(Text, row))
+        if self.rows:
+            out.print(drawn)
+        for note in self.notes:
+            out.print(note)
+
+    def to_pandas(self) -> DataFrame:
+        """The rows as a frame. Raises MissingExtraError without pandas."""
+        try:
+            from pandas import DataFrame
+        except ImportError as error:
+            raise MissingExtraError("A table for pandas", "notebook") from error
+        return DataFrame(list(self.rows))
+
+    def markdown(self) -> str:
+        """The table in Markdown, without title and notes; figures to the right."""
+        names, first = self.columns, self.rows[0] if self.rows else {}
+        numbers = [isinstance(first.get(name), int | float) for name in names]
+        lines = [names, ["---:" if number else "---" for number in numbers], *self.cells()]
+        return "\n".join(
+            f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines
+        )
+
+    def __repr__(self) -> str:
+        lines = [
+            ", ".join(f"{name} {cell}" for name, cell in zip(self.columns, cells, strict=True))
+            for cells in self.cells()
+        ]
+        return "\n".join([self.title, *lines, *self.notes])
+
+    def _repr_html_(self) -> str:
+        """For notebooks and pages."""
+        names = "".join(f'<th scope="col">{_html(name)}</th>' for name in self.columns)
+        body = "".join(
+            f'<tr><th scope="row">{_html(first)}</th>'
+            f"{''.join(f'<td>{_html(cell)}</td>' for cell in cells)}</tr>"
+            for first, *cells in self.cells()
+        )
+        head = f"<thead><tr>{names}</tr></thead>" if self.head else ""
+        caption = f"<caption>{_html(self.title)}</caption>" if self.title else ""
+        notes = "".join(f'<p class="note">{_html(note)}</p>' for note in self.notes)
+        return f'<div class="wide"><table>{caption}{head}<tbody>{body}</tbody></table></div>{notes}'
+
+    __html__ = _repr_html_  # Jinja takes it as it is.
+
+
+def plain(value: Any) -> dict[str, Any]:
+    """A flat dataclass as a dict."""
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+def spell(value: Any) -> str:
+    """A value as a reader wants it: thousands apart, three decimals, yes and no."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.3f}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {spell(inner)}" for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(spell, value)) or "none"
+    return "none" if value is None else str(value)
+
+
+def short(text: str, longest: int = LONGEST) -> str:
+    """Untrusted text on one line, without control characters, and not too long."""
+    line = visible(" ".join(text.split()), keep="")
+    return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def _html(text: str) -> str:
+    return f"<bdi>{escape(text)}</bdi>"
+
+
+def write_page(file: Path, package: str, **values: Any) -> None:
+    """Write the page of a package, replacing the file atomically. Raises StorageError."""
+    data = page(package, **values).encode("utf-8", "replace")
+    Store(file.resolve().parent).write(file.name, data)
+
+
+def page(package: str, **values: Any) -> str:
+    """The template page.html of a package, filled in. It extends base.html: one closed file without
+    scripts. Every text that is filled in is escaped; an unknown name is an error.
+
+    The filter `clean` is `short`; `svg` passes markup on as it is, and is for drawings of
+    matplotlib alone.
+    """
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("indexers", ".")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(clean=lambda text: short(str(text)), svg=Markup)
+    environment.globals.update(version=__version__)
+    return environment.get_template("page.html").render(**values)
+
+
+def need(what: str, extra: str, packages: Iterable[str]) -> None:
+    """Raise MissingExtraError where one of the packages can't be imported."""
+    import importlib
+
+    for package in packages:
+        try:
+            importlib.import_module(package)
+        except ImportError as error:
+            raise MissingExtraError(what, extra) from error
