@@ -144,6 +144,11 @@ class Store:
         with contextlib.suppress(FileNotFoundError), self._reached():
             self.fs.rm(self.full(path), recursive=True)
 
+    def move(self, path: str, to: str) -> None:
+        """Give a file another name. Raises FileNotFoundError when it is not there."""
+        with storage_errors(self.url), self._reached():
+            self.fs.mv(self.full(path), self.full(to))
+
     def write(self, path: str, data: bytes) -> None:
         """Replace a file atomically. Raises StorageError when the disk is full or read-only."""
         if self.is_local:

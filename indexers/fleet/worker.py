@@ -35,7 +35,7 @@ from indexers.fleet.run_files import (
 )
 from indexers.fleet.shards import read_requests
 from indexers.generators import Answer, Completion, Failure, Generator, make_generator
-from indexers.rebuild.cache import GenerationCache, Keys, ReadCache, fingerprint_hash
+from indexers.rebuild.cache import GenerationCache, Keys, fingerprint_hash
 from indexers.rebuild.plan import CacheWriter, generate_into
 from indexers.telemetry import logs, prometheus, traces
 from indexers.workspace import Workspace, generator_options
@@ -238,7 +238,7 @@ class Worker:
         """
         name = fingerprint_hash(run.fingerprint)
         if self._cache is None or self._cache[0] != name:
-            self._cache = name, ReadCache(self._workspace.store, run.fingerprint)
+            self._cache = name, GenerationCache(self._workspace.store, run.fingerprint)
         return self._cache[1]
 
 

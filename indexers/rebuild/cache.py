@@ -12,7 +12,7 @@ import io
 import json
 import logging
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import IO
 
@@ -43,8 +43,7 @@ SCHEMA = pa.schema(
         pa.field("confidence", pa.float64()),
     ]
 )
-_LATER = frozenset({"weights", "confidence"})
-"""Columns that segments of former versions lack. Weights are one JSON object an answer."""
+"""Columns of a segment. Weights are one JSON object an answer."""
 
 
 def fingerprint_hash(fingerprint: Mapping[str, object]) -> str:
@@ -110,7 +109,7 @@ class Cached:
 
 
 _SUM = 16
-"""Hex digits of a segment's sha256 in its name. Segments of earlier versions have none there."""
+"""Hex digits of a segment's sha256 in its name."""
 _WHOLE, _TRUNCATED, _FAILURE = 1, 2, 3
 """Kinds of answers; 0 is none."""
 
@@ -147,15 +146,10 @@ def _keys(table: pa.Table) -> Keys:
     )
 
 
-def _table(name: str, data: bytes, columns: Sequence[str]) -> pa.Table:
-    """Columns of a segment. Raises ArrowException when it is not what was written."""
-    sum_ = name.removesuffix(".parquet").partition("-")[2]
-    if sum_ and not hashlib.sha256(data).hexdigest().startswith(sum_):
-        raise pa.ArrowInvalid("its sha256 is not the one in its name")
-    table = read_table(
-        pa.BufferReader(data), pa.schema([SCHEMA.field(column) for column in columns]), _LATER
-    )
-    return table.set_column(0, "key", table["key"].cast(pa.binary(SIZE)))
+def _is_whole(name: str, data: bytes) -> bool:
+    """Whether a segment has the bytes that were written: its name has their sha256."""
+    digits = name.removesuffix(".parquet").partition("-")[2]
+    return len(digits) == _SUM and hashlib.sha256(data).hexdigest().startswith(digits)
 
 
 class GenerationCache:
@@ -210,7 +204,7 @@ class GenerationCache:
             keys,
             (
                 table
-                for name in self._names()
+                for name in self.names()
                 if (table := self._read(name, SCHEMA.names)) is not None
             ),
         )
@@ -220,26 +214,33 @@ class GenerationCache:
 
         Reads keys only, one segment after the other.
         """
-        known = np.zeros(len(keys), bool)
-        for name in self._names():
-            _, positions = keys.find(self._keys_of(name))
-            known[positions] = True
-        return to_bitmap(np.flatnonzero(~known).astype(np.uint32))
+        return Missing(self, keys).look()
 
-    def _names(self) -> list[str]:
+    def names(self) -> list[str]:
+        """Names of the segments."""
         return [name for name in self._store.list(self._folder) if name.endswith(".parquet")]
 
-    def _keys_of(self, name: str) -> Keys:
+    def keys_of(self, name: str) -> Keys:
+        """The keys of a segment; none when it is gone or damaged."""
         table = self._read(name, ["key"])
         return Keys(b"") if table is None else _keys(table)
 
     def _read(self, name: str, columns: Sequence[str]) -> pa.Table | None:
-        """Columns of a segment; None when it is damaged. A damaged segment is removed, and its
-        entities are generated again.
+        """Columns of a segment. None when its bytes are damaged: then it is set aside under another
+        name, and its entities are generated again.
         """
         path = f"{self._folder}/{name}"
         try:
             data = self._store.read(path)
+            if not _is_whole(name, data):
+                self._store.move(path, f"{path}.damaged")
+                log.warning(
+                    "The cache file %s is damaged: set aside as %s.damaged; its entities are "
+                    "generated again.",
+                    path,
+                    name,
+                )
+                return None
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -249,39 +250,39 @@ class GenerationCache:
                 "remove it, and its entities are generated again."
             ) from error
         try:
-            return _table(name, data, columns)
-        except (pa.ArrowException, OSError) as error:
-            why = str(error).splitlines()[0]
-            log.warning(
-                "The cache file %s is damaged (%s): removed; its entities are generated again.",
-                path,
-                why,
+            table = read_table(
+                pa.BufferReader(data), pa.schema([SCHEMA.field(column) for column in columns])
             )
-            self._store.remove(path)
-            return None
+            return table.set_column(0, "key", table["key"].cast(pa.binary(SIZE)))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+            # The bytes are those that were written, so they are worth keeping.
+            raise StorageError(
+                f"The cache file {path} in {self._store.url} is whole, but this version can't read "
+                f"it ({str(error).splitlines()[0]}); use the version that wrote it or move it."
+            ) from error
 
 
-class ReadCache(GenerationCache):
-    """A `GenerationCache` for repeated calls of `missing`, as a worker makes for every shard.
-
-    It reads the keys of every segment once and keeps them: 16 bytes an answer. A segment's name
-    stands for its keys, so they never go stale.
+class Missing:
+    """The positions of keys without an answer, for repeated looks: each segment's keys are read
+    once.
     """
 
-    def __init__(self, store: Store, fingerprint: Mapping[str, object]) -> None:
-        super().__init__(store, fingerprint)
-        self._known: dict[str, Keys] = {}
+    def __init__(self, cache: GenerationCache, keys: Keys) -> None:
+        self._cache, self._keys = cache, keys
+        self._seen: set[str] = set()
+        self._known = np.zeros(len(keys), bool)
 
-    def _names(self) -> list[str]:
-        names = super()._names()
-        for gone in self._known.keys() - set(names):
-            del self._known[gone]
-        return names
-
-    def _keys_of(self, name: str) -> Keys:
-        if name not in self._known:
-            self._known[name] = super()._keys_of(name)
-        return self._known[name]
+    def look(self) -> BitMap:
+        """The positions that have no answer now."""
+        names = set(self._cache.names())
+        if self._seen - names:
+            # Segments are gone, and their answers with them.
+            self._seen, self._known[:] = set(), False
+        for name in names - self._seen:
+            _, positions = self._keys.find(self._cache.keys_of(name))
+            self._known[positions] = True
+        self._seen = names
+        return to_bitmap(np.flatnonzero(~self._known).astype(np.uint32))
 
 
 SIZE = 16
@@ -356,10 +357,8 @@ class Keys:
         return np.frombuffer(self._data, np.uint64).reshape(-1, 2)
 
 
-def read_table(
-    file: IO[bytes], schema: pa.Schema, optional: Collection[str] = frozenset()
-) -> pa.Table:
-    """The columns that a schema names, of its types; those of `optional` that are missing are null.
+def read_table(file: IO[bytes], schema: pa.Schema) -> pa.Table:
+    """The columns that a schema names, of its types.
 
     It reads in the calling thread: threads of `pq.read_table` may still be closing the file when
     the process ends, which would abort the process.
@@ -368,10 +367,6 @@ def read_table(
         ArrowInvalid: no Parquet file, a column is missing or has values of another kind.
     """
     table = pq.ParquetFile(file).read(columns=schema.names, use_threads=False)
-    missing = set(schema.names) - set(table.column_names)
-    if missing - set(optional):
-        raise pa.ArrowInvalid(f"it has no column {min(missing - set(optional))}")
-    for name in missing:
-        field = schema.field(name)
-        table = table.append_column(field, pa.nulls(len(table), field.type))
+    if missing := set(schema.names) - set(table.column_names):
+        raise pa.ArrowInvalid(f"it has no column {min(missing)}")
     return table.select(schema.names).cast(schema)
