@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cogr.errors import DataError, SettingsError, UserError
 from cogr.records import Dataset, Say, Side, Split
+from cogr.snapshots import why_no_pair
 from cogr.store import Store
 from indexers.workspace import Workspace
 from trainers.notebook import Compared, Evaluated, Inspected, Rebuilt, Released, Searched, Trained
@@ -186,6 +187,8 @@ class Project:
         workspace = with_dev(self.workspace)
         items = workspace.snapshot(item, "item") if item else workspace.serving("item")
         queries = workspace.snapshot(query, "query") if query else workspace.serving("query")
+        if why := why_no_pair(items.manifest, queries.manifest):
+            self._say(f"{items.id} and {queries.id} are no pair: {why}.")
         if ensure_pushed(workspace.backend, items):
             self._say(f"pushed {items.id} to {workspace.backend.name} beside what serves")
         if split == "dev" and knows_dev(workspace, items, queries):

@@ -18,6 +18,7 @@ from cogr.snapshots.manifest import (
     check_pair,
     list_snapshots,
     read_manifest,
+    why_no_pair,
 )
 from cogr.snapshots.snapshot import (
     CONFIDENCE,
@@ -52,5 +53,6 @@ __all__ = [
     "read_manifest",
     "rounded",
     "rows_of",
+    "why_no_pair",
     "write_snapshot",
 ]

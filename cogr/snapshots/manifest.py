@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from pydantic import (
     BaseModel,
@@ -22,7 +22,7 @@ from pydantic import (
 
 from cogr.errors import SnapshotError
 from cogr.item_fields import FieldType
-from cogr.keywords import NORMALISER
+from cogr.keywords import NORMALISER, READABLE
 from cogr.records import Side
 from cogr.store import Store
 
@@ -210,8 +210,29 @@ def read_manifest(store: Store, snapshot_id: str) -> Manifest:
     return manifest
 
 
+class Paired(Protocol):
+    """What decides whether two snapshots make a pair."""
+
+    @property
+    def round(self) -> int: ...
+
+    @property
+    def normaliser(self) -> str: ...
+
+
+def why_no_pair(item: Paired, query: Paired) -> str:
+    """Why keywords of these queries must not search these items; "" for a pair. A pair is of one
+    round, since both sides learn together, and of one normaliser, which this version reads.
+    """
+    if item.round != query.round:
+        return f"the items are of round {item.round} and the queries of round {query.round}"
+    if item.normaliser != query.normaliser or item.normaliser not in READABLE:
+        return f"their normalisers are {item.normaliser} and {query.normaliser}"
+    return ""
+
+
 def check_pair(item: Manifest, query: Manifest) -> None:
-    """Refuse two snapshots that can't be matched with one another. Raises SnapshotError."""
+    """Refuse two snapshots whose keywords can't be compared. Raises SnapshotError."""
     if (item.side, query.side) != ("item", "query"):
         raise SnapshotError(
             f"A pair is an item and a query snapshot, but {item.id} is {item.side} and "

@@ -11,12 +11,13 @@ from typing import Any, Literal
 from cogr.errors import MissingExtraError, SnapshotError
 from cogr.keywords import NORMALISER, cut_to_budget, parse, self_keyword
 from cogr.records import Query
-from cogr.snapshots import Manifest, Row, read_manifest, rounded
+from cogr.snapshots import Manifest, Row, read_manifest, rounded, why_no_pair
 from cogr.snapshots.manifest import Mode
 from indexers.backends import Hit, Words
 from indexers.generators import Completion, Request
 from indexers.workspace import Workspace
 
+_APART = "Precomputed keywords are not used, because {}; publish a pair of one round."
 Source = Literal["given", "index", "generator", "none"]
 
 # Kinds that answer one query in milliseconds; a language model in process takes half a minute to
@@ -34,7 +35,7 @@ class Answered:
             now, or none.
         confidence: expected F1 of what the keywords retrieve; None where it is unknown.
         mode: searched by the keywords, by the words in the items' titles, or by both.
-        note: why the titles could not be searched where they were wanted; else "".
+        note: why precomputed keywords are not used, or titles could not be searched; "" otherwise.
         total: size of the whole retrieved set.
     """
 
@@ -98,10 +99,11 @@ def search(
         raise SnapshotError("No item snapshot serves yet: run cogr-index rebuild --side item.")
     item = _manifest(workspace, serving["item"])
     own = self_keyword(text, item.normaliser if item else NORMALISER)
-    row, source = _row(workspace, text, own, keywords, serving["query"])
+    queries = _manifest(workspace, serving["query"])
+    apart = why_no_pair(item, queries) if item and queries else ""
+    row, source = _row(workspace, text, own, keywords, serving["query"], stored=not apart)
     if not workspace.settings.keywords.weights:
         row = replace(row, weights=())
-    queries = _manifest(workspace, serving["query"])
     words = None if keywords_only or source == "given" else _words(queries, text, row, source)
     result = workspace.backend.search(
         row.weighted, size=size, snapshot=serving["item"], explain=True, words=words
@@ -115,7 +117,7 @@ def search(
         source=source,
         confidence=row.confidence,
         mode=mode,
-        note=result.textless,
+        note=" ".join(filter(None, [apart and _APART.format(apart), result.textless])),
         snapshot=serving["item"],
         backend=workspace.backend.name,
         total=result.total,
@@ -142,16 +144,23 @@ def _words(queries: Manifest | None, text: str, row: Row, source: Source) -> Wor
 
 
 def _row(
-    workspace: Workspace, text: str, own: str, given: str | None, queries: str | None
+    workspace: Workspace,
+    text: str,
+    own: str,
+    given: str | None,
+    queries: str | None,
+    *,
+    stored: bool,
 ) -> tuple[Row, Source]:
     """The query's row and its source: the keywords that the caller gave, else the row of the query
-    snapshot, else a row that the snapshot's generator writes now, else the text alone.
+    snapshot (with `stored`), else a row that the snapshot's generator writes now, else the text
+    alone.
     """
     row = Row("search", text, (), own=own)
     if given is not None:
         return replace(row, keywords=tuple(parse(given))), "given"
-    if queries and (stored := workspace.backend.lookup(text, snapshot=queries)) is not None:
-        return replace(stored, own=own), "index"
+    if queries and stored and (known := workspace.backend.lookup(text, snapshot=queries)):
+        return replace(known, own=own), "index"
     name = _live_generator(workspace, queries)
     if name is None:
         return row, "none"

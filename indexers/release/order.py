@@ -19,8 +19,8 @@ from itertools import islice
 from typing import Any, Protocol
 
 from cogr.errors import CheckFailedError, CogrError, SnapshotError, UserError
-from cogr.records import SIDES, Say, Side
-from cogr.snapshots import Manifest, check_pair, open_snapshot, read_manifest
+from cogr.records import Say, Side
+from cogr.snapshots import open_snapshot, read_manifest, why_no_pair
 from cogr.snapshots.snapshot import read_set_aside
 from cogr.store import Store
 from indexers.backends import Backend, side_of
@@ -134,8 +134,8 @@ def release(
     Args:
         push: push to the backend and verify first; False for snapshots that are there.
         switch: False ends before the gate.
-        gate: False overrules the set-aside check and the gate. The setting `publish.gate` turns off
-            the gate alone.
+        gate: False overrules the checks of set-aside entities and of rounds, and the gate. The
+            setting `publish.gate` turns off the gate alone.
         held_out: the gate's figure of pairs that have learned the dev labels.
         check_lease: called just before the switch; raises when this process has lost the lease of
             its rebuild.
@@ -145,7 +145,8 @@ def release(
         SnapshotError: unknown, not pushed, two of one side, or of another normaliser than the other
             side.
         CheckFailedError: too many entities were set aside (nothing is pushed), the pushed index
-            differs from its snapshot, or the gate says no; what serves stays.
+            differs from its snapshot, items and queries would be of two rounds, or the gate says
+            no; what serves stays.
         LockedError: another process switches this catalogue and does not finish in time.
         ServiceError: the cluster refuses; what serves stays.
     """
@@ -162,14 +163,15 @@ def release(
     compare = gate and workspace.settings.publish.gate
     while True:
         seen, verdict = place.serving(), None
+        _check_rounds(workspace, ids, seen, say, refused=gate and into is None)
         with _whole(ids):
             if compare:
                 serving = {**workspace.backend.serving(), **seen}
                 verdict = check_gate(workspace, ids, serving, held_out)
             place.prepare(ids, seen, say)
         with _turn(workspace, place, f"publish of {' and '.join(ids)}", say) as (lease, now, _):
-            if compare and now != seen:
-                say(f"What serves has changed meanwhile ({_spoken(now)}): the gate looks again.")
+            if gate and now != seen:
+                say(f"What serves has changed meanwhile ({_spoken(now)}): it is compared again.")
                 continue
             if place.is_prepared(say):
                 check_lease()
@@ -201,6 +203,7 @@ def roll_back(
     while True:
         step = None if to or died else previous(store, place.catalogue, seen)
         ids = list(step.changed.values()) if step else list(to)
+        _check_rounds(workspace, ids, seen, say, refused=False)
         with _whole(ids):
             place.prepare(ids, seen, say)
         with _turn(workspace, place, "rollback", say) as (lease, now, finished):
@@ -296,22 +299,42 @@ def _check_set_aside(workspace: Workspace, ids: Sequence[str]) -> None:
             )
 
 
+def _check_rounds(
+    workspace: Workspace, ids: Sequence[str], seen: Serving, say: Say, *, refused: bool
+) -> None:
+    """Refuse a switch after which items and queries are no pair, or warn of it. What another store
+    published is unknown here.
+    """
+    store, serving = workspace.store, {**workspace.backend.serving(), **seen}
+    after = {**serving, **_sides(store, ids)}
+    known = set(store.list("snapshots"))
+    item, query = (id_ if (id_ := after.get(side)) in known else None for side in ("item", "query"))
+    if not (ids and item and query):
+        return
+    if not (why := why_no_pair(read_manifest(store, item), read_manifest(store, query))):
+        return
+    what = (
+        f"{item} and {query} are no pair: {why}, so the queries' precomputed keywords would not be "
+        "used"
+    )
+    if refused:
+        raise CheckFailedError(
+            f"{what}. What serves stays; publish an item and a query snapshot of one round in one "
+            "call, or overrule this by cogr-index publish --no-gate."
+        )
+    say(f"Warning: {what}; publish a pair of one round.")
+
+
 def _sides(store: Store, ids: Sequence[str]) -> dict[Side, str]:
     """The snapshots by side. Raises SnapshotError: unknown, or two of one side."""
-    return {side: manifest.id for side, manifest in _manifests(store, ids).items()}
-
-
-def _manifests(store: Store, ids: Sequence[str]) -> dict[Side, Manifest]:
-    manifests: dict[Side, Manifest] = {}
-    for id_ in ids:
-        manifest = read_manifest(store, id_)
-        if manifest.side in manifests:
+    sides: dict[Side, str] = {}
+    for manifest in (read_manifest(store, id_) for id_ in ids):
+        if other := sides.get(manifest.side):
             raise SnapshotError(
-                f"{manifests[manifest.side].id} and {id_} are both of the side {manifest.side}; "
-                "name one a side."
+                f"{other} and {manifest.id} are both of the side {manifest.side}; name one a side."
             )
-        manifests[manifest.side] = manifest
-    return manifests
+        sides[manifest.side] = manifest.id
+    return sides
 
 
 def _switch_aliases(backend: Backend, store: Store, ids: Sequence[str]) -> Serving:
@@ -321,16 +344,7 @@ def _switch_aliases(backend: Backend, store: Store, ids: Sequence[str]) -> Servi
         SnapshotError: of another normaliser than what serves on the other side.
         ServiceError: the cluster refuses; what serves stays.
     """
-    manifests = _manifests(store, ids)
-    pair = dict(manifests)
-    for side, serving in backend.serving().items():
-        if side not in pair and serving:
-            # The backend itself checks a pair of which this store has only one side.
-            with suppress(SnapshotError):
-                pair[side] = read_manifest(store, serving)
-    if len(pair) == len(SIDES):
-        check_pair(pair["item"], pair["query"])
-    named, outcome = {side: manifest.id for side, manifest in manifests.items()}, "failed"
+    named, outcome = _sides(store, ids), "failed"
     try:
         with stage("publish", "pair" if len(named) > 1 else next(iter(named), "pair")) as step:
             before = backend.publish(named)

@@ -14,8 +14,8 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from cogr.keywords import NORMALISER, READABLE
-from cogr.snapshots import Blend, Manifest
+from cogr.keywords import NORMALISER
+from cogr.snapshots import Blend, Manifest, why_no_pair
 from cogr.snapshots.manifest import Mode
 from ops.expander.circuit_breaker import BadAnswerError, UnavailableError
 from ops.expander.prometheus import Metrics
@@ -52,14 +52,14 @@ class Pair:
     query: ServedSide | None = None
 
     @property
+    def mismatch(self) -> str:
+        """Why the two sides are no pair; "" where they are one, or one is absent."""
+        return why_no_pair(self.item, self.query) if self.item and self.query else ""
+
+    @property
     def matches(self) -> bool:
-        """Whether the two sides fit: same round, and the same normaliser, which this
-        version knows.
-        """
-        if self.item is None or self.query is None:
-            return False
-        same = self.item.round == self.query.round and self.item.normaliser == self.query.normaliser
-        return same and self.item.normaliser in READABLE
+        """Whether both sides serve and make a pair."""
+        return self.item is not None and self.query is not None and not self.mismatch
 
     @property
     def normaliser(self) -> str:
@@ -142,6 +142,11 @@ class Follower:
     async def _follow(self, pair: Pair) -> None:
         if pair != self.pair:
             log.info("The pair %s serves now.", pair.name)
+            if pair.mismatch:
+                log.warning(
+                    "Precomputed keywords are not used, because %s; publish a pair of one round.",
+                    pair.mismatch,
+                )
             await self._changed(pair)
             self.pair = pair
             self._metrics.round.set(pair.round)

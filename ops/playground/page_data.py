@@ -26,7 +26,7 @@ from cogr.mapped import Strings
 from cogr.matching.mirror import Mirror
 from cogr.records import Dataset, FieldValue, Item, Query, fields_of
 from cogr.settings.serving import ServingSettings
-from cogr.snapshots import Manifest, Row, Snapshot, list_snapshots, open_snapshot
+from cogr.snapshots import Manifest, Row, Snapshot, list_snapshots, open_snapshot, why_no_pair
 from indexers.backends.memory import mirror_of
 from indexers.text import Lexical
 from indexers.workspace import Workspace
@@ -181,14 +181,12 @@ def _serving(
 
 
 def _companion(of: Manifest, others: Sequence[Manifest]) -> Manifest | None:
-    """The newest snapshot of the other side with the same round, kind of generator and
-    normaliser.
+    """The newest snapshot of the other side that makes a pair with it, by the same kind of
+    generator.
     """
-
-    def makers(one: Manifest) -> tuple[int, object, str]:
-        return one.round, one.generator.get("kind"), one.normaliser
-
-    return next((one for one in others if makers(one) == makers(of)), None)
+    kind = of.generator.get("kind")
+    pairs = (one for one in others if not why_no_pair(of, one))
+    return next((one for one in pairs if one.generator.get("kind") == kind), None)
 
 
 class Catalogue:

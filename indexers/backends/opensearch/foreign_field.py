@@ -55,7 +55,7 @@ class Target:
 
     @property
     def is_alias(self) -> bool:
-        return self.name != self.index
+        return self.name in self.state.aliases
 
     @property
     def fields(self) -> list[str]:
@@ -84,7 +84,8 @@ def open_target(cluster: Cluster, name: str, field: str) -> Target:
 
     Raises:
         UserError: there is no such index, or several; it is one of cogr's own; it does not score by
-            BM25 with our parameters; or the field's name is invalid.
+            BM25 with our parameters or does not keep whole documents; or the field's name is
+            invalid.
     """
     if not _FIELD.fullmatch(field):
         raise UserError(
@@ -106,7 +107,28 @@ def open_target(cluster: Cluster, name: str, field: str) -> Target:
             "products."
         )
     _check_similarity(state)
+    _check_whole_documents(state)
     return Target(name, field, state)
+
+
+def _check_whole_documents(state: IndexState) -> None:
+    """Refuse an index whose documents a partial update, or a copy, would index anew from less than
+    they were indexed from.
+    """
+    source = state.mappings.get("_source", {})
+    derived = state.settings.get("derived_source", {}).get("enabled", "false")
+    lossy = {
+        "_source.enabled = false": source.get("enabled", True) is False,
+        "_source.excludes": bool(source.get("excludes")),
+        "_source.includes": bool(source.get("includes")),
+        "index.derived_source.enabled = true": str(derived) == "true",
+    }
+    if named := [setting for setting, holds in lossy.items() if holds]:
+        raise UserError(
+            f"The index {state.name} has {' and '.join(named)}, so an update would lose what its "
+            "documents leave out; use an index that keeps whole documents, or publish to an index "
+            "of CoGR's own."
+        )
 
 
 def _check_similarity(state: IndexState) -> None:

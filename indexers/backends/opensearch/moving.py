@@ -2,11 +2,11 @@
 copied to a new index without them.
 
 The index takes writes meanwhile. Writes are refused (not lost) only during the last step, which
-copies the changes since the copy began; then one alias call switches to the new index.
+copies the changes since the copy began; then one call moves all of its aliases to the new index.
+The team's ingest pipelines don't see the copied documents; the new index gets them at the end.
 
-A note in the store names the blocked index and the process that blocks it. It is removed with the
-block. The next command that opens the backend finds the note of a dead process and removes its
-block.
+A note in the store names the blocked index. The next command that opens the backend finds the note
+of a dead process and removes its block.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -26,14 +25,18 @@ from cogr.records import Say
 from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.foreign_field import Target, count, ids_there, scroll
-from indexers.backends.opensearch.indexes import read_index, refresh
+from indexers.backends.opensearch.indexes import read_index, refresh, remove_index
+from indexers.backends.opensearch.mapping import IndexState
 from indexers.lease import switching_lease
 
 log = logging.getLogger(__name__)
 
 LOOK_EVERY = 0.25
 _BATCH = 1_000
+_SAMPLE = 100
 _NOT_COPIED = ("uuid", "creation_date", "provided_name", "version", "blocks", "resize", "routing")
+_PIPELINES = ("default_pipeline", "final_pipeline")
+_FOLDER = "blocks"
 
 
 def move_without(
@@ -44,7 +47,7 @@ def move_without(
     store: Store,
     catalogue: str,
 ) -> int:
-    """Copy the index to a new one without these fields, and switch the alias to it. Returns the
+    """Copy the index to a new one without these fields, and move its aliases there. Returns the
     number of documents.
 
     The old index stays, blocked for writes, for its owners to remove. The same call goes on after a
@@ -56,8 +59,7 @@ def move_without(
 
     Raises:
         UserError: the target is no alias, or the new index exists and is no such copy.
-        CheckFailedError: the copy has another number of documents; the old index takes writes
-            again.
+        CheckFailedError: the copy differs; the old index takes writes again.
         ServiceError: the cluster can't be reached or refuses; the old index takes writes again as
             soon as it can be reached.
     """
@@ -69,22 +71,48 @@ def move_without(
     _make(cluster, target, dropped, to)
     old, since = target.index, _written_up_to(cluster, target.index)
     copy_documents(cluster, old, to, dropped)
-    with writes_blocked(cluster, target, store, catalogue) as block:
-        _map_what_is_new(cluster, old, to, dropped)
+    with writes_blocked(cluster, target, store, catalogue):
+        now = _map_what_is_new(cluster, old, to, dropped)
         copy_documents(cluster, old, to, dropped, {"range": {"_seq_no": {"gt": since}}})
         documents = _without_gone(cluster, old, to)
-        actions = [
-            {"remove": {"index": old, "alias": target.name, "must_exist": True}},
-            {"add": {"index": to, "alias": target.name, **_alias_options(target)}},
-        ]
-        cluster.call(
-            "POST",
-            "/_aliases",
-            body={"actions": actions},
-            doing=f"switching the alias {target.name}",
-        )
-        block.stays = True
+        _compare_some(cluster, old, to, dropped)
+        _set_pipelines(cluster, to, {name: now.settings.get(name) for name in _PIPELINES})
+        _move_aliases(cluster, now, to)
     return documents
+
+
+def _make(cluster: Cluster, target: Target, dropped: Collection[str], to: str) -> None:
+    """Create the new index without pipelines, unless an earlier call has."""
+    there, kept = read_index(cluster, to), _kept(target.state, dropped)
+    if there is None:
+        settings = {k: v for k, v in target.state.settings.items() if k not in _NOT_COPIED}
+        settings |= dict.fromkeys(_PIPELINES, "_none")
+        mappings = {**target.state.mappings, "properties": kept}
+        body = {"settings": {"index": settings}, "mappings": mappings}
+        cluster.call("PUT", f"/{to}", body=body, doing=f"creating the index {to}", exists_ok=True)
+        made = read_index(cluster, to)
+        if made is not None and made.aliases:
+            remove_index(cluster, to)
+            raise UserError(
+                f"An index template gives {to} the aliases {', '.join(made.aliases)}; name an "
+                "index that no template matches."
+            )
+    elif there.aliases or set(dropped) & set(there.properties) or kept.keys() - there.properties:
+        raise UserError(
+            f"The index {to} exists and is not a copy of {target.index} without old fields; name "
+            "another."
+        )
+    else:
+        _set_pipelines(cluster, to, dict.fromkeys(_PIPELINES, "_none"))
+
+
+def _kept(state: IndexState, dropped: Collection[str]) -> dict[str, Any]:
+    return {name: one for name, one in state.properties.items() if name not in dropped}
+
+
+def _set_pipelines(cluster: Cluster, index: str, names: Mapping[str, Any]) -> None:
+    doing = f"setting the pipelines of {index}"
+    cluster.call("PUT", f"/{index}/_settings", body={"index": dict(names)}, doing=doing)
 
 
 def _written_up_to(cluster: Cluster, index: str) -> int:
@@ -99,73 +127,16 @@ def _written_up_to(cluster: Cluster, index: str) -> int:
     )
 
 
-def _map_what_is_new(cluster: Cluster, old: str, to: str, dropped: Collection[str]) -> None:
-    """Map fields that the old index got during the copy in the new index, with the same types."""
-    state = read_index(cluster, old)
-    fields = (
-        {name: one for name, one in state.properties.items() if name not in dropped}
-        if state
-        else {}
-    )
-    cluster.call(
-        "PUT", f"/{to}/_mapping", body={"properties": fields}, doing=f"adding fields to {to}"
-    )
-
-
-def _without_gone(cluster: Cluster, old: str, to: str) -> int:
-    """Remove documents from the copy that the old index has lost. Returns the number of documents
-    in both.
+def _map_what_is_new(cluster: Cluster, old: str, to: str, dropped: Collection[str]) -> IndexState:
+    """Map fields that the old index got during the copy in the new index, with the same types.
+    Returns the old index as it is now.
     """
-    everything: dict[str, Any] = {"match_all": {}}
-    documents = count(cluster, old, everything)
-    if count(cluster, to, everything) != documents:
-        ids = (hit["_id"] for hit in scroll(cluster, to, everything))
-        while batch := list(islice(ids, _BATCH)):
-            gone = set(batch) - ids_there(cluster, old, batch)
-            query = {"query": {"ids": {"values": sorted(gone)}}}
-            if gone:
-                cluster.call(
-                    "POST",
-                    f"/{to}/_delete_by_query",
-                    body=query,
-                    doing=f"removing documents from {to}",
-                )
-    if (found := count(cluster, to, everything)) != documents:
-        raise CheckFailedError(
-            f"{to} has {found} documents, {old} {documents}; remove {to} and try again."
-        )
-    return documents
-
-
-def _alias_options(target: Target) -> dict[str, Any]:
-    return dict(target.state.alias_options.get(target.name, {}))
-
-
-def _make(cluster: Cluster, target: Target, dropped: Collection[str], to: str) -> None:
-    there = read_index(cluster, to)
-    if there is None:
-        mappings = {**target.state.mappings}
-        mappings["properties"] = {
-            name: one for name, one in target.state.properties.items() if name not in dropped
-        }
-        settings = {
-            key: value for key, value in target.state.settings.items() if key not in _NOT_COPIED
-        }
-        body = {"settings": {"index": settings}, "mappings": mappings}
-        cluster.call("PUT", f"/{to}", body=body, doing=f"creating the index {to}", exists_ok=True)
-    elif (
-        there.aliases
-        or set(dropped) & set(there.properties)
-        or not set(there.properties) >= _kept(target, dropped)
-    ):
-        raise UserError(
-            f"The index {to} is there and is no copy of {target.index} without old fields; name "
-            "another."
-        )
-
-
-def _kept(target: Target, dropped: Collection[str]) -> set[str]:
-    return set(target.state.properties) - set(dropped)
+    state = read_index(cluster, old)
+    if state is None:
+        raise UserError(f"The index {old} was removed while it was copied; nothing was switched.")
+    body = {"properties": _kept(state, dropped)}
+    cluster.call("PUT", f"/{to}/_mapping", body=body, doing=f"adding fields to {to}")
+    return state
 
 
 def copy_documents(
@@ -181,12 +152,11 @@ def copy_documents(
     A reindex reads what a search sees, so the index is refreshed first.
     """
     refresh(cluster, old)
-    source = {
-        "index": old,
-        "_source": {"excludes": sorted(dropped)},
-        **({"query": query} if query else {}),
+    source = {"index": old, "_source": {"excludes": sorted(dropped)}}
+    body = {
+        "source": source | ({"query": query} if query else {}),
+        "dest": {"index": to, "pipeline": "_none"},
     }
-    body = {"source": source, "dest": {"index": to}}
     doing = f"copying {old} to {to}"
     task = cluster.call(
         "POST", "/_reindex", body=body, params={"wait_for_completion": "false"}, doing=doing
@@ -201,22 +171,71 @@ def copy_documents(
     refresh(cluster, to)
 
 
-_FOLDER = "blocks"
+def _without_gone(cluster: Cluster, old: str, to: str) -> int:
+    """Remove documents from the copy that the old index has lost. Returns the number of documents
+    in both.
+    """
+    everything: dict[str, Any] = {"match_all": {}}
+    documents = count(cluster, old, everything)
+    if count(cluster, to, everything) != documents:
+        ids = (hit["_id"] for hit in scroll(cluster, to, everything))
+        while batch := list(islice(ids, _BATCH)):
+            gone = set(batch) - ids_there(cluster, old, batch)
+            query = {"query": {"ids": {"values": sorted(gone)}}}
+            doing = f"removing documents from {to}"
+            if gone:
+                cluster.call("POST", f"/{to}/_delete_by_query", body=query, doing=doing)
+    if (found := count(cluster, to, everything)) != documents:
+        raise CheckFailedError(
+            f"{to} has {found} documents, {old} {documents}; remove {to} and try again."
+        )
+    return documents
 
 
-@dataclass
-class Block:
-    """A write block. `stays` is set when the index must not take writes again."""
+def _compare_some(cluster: Cluster, old: str, to: str, dropped: Collection[str]) -> None:
+    """Compare some documents, drawn at random, with their copies."""
+    body = {
+        "size": _SAMPLE,
+        "query": {"function_score": {"random_score": {}}},
+        "_source": {"excludes": sorted(dropped)},
+    }
+    doing = f"comparing {old} with {to}"
+    hits = cluster.call("POST", f"/{old}/_search", body=body, doing=doing)["hits"]["hits"]
+    wanted = [
+        {"_id": hit["_id"]} | ({"routing": hit["_routing"]} if "_routing" in hit else {})
+        for hit in hits
+    ]
+    if not wanted:
+        return
+    copies = cluster.call("POST", f"/{to}/_mget", body={"docs": wanted}, doing=doing)["docs"]
+    for hit, made in zip(hits, copies, strict=True):
+        if made.get("_source") != hit["_source"]:
+            raise CheckFailedError(
+                f"The document {hit['_id']!r} differs between {old} and its copy {to}; nothing "
+                f"was switched. Remove {to} and try again."
+            )
 
-    stays: bool = False
+
+def _move_aliases(cluster: Cluster, old: IndexState, to: str) -> None:
+    """Move every alias with its filter, routing and write index, all by one call."""
+    actions = [
+        action
+        for alias, options in old.alias_options.items()
+        for action in (
+            {"remove": {"index": old.name, "alias": alias, "must_exist": True}},
+            {"add": {"index": to, "alias": alias, **options}},
+        )
+    ]
+    doing = f"moving the aliases of {old.name}"
+    cluster.call("POST", "/_aliases", body={"actions": actions}, doing=doing)
 
 
 @contextmanager
 def writes_blocked(
     cluster: Cluster, target: Target, store: Store, catalogue: str
-) -> Iterator[Block]:
-    """Refuse writes to the target's index during the `with` block, and after it where `Block.stays`
-    is set.
+) -> Iterator[None]:
+    """Refuse writes to the target's index during the `with` block, and after it where the alias has
+    moved.
 
     SIGTERM acts as Ctrl-C does: the index takes writes again before the process ends. An index that
     was blocked before stays blocked.
@@ -225,19 +244,17 @@ def writes_blocked(
         catalogue: whose lease the caller holds; while it is held, no other process removes the
             block.
     """
-    held, path, index = Block(), f"{_FOLDER}/{catalogue}.json", target.index
+    path, index = f"{_FOLDER}/{catalogue}.json", target.index
     if target.state.write_blocked:
-        yield held
+        yield
         return
     with _ending_on_sigterm():
         store.write_json(path, {"cluster": cluster.url, "index": index, "alias": target.name})
-        cluster.call("PUT", f"/{index}/_block/write", doing=f"blocking writes to {index}")
         try:
-            yield held
+            cluster.call("PUT", f"/{index}/_block/write", doing=f"blocking writes to {index}")
+            yield
         finally:
-            if not held.stays:
-                _lift(cluster, index)
-            store.remove(path)
+            _lift_noted(cluster, store, path)
 
 
 def remove_stale_write_blocks(cluster: Cluster, store: Store, say: Say) -> None:
@@ -247,40 +264,36 @@ def remove_stale_write_blocks(cluster: Cluster, store: Store, say: Say) -> None:
     """
     try:
         for name in store.list(_FOLDER):
+            doing, lifted = "lifting a write block", None
             with (
                 suppress(LockedError),
-                switching_lease(
-                    store, name.removesuffix(".json"), "lifting a write block", patience=0
-                ),
+                switching_lease(store, name.removesuffix(".json"), doing, patience=0),
             ):
-                _lift_noted(cluster, store, f"{_FOLDER}/{name}", say)
+                lifted = _lift_noted(cluster, store, f"{_FOLDER}/{name}")
+            if lifted:
+                say(
+                    f"{lifted} takes writes again: a prune that died had left it blocked. Run "
+                    "that command again."
+                )
     except (CogrError, OSError, ValueError) as error:
         log.warning("Write blocks that a dead prune may have left can't be lifted: %s", error)
 
 
-def _lift_noted(cluster: Cluster, store: Store, path: str, say: Say) -> None:
-    if not store.exists(path):
-        return
-    note = store.read_json(path)
-    if note["cluster"] != cluster.url:
-        return
+def _lift_noted(cluster: Cluster, store: Store, path: str) -> str | None:
+    """Remove a noted block and its note; returns the index. If the alias has moved, the copy was
+    complete, and the old index stays blocked for its owners to remove.
+    """
+    note = store.read_json(path) if store.exists(path) else {}
+    if note.get("cluster") != cluster.url:
+        return None
     state = read_index(cluster, note["index"])
-    # A switched alias shows that the copy was complete: the old index stays blocked for its owners
-    # to remove.
-    if state is not None and note["alias"] in state.aliases:
-        _lift(cluster, state.name)
-        say(
-            f"{state.name} takes writes again: a prune that died had left it blocked. Run that "
-            "command again."
-        )
+    lifted = state is not None and note["alias"] in state.aliases
+    if lifted:
+        doing = f"letting {note['index']} take writes again"
+        body = {"index": {"blocks.write": None}}
+        cluster.call("PUT", f"/{note['index']}/_settings", body=body, doing=doing)
     store.remove(path)
-
-
-def _lift(cluster: Cluster, index: str) -> None:
-    body = {"index": {"blocks.write": None}}
-    cluster.call(
-        "PUT", f"/{index}/_settings", body=body, doing=f"letting {index} take writes again"
-    )
+    return str(note["index"]) if lifted else None
 
 
 @contextmanager

@@ -545,10 +545,36 @@ def test_the_next_command_is_one_that_can_be_run(memory: World, cogr_index: Comm
     # Without an item side there is nothing to search, and without a query side little.
     cogr_index("push", memory.queries[0].id)
     assert told("publish", memory.queries[0].id) == "Next: cogr-index rebuild --side item"
-    assert told("publish", ids[1]) == 'Next: cogr-index search "some query"'
+    assert told("publish", ids[1], "--no-gate") == 'Next: cogr-index search "some query"'
     # What serves is not published again.
     assert told("diff", ids[0], ids[1]) == 'Next: cogr-index search "some query"'
     assert told("push", ids[1]) == 'Next: cogr-index search "some query"'
+
+
+def test_a_switch_to_two_rounds_is_refused_or_said_aloud(
+    memory: World, cogr_index: Command
+) -> None:
+    """Such as a plain rebuild of items while a trained round serves: `/expand` and `search` would
+    use no precomputed keywords.
+    """
+    memory.serve((0, 0), (1, 1))
+    before = memory.serving
+    why = "the items are of round 0 and the queries of round 1"
+    for command in (["rebuild", "--side", "item"], ["publish", memory.items[0].id]):
+        ended = cogr_index(*command)
+        assert (ended.status, why in ended.err) == (1, True), ended.err
+        assert "an item and a query snapshot of one round" in ended.err
+        assert memory.serving == before
+    asked = ["search", "Sofa", "--json"]
+    assert (cogr_index(*asked).json["source"], cogr_index(*asked).json["note"]) == ("index", "")
+    overruled = cogr_index("publish", memory.items[0].id, "--no-gate")
+    assert (overruled.status, overruled.err.count("Warning: ")) == (0, 1)
+    found = cogr_index(*asked)
+    assert found.json["source"] != "index"
+    assert f"Precomputed keywords are not used, because {why}" in found.err
+    assert cogr_index("rollback", "--to", memory.items[2].id).err.count("Warning: ") == 1
+    pair = cogr_index("publish", memory.items[0].id, memory.queries[0].id)
+    assert (pair.status, pair.err.count("Warning: ")) == (0, 0)
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])

@@ -287,7 +287,9 @@ def test_a_new_pair_is_followed_without_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_query_keywords_of_another_round_are_not_used(tmp_path: Path) -> None:
+def test_query_keywords_of_another_round_are_not_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     opened = workspace(tmp_path)
     serve_pair(opened)
     item = freeze(opened, "item", ITEMS[:2], round_=1)
@@ -296,6 +298,7 @@ def test_query_keywords_of_another_round_are_not_used(tmp_path: Path) -> None:
         wait_for(lambda: expander.parts.follower.pair.round == 1)
         assert expander.expand("green couch")["source"] == "none"
         assert expander.client.get("/readyz").json()["pair_matches"] is False
+    assert "because the items are of round 1 and the queries of round 0" in caplog.text
 
 
 @pytest.mark.slow

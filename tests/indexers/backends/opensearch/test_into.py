@@ -5,6 +5,7 @@ fields can go.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from cogr.store import Store
 from indexers.backends.opensearch import foreign_field, moving, writer
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.foreign_field import field_of, open_target, snapshot_of
-from indexers.backends.opensearch.indexes import merge
+from indexers.backends.opensearch.indexes import merge, read_index
 from indexers.backends.opensearch.moving import move_without
 from indexers.release import external
 from indexers.release.external import ForeignIndex
@@ -70,12 +71,15 @@ class Products:
         again = {} if whole else {"retry_on_conflict": 10}
         self.cluster.call(call[0], path, body=call[2], params=again, doing="product team")
 
-    def documents(self) -> dict[str, dict[str, Any]]:
+    def hits(self) -> list[dict[str, Any]]:
         self.cluster.call("POST", f"/{self.alias}/_refresh", doing="refreshing")
         answer = self.cluster.call(
             "POST", f"/{self.alias}/_search", body={"size": 1000}, doing="reading"
         )
-        return {hit["_id"]: hit["_source"] for hit in answer["hits"]["hits"]}
+        return list(answer["hits"]["hits"])
+
+    def documents(self) -> dict[str, dict[str, Any]]:
+        return {hit["_id"]: hit["_source"] for hit in self.hits()}
 
     def search(self, template: str, **params: Any) -> list[tuple[str, float]]:
         body = {"id": template, "params": params}
@@ -521,6 +525,133 @@ def test_values_that_something_else_wrote_are_not_served(products: Products) -> 
     with pytest.raises(CheckFailedError, match="something else writes to it"):
         products.place().publish(snapshot.id, lambda _: None)
     assert products.search(template, keywords=["oak"])[0][0] == "a-2"
+
+
+def facts(products: Products) -> dict[str, Any]:
+    """What the team's searches see: hits by every field, sums, stored values, and the documents
+    without keyword fields.
+    """
+    found: dict[str, Any] = {
+        hit["_id"]: {
+            name: value for name, value in hit.get("_source", {}).items() if "keywords" not in name
+        }
+        for hit in products.hits()
+    }
+    for field, value in (("title", "about"), ("hidden", "secret"), ("all", "about"), ("seen", 2)):
+        body = {
+            "query": {"match": {field: value}},
+            "size": 100,
+            "sort": ["price"],
+            "stored_fields": ["sku"],
+            "aggs": {"sum": {"sum": {"field": "price"}}, "seen": {"sum": {"field": "seen"}}},
+        }
+        answer = products.cluster.call(
+            "POST", f"/{products.alias}/_search", body=body, doing="searching"
+        )
+        hits = [(hit["_id"], hit.get("fields")) for hit in answer["hits"]["hits"]]
+        found[field] = (hits, answer["aggregations"])
+    return found
+
+
+RICH = {
+    "title": {"type": "text", "copy_to": "all"},
+    "all": {"type": "text"},
+    "sku": {"type": "keyword", "store": True},
+    "hidden": {"type": "text"},
+    "price": {"type": "integer"},
+    "seen": {"type": "integer"},
+}
+
+
+def refill(products: Products, ids: list[str], **index: Any) -> None:
+    """The product index anew: with these mappings or settings, and a document for each id."""
+    cluster = products.cluster
+    cluster.call("DELETE", f"/{products.index}", doing="emptying")
+    mappings = {"properties": RICH, **index.get("mappings", {})}
+    body = {
+        "settings": index.get("settings", {}),
+        "mappings": mappings,
+        "aliases": {products.alias: {}, **index.get("aliases", {})},
+    }
+    cluster.call("PUT", f"/{products.index}", body=body, doing="making the product index")
+    for number, id_ in enumerate(ids):
+        row = {"title": f"about {id_}", "sku": f"sku {id_}", "hidden": "secret", "price": number}
+        cluster.call("PUT", f"/{products.index}/_doc/{id_}", body=row, doing="adding")
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("_source.excludes", {"mappings": {"_source": {"excludes": ["hidden", "price"]}}}),
+        ("_source.includes", {"mappings": {"_source": {"includes": ["title", "seen"]}}}),
+        ("_source.enabled", {"mappings": {"_source": {"enabled": False}}}),
+        ("index.derived_source.enabled", {"settings": {"index.derived_source.enabled": True}}),
+    ],
+)
+def test_an_index_that_does_not_keep_whole_documents_is_refused(
+    products: Products, name: str, made: dict[str, Any]
+) -> None:
+    """A partial update would index them anew from what is kept."""
+    snapshot = frozen(products.workspace.store, "item", SHOP[:3])
+    if "settings" in made:
+        made["mappings"] = {"properties": {"title": {"type": "keyword"}, "price": RICH["price"]}}
+    refill(products, ids_of(snapshot), **made)
+    before = facts(products)
+    with pytest.raises(UserError, match=f"has {re.escape(name)}.*use an index that keeps whole"):
+        products.place()
+    assert facts(products) == before
+    state = read_index(products.cluster, products.index)
+    assert state is not None
+    assert not [name for name in state.properties if "keywords" in name]
+
+
+def counting_pipelines(products: Products) -> dict[str, str]:
+    """Pipelines that count how often they see a document."""
+    for field in ("default", "final"):
+        script = "ctx.seen = (ctx.seen == null ? 0 : ctx.seen) + 1"
+        body = {"processors": [{"script": {"source": script}}]}
+        products.cluster.call(
+            "PUT", f"/_ingest/pipeline/{products.alias}-{field}", body=body, doing="preparing"
+        )
+    return {f"index.{name}_pipeline": f"{products.alias}-{name}" for name in ("default", "final")}
+
+
+@pytest.mark.server
+def test_no_field_of_the_team_changes_by_a_publish_or_a_prune(products: Products) -> None:
+    store = products.workspace.store
+    first, second = (
+        frozen(store, "item", [replace(row, keywords=(word,)) for row in SHOP[:3]]) for word in "xy"
+    )
+    pipelines = counting_pipelines(products)
+    only = {"filter": {"range": {"price": {"lt": 1}}}}
+    others = {
+        f"{products.alias}-writes": {"is_write_index": True},
+        f"{products.alias}-cheap": {**only, "index_routing": "1", "search_routing": "1,2"},
+    }
+    refill(products, ids_of(first), settings=pipelines, aliases=others)
+    before = facts(products)
+    assert before["seen"][1]["seen"]["value"] == 6, "each document is seen once by each pipeline"
+    for snapshot in (first, second):
+        products.place().publish(snapshot.id, lambda _: None)
+        assert facts(products) == before
+    products.place().prune(1, f"{products.index}-clean", lambda _: None, dry_run=False)
+    assert facts(products) == before
+    old, new = (
+        read_index(products.cluster, name) for name in (products.index, f"{products.index}-clean")
+    )
+    assert old is not None
+    assert new is not None
+    assert not old.aliases
+    assert dict(new.alias_options) == {products.alias: {}, **others}
+    assert {
+        f"index.{name}": new.settings.get(name) for name in ("default_pipeline", "final_pipeline")
+    } == pipelines
+    # The team's next write goes through its pipelines again, by its own alias.
+    products.cluster.call(
+        "PUT", f"/{products.alias}-writes/_doc/a-1", body={"title": "about a-1"}, doing="adding"
+    )
+    assert products.documents()["a-1"]["seen"] == 2
 
 
 @pytest.mark.server
