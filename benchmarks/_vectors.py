@@ -8,6 +8,7 @@ is needed.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,8 +22,8 @@ from cogr.records import Item
 from cogr.settings import OpenSearchSettings
 from indexers.text import Analyser
 from ops.servers import instances, opensearch
-from ops.servers.machine import servers_folder, service_account
-from ops.servers.programs import HOME_VARIABLE, fetch_with_maven, find_distribution, unpack, variant
+from ops.servers.instances import servers_folder
+from ops.servers.programs import fetch_with_maven, find_opensearch, made_once, unpack
 
 VERSION = "3.5.0"
 DIMENSIONS = 128
@@ -41,19 +42,22 @@ def say(message: str) -> None:
 @contextmanager
 def node() -> Iterator[OpenSearchSettings]:
     """A node of this process with the plugin, gone at the end."""
-    servers = servers_folder(service_account())
-    base = find_distribution(VERSION, VERSION, servers, say)
+    base = find_opensearch(VERSION, VERSION, say)
+    if base is None:
+        sys.exit("This benchmark needs Maven, which fetches the k-NN plugin.")
 
-    def add_plugin(home: Path) -> None:
+    def with_plugin(scratch: Path) -> Path:
+        home = Path(shutil.copytree(base, scratch / "home"))
         artifact = f"org.opensearch.plugin:opensearch-knn:{VERSION}.0:zip"
         unpack(
-            fetch_with_maven(artifact, home.parent, "the k-NN plugin", say),
+            fetch_with_maven(artifact, scratch, "the k-NN plugin", say),
             home / "plugins" / "opensearch-knn",
         )
+        return home
 
-    os.environ[HOME_VARIABLE] = str(variant(base, "knn", add_plugin, servers).home)
+    home = made_once(servers_folder() / "distributions" / f"opensearch-{VERSION}-knn", with_plugin)
     wanted = opensearch.OpenSearchSpec(
-        name=f"bench-knn-{os.getpid()}", port=0, heap="1g", bound_to_caller=True
+        name=f"bench-knn-{os.getpid()}", home=home, port=0, heap="1g", owner=os.getpid()
     )
     state = instances.start(wanted).state
     try:

@@ -292,7 +292,7 @@ def a_node(url: str | None, *, vectors: bool) -> Iterator[OpenSearchSettings]:
             yield settings
         return
     state = start(
-        OpenSearchSpec(name=f"bench-search-{os.getpid()}", port=0, bound_to_caller=True)
+        OpenSearchSpec(name=f"bench-search-{os.getpid()}", port=0, owner=os.getpid())
     ).state
     try:
         yield connection(state)

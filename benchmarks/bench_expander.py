@@ -74,7 +74,7 @@ uvicorn.run(app, port=int(sys.argv[2]), log_config=None, access_log=False)
 def redis() -> Iterator[RedisSettings]:
     """A Valkey of our own."""
     state = instances.start(
-        valkey.ValkeySpec(name=f"bench-{os.getpid()}", port=0, bound_to_caller=True)
+        valkey.ValkeySpec(name=f"bench-{os.getpid()}", port=0, owner=os.getpid())
     ).state
     try:
         yield valkey.connection(state)

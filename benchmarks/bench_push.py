@@ -129,7 +129,7 @@ def node(url: str | None) -> Iterator[str]:
             name=f"benchmark-{os.getpid()}",
             port=0,
             heap="1g",
-            bound_to_caller=True,
+            owner=os.getpid(),
         )
     )
     try:

@@ -1,5 +1,5 @@
-"""Real servers for tests, started lazily, once a session, by the code of `cogr-ops opensearch
-start` and `redis start`.
+"""Real servers for tests, started lazily, once for all processes of a run, by the code of `cogr-ops
+opensearch start` and `redis start`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from cogr.settings import OpenSearchSettings
 from cogr.settings.fleet import RedisSettings
 from indexers.telemetry import traces
 from ops.servers import opensearch as opensearch_servers
-from ops.servers import valkey as valkey_servers
-from ops.servers.instances import reap_orphans, start, stop
+from ops.servers.instances import ServerSpec, ServerState, known, reap_orphans, start, stop
+from ops.servers.opensearch import OpenSearchSpec
+from ops.servers.valkey import ValkeySpec
+from tests.secure_node import SecureSpec, secured
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -74,41 +76,63 @@ def _traced_alone() -> Iterator[None]:
     traces.stop()
 
 
-def _node(version: str, *, security: bool = False) -> Iterator[OpenSearchSettings]:
-    """Settings that reach a node of this session's own; it goes with the session, data included."""
-    name = f"tests-{os.getpid()}-{version}"
-    wanted = opensearch_servers.OpenSearchSpec(
-        version=version, name=name, port=0, security=security, brief=True, bound_to_caller=True
-    )
+def run_name() -> str:
+    """The name of this run of tests, the same in all of its processes."""
+    return f"tests-{os.environ.get('PYTEST_XDIST_TESTRUNUID', str(os.getpid()))[:12]}"
+
+
+def run_process() -> int:
+    """The process that this run of tests ends with: pytest-xdist's first one, if it is used."""
+    return os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+
+
+def shared(wanted: ServerSpec) -> ServerState:
+    """A server that all processes of this run of tests use; the first one that needs it starts it.
+    Every file of tests uses prefixes of its own in it.
+    """
     try:
         reap_orphans(wanted.kind)
-        started = start(wanted)
+        return start(wanted).state
     except CogrError as error:
         if os.environ.get("CI", "").lower() in ("1", "true"):
-            pytest.fail(f"No OpenSearch {version} for the tests: {error}")
-        pytest.skip(f"NO OPENSEARCH {version}: {error}")
-    yield opensearch_servers.connection(started.state)
-    stop(started.state, remove=True)
+            pytest.fail(f"No {wanted.server_name} for the tests: {error}")
+        pytest.skip(f"NO {wanted.kind.upper()}: {error}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The first process of a run stops what the run shared."""
+    if not hasattr(session.config, "workerinput"):
+        for kind in (OpenSearchSpec.kind, ValkeySpec.kind):
+            for state in known(kind):
+                if state.owner is not None and state.owner.pid == os.getpid():
+                    stop(state, remove=True)
+
+
+def _node(version: str) -> OpenSearchSettings:
+    name = f"{run_name()}-{version}"
+    wanted = OpenSearchSpec(version=version, name=name, port=0, brief=True, owner=run_process())
+    return opensearch_servers.connection(shared(wanted))
 
 
 @pytest.fixture(scope="session")
-def opensearch() -> Iterator[OpenSearchSettings]:
+def opensearch() -> OpenSearchSettings:
     """OpenSearch 3.8.0, one node, no authentication."""
-    yield from _node("3.8.0")
+    return _node("3.8.0")
 
 
 @pytest.fixture(scope="session")
-def opensearch_2() -> Iterator[OpenSearchSettings]:
+def opensearch_2() -> OpenSearchSettings:
     """OpenSearch 2.19.5, one node, no authentication."""
-    yield from _node("2.19.5")
+    return _node("2.19.5")
 
 
 @pytest.fixture(scope="session")
-def opensearch_secure() -> Iterator[OpenSearchSettings]:
+def opensearch_secure() -> OpenSearchSettings:
     """OpenSearch 3.4.0 with the security plugin: TLS, basic authentication; the settings hold user,
     password and CA file.
     """
-    yield from _node("3.4.0", security=True)
+    wanted = SecureSpec(name=f"{run_name()}-secure", port=0, brief=True, owner=run_process())
+    return secured(shared(wanted))
 
 
 @pytest.fixture(scope="session")
@@ -141,17 +165,9 @@ def s3(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture(scope="session")
-def valkey() -> Iterator[RedisSettings]:
-    """A Valkey of this session's own, no password."""
-    wanted = valkey_servers.ValkeySpec(
-        name=f"tests-{os.getpid()}-valkey", port=0, bound_to_caller=True
-    )
-    try:
-        reap_orphans(wanted.kind)
-        started = start(wanted)
-    except CogrError as error:
-        if os.environ.get("CI", "").lower() in ("1", "true"):
-            pytest.fail(f"No Valkey for the tests: {error}")
-        pytest.skip(f"NO VALKEY: {error}")
-    yield valkey_servers.connection(started.state)
-    stop(started.state, remove=True)
+def valkey() -> RedisSettings:
+    """The run's Valkey, no password; each process of tests has a database of its own."""
+    wanted = ValkeySpec(name=f"{run_name()}-valkey", port=0, owner=run_process())
+    number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    url = str(shared(wanted).url).rpartition("/")[0]
+    return RedisSettings(url=f"{url}/{int(number) % 16}")

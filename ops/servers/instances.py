@@ -1,47 +1,128 @@
-"""The servers that were started here: each is a folder with a state.json. Starting one, once a
-name at a time, finding it again, and stopping it.
+"""The servers that this user started here: each is a folder with a state.json while it runs.
+Starting one, once at a time, finding it again, and stopping it.
+
+    <cache>/servers/distributions/opensearch-3.8.0/       unpacked once, read-only in use
+    <cache>/servers/1000/opensearch/opensearch-3.8.0/     of user 1000: state.json, config/, data/
+
+<cache> is COGR_CACHE_DIR, else the system's folder for caches of `cogr`: the user's, on Linux
+XDG_CACHE_HOME or ~/.cache; for root the one of all users, on Linux /var/cache.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import re
 import shutil
 import socket
+import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+import psutil
+from filelock import FileLock
+from platformdirs import site_cache_path, user_cache_path
 from pydantic import BaseModel, ConfigDict, Field
 
 from cogr.errors import ServiceError, StorageError, UserError
 from cogr.records import Say
 from cogr.store import replacing
-from ops.servers import machine
-from ops.servers.machine import Account, ProcessId, locked, open_to_others
 
-STATE_FILE = "state.json"
-T = TypeVar("T")
+CACHE_VARIABLE = "COGR_CACHE_DIR"
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+NOBODY = 65534
+"""The uid and gid of `nobody`, as whom root's servers run: OpenSearch refuses root."""
 
 log = logging.getLogger(__name__)
+
+
+def servers_folder() -> Path:
+    """The folder of all servers; it may not be there yet."""
+    default = site_cache_path("cogr") if os.geteuid() == 0 else user_cache_path("cogr")
+    return Path(os.environ.get(CACHE_VARIABLE) or default).expanduser().absolute() / "servers"
+
+
+def server_folder(kind: str, name: str) -> Path:
+    """The folder of one of this user's servers. Those of other users are never found, whatever
+    folders users share. Raises UserError for an unusable name.
+    """
+    if not NAME.fullmatch(name):
+        raise UserError(
+            f"The server name {name!r} is not usable; use lower-case letters, digits, dots and "
+            "dashes."
+        )
+    return servers_folder() / str(os.geteuid()) / kind / name
+
+
+def server_user() -> dict[str, Any]:
+    """What makes a child process run as the user that servers run as: the caller, or `nobody`."""
+    return {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+
+
+def hand_over(path: Path) -> None:
+    """Give a path to the user that servers run as; a folder that is not there is made."""
+    if not path.exists():
+        path.mkdir(parents=True)
+    if os.geteuid() == 0:
+        os.chown(path, NOBODY, NOBODY)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """One process for good: its id and when it was created, in seconds since the machine's start.
+    An id that the system gave to another program is never signalled.
+    """
+
+    pid: int
+    created: float
+
+    @classmethod
+    def of(cls, pid: int) -> ProcessId:
+        """The process that has this id now; one that never lived where there is none."""
+        try:
+            process = psutil.Process(pid)
+            if process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+                return cls(pid, round(process.create_time() - psutil.boot_time(), 2))
+        except (psutil.NoSuchProcess, ValueError):
+            pass
+        return cls(pid, -1.0)
+
+    def alive(self) -> bool:
+        """Whether this very process still runs; a zombie does not."""
+        return self.created >= 0 and self.of(self.pid) == self
+
+    def end(self, patience: float = 30.0) -> bool:
+        """End it: SIGTERM, and SIGKILL when it has not gone after `patience` seconds.
+
+        Returns:
+            False when it was not running any more.
+        """
+        was_alive = self.alive()
+        for name, seconds in (("terminate", patience), ("kill", 10.0)):
+            deadline = time.monotonic() + seconds
+            try:
+                if self.alive():
+                    getattr(psutil.Process(self.pid), name)()
+            except psutil.NoSuchProcess:
+                break
+            # psutil's own wait takes a zombie, whose parent has not asked for its status, for alive
+            while self.alive() and time.monotonic() < deadline:
+                time.sleep(0.05)
+        return was_alive
 
 
 class ServerState(BaseModel):
     """What is remembered of a server that was started here.
 
     Attributes:
-        name: also the name of its folder.
-        owner: the process that it belongs to and must not outlive (a test session), if any.
-        started, stopped: when.
+        owner: the process that it must not outlive (a test session), if any.
         url: where it answers; None until it has been seen ready.
-        ca_file: the certificate authority to verify it with, when it speaks TLS.
-        credentials_file: settings, "COGR_TABLE__KEY=value" a line, when it asks for a password.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -51,15 +132,16 @@ class ServerState(BaseModel):
     version: str
     process: ProcessId
     owner: ProcessId | None = None
-    started: str
-    folder: Path
-    data: Path
-    log: Path
     url: str | None = Field(None, pattern=r"^[a-z]+://[A-Za-z0-9.]+:[1-9]\d{0,4}(/\d*)?$")
-    stopped: str | None = None
-    java: str | None = None
-    ca_file: Path | None = None
-    credentials_file: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        return server_folder(self.kind, self.name)
+
+    @property
+    def log(self) -> Path:
+        """The file with all that it printed."""
+        return self.folder / "output.log"
 
     @property
     def pid(self) -> int:
@@ -68,28 +150,25 @@ class ServerState(BaseModel):
     @property
     def running(self) -> bool:
         """Whether its process is alive (it may still be starting)."""
-        return self.stopped is None and self.process.alive()
+        return self.process.alive()
 
     @property
     def port(self) -> int | None:
         """The port of its URL."""
         return urlsplit(self.url).port if self.url else None
 
-    def connection(self) -> dict[str, str | None]:
-        """The keys that reach it, of the table of settings that its clients read."""
-        text = self.credentials_file.read_text("utf-8") if self.credentials_file else ""
-        lines = [line.partition("=") for line in text.splitlines()]
-        return {"url": self.url} | {
-            name.rpartition("__")[2].lower(): value for name, found, value in lines if found
-        }
+    def write(self) -> None:
+        """Replace the state in the server's folder, at once or not at all. Raises StorageError."""
+        with replacing(self.folder / "state.json") as file:
+            file.write(self.model_dump_json(indent=1).encode())
 
 
 def read_state(folder: Path) -> ServerState | None:
-    """The state in a server's folder; None when none was written. Raises StorageError."""
-    path = folder / STATE_FILE
+    """The state in a server's folder; None when it was stopped. Raises StorageError."""
+    path = folder / "state.json"
     try:
         state = ServerState.model_validate_json(path.read_bytes())
-        if (state.name, state.folder) != (folder.name, folder):
+        if (state.kind, state.name) != (folder.parent.name, folder.name):
             raise ValueError("it is of another server")
     except FileNotFoundError:
         return None
@@ -101,10 +180,18 @@ def read_state(folder: Path) -> ServerState | None:
     return state
 
 
-def write_state(state: ServerState) -> None:
-    """Replace the state in the server's folder, at once or not at all. Raises StorageError."""
-    with replacing(state.folder / STATE_FILE) as file:
-        file.write(state.model_dump_json(indent=1).encode())
+@dataclass(frozen=True)
+class Program:
+    """What is to be run.
+
+    Attributes:
+        url: where it will answer; None where that is known only when it listens.
+    """
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    version: str
+    url: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,18 +200,16 @@ class ServerSpec(ABC):
 
     Attributes:
         name: None takes the name that servers of its kind have.
-        port: None takes the one that it had, else `usual_port`, if free, else any free one; 0 takes
-            any free one.
-        data: None takes a folder below the server's own.
-        bound_to_caller: a later `reap_orphans` stops and removes it when this process is gone.
+        port: None takes `usual_port`, if free, else any free one; 0 takes any free one.
+        owner: id of a process; a later `reap_orphans` stops and removes the server when it is gone.
     """
 
     kind: ClassVar[str]
     usual_port: ClassVar[int]
+    start_seconds: ClassVar[float]
     name: str | None = None
     port: int | None = None
-    data: Path | None = None
-    bound_to_caller: bool = False
+    owner: int | None = None
 
     @property
     @abstractmethod
@@ -132,70 +217,12 @@ class ServerSpec(ABC):
         """Its name."""
 
     @abstractmethod
-    def launch(self, place: Place, say: Say) -> ServerState:
-        """Write what the server reads at its start, and begin its process."""
+    def prepare(self, folder: Path, port: int, say: Say, /) -> Program:
+        """Write what the server reads at its start, below `folder`. Port 0 is any free one."""
 
     @abstractmethod
-    def finish(self, state: ServerState) -> ServerState:
-        """Wait until it works; its state with its URL. Raises ServiceError."""
-
-    def difference(self, state: ServerState) -> str | None:
-        """How the running server of this name differs from this one, "on ...", if it does."""
-        if self.port and state.port not in (None, self.port):
-            return f"on port {state.port}, not {self.port}"
-        if self.data is not None and self.data.absolute() != state.data:
-            return f"on the data in {state.data}"
-        return None
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a server is to run: its folder, the folder of its data, the folder of all servers, the
-    account that it runs as, and its port (0: any free one).
-    """
-
-    wanted: ServerSpec
-    folder: Path
-    data: Path
-    servers: Path
-    account: Account
-    port: int
-
-    @property
-    def credentials_file(self) -> Path:
-        """Settings that let every command in, for its starter alone to read."""
-        return self.folder / "credentials.env"
-
-    def write_credentials(self, table: str, **values: str) -> None:
-        """Write that file: keys of a table of settings."""
-        lines = [f"COGR_{table}__{key}".upper() + f"={value}\n" for key, value in values.items()]
-        self.credentials_file.touch(mode=0o600)
-        self.credentials_file.write_text("".join(lines), "utf-8")
-
-    def begin(
-        self, command: list[str], environment: Mapping[str, str], **details: Any
-    ) -> ServerState:
-        """Begin the server's process, and remember it, with further fields of its state."""
-        log = self.folder / f"{self.wanted.kind}.log"
-
-        def spawned() -> ServerState:
-            state = ServerState(
-                kind=self.wanted.kind,
-                name=self.wanted.server_name,
-                process=machine.spawn(command, environment, self.data, log, self.account),
-                owner=machine.current_process() if self.wanted.bound_to_caller else None,
-                started=_now(),
-                folder=self.folder,
-                data=self.data,
-                log=log,
-                **details,
-            )
-            write_state(state)
-            return state
-
-        # In a thread, where Ctrl-C interrupts nothing: a process that nobody remembers would stay.
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(spawned).result()
+    def url_when_ready(self, folder: Path, /, url: str | None) -> str:
+        """Its URL, once it works. Raises ServiceError before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,159 +236,162 @@ class Started:
 def start(wanted: ServerSpec, say: Say = lambda _: None) -> Started:
     """Start a server and wait until it works; the running one when there is one of this name.
 
-    Args:
-        say: told what is waited for, and of a server that died.
-
     Raises:
-        UserError: the machine lacks something that it needs (program, disk, port, rights), or a
-            server of this name is another one than was asked for.
+        UserError: the machine lacks something that it needs (program, port), or a server of this
+            name runs on another port.
+        StorageError: its folder can't be written.
         ServiceError: the server did not come up; the message names its log.
     """
-    account = machine.service_account()
-    servers = machine.servers_folder(account)
-    name = wanted.server_name
-    folder = machine.instance_folder(servers, name)
-    # Root's files are for the account that the server runs as.
-    for_account = open_to_others() if account.drops else nullcontext()
-    with for_account, locked(folder, lambda: say(f"Waiting for another start of {name} ...")):
-        before = read_state(folder)
-        running = _running(before, wanted, say)
-        if running is not None and running.url:
-            return Started(running, already=True)
-        with _as_before_if_it_fails(folder, before), _port(servers, before, wanted, say) as port:
-            data = (wanted.data or folder / "data").absolute()
-            place = Place(wanted, folder, data, servers, account, port)
-            ready = wanted.finish(running or _launch(place, say))
-            write_state(ready)
-            return Started(ready, already=running is not None)
-
-
-def _running(state: ServerState | None, wanted: ServerSpec, say: Say) -> ServerState | None:
-    """The server of this name, if it runs. Raises UserError when it is not what was asked for."""
-    if state is None:
-        return None
-    # Also when it is stopped: its data lies in that folder.
-    if state.kind != wanted.kind:
-        raise UserError(
-            f"{state.name} was started as {state.kind}, not {wanted.kind}; give another --name."
-        )
-    if state.running:
-        if differs := wanted.difference(state):
-            raise UserError(f"{state.name} runs already {differs}; stop it or give another --name.")
-        return state
-    if state.stopped is None:
-        say(f"The last {state.name} (process {state.pid}) ended without a stop; starting it again.")
-    return None
-
-
-def _launch(place: Place, say: Say) -> ServerState:
-    """Start a server's process, once there is disk for it and a folder for its data."""
-    machine.require_free(place.servers, f"Starting {place.wanted.server_name}")
-    place.folder.mkdir(parents=True, exist_ok=True)
-    if not place.data.exists():
-        place.account.own(place.data)
-    if not place.account.may("w", place.data):
-        raise UserError(
-            f"The data folder {place.data} can't be written by the user {place.account.name}, as "
-            "whom the server runs; change its owner or give another --data."
-        )
-    return place.wanted.launch(place, say)
+    folder = server_folder(wanted.kind, wanted.server_name)
+    with _written(folder):
+        hand_over(folder / "data")
+        # One start at a time: between the choice of a port and its use lie seconds.
+        with FileLock(folder.parent / ".lock"):
+            before = read_state(folder)
+            if before is not None and before.running and before.url:
+                if wanted.port not in (None, 0, before.port):
+                    raise UserError(
+                        f"{before.name} runs already, on port {before.port}; stop it or give "
+                        "another --name."
+                    )
+                return Started(before, already=True)
+            if before is not None:
+                say(f"The last {before.name} (process {before.pid}) died; starting it again.")
+                before.process.end()
+            return Started(_launched(wanted, folder, say), already=False)
 
 
 @contextmanager
-def _port(servers: Path, before: ServerState | None, wanted: ServerSpec, say: Say) -> Iterator[int]:
-    """A free port: the one that was asked for, else the one that the server had, else the usual
-    one; 0 for any. No other start of this kind takes it meanwhile: between the choice and the
-    moment when a server listens lie seconds.
+def _written(folder: Path) -> Iterator[None]:
+    """What is created meanwhile can be read by other users, also where root's umask closes it: root
+    writes for `nobody`. Raises StorageError where nothing can be written.
     """
-    if wanted.port == 0:
-        yield 0
-        return
-    had = before.port if before is not None else None
-    ports = [wanted.port] if wanted.port else [had, wanted.usual_port]
-    waiting = f"Waiting for another start of {wanted.kind} ..."
-    with locked(servers / "instances" / f"{wanted.kind}-port", lambda: say(waiting)):
-        port = next((port for port in ports if port and free_port(port)), 0)
-        if wanted.port and not port:
-            raise UserError(
-                f"Port {wanted.port} of 127.0.0.1 is taken; give another --port, or none for a "
-                "free one."
-            )
-        if had and not wanted.port and port != had:
-            say(f"Port {had}, which it had, is taken: it gets another one.")
-        yield port
-
-
-@contextmanager
-def _as_before_if_it_fails(folder: Path, before: ServerState | None) -> Iterator[None]:
-    """A server that does not come up, or whose start is interrupted, is not left behind; what was
-    known of it stays.
-    """
+    old = os.umask(0o022)
     try:
         yield
+    except OSError as error:
+        raise StorageError(
+            f"The folder for servers, {folder}, can't be written ({error.strerror}); let "
+            f"{CACHE_VARIABLE} name another one."
+        ) from error
+    finally:
+        os.umask(old)
+
+
+def _launched(wanted: ServerSpec, folder: Path, say: Say) -> ServerState:
+    """Start a server's process and wait until it works. One that does not come up, or whose start
+    is interrupted, is not left behind.
+    """
+    port = next((port for port in (wanted.port, wanted.usual_port) if port is not None), 0)
+    if port and not free_port(port):
+        if wanted.port:
+            raise UserError(
+                f"Port {port} of 127.0.0.1 is taken; give another --port, or leave it out."
+            )
+        port = 0
+    program = wanted.prepare(folder, port, say)
+    process = _spawn(program, folder)
+    try:
+        state = ServerState(
+            kind=wanted.kind,
+            name=folder.name,
+            version=program.version,
+            process=process,
+            owner=None if wanted.owner is None else ProcessId.of(wanted.owner),
+        )
+        state.write()
+        state = state.model_copy(update={"url": _wait(wanted, state, program)})
+        state.write()
+        return state
     except BaseException:
-        if (state := read_state(folder)) is not None:
-            machine.end(state.process)
-            (folder / STATE_FILE).unlink()
-        if before is not None and before.url:
-            write_state(before.model_copy(update={"stopped": before.stopped or _now()}))
+        process.end()
+        (folder / "state.json").unlink(missing_ok=True)
         raise
 
 
-def wait_until(ask: Callable[[], T], state: ServerState, seconds: float) -> T:
-    """What a new server answers, asked again while `ask` raises ServiceError.
+def _spawn(program: Program, folder: Path) -> ProcessId:
+    """Start a process that outlives the caller. Raises ServiceError where that can't be done."""
+    try:
+        with (folder / "output.log").open("ab") as output:
+            child = subprocess.Popen(
+                list(program.command),
+                env=dict(program.environment),
+                cwd=folder / "data",
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                **server_user(),
+            )
+    except OSError as error:
+        user = "nobody, as whom root's servers run" if os.geteuid() == 0 else "this user"
+        raise ServiceError(
+            f"{program.command[0]} can't be started by {user} ({error}); a closed folder is "
+            f"avoided by {CACHE_VARIABLE}."
+        ) from error
+    return ProcessId.of(child.pid)
 
-    Raises:
-        ServiceError: the server ended, or has not answered after so many seconds.
+
+def _wait(wanted: ServerSpec, state: ServerState, program: Program) -> str:
+    """The URL of a new server, once it works. Raises ServiceError when it ended or takes too
+    long.
     """
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + wanted.start_seconds
     while True:
         try:
-            return ask()
+            return wanted.url_when_ready(state.folder, program.url)
         except ServiceError as error:
-            running, said = state.running, str(error)
-            if not running:
-                said = f"{state.name} ended while starting: {machine.last_words(state.log)}"
+            said = str(error)
+            if not (running := state.running):
+                said = f"{state.name} ended while starting: {_last_words(state.log)}"
             if not running or time.monotonic() > deadline:
                 raise ServiceError(f"{said} The log is {state.log}.") from error
         time.sleep(0.1)
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+def _last_words(output: Path) -> str:
+    """The line that most likely says why a process ended."""
+    lines = [line.strip() for line in output.read_text(errors="replace").splitlines()]
+    lines = [line for line in lines if line and not line.startswith("at ")]
+    errors = [line for line in lines if re.search(r"Exception|[Ee]rror|ERROR|FATAL", line)]
+    return (errors or lines or ["it wrote nothing."])[-1][:300]
 
 
-def known(kind: str, name: str | None = None, *, stopped: bool = False) -> list[ServerState]:
-    """All servers of a kind that were started (or the one of a name), the latest first; some may
-    have died since. With `stopped` those that were stopped follow. A broken state is a warning.
+def known(kind: str, name: str | None = None) -> list[ServerState]:
+    """All servers of a kind that this user started (or the one of a name) and did not stop, the
+    latest first; some may have died since. A broken state is a warning.
     """
-    found, servers = [], machine.servers_folder(machine.service_account())
-    for path in (servers / "instances").glob(f"*/{STATE_FILE}"):
+    folder, found = server_folder(kind, name or "any").parent, []
+    for path in folder.glob(f"{name or '*'}/state.json"):
         try:
-            state = read_state(path.parent)
-        except StorageError as error:
+            if (state := read_state(path.parent)) is not None:
+                found.append((path.stat().st_mtime, state))
+        except (StorageError, FileNotFoundError) as error:
             log.warning("%s", error)
-            continue
-        if state is not None and state.kind == kind and name in (None, state.name):
-            found.append(state)
-    found.sort(key=lambda state: (state.stopped is None, state.started), reverse=True)
-    return [state for state in found if stopped or state.stopped is None]
+    return [state for _, state in sorted(found, key=lambda one: one[0], reverse=True)]
 
 
 def stop(state: ServerState, *, remove: bool = False) -> bool:
-    """End the server's process; False when it was not running any more. Its data and its port stay
-    for the next start; `remove` deletes its data and its folder (logs, configuration), too.
+    """End a server; see `stop_named`."""
+    return stop_named(state.kind, state.name, remove=remove)
+
+
+def stop_named(kind: str, name: str, *, remove: bool = False) -> bool:
+    """End a server's process; False when it was not running any more. Its data stays for the next
+    start; `remove` deletes its folder: data, logs and configuration.
+
+    Raises:
+        UserError: there is no such server.
     """
-    with locked(state.folder):
-        ended = state.stopped is None and machine.end(state.process)
-        if state.url:
-            write_state(state.model_copy(update={"stopped": state.stopped or _now()}))
-        else:
-            (state.folder / STATE_FILE).unlink(missing_ok=True)
+    folder = server_folder(kind, name)
+    if not folder.exists():
+        raise UserError(f"No server {name} was started here.")
+    with FileLock(folder.parent / ".lock"):
+        state = read_state(folder)
+        ended = state is not None and state.process.end()
+        (folder / "state.json").unlink(missing_ok=True)
         if remove:
-            for folder in (state.data, state.folder):
-                if folder.exists():
-                    shutil.rmtree(folder)
+            shutil.rmtree(folder)
     return ended
 
 

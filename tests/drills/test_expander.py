@@ -88,7 +88,7 @@ def server_of(kind: str) -> Iterator[tuple[str, Callable[[], None], Callable[[],
     its old port.
     """
     spec = ValkeySpec if kind == "redis" else OpenSearchSpec
-    wanted = spec(name=f"tests-{os.getpid()}-expander-{kind}", port=0, bound_to_caller=True)
+    wanted = spec(name=f"tests-{os.getpid()}-expander-{kind}", port=0, owner=os.getpid())
     states: list[ServerState] = [start(wanted).state]
     url = str(states[0].url)
     again = replace(wanted, port=urlsplit(url).port)

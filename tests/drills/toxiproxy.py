@@ -22,8 +22,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from ops.servers.instances import free_port
-from ops.servers.machine import servers_folder, service_account
+from ops.servers.instances import free_port, servers_folder
 
 MODULE = "github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0"
 
@@ -32,7 +31,7 @@ def program() -> Path:
     """toxiproxy-server. Skips the test where it is not there and Go can't build it."""
     if found := shutil.which("toxiproxy-server"):
         return Path(found)
-    folder = servers_folder(service_account()) / "toxiproxy-2.12.0"
+    folder = servers_folder() / "toxiproxy-2.12.0"
     built = folder / "bin" / "server"
     if built.exists():
         return built

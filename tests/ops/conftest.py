@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from cogr.errors import StorageError
 from cogr.settings import OpenSearchSettings
 from ops.cli import main
-from ops.servers import instances
 from ops.servers.instances import read_state
 from tests.commands import Command, Ended, run_here
 from tests.ops.clients.client_worlds import ClientWorld, client_world
@@ -34,9 +35,10 @@ def cache() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="cogr-tests-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
-        for path in Path(folder).glob("servers/instances/*/state.json"):
-            if (server := read_state(path.parent)) is not None:
-                instances.stop(server)
+        for path in Path(folder).glob("servers/*/*/*/state.json"):
+            with suppress(StorageError):
+                if (server := read_state(path.parent)) is not None:
+                    server.process.end()
 
 
 def alone(

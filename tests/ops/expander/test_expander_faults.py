@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
-from cogr.settings import OpenSearchSettings
 from ops.servers import instances
 from ops.servers import valkey as valkey_servers
+from ops.servers.instances import ServerState
+from ops.servers.opensearch import OpenSearchSpec
 from tests.ops.broken_servers import FAULTS, broken
 from tests.ops.expander.expander_worlds import running, serve_pair, wait_for, workspace
 
@@ -64,7 +66,7 @@ def test_a_broken_upstream_means_bare_queries(
 
 def test_redis_stops_and_goes_on(tmp_path: Path) -> None:
     """SIGSTOP and SIGKILL of a real server, in mid-service."""
-    wanted = valkey_servers.ValkeySpec(name=f"faults-{os.getpid()}", port=0, bound_to_caller=True)
+    wanted = valkey_servers.ValkeySpec(name=f"faults-{os.getpid()}", port=0, owner=os.getpid())
     state = instances.start(wanted).state
     try:
         patient = ("serving.deadline=20", "serving.hot_queries=0")
@@ -89,13 +91,20 @@ def test_redis_stops_and_goes_on(tmp_path: Path) -> None:
         instances.stop(state, remove=True)
 
 
+@pytest.fixture
+def node() -> Iterator[ServerState]:
+    """An OpenSearch of this test's own: other tests use the one of the run meanwhile."""
+    name = f"faults-{os.getpid()}-node"
+    state = instances.start(OpenSearchSpec(name=name, port=0, brief=True, owner=os.getpid())).state
+    yield state
+    instances.stop(state, remove=True)
+
+
 @pytest.mark.server
-def test_opensearch_stops_and_goes_on(tmp_path: Path, opensearch: OpenSearchSettings) -> None:
-    prefix = f"faults{os.getpid()}"
-    sets = (f"opensearch.url={opensearch.url}", f"opensearch.prefix={prefix}")
-    opened = workspace(tmp_path, *sets, "serving.deadline=5", "serving.hot_queries=0")
+def test_opensearch_stops_and_goes_on(tmp_path: Path, node: ServerState) -> None:
+    sets = (f"opensearch.url={node.url}", "serving.deadline=5", "serving.hot_queries=0")
+    opened = workspace(tmp_path, *sets)
     ids = serve_pair(opened)
-    node = next(server for server in instances.known("opensearch") if server.url == opensearch.url)
     with running(opened) as expander:
         wait_for(lambda: expander.expand("green couch")["source"] == "index")
         os.kill(node.pid, signal.SIGSTOP)

@@ -35,9 +35,7 @@ class Mortal:
     """
 
     def __init__(self) -> None:
-        self._wanted = OpenSearchSpec(
-            name=f"tests-{os.getpid()}-mortal", port=0, bound_to_caller=True
-        )
+        self._wanted = OpenSearchSpec(name=f"tests-{os.getpid()}-mortal", port=0, owner=os.getpid())
         self.state = start(self._wanted).state
 
     def kill(self) -> None:
@@ -49,7 +47,7 @@ class Mortal:
     def restart(self) -> None:
         port = int((self.state.url or "").rsplit(":", 1)[1])
         self.state = start(
-            OpenSearchSpec(name=self._wanted.name, port=port, bound_to_caller=True)
+            OpenSearchSpec(name=self._wanted.name, port=port, owner=os.getpid())
         ).state
 
 

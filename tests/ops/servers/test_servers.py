@@ -1,0 +1,378 @@
+"""`cogr-ops opensearch` and `cogr-ops redis` as a user meets them: real servers are started, found
+again, killed and stopped. A stand-in program takes the place of OpenSearch where the point is how a
+start fails.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cogr.errors import StorageError
+from cogr.settings import OpenSearchSettings
+from cogr.settings.fleet import RedisSettings
+from indexers.backends.opensearch.client import Cluster
+from indexers.fleet.broker import Broker
+from ops.servers import valkey as valkey_servers
+from ops.servers.instances import (
+    NOBODY,
+    ProcessId,
+    known,
+    read_state,
+    reap_orphans,
+    servers_folder,
+    start,
+    stop,
+)
+from ops.servers.opensearch import OpenSearchSpec
+from ops.servers.programs import find_opensearch
+from ops.servers.valkey import ValkeySpec
+from tests.commands import Command
+from tests.damages import HARMS, damage
+from tests.ops.conftest import alone
+
+AS_ROOT = os.geteuid() == 0
+OTHER_USER = 1234
+
+
+@pytest.fixture
+def opensearch_command(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Command:
+    """Runs `cogr-ops opensearch` in this process with a cache of its own; keywords are environment
+    variables.
+    """
+    return alone(cache, monkeypatch, capfd, "opensearch")
+
+
+@pytest.fixture
+def redis_command(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Command:
+    """The same of `cogr-ops redis`."""
+    return alone(cache, monkeypatch, capfd, "redis")
+
+
+@contextmanager
+def listening() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        yield taken.getsockname()[1]
+
+
+def stand_in(folder: Path, script: str) -> str:
+    """A folder that looks like OpenSearch 3.8.0 and whose program is a shell script."""
+    for name in ("bin", "lib", "config"):
+        (folder / name).mkdir(parents=True)
+    (folder / "lib" / "opensearch-3.8.0.jar").touch()
+    (folder / "config" / "jvm.options").write_text("-Xms1g\n")
+    (folder / "bin" / "opensearch").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "bin" / "opensearch").chmod(0o755)
+    return str(folder)
+
+
+def child(tmp_path: Path, code: str = "") -> ProcessId:
+    """A Python child that has run this code and waits."""
+    command = [sys.executable, "-c", f"{code}\nprint('ready', flush=True)\nimport time\n"]
+    command[-1] += "time.sleep(60)"
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    return ProcessId.of(process.pid)
+
+
+def test_a_process_is_ended_even_if_it_ignores_that_and_a_dead_one_is_left_alone(
+    tmp_path: Path,
+) -> None:
+    process = child(tmp_path, "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)")
+    assert process.alive()
+    assert process.end(patience=0.2)
+    # The child is a zombie until its parent, this test, asks for its status.
+    assert not process.alive()
+    assert not process.end()
+
+
+def test_a_recycled_process_id_is_never_signalled(tmp_path: Path) -> None:
+    process = child(tmp_path)
+    earlier = ProcessId(process.pid, process.created - 0.01)
+    assert not earlier.alive()
+    assert not earlier.end()
+    assert process.alive()
+    assert process.end()
+    for pid in (2**22 + 5, 10**30, 0, -5):
+        assert not ProcessId.of(pid).alive()
+
+
+def test_a_node_that_ends_is_exit_3_with_its_last_words_and_its_log(
+    cache: Path, opensearch_command: Command
+) -> None:
+    script = "echo starting; echo 'java.lang.IllegalStateException: no luck'; echo '\tat x.Y'"
+    home = stand_in(cache / "home", f'touch "$OPENSEARCH_TMPDIR/x" || exit 1; {script}; id -u')
+    old = os.umask(0o077)
+    try:
+        ended = opensearch_command("start", "--name", "unlucky", COGR_OPENSEARCH_HOME=home)
+    finally:
+        os.umask(old)
+    assert (ended.status, ended.out) == (3, "")
+    log = cache / f"servers/{os.geteuid()}/opensearch/unlucky/output.log"
+    assert "ended while starting: java.lang.IllegalStateException: no luck" in ended.sentence
+    assert ended.sentence.endswith(f"The log is {log}.")
+    # Root's nodes run as somebody else, also where its umask closes what it creates.
+    assert log.read_text().splitlines()[-1] == str(NOBODY if AS_ROOT else os.geteuid())
+    shown = opensearch_command("status", "--json")
+    assert (shown.status, shown.json) == (1, {"running": False, "url": None, "servers": []})
+
+
+SLOW_TO_REMEMBER = """
+import time
+from ops.servers.instances import ServerState
+from ops.cli import main
+write = ServerState.write
+ServerState.write = lambda self: (time.sleep(0.5), write(self))
+main()
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_starting_leaves_nothing_behind(cache: Path) -> None:
+    home = stand_in(cache / "home", f"echo $$ > {cache}/pid; exec sleep 60")
+    (cache / "pid").touch()
+    (cache / "pid").chmod(0o666)
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("COGR_")}
+    starting = subprocess.Popen(
+        [sys.executable, "-c", SLOW_TO_REMEMBER, "opensearch", "start", "--name", "slow"],
+        env={**kept, "COGR_CACHE_DIR": str(cache), "COGR_OPENSEARCH_HOME": home},
+        stderr=subprocess.PIPE,
+        # A test run in the background of a shell ignores Ctrl-C, and its children would too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    deadline = time.monotonic() + 60
+    while not (text := (cache / "pid").read_text()).strip():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert ProcessId.of(int(text)).alive()
+    starting.send_signal(signal.SIGINT)
+    assert starting.wait(60) == 130
+    assert not ProcessId.of(int(text)).alive()
+    assert not list(cache.glob("servers/*/*/slow/state.json"))
+
+
+@pytest.mark.parametrize(
+    ("group", "arguments", "told"),
+    [
+        ("opensearch", ["--version", "three"], "not an OpenSearch version"),
+        ("opensearch", ["--heap", "lots"], "not a heap size"),
+        ("opensearch", ["--name", "../x"], "not usable"),
+        ("redis", ["--name", "UPPER"], "not usable"),
+        ("redis", ["--memory", "much"], "not a size of memory"),
+        ("redis", ["--port", "TAKEN"], "is taken; give another --port, or leave it out"),
+    ],
+)
+def test_a_wrong_wish_is_exit_2_and_one_sentence(
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    group: str,
+    arguments: list[str],
+    told: str,
+) -> None:
+    with listening() as port:
+        words = [str(port) if word == "TAKEN" else word for word in arguments]
+        ended = alone(cache, monkeypatch, capfd, group)("start", *words)
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert told in ended.err
+
+
+def test_a_cache_that_is_a_file_is_one_sentence(cache: Path, redis_command: Command) -> None:
+    (cache / "file").touch()
+    ended = redis_command("start", COGR_CACHE_DIR=str(cache / "file"))
+    assert ended.err.count("\n") == 1
+    assert "can't be written" in ended.err
+    assert "let COGR_CACHE_DIR name another one" in ended.err
+
+
+@pytest.mark.slow
+def test_what_maven_does_not_have_is_exit_3(opensearch_command: Command) -> None:
+    ended = opensearch_command("start", "--version", "0.0.1")
+    assert ended.status == 3
+    assert "Maven could not fetch OpenSearch 0.0.1: " in ended.err
+    assert "://" not in ended.err
+
+
+def test_a_server_that_is_named_is_used_and_one_that_is_away_is_exit_3(
+    redis_command: Command, opensearch_command: Command, valkey: RedisSettings
+) -> None:
+    named = {"COGR_REDIS__URL": str(valkey.url)}
+    started = redis_command("start", "--json", **named)
+    assert (started.status, started.json["local"], started.json["url"]) == (0, False, valkey.url)
+    assert "nothing is started" in started.err
+    away = redis_command("status", "--json", COGR_REDIS__URL="redis://u:secret@127.0.0.1:1/0")
+    assert (away.status, away.json["running"]) == (3, False)
+    assert "secret" not in away.out + away.err
+    ended = opensearch_command("start", COGR_OPENSEARCH_URL="http://127.0.0.1:9")
+    assert (ended.status, ended.err.count("\n")) == (3, 1)
+    assert "http://127.0.0.1:9" in ended.err
+    assert "unset it to start a server here" in ended.err
+
+
+def test_a_life_with_a_kill_and_a_restart(redis_command: Command) -> None:
+    here = redis_command
+    started = here("start", "--name", "life", "--port", "0", "--json")
+    assert started.status == 0, started.err
+    assert (started.json["running"], started.json["already_running"]) == (True, False)
+    first = read_state(Path(started.json["folder"]))
+    assert first is not None
+    assert Path(f"/proc/{first.pid}").stat().st_uid == (NOBODY if AS_ROOT else os.geteuid())
+    Broker(valkey_servers.connection(first), "kept").send({"a": 1})
+    again = here("start", "--name", "life", "--json")
+    assert (again.json["already_running"], again.json["pid"]) == (True, first.pid)
+    refused = here("start", "--name", "life", "--port", "1")
+    assert (refused.status, "runs already, on port" in refused.err) == (2, True)
+    os.kill(first.pid, signal.SIGKILL)
+    while first.running:
+        time.sleep(0.01)
+    died = here("status")
+    assert (died.status, "life: died" in died.out) == (1, True)
+    revived = here("start", "--name", "life", "--port", "0", "--json")
+    assert "died; starting it again" in revived.err
+    (second,) = known("valkey")
+    assert Broker(valkey_servers.connection(second), "kept").waiting() == 1
+    here("start", "--name", "other", "--port", "0")
+    assert here("status", "--json").json["servers"][0]["name"] == "other"
+    assert here("stop").sentence.startswith("Several servers were started here (other, life)")
+    assert here("stop", "--all", "--json").json == {"stopped": ["other", "life"], "removed": []}
+    assert here("stop", "--json").json == {"stopped": [], "removed": []}
+    nothing = here("status", "--json")
+    assert (nothing.status, nothing.json) == (1, {"running": False, "url": None, "servers": []})
+    assert nothing.sentence.endswith("start one with cogr-ops redis start.")
+    removed = here("stop", "--name", "life", "--remove", "--json")
+    assert removed.json == {"stopped": [], "removed": ["life"]}
+    assert not Path(revived.json["folder"]).exists()
+    assert here("stop", "--name", "life").status == 2
+
+
+def test_two_starts_at_once_share_one_server_and_two_names_no_port(cache: Path) -> None:
+    variables = {**os.environ, "COGR_CACHE_DIR": str(cache)}
+    variables.pop("COGR_REDIS__URL", None)
+    command = [sys.executable, "-m", "ops.cli", "redis", "start", "--json", "--name"]
+    starting = [
+        subprocess.Popen([*command, name], env=variables, stdout=subprocess.PIPE, text=True)
+        for name in ("one", "one", "two")
+    ]
+    first, same, second = (json.loads(one.communicate()[0]) for one in starting)
+    assert first["url"] == same["url"] != second["url"]
+    assert {first["already_running"], same["already_running"]} == {True, False}
+
+
+@pytest.mark.parametrize("how", HARMS)
+def test_a_damaged_state_hides_no_other_server(
+    cache: Path, redis_command: Command, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    redis_command("start", "--name", "whole", "--port", "0")
+    file = cache / f"servers/{os.geteuid()}/valkey/harmed/state.json"
+    file.parent.mkdir()
+    kept = (file.parents[1] / "whole/state.json").read_bytes()
+    for number in range(5):
+        file.write_bytes(kept)
+        damage(file, how, random.Random(number))
+        shown = redis_command("status", "--json")
+        assert shown.status == 0
+        assert "whole" in [server["name"] for server in shown.json["servers"]]
+    if how == "empty":
+        assert "harmed/state.json can't be read" in caplog.text
+        with pytest.raises(StorageError, match="can't be read; end its process"):
+            read_state(file.parent)
+        assert redis_command("start", "--name", "harmed").status == 2
+
+
+def as_other_user(cache: Path, results: Any) -> None:
+    """Start a server in this (forked) process as another user; what it says and finds."""
+    os.setgroups([])
+    os.setgid(OTHER_USER)
+    os.setuid(OTHER_USER)
+    os.environ.update(COGR_CACHE_DIR=str(cache), HOME=str(cache))
+    state = start(ValkeySpec(name="mine", port=0)).state
+    owner = Path(f"/proc/{state.pid}").stat().st_uid
+    results.put((state.pid, owner, [one.name for one in known("valkey")]))
+
+
+@pytest.mark.skipif(not AS_ROOT, reason="only root becomes somebody else")
+def test_a_server_of_another_user_is_never_taken(cache: Path, redis_command: Command) -> None:
+    (cache / "servers").mkdir(mode=0o777)
+    (cache / "servers").chmod(0o777)
+    redis_command("start", "--name", "mine", "--port", "0")
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    process = context.Process(target=as_other_user, args=(cache, results))
+    process.start()
+    pid, owner, found = results.get(timeout=60)
+    process.join(60)
+    try:
+        (ours,) = known("valkey")
+        assert (found, owner) == (["mine"], OTHER_USER)
+        assert ours.pid != pid
+    finally:
+        assert ProcessId.of(pid).end()
+
+
+def test_a_server_whose_session_was_killed_is_removed(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COGR_CACHE_DIR", str(cache))
+    gone = child(cache)
+    orphan = start(ValkeySpec(name="orphan", port=0, owner=gone.pid)).state
+    kept = start(ValkeySpec(name="kept", port=0, owner=os.getpid())).state
+    gone.end()
+    reap_orphans("valkey")
+    assert not orphan.running
+    assert not orphan.folder.exists()
+    assert known("valkey") == [kept]
+    stop(kept)
+
+
+def documents(url: str) -> int:
+    with closing(Cluster(OpenSearchSettings(url=url))) as cluster:
+        cluster.call("PUT", "/kept", doing="test", exists_ok=True)
+        cluster.call("POST", "/kept/_doc", doing="test", body={"a": 1}, params={"refresh": "true"})
+        return int(cluster.call("GET", "/kept/_count", doing="test")["count"])
+
+
+@pytest.mark.server
+@pytest.mark.slow
+def test_a_node_keeps_its_data_over_a_kill_and_listens_on_the_loopback_alone(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = find_opensearch("2.19.5", "2.19.5", print)
+    monkeypatch.setenv("COGR_CACHE_DIR", str(cache))
+    wanted = OpenSearchSpec(home=home, name="life", port=0, brief=True)
+    first = start(wanted).state
+    assert (first.version, first.log.is_file()) == ("2.19.5", True)
+    assert documents(str(first.url)) == 1
+    tables = [Path("/proc/net/tcp"), Path("/proc/net/tcp6")]
+    rows = [line.split() for table in tables for line in table.read_text().splitlines()[1:]]
+    mine = {row[1] for row in rows if row[3] == "0A" and row[1].endswith(f":{first.port:04X}")}
+    # 127.0.0.1, also written as an IPv6 address.
+    assert {address.split(":")[0] for address in mine} <= {
+        "0100007F",
+        "0000000000000000FFFF00000100007F",
+    }
+    assert mine
+    os.kill(first.pid, signal.SIGKILL)
+    while first.running:
+        time.sleep(0.01)
+    second = start(wanted).state
+    assert documents(str(second.url)) == 2, "the data outlives the node"
+    assert stop(second, remove=True)
+    assert servers_folder() == cache / "servers"

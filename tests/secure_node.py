@@ -1,0 +1,93 @@
+"""OpenSearch 3.4.0 with the security plugin: TLS and users, with the plugin's demo certificates,
+which are public. Maven Central has the plugin for this version.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from cogr.errors import ServiceError
+from cogr.records import Say
+from cogr.settings import OpenSearchSettings
+from indexers.backends.opensearch.client import Cluster
+from ops.servers.instances import Program, ServerState, servers_folder
+from ops.servers.opensearch import PORTS_FILE, OpenSearchSpec
+from ops.servers.programs import fetch_with_maven, find_java, find_opensearch, made_once, unpack
+
+VERSION = "3.4.0"
+PLUGIN = "opensearch-security"
+PASSWORD = "Moss-Couch-41-wicker"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecureSpec(OpenSearchSpec):
+    """The node. Its distribution, with plugin, certificates and users, is made once."""
+
+    version: str | None = VERSION
+
+    def prepare(self, folder: Path, port: int, say: Say, /) -> Program:
+        kept = servers_folder() / "distributions" / f"opensearch-{VERSION}-secure"
+        home = made_once(kept, lambda scratch: _with_plugin(scratch, say))
+        return OpenSearchSpec(home=home, brief=self.brief).prepare(folder, port, say)
+
+    def url_when_ready(self, folder: Path, /, url: str | None) -> str:
+        ports = folder / PORTS_FILE
+        if not ports.exists() or not (lines := ports.read_text().split()):
+            raise ServiceError("the secured node does not listen yet")
+        # The demo certificates name localhost, not its address.
+        url = f"https://localhost:{lines[0].rsplit(':', 1)[1]}"
+        with closing(Cluster(_settings(folder, url))) as cluster:
+            cluster.call(
+                "GET", "/_cluster/health", doing="waiting", params={"wait_for_status": "yellow"}
+            )
+        return url
+
+
+def secured(state: ServerState) -> OpenSearchSettings:
+    """Settings that reach the node: URL, user, password and CA file."""
+    return _settings(state.folder, str(state.url))
+
+
+def _settings(folder: Path, url: str) -> OpenSearchSettings:
+    values = {"url": url, "username": "admin", "password": PASSWORD}
+    return OpenSearchSettings.model_validate(
+        {**values, "ca_file": str(folder / "config" / "root-ca.pem")}
+    )
+
+
+def _with_plugin(scratch: Path, say: Say) -> Path:
+    base = find_opensearch(VERSION, VERSION, say)
+    assert base is not None, "Maven is here"
+    home = scratch / "home"
+    shutil.copytree(base, home)
+    plugin = home / "plugins" / PLUGIN
+    artifact = f"org.opensearch.plugin:{PLUGIN}:{VERSION}.0:zip"
+    unpack(fetch_with_maven(artifact, scratch, PLUGIN, say), plugin)
+    # The plugin comes without this library and answers every request with 500 if it is not there.
+    library = "org.apache.commons:commons-collections4:4.4"
+    jar = fetch_with_maven(library, scratch, "commons-collections4", say)
+    shutil.copyfile(jar, plugin / jar.name)
+    # It extends a module that Maven's distribution does not have, and works without it.
+    descriptor = plugin / "plugin-descriptor.properties"
+    text = re.sub(r"(?m)^extended\.plugins=.*$", "extended.plugins=", descriptor.read_text("utf-8"))
+    descriptor.write_text(text, "utf-8")
+    shutil.copytree(plugin / "config", home / "config" / PLUGIN)
+    done = subprocess.run(
+        ["bash", str(plugin / "tools/install_demo_configuration.sh"), "-y", "-i", "-s"],
+        env={
+            "PATH": "/usr/bin:/bin",
+            "OPENSEARCH_JAVA_HOME": str(find_java("OpenSearch", range(21, 1000)).home),
+            "OPENSEARCH_INITIAL_ADMIN_PASSWORD": PASSWORD,
+        },
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (home / "config" / "root-ca.pem").exists(), done.stdout + done.stderr
+    return home
