@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +27,6 @@ from cogr.settings import load_settings
 from cogr.snapshots import open_snapshot
 from cogr.store import Store
 from indexers.exchange.search import search
-from indexers.telemetry import logs
 from indexers.workspace import Workspace
 from trainers.demo.folder import Folder, lay_out, stages_write_to, train_sample
 from trainers.demo.rows import (
@@ -35,14 +35,15 @@ from trainers.demo.rows import (
     bm25_row,
     distilled_row,
     generator_row,
-    serving_row,
+    pair_row,
     step_row,
 )
-from trainers.demo.show import Ended, Progress, followed, results, stage_under_way
+from trainers.demo.show import Ended, Progress, results, steps_in
 from trainers.report.facts import Changed, changes, examples
 from trainers.report.page import check_extra, write_report
 from trainers.training.contest import Choice, choose, contenders, known_rivals, rivals
 from trainers.training.run_folder import DEFAULT_RUN, Run
+from trainers.training.stage import calm_threads
 from trainers.training.trainer_config import check_settings
 
 GENERATORS = ("extractive", "statistical")
@@ -50,7 +51,6 @@ GENERATORS = ("extractive", "statistical")
 SEARCHES = ("metal bookshelf", "armchair small", "wicker workstation", "Sofa rustikal", "实木 书桌")
 """Test queries to show, in the shop's three languages."""
 HITS = 3
-ROUNDS = 2
 Emit = Callable[[Mapping[str, Any], Callable[[Console], None]], None]
 
 
@@ -79,30 +79,20 @@ def run_demo(
 
     Raises:
         UserError: the folder belongs to something else or can't be written; a package is missing; a
-            setting is none.
+            setting is wrong.
         CheckFailedError: a training stage has collapsed.
         ServiceError: OpenSearch can't be reached or started.
     """
     folder = lay_out(out, backend, more)
-    if backend == "memory":
-        demo = Demo(_workspace(folder), folder)
+    settings = folder.settings()
+    calm_threads(settings.training)
+    with search_server(backend, settings.opensearch.url) as server:
+        # Every accepted round serves for a while, also after an untrained row with better figures,
+        # so the gate is off until the chosen pair is published.
+        overrides = [*folder.overrides(server.url), "publish.gate=false"]
+        demo = Demo(Workspace(load_settings(folder.config, overrides)), folder)
         demo.run(emit)
-        return Written(folder.config, demo.summary_file, report_file(folder), server_stopped=False)
-    with search_server(folder.settings().opensearch.url) as server:
-        demo = Demo(_workspace(folder, server.url), folder)
-        demo.run(emit)
-    return Written(
-        folder.config, demo.summary_file, report_file(folder), server_stopped=server.ours
-    )
-
-
-def _workspace(folder: Folder, url: str | None = None) -> Workspace:
-    """The workspace in which rows are published, measured and searched.
-
-    Every accepted round serves for a while, also after an untrained row with better figures, so the
-    gate is off until the chosen pair is published.
-    """
-    return Workspace(load_settings(folder.config, [*folder.overrides(url), "publish.gate=false"]))
+    return Written(folder.config, demo.summary_file, demo.report_file, server.ours)
 
 
 class Demo:
@@ -111,7 +101,9 @@ class Demo:
     def __init__(self, workspace: Workspace, folder: Folder) -> None:
         self.workspace = workspace
         self.folder = folder
+        self.training = Run(workspace.store, DEFAULT_RUN)
         self.summary_file = folder.path / "summary.json"
+        self.report_file = folder.path / "report.html"
 
     def run(self, emit: Emit) -> None:
         """Measure every row, search what serves in the end, write summary.json and report.html,
@@ -125,52 +117,49 @@ class Demo:
         answers = [search(self.workspace, text, size=HITS) for text in SEARCHES]
         texts = next(row for row in rows if row.name == "extractive")
         changed = example_entities(self.workspace, texts, rows[-1])
-        write_report(
-            self.workspace, Run(self.workspace.store, DEFAULT_RUN), report_file(self.folder)
-        )
-        summary = self._write_summary(rows, choice)
-        payload = {
-            **summary,
-            "summary": self.summary_file,
-            "report": report_file(self.folder),
-            "examples": [one.as_dict() for one in changed],
-            "searches": [answer.as_dict() for answer in answers],
-        }
-        relevant = [relevant_items(self.workspace.dataset, answer.query) for answer in answers]
-        titles = frozenset(self_keyword(item.title) for item in self.workspace.dataset.items)
-        ended = Ended(rows, choice, changed, list(zip(answers, relevant, strict=True)), titles)
-        emit(payload, lambda out: results(out, ended))
-
-    def _rows(self) -> tuple[list[Row], Choice]:
-        run = Run(self.workspace.store, DEFAULT_RUN)
-        before = known_rivals(run)
-        with Progress() as progress:
-            progress.say("bm25")
-            progress.add(bm25_row(self.workspace.dataset))
-            for name in GENERATORS:
-                progress.add(generator_row(self.workspace, name, progress.bar, progress.say))
-            with closing(trained_rows(self.workspace, self.folder, progress)) as trained:
-                for row in trained:
-                    progress.add(row)
-            beside = rivals(self.workspace, run, progress.say)
-            same = before is not None and before.distilled == beside.distilled
-            progress.add(distilled_row(self.workspace, beside, reused=same))
-            choice = choose(contenders(run.state(), beside))
-            assert choice is not None, "the sample shop has dev queries"
-            progress.add(serving_row(self.workspace, choice.chosen))
-            return progress.rows, choice
-
-    def _write_summary(self, rows: Sequence[Row], choice: Choice) -> dict[str, Any]:
+        write_report(self.workspace, self.training, self.report_file)
+        dataset = self.workspace.dataset
         summary = {
             "backend": self.workspace.backend.name,
             "split": SPLIT,
-            "queries": len(self.workspace.dataset.require(SPLIT)),
+            "queries": len(dataset.require(SPLIT)),
             "rows": [row.as_dict() for row in rows],
             "serving": choice.chosen.name,
             "why": choice.reason(),
         }
-        Store(self.summary_file.parent).write_json(self.summary_file.name, summary)
-        return summary
+        Store(self.folder.path).write_json(self.summary_file.name, summary)
+        payload = {
+            **summary,
+            "summary": self.summary_file,
+            "report": self.report_file,
+            "examples": [one.as_dict() for one in changed],
+            "searches": [answer.as_dict() for answer in answers],
+        }
+        searches = [(answer, relevant_items(dataset, answer.query)) for answer in answers]
+        titles = frozenset(self_keyword(item.title) for item in dataset.items)
+        ended = Ended(rows, choice, changed, searches, titles)
+        emit(payload, lambda out: results(out, ended))
+
+    def _rows(self) -> tuple[list[Row], Choice]:
+        workspace, run = self.workspace, self.training
+        before = known_rivals(run)
+        with Progress(lambda: training_steps(run)) as progress:
+            progress.say("bm25")
+            progress.add(bm25_row(workspace.dataset))
+            for name in GENERATORS:
+                progress.add(generator_row(workspace, name, progress.bar, progress.say))
+            for row in trained_rows(workspace, self.folder, progress):
+                progress.add(row)
+            progress.say("distilled")
+            beside = rivals(workspace, run, progress.say)
+            same = before is not None and before.distilled == beside.distilled
+            progress.add(distilled_row(workspace, beside, reused=same))
+            choice = choose(contenders(run.state(), beside))
+            assert choice is not None, "the sample shop has dev queries"
+            progress.say("what serves")
+            name = f"serves: {choice.chosen.name}"
+            progress.add(pair_row(workspace, name, choice.chosen, time.monotonic()))
+        return progress.rows, choice
 
 
 def trained_rows(workspace: Workspace, folder: Folder, progress: Progress) -> Generator[Row]:
@@ -181,25 +170,27 @@ def trained_rows(workspace: Workspace, folder: Folder, progress: Progress) -> Ge
     """
     run = Run(workspace.store, DEFAULT_RUN)
     begun: list[str] = []
-    with stages_write_to(folder.path / "training.log"), followed(progress.tick) as follow:
 
-        def say(text: str) -> None:
-            begun.append(text)
-            stage = stage_under_way(run, workspace.settings.training)
-            follow(stage)
-            if text.startswith("round "):
-                progress.say(stage.name if stage else text)
-            elif text.startswith("measuring "):
-                progress.say(text)
-            else:
-                logs.say(text)
+    def say(text: str) -> None:
+        begun.append(text)
+        if not text.startswith(" "):  # The driver's clock; the progress has its own.
+            progress.say(text.replace("round 0", "sft"))
 
-        steps = train_sample(folder.config, say, rounds=ROUNDS, overrides=folder.overrides())
+    with stages_write_to(folder.path / "training.log"):
+        steps = train_sample(folder.config, say, overrides=folder.overrides())
         for number, step in enumerate(steps):
-            follow(None)
             progress.say(f"{step.name}: publishing")
             yield step_row(workspace, step, run.state().rounds[number], reused=not begun)
             begun.clear()
+
+
+def training_steps(run: Run) -> int | None:
+    """How many steps the training stage under way has done; None where none is under way."""
+    now = run.state().unfinished if run.exists else None
+    if now is None or now.next_stage is None or not now.next_stage.startswith("train-"):
+        return None
+    side = now.next_stage.removeprefix("train-")
+    return steps_in(run.folder("logs") / f"r{now.number:03d}-{side}.jsonl")
 
 
 def example_entities(workspace: Workspace, before: Row, after: Row) -> list[Changed]:
@@ -212,44 +203,32 @@ def example_entities(workspace: Workspace, before: Row, after: Row) -> list[Chan
     return examples(items, queries)
 
 
-def report_file(folder: Folder) -> Path:
-    """Where the report of the training lies."""
-    return folder.path / "report.html"
-
-
 def relevant_items(dataset: Dataset, text: str) -> frozenset[str]:
-    """Ids of the items that are relevant to a test query, by its text.
-
-    Raises DataError when it is none.
-    """
+    """Ids of the items that are relevant to a test query, by its text. Raises DataError."""
     for query in dataset.require(SPLIT):
         if query.text == text:
             return dataset.relevant[query.id]
-    raise DataError(
-        f"The sample shop has no {SPLIT} query {text!r}; write the catalogue again (docs/demo.md)."
-    )
+    raise DataError(f"The sample shop has no {SPLIT} query {text!r}.")
 
 
 @dataclass(frozen=True)
 class Server:
     """The address of OpenSearch. `ours`: it was started for this block and is stopped with it."""
 
-    url: str
-    ours: bool
+    url: str | None
+    ours: bool = False
 
 
 @contextmanager
-def search_server(url: str | None) -> Iterator[Server]:
-    """An OpenSearch to use inside the block.
-
-    Args:
-        url: one that is set already; None to start one (or to use the local one that runs).
+def search_server(backend: str, url: str | None) -> Iterator[Server]:
+    """An OpenSearch to use inside the block, where the backend needs one: the one with this URL, a
+    local one that runs, or one that is started.
 
     Raises:
         UserError, ServiceError: none can be started; the reason is on standard error already.
     """
-    if url is not None:
-        yield Server(url, ours=False)
+    if backend == "memory" or url is not None:
+        yield Server(url)
         return
     started = _cogr_ops("start")
     server = Server(started["url"], ours=not started["already_running"])
@@ -267,15 +246,10 @@ def _cogr_ops(*arguments: str) -> dict[str, str]:
     if ended.returncode == INTERRUPTED:
         raise KeyboardInterrupt
     if ended.returncode:
-        sentence = (
+        kind = ServiceError if ended.returncode == ServiceError.exit_status else UserError
+        raise kind(
             f"cogr-ops opensearch {arguments[0]} ended with status {ended.returncode}, for the "
-            "reason above; "
-            "mend that, or set COGR_OPENSEARCH_URL to a server of yours."
-        )
-        raise (
-            ServiceError(sentence)
-            if ended.returncode == ServiceError.exit_status
-            else UserError(sentence)
+            "reason above; correct that, or set COGR_OPENSEARCH_URL to a server of yours."
         )
     answer: dict[str, str] = json.loads(ended.stdout)
     return answer

@@ -15,7 +15,6 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +107,7 @@ def lay_out(out: Path, backend: str, more: Sequence[str] = ()) -> Folder:
 
 
 def _value(override: str) -> tuple[str, str]:
-    """One `--set` value as TOML: parsed where it is TOML, else a string."""
+    """One `--set` value as TOML: parsed where it is TOML, otherwise a string."""
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
         raise SettingsError(
@@ -123,12 +122,11 @@ def _value(override: str) -> tuple[str, str]:
 
 def as_toml(values: Mapping[str, str]) -> str:
     """Dotted keys as a TOML file: plain keys, then a table for each first part."""
-    tables = sorted(
-        (key.partition(".") for key in values if "." in key), key=lambda parts: parts[0]
-    )
     lines = [f"{key} = {value}" for key, value in values.items() if "." not in key]
-    for name, inner in groupby(tables, key=lambda parts: parts[0]):
-        lines += ["", f"[{name}]", *(f"{key} = {values[f'{name}.{key}']}" for _, _, key in inner)]
+    for name in sorted({key.partition(".")[0] for key in values if "." in key}):
+        inner = {key: value for key, value in values.items() if key.startswith(f"{name}.")}
+        lines += ["", f"[{name}]"]
+        lines += [f"{key.partition('.')[2]} = {value}" for key, value in inner.items()]
     return "\n".join(lines) + "\n"
 
 

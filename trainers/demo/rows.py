@@ -1,7 +1,5 @@
 """The rows of the demo's table. Each is a way to search the shop, published as in production and
 measured on the test queries.
-
-`show` prints a row; `folder` has the shop.
 """
 
 from __future__ import annotations
@@ -12,18 +10,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cogr.records import Dataset, ProgressBar, Say, Side, Split
-from cogr.snapshots import Snapshot, open_snapshot
-from indexers.rebuild.assembly import Rebuilt
+from cogr.snapshots import open_snapshot
 from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.release import release
 from indexers.workspace import Workspace
-from trainers import evaluation as comparison
+from trainers import evaluation
 from trainers.demo.folder import Step
-from trainers.evaluation import Evaluation, evaluate
 from trainers.training.contest import Contender, Rivals, publish_pair, publish_round
 from trainers.training.rounds import Round
 
 SPLIT: Split = "test"
+_FIGURES = {"p": "p", "r": "r", "f1": "f1", "ndcg": "ndcg@10", "mrr": "mrr@10"}
 
 
 @dataclass(frozen=True)
@@ -55,6 +52,12 @@ class Row:
     items: str = ""
     queries: str = ""
 
+    @classmethod
+    def of(cls, name: str, figures: Mapping[str, Any], seconds: float, **more: Any) -> Row:
+        """A row with the figures of an evaluation."""
+        own: dict[str, Any] = {ours: float(figures[of]) for ours, of in _FIGURES.items()}
+        return cls(name, **own, seconds=seconds, **more)
+
     def as_dict(self) -> dict[str, Any]:
         """For summary.json."""
         digits = {"seconds": 3, "keywords_per_item": 2, "cached": 3}
@@ -64,41 +67,29 @@ class Row:
         }
 
 
-def _measured(workspace: Workspace, items: Snapshot, queries: Snapshot) -> Evaluation:
-    weights = workspace.settings.keywords.weights
-    return evaluate(workspace.backend, workspace.dataset, items, queries, SPLIT, weights=weights)
-
-
-def _quality(figures: Mapping[str, Any]) -> tuple[float, float, float, float, float]:
-    p, r, f1, ndcg, mrr = (float(figures[key]) for key in ("p", "r", "f1", "ndcg@10", "mrr@10"))
-    return p, r, f1, ndcg, mrr
-
-
 def bm25_row(dataset: Dataset) -> Row:
     """Plain BM25 over titles and texts, cut at the number of items that serves the training queries
     best.
     """
-    found = comparison.bm25_row(dataset, SPLIT)
-    return Row("bm25", *_quality(found), found["seconds"])
+    found = evaluation.bm25_row(dataset, SPLIT)
+    return Row.of("bm25", found, found["seconds"])
 
 
 def generator_row(workspace: Workspace, name: str, bar: ProgressBar, say: Say) -> Row:
     """Rebuild both sides by a generator, publish the pair, and measure it as it serves."""
-    started = time.monotonic()
+    started, made = time.monotonic(), []
     sides: tuple[Side, ...] = ("item", "query")
-    items, queries = (_rebuild(workspace, name, side, bar, say) for side in sides)
+    for side in sides:
+        say(f"{name}: {'items' if side == 'item' else 'queries'}")
+        # The two sides are published together below.
+        request = RebuildRequest(side, generator=name, publish=False)
+        made.append(rebuild_side(workspace, request, bar, lambda _: None).rebuilt)
+    items, queries = made
     release(workspace, [items.snapshot.id, queries.snapshot.id], say=say)
-    say(f"{name}: measuring")
-    found = _measured(workspace, items.snapshot, queries.snapshot)
     entities = items.snapshot.manifest.entities + queries.snapshot.manifest.entities
-    return Row(
-        name,
-        *_quality(found.figures),
-        time.monotonic() - started,
-        found.keywords_per_item,
-        1 - (items.generated + queries.generated) / entities,
-        items=items.snapshot.id,
-        queries=queries.snapshot.id,
+    cached = 1 - (items.generated + queries.generated) / entities
+    return _measured(
+        workspace, name, items.snapshot.id, queries.snapshot.id, started, cached=cached
     )
 
 
@@ -111,19 +102,19 @@ def step_row(workspace: Workspace, step: Step, done: Round, *, reused: bool) -> 
         done: its record in the run.
         reused: an earlier demo had trained it.
     """
-    started = time.monotonic()
-    figures, accepted = step.figures, done.verdict == "accepted"
-    if accepted:
+    began = time.monotonic() - step.seconds
+    if done.verdict == "accepted":
         publish_round(workspace, done, lambda _: None)
-        items, queries = (open_snapshot(workspace.store, id_) for id_ in (step.items, step.queries))
-        figures = _measured(workspace, items, queries).as_dict()
-    return Row(
+        return _measured(
+            workspace, step.name, step.items, step.queries, began, cached=float(reused)
+        )
+    return Row.of(
         step.name,
-        *_quality(figures),
-        step.seconds + time.monotonic() - started,
-        figures["keywords_per_item"],
+        step.figures,
+        step.seconds,
+        keywords_per_item=step.figures["keywords_per_item"],
         cached=float(reused),
-        rejected="" if accepted else done.reason,
+        rejected=done.reason,
         items=step.items,
         queries=step.queries,
     )
@@ -136,39 +127,29 @@ def distilled_row(workspace: Workspace, beside: Rivals, *, reused: bool) -> Row:
         beside: has it.
         reused: an earlier demo had made it.
     """
-    started, pair = time.monotonic(), beside.distilled
+    pair = beside.distilled
     assert pair is not None, "the sample shop has dev queries, and rounds are finished"
+    began = time.monotonic() - beside.distilled_seconds
+    return pair_row(workspace, pair.name, pair, began, cached=float(reused))
+
+
+def pair_row(
+    workspace: Workspace, name: str, pair: Contender, began: float, cached: float = 0.0
+) -> Row:
+    """Publish a pair, and measure it as it serves."""
     publish_pair(workspace, pair, lambda _: None)
-    items, queries = (open_snapshot(workspace.store, id_) for id_ in (pair.items, pair.queries))
-    found = _measured(workspace, items, queries)
-    return Row(
-        pair.name,
-        *_quality(found.figures),
-        beside.distilled_seconds + time.monotonic() - started,
-        found.keywords_per_item,
-        cached=float(reused),
-        items=pair.items,
-        queries=pair.queries,
-    )
+    items, queries = workspace.serving("item").id, workspace.serving("query").id
+    return _measured(workspace, name, items, queries, began, cached=cached)
 
 
-def serving_row(workspace: Workspace, chosen: Contender) -> Row:
-    """The last row: publish the pair that is best on the dev queries, and measure it as
-    it serves.
-    """
-    started = time.monotonic()
-    publish_pair(workspace, chosen, lambda _: None)
-    items, queries = (workspace.serving(side) for side in ("item", "query"))
-    figures = _measured(workspace, items, queries).figures
-    seconds = time.monotonic() - started
-    keywords = items.manifest.keywords / max(1, items.manifest.entities)
-    name = f"serves: {chosen.name}"
-    return Row(name, *_quality(figures), seconds, keywords, items=items.id, queries=queries.id)
-
-
-def _rebuild(workspace: Workspace, name: str, side: Side, bar: ProgressBar, say: Say) -> Rebuilt:
-    say(f"{name}: {'items' if side == 'item' else 'queries'}")
-    # The two sides are published together below.
-    return rebuild_side(
-        workspace, RebuildRequest(side, generator=name, publish=False), bar, lambda _: None
-    ).rebuilt
+def _measured(
+    workspace: Workspace, name: str, items: str, queries: str, began: float, **more: Any
+) -> Row:
+    """The row of a pair that serves; `began` is of time.monotonic()."""
+    item, query = (open_snapshot(workspace.store, id_) for id_ in (items, queries))
+    weights = workspace.settings.keywords.weights
+    found = evaluation.evaluate(
+        workspace.backend, workspace.dataset, item, query, SPLIT, weights=weights
+    ).as_dict()
+    more |= {"keywords_per_item": found["keywords_per_item"], "items": items, "queries": queries}
+    return Row.of(name, found, time.monotonic() - began, **more)

@@ -1,17 +1,15 @@
-"""The output of the demo: the growing table, the progress of a training stage, examples, searches.
+"""The output of the demo: the growing table, what is under way, examples, searches.
 
-Text of items is untrusted and never shown as markup. The progress of a stage is read from its step
-log while another process writes it.
+Text of items is untrusted and never shown as markup.
 """
 
 from __future__ import annotations
 
-import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,20 +19,19 @@ from rich.table import Table
 from rich.text import Text
 
 from cogr.errors import visible
-from cogr.records import Advance, Say
-from cogr.settings.training import TrainingSettings
+from cogr.records import Advance
 from indexers.exchange.search import Answered
 from indexers.telemetry import logs
 from indexers.telemetry.terminal import console_of, duration
 from trainers.demo.rows import Row
 from trainers.report.facts import Changed
 from trainers.training.contest import Choice
-from trainers.training.rounds import Round, StageName
-from trainers.training.run_folder import Run
 
 _KEYWORDS_SHOWN = 8
 _MATCHES_SHOWN = 3
 _WIDEST = 100
+STILL_SECONDS = 20.0
+"""Without a terminal, a line after so many seconds says that the demo is still at work."""
 
 
 def table(rows: Sequence[Row]) -> Table:
@@ -53,59 +50,65 @@ def table(rows: Sequence[Row]) -> Table:
     return shown
 
 
-def under_way(rows: Sequence[Row], doing: str) -> Group:
-    """The rows so far, and below them what is done for the next one."""
-    return Group(table(rows), Text(doing, "dim"))
-
-
 class Progress:
-    """The growing table on standard error while the demo runs. It is removed at the end, and not
-    shown without a terminal.
+    """What is under way, on standard error while the demo runs: on a terminal below the growing
+    table, which is removed at the end; otherwise a line for each step, and one now and then.
+
+    Args:
+        steps: counts the steps of the training stage under way; None where it has none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, steps: Callable[[], int | None] = lambda: None) -> None:
         self.rows: list[Row] = []
+        self._steps, self._doing, self._since = steps, "", time.monotonic()
         self._console = console_of(sys.stderr)
-        self._live: Live | None = None
+        self._live = Live(console=self._console, transient=True, auto_refresh=False)
+        self._ended = threading.Event()
+        self._clock = threading.Thread(target=self._tell, daemon=True, name="still")
 
     def __enter__(self) -> Progress:
         if self._console.is_terminal:
-            self._live = Live(under_way([], ""), console=self._console, transient=True)
             self._live.start()
+        self._clock.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
+        self._ended.set()
+        self._clock.join()
+        self._live.stop()
 
     def add(self, row: Row) -> None:
         """One more row."""
         self.rows.append(row)
-        self.say("")
 
     def say(self, doing: str) -> None:
-        """Show what is under way."""
-        if self._live is not None:
-            self._live.update(under_way(self.rows, doing), refresh=True)
-        elif doing:
+        """Show what is under way from now on."""
+        self._doing, self._since = doing, time.monotonic()
+        if self._console.is_terminal:
+            self._show(doing)
+        else:
             logs.say(doing)
 
-    def tick(self, doing: str) -> None:
-        """Show the progress, on a terminal only."""
-        if self._live is not None:
-            self._live.update(under_way(self.rows, doing), refresh=True)
+    def bar(self, _what: str, _total: int) -> AbstractContextManager[Advance]:
+        """The progress bar that a rebuild asks for; the shop needs none."""
+        return nullcontext(lambda _: None)
 
-    def bar(self, what: str, total: int) -> AbstractContextManager[Advance]:
-        """The progress bar that a rebuild asks for: the line below the table, counting."""
-        done = 0
+    def _show(self, line: str) -> None:
+        self._live.update(Group(table(self.rows), Text(line, "dim")), refresh=True)
 
-        def advance(count: int) -> None:
-            nonlocal done
-            done += count
-            if self._live is not None:
-                self._live.update(under_way(self.rows, f"{what}: {done:,} of {total:,}"))
+    def _tell(self) -> None:
+        while not self._ended.wait(1.0 if self._console.is_terminal else STILL_SECONDS):
+            taken, steps = time.monotonic() - self._since, self._steps()
+            line = f"{self._doing}, {duration(taken)}" + (f", step {steps:,}" if steps else "")
+            if self._console.is_terminal:
+                self._show(line)
+            elif taken >= STILL_SECONDS:
+                logs.say(f"  {line}")
 
-        return nullcontext(advance)
+
+def steps_in(log: Path) -> int | None:
+    """How many steps a training stage has written to its step log; None where there is none."""
+    return log.read_bytes().count(b"\n") if log.exists() else None
 
 
 @dataclass(frozen=True)
@@ -137,11 +140,13 @@ def results(out: Console, ended: Ended) -> None:
     serving = ended.choice.chosen.name
     out.print(f"{serving} serves, chosen on dev: {ended.choice.reason()}.")
     if ended.changed:
-        out.print(
-            Text.assemble("\n", ("Keywords gained and lost", "bold"), f", extractive -> {serving}")
-        )
+        heading = ("Keywords gained and lost", "bold")
+        out.print(Text.assemble("\n", heading, f", extractive -> {serving}"))
     for one in ended.changed:
-        _example(out, one, ended.titles)
+        out.print(Text(f"{one.side} {safe(one.text)}"))
+        for sign, words, style in (("+", one.gained, "green"), ("-", one.lost, "red")):
+            if words:
+                out.print(Text(f"  {sign} {_listed(words, ended.titles)}", style))
     out.print(Text.assemble("\n", ("Searches", "bold"), f", {serving} serves"))
     for found, relevant in ended.searches:
         _search(out, found, relevant, ended.titles)
@@ -160,13 +165,6 @@ def _listed(words: Sequence[str], titles: Collection[str]) -> str:
     return " and ".join(parts) or "none"
 
 
-def _example(out: Console, one: Changed, titles: Collection[str]) -> None:
-    out.print(Text(f"{one.side} {safe(one.text)}"))
-    for sign, words, style in (("+", one.gained, "green"), ("-", one.lost, "red")):
-        if words:
-            out.print(Text(f"  {sign} {_listed(words, titles)}", style))
-
-
 def _search(
     out: Console, found: Answered, relevant: Collection[str], titles: Collection[str]
 ) -> None:
@@ -178,16 +176,12 @@ def _search(
     hits = Table("score", "item", "matched keyword", "relevant", box=None, padding=(0, 2, 0, 0))
     for hit in found.hits:
         words = sorted(hit.matched, key=lambda word: -hit.matched[word])[:_MATCHES_SHOWN]
-        matched = ", ".join(
-            "the query's text" if word == text else "its title" if word in titles else safe(word)
-            for word in words
-        )
-        matched = ", ".join(filter(None, (matched, "words of its title" if hit.words else "")))
+        named = {text: "the query's text"} | dict.fromkeys(titles, "its title")
+        matched = [named.get(word) or safe(word) for word in words]
+        matched += ["words of its title"] if hit.words else []
+        is_relevant = "yes" if hit.id in relevant else "no"
         hits.add_row(
-            f"{hit.score:.3f}",
-            Text(safe(hit.text)),
-            Text(matched),
-            "yes" if hit.id in relevant else "no",
+            f"{hit.score:.3f}", Text(safe(hit.text)), Text(", ".join(matched)), is_relevant
         )
     out.print(hits)
 
@@ -196,118 +190,3 @@ def safe(text: str) -> str:
     """Text of an item for a terminal: on one line, control characters as escapes, not too long."""
     clean = visible(" ".join(text.split()))
     return clean if len(clean) <= _WIDEST else clean[: _WIDEST - 1] + "…"
-
-
-_EVERY = 0.5
-
-DOING: dict[StageName, str] = {
-    "targets": "choosing what to learn",
-    "train-item": "training the item side",
-    "train-query": "training the query side",
-    "index-item": "writing keywords of all items",
-    "index-query": "writing keywords of all queries",
-    "accept-items": "taking the new sets that pay",
-    "evaluate": "measuring",
-}
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A stage under way.
-
-    Attributes:
-        log: its step log; None where it has no steps.
-        steps: how many it will have; None where that is not known.
-    """
-
-    name: str
-    log: Path | None
-    steps: int | None
-
-
-def stage_under_way(run: Run, settings: TrainingSettings) -> Stage | None:
-    """The stage that a run is at; None between rounds."""
-    now = run.state().unfinished
-    if now is None or now.next_stage is None:
-        return None
-    name = f"{f'round {now.number}' if now.number else 'sft'}: {DOING[now.next_stage]}"
-    if not now.next_stage.startswith("train-"):
-        return Stage(name, None, None)
-    log = run.folder("logs") / f"r{now.number:03d}-{now.next_stage.removeprefix('train-')}.jsonl"
-    return Stage(name, log, _steps(now, now.next_stage, settings))
-
-
-def _steps(now: Round, stage: StageName, settings: TrainingSettings) -> int | None:
-    """Number of steps of a training stage: for SFT from its examples, for GRPO from the settings,
-    if set.
-    """
-    side = stage.removeprefix("train-")
-    if now.number:
-        return (settings.item if side == "item" else settings.query).max_steps
-    targets = now.stage("targets")
-    if targets is None:
-        return None
-    examples = int(targets.notes["items" if side == "item" else "queries"])
-    epochs = settings.sft.item_epochs if side == "item" else settings.sft.query_epochs
-    return math.ceil(math.ceil(examples / settings.sft.batch_size) * epochs)
-
-
-def how_far(stage: Stage, done: int, rate: float | None = None) -> str:
-    """One line: stage, steps, rate, time left as far as it is known.
-
-    Args:
-        done: steps so far.
-        rate: steps a second; None while it is not known.
-    """
-    line = f"{stage.name}, step {done:,}" + (f" of {stage.steps:,}" if stage.steps else "")
-    if not rate:
-        return line
-    line += f", {rate:.1f} steps/s" if rate >= 1 else f", {1 / rate:.1f} s a step"
-    if stage.steps is None:
-        return line
-    return f"{line}, {duration(max(0, stage.steps - done) / rate)} left"
-
-
-@contextmanager
-def followed(say: Say) -> Iterator[Callable[[Stage | None], None]]:
-    """Inside the block, `say` gets twice a second the progress of the stage that was last passed to
-    the yielded function.
-    """
-    follower = _Follower(say)
-    thread = threading.Thread(target=follower.run, daemon=True, name="following")
-    thread.start()
-    try:
-        yield follower.follow
-    finally:
-        follower.ended.set()
-        thread.join()
-
-
-class _Follower:
-    def __init__(self, say: Say) -> None:
-        self._say = say
-        self._stage: Stage | None = None
-        self._since = time.time()
-        self._first: tuple[float, int] | None = None
-        self.ended = threading.Event()
-
-    def follow(self, stage: Stage | None) -> None:
-        self._stage, self._since, self._first = stage, time.time(), None
-
-    def run(self) -> None:
-        while not self.ended.wait(_EVERY):
-            stage = self._stage
-            if stage is not None and stage.log is not None:
-                self._look(stage, stage.log)
-
-    def _look(self, stage: Stage, log: Path) -> None:
-        # The log of an earlier attempt is replaced when the stage begins its first step.
-        if not log.exists() or log.stat().st_mtime < self._since:
-            return
-        done, now = log.read_bytes().count(b"\n"), time.monotonic()
-        if not done:
-            return
-        if self._first is None:
-            self._first = now, done
-        began, before = self._first
-        self._say(how_far(stage, done, (done - before) / (now - began) if done > before else None))

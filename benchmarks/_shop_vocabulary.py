@@ -1,10 +1,10 @@
-"""The vocabulary and the sentences of the sample shop. Data only; `shop` makes the catalogue from
-it.
+"""The vocabulary and the sentences of the sample shop. Data only; `_shop` makes the
+catalogue from it.
 
 Every attribute has values, and every value has words in three languages. Sellers and shoppers
 mostly use different ones, which is the gap that learned keywords have to close.
 
-The sentences have placeholders, which `shop` fills: {type}, {style}, {room}, {material} and {need}
+The sentences have placeholders, which `_shop` fills: {type}, {style}, {room}, {material} and {need}
 take a word for the item's value, {colour}, {maker} and {model} are noise, and {other} is a
 shopper's word for a type that the item is not: what sellers write besides, and what misleads word
 matching.

@@ -6,7 +6,7 @@ value of each attribute; a query names two values by shoppers' words; relevant a
 with both values, whatever the language. No combination of two values is in two splits, and every
 word of a dev or test query occurs in training.
 
-`make_catalogue(0)` is the catalogue that ships in `data/`. `vocabulary` has the words and
+`make_catalogue(0)` is the catalogue that ships with the demo. `_shop_vocabulary` has the words and
 sentences.
 """
 
@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cogr.records import Item, Query, Split
-from trainers.demo.vocabulary import (
+from _shop_vocabulary import (
     ATTRIBUTES,
     COLOURS,
     MAKERS,
@@ -35,6 +34,8 @@ from trainers.demo.vocabulary import (
     Attribute,
     Language,
 )
+
+from cogr.records import Item, Query, Split
 
 T = TypeVar("T")
 Family = tuple[Attribute, Attribute]
