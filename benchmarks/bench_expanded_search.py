@@ -314,8 +314,10 @@ def run_kind(
         url = stack.enter_context(redis()).url
         # A busy machine may be late; the way with keywords is what is measured here.
         patient = ("serving.deadline=30",)
-        given = (f"redis.url={url}", f"serving.hot_queries={asked.hot}", *patient)
-        stack.enter_context(server(expander(folder, port, *given), port, folder))
+        given = expander(
+            folder, port, f"redis.url={url}", *patient, expander__HOT_QUERIES=asked.hot
+        )
+        stack.enter_context(server(given, port, folder))
         node = int(str(settings.url).rpartition(":")[2])
         for clauses, what, clients in product(asked.clauses, ASKS, CLIENTS):
             place = Place(node, port, f"{prefix}-text", kind, what, Memory(LONG))
@@ -340,7 +342,7 @@ def main() -> None:
         "--hot",
         type=int,
         default=10_000,
-        help="`serving.hot_queries`; with 0 the expander asks Redis each time",
+        help="answers that its process keeps; with 0 it asks Redis each time",
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each load")

@@ -6,7 +6,7 @@ a model asleep, and its memory.
 
 cached: the same request and the same Redis value, expander and plain route in turn, medians of the
     ratios over rounds; the expander once
-        without what it remembers itself (`serving.hot_queries` is 0), as for all but the queries
+        without what it remembers itself (`HOT_QUERIES` is 0), as for all but the queries
         asked most, and once with.
 asleep: a model that accepts and never answers, unknown queries; once with the circuit breaker and
     once without.
@@ -116,10 +116,21 @@ def wait_for_the_model(port: int) -> None:
         time.sleep(0.1)
 
 
-def expander(folder: Path, port: int, *overrides: str) -> list[str]:
-    """Arguments of an expander over the folder's pair."""
+def expander(folder: Path, port: int, *overrides: str, **constants: int) -> list[str]:
+    """Arguments of an expander over the folder's pair; `constants` are those of its modules."""
     sets = [part for override in overrides for part in ("--set", override)]
-    return ["-m", "ops.cli", "serve", "-c", str(folder / "cogr.toml"), "--port", str(port), *sets]
+    altered = {
+        f"ops.expander.{name.replace('__', '.')}": value for name, value in constants.items()
+    }
+    command = ["-m", "tests.altered", json.dumps(altered), "ops.cli", "serve"]
+    options = ["-c", str(folder / "cogr.toml"), "--port", str(port), "--model", "asleep"]
+    return [*command, *options, *sets]
+
+
+def cpu_of(process: psutil.Process) -> float:
+    """Seconds of CPU of a server and its worker."""
+    every = [process, *process.children(recursive=True)]
+    return sum(sum(one.cpu_times()[:2]) for one in every)
 
 
 def make_shop(folder: Path) -> None:
@@ -155,7 +166,7 @@ def cached(folder: Path, rounds: int, seconds: float) -> None:
         with (
             server(["-c", PLAIN, url, str(ports["plain"])], ports["plain"], folder) as plain,
             server(
-                expander(folder, ports["expander"], *patient, "serving.hot_queries=0"),
+                expander(folder, ports["expander"], *patient, expander__HOT_QUERIES=0),
                 ports["expander"],
                 folder,
             ) as asks,
@@ -169,13 +180,11 @@ def cached(folder: Path, rounds: int, seconds: float) -> None:
             for counts, names in in_turns(ports, rounds):
                 loads, cpu = {}, {}
                 for name in names:
-                    before = sum(processes[name].cpu_times()[:2])
+                    before = cpu_of(processes[name])
                     loads[name] = run(
                         send(ports[name], repeat(request), CONNECTIONS, for_seconds(seconds))
                     )
-                    cpu[name] = (sum(processes[name].cpu_times()[:2]) - before) / len(
-                        loads[name].latencies
-                    )
+                    cpu[name] = (cpu_of(processes[name]) - before) / len(loads[name].latencies)
                 if counts:
                     add_ratios(ratios, loads, cpu)
             print(answered(ports["expander"]))
@@ -217,20 +226,13 @@ def asleep(folder: Path, seconds: float) -> None:
     """Unknown queries while the model sleeps."""
     for name, breaker in (
         ("breaker", {}),
-        ("no breaker", {"ops.expander.circuit_breaker.BREAKER_FAILURES": 1_000_000_000}),
+        ("no breaker", {"circuit_breaker__BREAKER_FAILURES": 1_000_000_000}),
     ):
         port = free_port()
         with asleep_model() as model:
             endpoint = f"generator.openai.base_url=http://127.0.0.1:{model}/v1"
-            more = (
-                "serving.live=openai",
-                "serving.model=asleep",
-                endpoint,
-                "serving.deadline=0.15",
-            )
-            altered = ["-m", "tests.altered", json.dumps(breaker)]
-            command = [*altered, *expander(folder, port, *more)[1:]]
-            with server(command, port, folder) as process:
+            more = ("serving.live=openai", endpoint, "serving.deadline=0.15")
+            with server(expander(folder, port, *more, **breaker), port, folder) as process:
                 wait_for_the_model(port)
                 numbers = count()
                 requests = (
@@ -238,7 +240,7 @@ def asleep(folder: Path, seconds: float) -> None:
                     for _ in repeat(None)
                 )
                 load = run(send(port, requests, 4 * CONNECTIONS, for_seconds(seconds)))
-                cpu = 1e6 * sum(process.cpu_times()[:2]) / len(load.latencies)
+                cpu = 1e6 * cpu_of(process) / len(load.latencies)
                 print(
                     f"{shown(name, load)}  {cpu:.0f} us of CPU a request, its start included",
                     flush=True,
@@ -249,6 +251,11 @@ def asleep(folder: Path, seconds: float) -> None:
                 print(
                     f"asleep, {name}: {failed} failed (target 0), p99 {p99:.0f} ms (target <= 170)"
                 )
+
+
+def memory_of(process: psutil.Process) -> float:
+    """Megabytes of a server's worker."""
+    return max(one.memory_info().rss for one in (process, *process.children())) / 1e6
 
 
 def memory(folder: Path, queries: int, batch: int = 50) -> None:
@@ -269,7 +276,7 @@ def memory(folder: Path, queries: int, batch: int = 50) -> None:
             )
             run(send(port, requests, CONNECTIONS, lambda: True))
             print(
-                f"{part * queries // 10:8} queries  {process.memory_info().rss / 1e6:6.1f} MB",
+                f"{part * queries // 10:8} queries  {memory_of(process):6.1f} MB",
                 flush=True,
             )
         print(answered(port))

@@ -144,8 +144,6 @@ Live = Literal["auto", "statistical", "extractive", "openai", "none"]
 class ServingSettings(Table):
     """The query expander: queries in, keywords and an OpenSearch clause out, within a deadline."""
 
-    host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 for all")
-    port: int = Field(8600, ge=0, le=65535, description="Port to listen on; 0 takes any free one")
     deadline: float = Field(
         0.15,
         gt=0,
@@ -162,43 +160,8 @@ class ServingSettings(Table):
             "unless that is a language model in this process"
         ),
     )
-    model: str | None = Field(
-        None,
-        description=(
-            "Name of the model at generator.openai.base_url; {round} stands for the serving "
-            "round. generator.model by default"
-        ),
-    )
-    cache_seconds: int = Field(
-        86_400, ge=1, description="Seconds that an answer is cached in Redis"
-    )
-    hot_queries: int = Field(
-        10_000,
-        ge=0,
-        description=(
-            "Number of latest answers that each process keeps in memory; 0 asks Redis every time"
-        ),
-    )
-    hash_key: SecretStr | None = Field(
-        None,
-        description=(
-            "Redis keys hold a keyed hash (BLAKE2b) of a query instead of its text; never printed"
-        ),
-    )
-    backlog: int = Field(
-        10_000,
-        ge=0,
-        description="Unanswered queries kept in Redis for cogr-ops backlog, as text; 0 keeps none",
-    )
     token: SecretStr | None = Field(
         None, description="Bearer token that POST /expand requires; never printed"
-    )
-    rate_limit: str | None = Field(
-        None,
-        description=(
-            "Most requests of one client address, such as 50/second or 1000/minute; further ones "
-            "get status 429"
-        ),
     )
 
     @property

@@ -6,14 +6,13 @@ The work itself is in `ops.expander` and `indexers.fleet`.
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import importlib.util
 import os
-import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,6 +32,9 @@ from indexers.cli.console import (
 from indexers.telemetry import logs
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from cogr.settings import Settings
     from indexers.workspace import Workspace
 
 PAUSE = 10.0
@@ -40,9 +42,19 @@ PAUSE = 10.0
 
 
 def serve(
-    host: Annotated[str | None, typer.Option("--host", help="Overrides serving.host.")] = None,
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 for all.")
+    ] = "127.0.0.1",
     port: Annotated[
-        int | None, typer.Option("--port", min=0, max=65535, help="Overrides serving.port.")
+        int, typer.Option("--port", min=0, max=65535, help="0 takes any free port.")
+    ] = 8600,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            help="Name of the model at generator.openai.base_url; {round} stands for the serving "
+            "round.  [default: generator.model]",
+        ),
     ] = None,
     playground: Annotated[
         bool,
@@ -51,6 +63,14 @@ def serve(
             help="Also serve a page at /playground that shows what keywords do to a search.",
         ),
     ] = False,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-host",
+            help="Also answer the playground under this host name; repeatable.  [default: this "
+            "machine's own names for itself]",
+        ),
+    ] = None,
     config: ConfigOption = None,
     set_: SetOption = None,
     verbose: VerboseOption = False,
@@ -63,11 +83,46 @@ def serve(
     """
     logs.set_verbosity(verbose)
     check_installed()
-    overrides = [*(set_ or []), *([f"serving.host={host}"] if host else [])]
-    workspace = open_workspace(
-        config, [*overrides, *([f"serving.port={port}"] if port is not None else [])]
-    )
-    run(workspace, playground=playground)
+    from ops.expander.http_server import free_address
+    from ops.expander.http_server import serve as listen
+
+    workspace = open_workspace(config, set_ or [])
+    address = free_address(host, port)
+    make = partial(make_app, workspace.settings, address, model, allow_host or [], playground)
+    make()  # A wrong setting is said here, before there is a worker.
+    listen(make, address)
+
+
+def make_app(
+    settings: Settings,
+    address: tuple[str, int],
+    model: str | None,
+    hosts: Sequence[str],
+    playground: bool,
+) -> FastAPI:
+    """The application that a worker serves at an address. Raises SettingsError."""
+    from indexers.workspace import Workspace
+    from ops.expander.app import create_app
+    from ops.expander.expander import make_parts
+
+    workspace = Workspace(settings)
+    parts = make_parts(workspace, model)
+    where = f"http://{f'[{address[0]}]' if ':' in address[0] else address[0]}:{address[1]}"
+
+    def started() -> None:
+        console.note(f"Expanding queries at {where}/expand")
+        if playground:
+            console.note(f"The playground is at {where}/playground/")
+
+    app = create_app(parts, playground=playground, started=started)
+    if playground:
+        from ops.playground.app import add_playground
+
+        add_playground(app, workspace, parts, hosts)
+    # What lives as long as the process need not be looked through at each collection of garbage.
+    gc.collect()
+    gc.freeze()
+    return app
 
 
 @common_options()
@@ -112,60 +167,6 @@ def open_workspace(config: ConfigOption, overrides: list[str]) -> Workspace:
 
     nothing = {"dataset": {"loader": "jsonl"}, "serving": {"live": "none"}}
     return Workspace(load_settings(config, overrides, otherwise=nothing))
-
-
-def run(workspace: Workspace, *, playground: bool = False) -> None:
-    """Serve until SIGTERM or Ctrl-C.
-
-    Args:
-        workspace: what to serve.
-        playground: also serve `ops.playground`.
-
-    Raises:
-        ServiceError: the address can't be listened on.
-        KeyboardInterrupt: Ctrl-C.
-    """
-    import uvloop
-
-    from ops.expander.http_server import free_address
-
-    address = free_address(workspace.settings.serving)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(workspace, address, playground))
-
-
-async def _serve(workspace: Workspace, address: tuple[str, int], playground: bool) -> None:
-    from ops.expander.app import create_app
-    from ops.expander.expander import make_parts
-    from ops.expander.http_server import serve
-
-    parts = make_parts(workspace)
-    app = create_app(parts, playground=playground)
-    if playground:
-        from ops.playground.app import add_playground
-
-        add_playground(app, workspace, parts)
-    # What lives as long as the process need not be looked through at each collection of garbage.
-    gc.collect()
-    gc.freeze()
-    received: set[signal.Signals] = set()
-
-    def begun(end: Callable[[], None]) -> None:
-        def stop(by: signal.Signals) -> None:
-            received.add(by)
-            end()
-
-        for one in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(one, stop, one)
-        host, port = address
-        url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        console.note(f"Expanding queries at {url}/expand")
-        if playground:
-            console.note(f"The playground is at {url}/playground/")
-
-    await serve(app, address, begun)
-    if signal.SIGINT in received:
-        raise KeyboardInterrupt
 
 
 def worker(

@@ -89,7 +89,7 @@ def shadow(
     expander: Annotated[
         str | None,
         typer.Option(
-            "--expander", help="Address of the expander; by serving.host and port by default."
+            "--expander", help="Address of the expander.  [default: http://127.0.0.1:8600]"
         ),
     ] = None,
     size: Annotated[
@@ -154,7 +154,7 @@ def _expander(workspace: Workspace, url: str | None) -> ExpanderClient:
 
     serving = workspace.settings.serving
     token = serving.token.get_secret_value() if serving.token else None
-    return ExpanderClient(url or f"http://{serving.host}:{serving.port}", token)
+    return ExpanderClient(url or "http://127.0.0.1:8600", token)
 
 
 def _write(path: Path, report: Mapping[str, Any]) -> None:

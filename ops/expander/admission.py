@@ -1,5 +1,4 @@
-"""Admission control: checks of bearer token, rate limit, body size, and the number and length of
-queries.
+"""Admission control: checks of bearer token, body size, and the number and length of queries.
 
 A rejection names the limit or the field, and never repeats a query.
 """
@@ -10,12 +9,10 @@ import asyncio
 import difflib
 import hmac
 import re
-from collections.abc import Sequence
 
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cogr.errors import SettingsError
 from cogr.settings.serving import ServingSettings
 
 READ_SECONDS = 5.0
@@ -42,37 +39,34 @@ class ExpandRequest(BaseModel):
 class RejectedError(Exception):
     """A request is rejected: HTTP status, one sentence, headers."""
 
-    def __init__(self, status: int, detail: str, **headers: str) -> None:
+    def __init__(self, status: int, detail: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(detail)
-        self.status, self.detail = status, detail
-        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.status, self.detail, self.headers = status, detail, headers
 
 
 class AdmissionControl:
-    """The checks before a request is answered.
-
-    Raises:
-        SettingsError: serving.rate_limit can't be read.
-    """
+    """The checks before a request is answered."""
 
     def __init__(self, settings: ServingSettings) -> None:
-        self._settings = settings
         self._token = settings.token.get_secret_value().encode() if settings.token else None
-        self._rate_limit = _RateLimit(settings.rate_limit) if settings.rate_limit else None
 
     async def admit(self, request: Request) -> tuple[list[str], bool]:
         """Check a request. Returns its queries, and whether they came as a list.
 
         Raises RejectedError.
         """
-        return self._queries(await self.read(request))
+        return _queries(await self.read(request))
 
     async def read(self, request: Request) -> bytes:
         """The body of a request after all checks. Raises RejectedError."""
         self._check_token(request)
-        if self._rate_limit is not None:
-            await self._rate_limit.check(request.client.host if request.client else "")
-        return await self._body(request)
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                return await _body(request)
+        except TimeoutError:
+            raise RejectedError(
+                408, f"A request body arrives within {READ_SECONDS:g} seconds.", _CLOSE
+            ) from None
 
     def _check_token(self, request: Request) -> None:
         if self._token is None:
@@ -82,90 +76,46 @@ class AdmissionControl:
             given.strip().encode("utf-8", "replace"), self._token
         ):
             raise RejectedError(
-                401, "Send the header Authorization: Bearer TOKEN.", www_authenticate="Bearer"
+                401, "Send the header Authorization: Bearer TOKEN.", {"www-authenticate": "Bearer"}
             )
 
-    async def _body(self, request: Request) -> bytes:
-        """The body, read up to the limits of size and time."""
-        most, seconds, parts, size = (
-            MAX_BODY_BYTES,
-            READ_SECONDS,
-            [],
-            0,
-        )
-        try:
-            async with asyncio.timeout(seconds):
-                async for part in request.stream():
-                    size += len(part)
-                    if size > most:
-                        raise RejectedError(
-                            413, f"A request body has at most {most} bytes.", connection="close"
-                        )
-                    parts.append(part)
-        except TimeoutError:
-            raise RejectedError(
-                408, f"A request body arrives within {seconds:g} seconds.", connection="close"
-            ) from None
-        return b"".join(parts)
 
-    def _queries(self, body: bytes) -> tuple[list[str], bool]:
-        try:
-            asked = ExpandRequest.model_validate_json(body)
-        except ValidationError as error:
-            raise RejectedError(422, _explain(error)) from None
-        if (asked.query is None) == (asked.queries is None):
-            raise RejectedError(422, 'Send {"query": "..."} or {"queries": ["...", "..."]}.')
-        queries = [asked.query] if asked.query is not None else list(asked.queries or ())
-        self._check_sizes(queries)
-        return queries, asked.query is None
+_CLOSE = {"connection": "close"}
 
-    def _check_sizes(self, queries: Sequence[str]) -> None:
-        if len(queries) > MAX_QUERIES:
-            raise RejectedError(422, f"A request has at most {MAX_QUERIES} queries.")
-        if any(len(query) > MAX_QUERY_CHARS for query in queries):
-            raise RejectedError(422, f"A query has at most {MAX_QUERY_CHARS} characters.")
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_BODY_BYTES:
+            raise RejectedError(413, f"A request body has at most {MAX_BODY_BYTES} bytes.", _CLOSE)
+    return bytes(body)
+
+
+def _queries(body: bytes) -> tuple[list[str], bool]:
+    try:
+        asked = ExpandRequest.model_validate_json(body)
+    except ValidationError as error:
+        raise RejectedError(422, _explain(error)) from None
+    if (asked.query is None) == (asked.queries is None):
+        raise RejectedError(422, 'Send {"query": "..."} or {"queries": ["...", "..."]}.')
+    queries = [asked.query] if asked.query is not None else list(asked.queries or ())
+    if len(queries) > MAX_QUERIES:
+        raise RejectedError(422, f"A request has at most {MAX_QUERIES} queries.")
+    if any(len(query) > MAX_QUERY_CHARS for query in queries):
+        raise RejectedError(422, f"A query has at most {MAX_QUERY_CHARS} characters.")
+    return queries, asked.query is None
 
 
 def _explain(error: ValidationError) -> str:
     first = error.errors(include_input=False, include_url=False, include_context=False)[0]
     if first["type"] == "json_invalid":
-        return "The body is no valid JSON."
+        return "The body is not valid JSON."
+    known = ExpandRequest.model_fields
     if first["type"] == "extra_forbidden":
-        return _unknown(str(first["loc"][-1]))
-    where = ".".join(
-        str(part)
-        for part in first["loc"]
-        if part in ExpandRequest.model_fields or isinstance(part, int)
-    )
+        field = str(first["loc"][-1])
+        near = (*difflib.get_close_matches(field.lower(), known, n=1), "query")[0]
+        shown = f'The field "{field}"' if _NAME.fullmatch(field) else "A field"
+        return f'{shown} is unknown; the nearest known one is "{near}".'
+    where = ".".join(str(part) for part in first["loc"] if part in known or isinstance(part, int))
     return f"{where or 'the body'}: {first['msg']}."
-
-
-def _unknown(field: str) -> str:
-    """The sentence for an unknown field, with the nearest one that there is."""
-    near = (*difflib.get_close_matches(field.lower(), ExpandRequest.model_fields, n=1), "query")[0]
-    shown = f'The field "{field}"' if _NAME.fullmatch(field) else "A field"
-    return f'{shown} is unknown; the nearest known one is "{near}".'
-
-
-class _RateLimit:
-    """The library `limits`, a moving window for each client address, in this process."""
-
-    def __init__(self, spelled: str) -> None:
-        from limits import parse
-        from limits.aio.storage import MemoryStorage
-        from limits.aio.strategies import SlidingWindowCounterRateLimiter
-
-        try:
-            self._most = parse(spelled)
-        except ValueError as error:
-            raise SettingsError(
-                f"serving.rate_limit {spelled!r} is no rate; write it as 50/second or 1000/minute."
-            ) from error
-        self._limiter = SlidingWindowCounterRateLimiter(MemoryStorage())
-
-    async def check(self, client: str) -> None:
-        if not await self._limiter.hit(self._most, client):
-            seconds = max(1, self._most.get_expiry())
-            raise RejectedError(
-                429, f"A client may send {self._most} requests.", retry_after=str(seconds)
-            )

@@ -1,5 +1,4 @@
-"""The HTTP side of the expander: its routes, the models of its answers for OpenAPI, and their
-serialisation.
+"""The HTTP side of the expander: its routes, and the models of its answers for OpenAPI.
 
 `expander` makes the answers.
 """
@@ -9,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, Field
 from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
@@ -22,12 +21,14 @@ from starlette.types import Receive, Scope, Send
 
 from cogr import __version__
 from cogr.snapshots.manifest import Mode
-from indexers.backends.opensearch.search import clause, query_body
+from indexers.backends.opensearch.search import query_body
 from ops.expander.admission import AdmissionControl, ExpandRequest, RejectedError
-from ops.expander.expander import Expanded, Expansion, Parts
-from ops.expander.follower import Pair
+from ops.expander.expander import Expanded, Expansion, Parts, Reason, Source
 
 log = logging.getLogger(__name__)
+
+START_SECONDS = 10.0
+"""Most seconds that the start waits for the serving pair and for Redis."""
 
 
 class Snapshots(BaseModel):
@@ -51,10 +52,8 @@ class ExpansionAnswer(BaseModel):
         description="What to search by: the clause, the clause beside your own text query, or that"
     )
     text_boost: float = Field(description="Boost of your text query beside the clause")
-    source: Literal["cache", "index", "model", "none"]
-    reason: Literal["", "unknown", "deadline", "overloaded", "away", "empty"] = Field(
-        description="Why, for the fallback none: the query alone"
-    )
+    source: Source
+    reason: Reason = Field(description="Why, for the fallback none: the query alone")
     clause: dict[str, Any] = Field(
         description="The OpenSearch query: put it where a query clause goes"
     )
@@ -85,109 +84,39 @@ class Problem(BaseModel):
 
 def write(expanded: Expanded, *, many: bool) -> bytes:
     """The JSON of an answer."""
+    item, query = expanded.pair.item, expanded.pair.query
     answers = [_answer(expansion) for expansion in expanded.expansions]
-    body = (
-        b'"answers":[%b]' % b",".join(b"{%b}" % answer for answer in answers)
-        if many
-        else answers[0]
-    )
-    return b"{%b,%b}" % (body, _pair(expanded.pair))
-
-
-# Pieces of JSON, cut once from a serialised `query_body`, because serialising its many small
-# objects takes longer than anything else: the text before the first clause and after the last one,
-# around each keyword, and around the boost of a keyword with another weight than 1.
-_MARK, _BOOST = "?", 0.5
-_FIRST, _LAST = to_json(query_body([_MARK])).split(to_json(clause(_MARK)))
-_BEFORE, _AFTER = to_json(clause(_MARK)).split(to_json(_MARK))
-_TO_BOOST, _AFTER_BOOST = (
-    to_json(clause(_MARK, boost=_BOOST)).split(to_json(_MARK))[1].split(to_json(_BOOST))
-)
-_NOTHING = to_json(query_body([]))
-
-
-def _answer(expansion: Expansion) -> bytes:
-    keywords = [to_json(word) for word in expansion.keywords]
-    weights = (
-        to_json(expansion.weights)[1:-1].split(b",")
-        if expansion.weights
-        else [_ONE] * len(keywords)
-    )
-    fields = (
-        b",".join(keywords),
-        b",".join(weights),
-        to_json(expansion.confidence),
-        to_json(expansion.mode),
-        to_json(expansion.text_boost),
-        to_json(expansion.source),
-        to_json(expansion.reason),
-        _clause(keywords, weights if expansion.weights else ()),
-    )
-    return _FIELDS % fields
-
-
-_FIELDS = (
-    b'"keywords":[%b],"weights":[%b],"confidence":%b,"mode":%b,"text_boost":%b,"source":%b,'
-    b'"reason":%b,"clause":%b'
-)
-_ONE = to_json(1.0)
-_BETWEEN = b"%b,%b" % (_AFTER, _BEFORE)
-
-
-def _clause(keywords: Sequence[bytes], weights: Sequence[bytes]) -> bytes:
-    if not keywords:
-        return _NOTHING
-    if not weights:
-        return b"".join((_FIRST, _BEFORE, _BETWEEN.join(keywords), _AFTER, _LAST))
-    clauses = [
-        b"%b%b%b" % (_BEFORE, word, _AFTER)
-        if weight == _ONE
-        else b"%b%b%b%b%b" % (_BEFORE, word, _TO_BOOST, weight, _AFTER_BOOST)
-        for word, weight in zip(keywords, weights, strict=True)
-    ]
-    return b"%b%b%b" % (_FIRST, b",".join(clauses), _LAST)
-
-
-def _pair(pair: Pair) -> bytes:
-    snapshots = {
-        "item": pair.item and pair.item.snapshot,
-        "query": pair.query and pair.query.snapshot,
+    shared = {
+        "snapshots": {"item": item and item.snapshot, "query": query and query.snapshot},
+        "index": (item and item.index) or None,
     }
-    return to_json({"snapshots": snapshots, "index": (pair.item and pair.item.index) or None})[1:-1]
+    return to_json(({"answers": answers} if many else answers[0]) | shared)
+
+
+def _answer(found: Expansion) -> dict[str, Any]:
+    words, weights = found.keywords, found.weights
+    return {
+        "keywords": words,
+        "weights": weights or [1.0] * len(words),
+        "confidence": found.confidence,
+        "mode": found.mode,
+        "text_boost": found.text_boost,
+        "source": found.source,
+        "reason": found.reason,
+        "clause": query_body(dict(zip(words, weights, strict=True)) if weights else words),
+    }
 
 
 _JSON = "application/json"
 _REJECTIONS: dict[int | str, dict[str, Any]] = {
-    401: {"model": Problem, "description": "The bearer token is missing or wrong"},
-    408: {"model": Problem, "description": "The body took too long to arrive"},
-    413: {"model": Problem, "description": "The body is too large"},
-    422: {
-        "model": Problem,
-        "description": "No valid request, too many queries, or too long a query",
-    },
-    429: {"model": Problem, "description": "Too many requests of one client"},
+    status: {"model": Problem, "description": description}
+    for status, description in {
+        401: "The bearer token is missing or wrong",
+        408: "The body took too long to arrive",
+        413: "The body is too large",
+        422: "No valid request, too many queries, or too long a query",
+    }.items()
 }
-_ROOT_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-}
-_ROOT = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>CoGR query expander</title>
-<h1>CoGR query expander</h1>
-<p>It answers programs: <code>POST /expand</code> with
-<code>{"query": "green velvet sofa"}</code>.</p>
-<ul>
-<li><a href="openapi.json">openapi.json</a>: every request and answer
-<li><a href="readyz">readyz</a>: which pair of snapshots it follows
-<li><a href="metrics">metrics</a>: what it counts
-</ul>
-<p><code>docs/serving.md</code> describes the service.
-<code>cogr-ops serve --playground</code> has a page to search with.</p>
-</html>
-"""
 _BODY = {
     "requestBody": {
         "required": True,
@@ -204,12 +133,39 @@ _BODY = {
 }
 
 
+class Expand:
+    """`POST /expand`: keywords of one query or several, always within the deadline."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts, self._admission = parts, AdmissionControl(parts.settings)
+
+    async def __call__(self, request: Request) -> Response:
+        """Keywords of one query or several, always within the deadline.
+
+        Search the named index with the clause.
+        """
+        parts = self._parts
+        try:
+            queries, many = await self._admission.admit(request)
+            started = time.perf_counter()
+            expanded = await parts.expander.expand(queries, parts.follower.pair)
+            parts.metrics.seconds.observe(time.perf_counter() - started)
+            return Response(write(expanded, many=many), media_type=_JSON)
+        except RejectedError as error:
+            parts.metrics.rejected.labels(str(error.status)).inc()
+            return _problem(error.status, error.detail, error.headers)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except Exception as error:  # noqa: BLE001
+            return _bug(parts, error)
+
+
 class _App(FastAPI):
     """Answers `POST /expand` directly: the framework's middleware, routing and validation would
     take a third of the time of an answer.
     """
 
-    expand: Callable[[Request], Awaitable[Response]]
+    expand: Expand
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/expand" and scope["method"] == "POST":
@@ -219,21 +175,28 @@ class _App(FastAPI):
             await super().__call__(scope, receive, send)
 
 
-def create_app(parts: Parts, *, playground: bool = False) -> FastAPI:
+def create_app(
+    parts: Parts, *, playground: bool = False, started: Callable[[], None] = lambda: None
+) -> FastAPI:
     """The application with its parts, which it starts and closes.
 
     Args:
-        playground: whether `ops.playground` will be added; the root then leads there instead of to
-            the documentation.
+        playground: whether `ops.playground` will be added; the root then leads there, and not to
+            openapi.json.
+        started: called when queries can be answered.
     """
-    admission = AdmissionControl(parts.settings)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         following = asyncio.create_task(parts.follower.run())
+        # The first query finds the pair read and the connections open.
+        starting = asyncio.create_task(parts.started())
+        await asyncio.wait({starting}, timeout=START_SECONDS)
+        started()
         yield
+        starting.cancel()
         following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
+        await asyncio.gather(starting, following, return_exceptions=True)
         await parts.close()
 
     app = _App(
@@ -244,36 +207,16 @@ def create_app(parts: Parts, *, playground: bool = False) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-
-    async def expand(request: Request) -> Response:
-        """Keywords of one query or several, always within the deadline.
-
-        Search the named index with the clause.
-        """
-        try:
-            queries, many = await admission.admit(request)
-            started = time.perf_counter()
-            expanded = await parts.expander.expand(queries, parts.follower.pair)
-            seconds = time.perf_counter() - started
-            parts.metrics.seconds.observe(seconds)
-            return Response(write(expanded, many=many), media_type=_JSON)
-        except RejectedError as error:
-            parts.metrics.rejected.labels(str(error.status)).inc()
-            return _problem(error.status, error.detail, error.headers)
-        except ClientDisconnect:
-            return Response(status_code=400)
-        except Exception as error:  # noqa: BLE001
-            return _bug(parts, error)
-
-    app.expand = expand
+    app.expand = Expand(parts)
     app.add_api_route(
         "/expand",
-        expand,
+        app.expand.__call__,
+        name="expand",
         methods=["POST"],
         responses={200: {"model": OneAnswer | ManyAnswers}, **_REJECTIONS},
         openapi_extra=_BODY,
     )
-    _add_state_routes(app, parts, "playground/" if playground else "")
+    _add_state_routes(app, parts, "playground/" if playground else "openapi.json")
 
     @app.exception_handler(Exception)
     async def bug(_: Request, error: Exception) -> Response:
@@ -283,11 +226,11 @@ def create_app(parts: Parts, *, playground: bool = False) -> FastAPI:
 
 
 def _add_state_routes(app: FastAPI, parts: Parts, page: str) -> None:
-    """The GET routes. The root leads to `page`, where there is one."""
+    """The GET routes. The root leads to `page`."""
 
     @app.get("/", include_in_schema=False)
     async def root() -> Response:
-        return RedirectResponse(page) if page else HTMLResponse(_ROOT, headers=_ROOT_HEADERS)
+        return RedirectResponse(page)
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:

@@ -4,11 +4,11 @@ index and Redis. Stored rows are checked when they are read.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import to_json
 
 from cogr.keywords import cut_to_budget, parse, with_self
 from cogr.snapshots import Row, rounded
@@ -20,7 +20,7 @@ _Weight = Annotated[float, Field(gt=0, le=HEAVIEST, allow_inf_nan=False)]
 
 
 class _Entry(BaseModel):
-    """A stored row. Former versions stored only keywords."""
+    """A stored row."""
 
     model_config = ConfigDict(strict=True)
 
@@ -40,23 +40,13 @@ class _Entry(BaseModel):
         return Row("", "", tuple(self.keywords), "", tuple(self.weights or ()), self.confidence)
 
 
-_KEYWORDS = TypeAdapter(list[str])
-
-
 def to_bytes(row: Row) -> bytes:
-    """A row as Redis stores it: a JSON object, or, without weights and confidence, the list of
-    keywords that former versions wrote and read.
-    """
-    words: Any = list(row.keywords)
-    if row.weights or row.confidence is not None:
-        words = {"keywords": words, "weights": list(row.weights), "confidence": row.confidence}
-    return json.dumps(words, ensure_ascii=False).encode()
+    """A row as Redis stores it: a JSON object."""
+    return to_json({"keywords": row.keywords, "weights": row.weights, "confidence": row.confidence})
 
 
 def from_bytes(value: bytes) -> Row:
     """The row in a value of Redis. Raises ValueError for a value in another form."""
-    if value[:1] == b"[":
-        return _Entry(keywords=_KEYWORDS.validate_json(value, strict=True)).row()
     return _Entry.model_validate_json(value).row()
 
 

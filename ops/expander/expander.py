@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import repeat
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from cachetools import TTLCache
 
-from cogr.keywords import MAX_KEYWORD_CHARS, normalise, self_keyword
+from cogr.keywords import normalise, self_keyword
 from cogr.settings.generator import KeywordSettings
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Row
@@ -35,17 +35,18 @@ from ops.expander.prometheus import Metrics
 from ops.expander.redis_cache import Cache
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 Source = Literal["cache", "index", "model", "none"]
-Reason = Literal["", "unknown", "deadline", "overloaded", "away", "empty"]
+Reason = Literal["", "unknown", "loading", "deadline", "overloaded", "away", "empty"]
+HOT_QUERIES = 10_000
+"""Most answers that a process keeps."""
 HOT_SECONDS = 60.0
 """Seconds that an answer is kept in this process, also after its removal from Redis."""
 FOLLOW_SECONDS = 1.0
 """Seconds between two reads of the serving pair. One small request a second is no load for a
 cluster.
 """
-_PLAIN = re.compile("[a-z0-9]++(?: [a-z0-9]++)*+")
-"""Keywords, with a space between them, that `normalise` leaves as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,9 @@ class Expansion:
     Attributes:
         keywords: S_q ∪ {q}, the query as a keyword first; empty when nothing is left of it.
         source: where S_q was found.
-        reason: for the source `none`, why: the query is unknown, the deadline passed, too many
-            lookups are in flight, an upstream is unavailable, or the normalised query is empty.
+        reason: for the source `none`, why: the query is unknown, the pair or its model is still
+            being loaded, the deadline passed, too many lookups are in flight, an upstream is
+            unavailable, or the normalised query is empty.
         weights: boost of each keyword; () where all are 1.
         confidence: expected F1 of what the keywords retrieve; None where it is unknown.
         mode: search by the keywords, by the keywords and the query's words, or by the words.
@@ -86,6 +88,7 @@ class Expander:
     Args:
         keywords: the settings: the most keywords of a model's answer, and whether weights are used.
             A snapshot has its own budget.
+        nowhere: why no source has a query's keywords.
     """
 
     def __init__(
@@ -96,14 +99,14 @@ class Expander:
         settings: ServingSettings,
         metrics: Metrics,
         keywords: KeywordSettings,
+        nowhere: Callable[[], Reason] = lambda: "unknown",
     ) -> None:
         self._cache, self._index, self._models = cache, index, models
         self._settings, self._metrics, self._keywords = settings, metrics, keywords
-        self._hot: TTLCache[tuple[str, str], Expansion] = TTLCache(
-            settings.hot_queries, HOT_SECONDS
-        )
-        self._in_flight: dict[tuple[str, str], asyncio.Future[Expansion]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._nowhere = nowhere
+        self._hot: TTLCache[tuple[str, str], Expansion] = TTLCache(HOT_QUERIES, HOT_SECONDS)
+        self._in_flight: dict[tuple[str, str], asyncio.Task[Expansion]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._under_way = 0
         metrics.in_flight.set_function(lambda: len(self._tasks))
 
@@ -124,12 +127,11 @@ class Expander:
 
     def _remembered(self, pair: Pair, texts: Sequence[str]) -> list[Expansion]:
         """The answers kept in this process, if it has all of them."""
-        name = pair.name
-        found = [
-            expansion for text in texts if (expansion := self._hot.get((name, text))) is not None
-        ]
-        if len(found) < len(texts):
-            return []
+        name, found = pair.name, []
+        for text in texts:
+            if (expansion := self._hot.get((name, text))) is None:
+                return []
+            found.append(expansion)
         self._metrics.remembered.inc(len(found))
         return found
 
@@ -152,28 +154,26 @@ class Expander:
     async def _expand(self, texts: Sequence[str], pair: Pair) -> list[Expansion]:
         loop = asyncio.get_running_loop()
         ends = loop.time() + self._settings.deadline
-        known = await self._cached(pair, [text for text in dict.fromkeys(texts) if text])
-        unknown = {
-            text: self._lookup(pair, text)
-            for text in dict.fromkeys(texts)
-            if text and text not in known
-        }
-        waiting = {lookup for lookup in unknown.values() if lookup is not None}
+        distinct = [text for text in dict.fromkeys(texts) if text]
+        found = await self._cached(pair, distinct)
+        lookups = {text: self._lookup(pair, text) for text in distinct if text not in found}
+        waiting = {lookup for lookup in lookups.values() if lookup is not None}
         if waiting:
             await asyncio.wait(waiting, timeout=max(0.0, ends - loop.time()))
-        return [known.get(text) or _result_of(pair, text, unknown.get(text)) for text in texts]
+        for text, lookup in lookups.items():
+            found[text] = _result(pair, text, lookup)
+        return [found.get(text) or _fallback(pair, "", "empty") for text in texts]
 
     async def _cached(self, pair: Pair, texts: Sequence[str]) -> dict[str, Expansion]:
         if self._cache is None or not texts:
             return {}
         try:
-            found = await self._cache.read(pair, texts)
+            rows = await self._cache.read(pair, texts)
         except UnavailableError:
             return {}
-        pairs = zip(texts, found, strict=True)
         known = {
             text: self._known(pair, text, self._cut(pair, row), "cache")
-            for text, row in pairs
+            for text, row in zip(texts, rows, strict=True)
             if row is not None
         }
         for text, expansion in known.items():
@@ -184,13 +184,11 @@ class Expander:
         """Cached keywords, normalised and cut to the budget: other programs may have
         written them.
         """
-        words, most = row.keywords, max(self._keywords.k_max, pair.query.k_max if pair.query else 0)
-        # Most keywords are plain words: one check for all of them.
-        plain = 0 < len(words) <= most and _PLAIN.fullmatch(" ".join(words))
-        if plain and max(map(len, words)) <= MAX_KEYWORD_CHARS:
-            return row
+        most = max(self._keywords.k_max, pair.query.k_max if pair.query else 0)
         found: dict[str, float] = {}
-        for word, weight in zip(map(normalise, words), row.weights or repeat(1.0), strict=False):
+        for word, weight in zip(
+            map(normalise, row.keywords), row.weights or repeat(1.0), strict=False
+        ):
             if word:
                 found.setdefault(word, weight)
         kept = tuple(found)[:most]
@@ -202,45 +200,35 @@ class Expander:
         sure = row.confidence
         return Expansion(words, source, "", weights, sure, pair.mode(sure), pair.text_boost)
 
-    def _lookup(self, pair: Pair, text: str) -> asyncio.Future[Expansion] | None:
+    def _lookup(self, pair: Pair, text: str) -> asyncio.Task[Expansion] | None:
         """The lookup of this text, started unless it is in flight; None when too many are."""
         key = (pair.name, text)
-        lookup = self._in_flight.get(key)
-        if lookup is None and len(self._tasks) < MAX_IN_FLIGHT:
-            lookup = self._in_flight[key] = asyncio.get_running_loop().create_future()
-            task = asyncio.create_task(self._look_up(pair, text, lookup))
-            self._tasks.add(task)
-            task.add_done_callback(lambda done: self._end(done, pair, text))
+        if (lookup := self._in_flight.get(key)) is None and len(self._tasks) < MAX_IN_FLIGHT:
+            lookup = self._in_flight[key] = self._start(self._look_up(pair, text))
+            lookup.add_done_callback(lambda _: self._in_flight.pop(key))
         return lookup
 
-    def _end(self, task: asyncio.Task[None], pair: Pair, text: str) -> None:
+    def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._end)
+        return task
+
+    def _end(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        lookup = self._in_flight.pop((pair.name, text))
         if not task.cancelled() and (error := task.exception()) is not None:
             self._bug(error)
-        if not lookup.done():
-            lookup.set_result(_fallback(pair, text, "away"))
 
-    async def _look_up(self, pair: Pair, text: str, lookup: asyncio.Future[Expansion]) -> None:
-        """Find keywords and answer the waiting requests. Then cache the keywords, or put the query
-        into the backlog.
-        """
-        found, source, away = await self._find(pair, text)
-        if found is not None:
-            lookup.set_result(known := self._known(pair, text, found, source))
-            self._remember(pair, text, known)
-        else:
-            lookup.set_result(_fallback(pair, text, "away" if away else "unknown"))
-        if self._cache is None:
-            return
-        try:
-            await (
-                self._cache.add_to_backlog([text])
-                if found is None
-                else self._cache.write(pair, {text: found})
-            )
-        except UnavailableError:
-            log.info("An answer could not be kept.")
+    async def _look_up(self, pair: Pair, text: str) -> Expansion:
+        """Find keywords; what is kept of them is written later, since requests wait for this."""
+        row, source, away = await self._find(pair, text)
+        if self._cache is not None:
+            self._start(_keep(self._cache, pair, text, row))
+        if row is None:
+            return _fallback(pair, text, "away" if away else self._nowhere())
+        expansion = self._known(pair, text, row, source)
+        self._remember(pair, text, expansion)
+        return expansion
 
     async def _find(self, pair: Pair, text: str) -> tuple[Row | None, Source, bool]:
         """The row of index or model, which of the two has it, and whether one of them was
@@ -263,16 +251,25 @@ class Expander:
         log.error("Something unexpected; the query alone was the answer.", exc_info=error)
 
 
+async def _keep(cache: Cache, pair: Pair, text: str, row: Row | None) -> None:
+    """Cache the keywords, or put the query into the backlog."""
+    try:
+        await (cache.add_to_backlog(text) if row is None else cache.write(pair, {text: row}))
+    except UnavailableError:
+        log.info("An answer could not be kept.")
+
+
 def _fallback(pair: Pair, text: str, reason: Reason) -> Expansion:
     return Expansion([text] if text else [], "none", reason, text_boost=pair.text_boost)
 
 
-def _result_of(pair: Pair, text: str, lookup: asyncio.Future[Expansion] | None) -> Expansion:
-    if not text:
-        return _fallback(pair, text, "empty")
+def _result(pair: Pair, text: str, lookup: asyncio.Task[Expansion] | None) -> Expansion:
     if lookup is None:
         return _fallback(pair, text, "overloaded")
-    return lookup.result() if lookup.done() else _fallback(pair, text, "deadline")
+    if not lookup.done():
+        return _fallback(pair, text, "deadline")
+    failed = lookup.cancelled() or lookup.exception() is not None
+    return _fallback(pair, text, "away") if failed else lookup.result()
 
 
 @dataclass(frozen=True)
@@ -302,6 +299,13 @@ class Parts:
             "model": self.models.state,
         }
 
+    async def started(self) -> None:
+        """Wait until the serving pair was looked for and Redis was reached, or could not be."""
+        if self.cache is not None:
+            with suppress(UnavailableError):
+                await self.cache.connect()
+        await self.follower.looked.wait()
+
     async def close(self) -> None:
         """Cancel the lookups in flight and close every connection."""
         for close in self.closing:
@@ -313,9 +317,17 @@ class Parts:
             await self.cache.close()
 
 
-def make_parts(workspace: Workspace, follow_seconds: float = FOLLOW_SECONDS) -> Parts:
-    """Make the parts of a configuration. Call it inside a running event loop. They connect at their
-    first call.
+_WARMING = 3
+"""Most attempts to look into the query index of a new pair before it is used."""
+
+
+def make_parts(
+    workspace: Workspace, model: str | None = None, follow_seconds: float = FOLLOW_SECONDS
+) -> Parts:
+    """Make the parts of a configuration. They connect at their first call.
+
+    Args:
+        model: name of the model at the endpoint; "{round}" in it stands for the serving round.
 
     Raises:
         SettingsError: an invalid address or limit.
@@ -326,7 +338,22 @@ def make_parts(workspace: Workspace, follow_seconds: float = FOLLOW_SECONDS) -> 
     index = make_index(workspace, metrics)
     # A new pair may come from new data, so every model is made from a configuration that is read
     # again.
-    models = Models(lambda: Workspace(settings), serving, metrics, settings.keywords.k_max)
-    follower = Follower(index.pair, models.follow, follow_seconds, metrics)
-    expander = Expander(cache, index, models, serving, metrics, settings.keywords)
+    models = Models(lambda: Workspace(settings), serving, metrics, settings.keywords.k_max, model)
+
+    async def changed(pair: Pair) -> None:
+        # The first look into an index takes longer than a query's deadline.
+        for _ in range(_WARMING):
+            with suppress(UnavailableError):
+                await index.lookup(pair, "a query")
+                break
+        await models.follow(pair)
+
+    follower = Follower(index.pair, changed, follow_seconds, metrics)
+
+    def nowhere() -> Reason:
+        if not follower.looked.is_set() or models.state == "loading":
+            return "loading"
+        return "unknown" if follower.seen_ago is not None else "away"
+
+    expander = Expander(cache, index, models, serving, metrics, settings.keywords, nowhere)
     return Parts(serving, metrics, cache, index, models, follower, expander)

@@ -2,8 +2,8 @@
 OpenAI-compatible endpoint.
 
 A model answers only for the pair that it belongs to. In process, its fingerprint must be that in
-the manifest of the serving pair. At an endpoint, its name tells the round where serving.model
-contains {round}; otherwise the operator is responsible.
+the manifest of the serving pair. At an endpoint, its name tells the round where it contains
+{round}; otherwise the operator is responsible.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class Model(Protocol):
 class LocalModel:
     """A generator in a thread of its own, so that numpy and LightGBM don't block the event loop."""
 
-    def __init__(self, generator: Generator, prompter: Prompter, k_max: int, most: int) -> None:
-        self._generator, self._prompter, self._k_max, self._most = generator, prompter, k_max, most
+    def __init__(self, generator: Generator, prompter: Prompter, k_max: int) -> None:
+        self._generator, self._prompter, self._k_max = generator, prompter, k_max
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
         self._under_way: set[Future[Row | None]] = set()
 
     async def ask(self, text: str) -> Row | None:
-        if len(self._under_way) >= self._most:
+        if len(self._under_way) >= MODEL_CONCURRENCY:
             raise UnavailableError("the model is busy")
         future = self._thread.submit(self.answer, text)
         self._under_way.add(future)
@@ -92,12 +92,10 @@ class LocalModel:
 class EndpointModel:
     """A language model behind an OpenAI-compatible endpoint, such as vLLM. One attempt a query."""
 
-    def __init__(
-        self, generator: OpenAIGenerator, prompter: Prompter, k_max: int, most: int
-    ) -> None:
+    def __init__(self, generator: OpenAIGenerator, prompter: Prompter, k_max: int) -> None:
         self._generator, self._prompter, self._k_max = generator, prompter, k_max
         self._client = generator.client()
-        self._turns = asyncio.Semaphore(most)
+        self._turns = asyncio.Semaphore(MODEL_CONCURRENCY)
 
     async def ask(self, text: str) -> Row | None:
         from openai import OpenAIError
@@ -106,7 +104,7 @@ class EndpointModel:
             async with self._turns:
                 answer = await self._generator.ask(self._client, ask_for(text, self._prompter))
         except OpenAIError as error:
-            raise BadAnswerError("the endpoint's answer is none") from error
+            raise BadAnswerError("the endpoint gave no valid answer") from error
         return read_answer(answer, text, self._k_max, may_be_empty=False)
 
     async def close(self) -> None:
@@ -139,6 +137,7 @@ class Models:
     Args:
         open_workspace: opens a new workspace with a freshly read data set; None where there is no
             configuration.
+        name: of the model at the endpoint; "{round}" in it stands for the serving round.
     """
 
     def __init__(
@@ -147,13 +146,10 @@ class Models:
         settings: ServingSettings,
         metrics: Metrics,
         k_max: int,
+        name: str | None = None,
     ) -> None:
-        self._open, self._settings, self._metrics, self._k_max = (
-            open_workspace,
-            settings,
-            metrics,
-            k_max,
-        )
+        self._open, self._live, self._metrics = open_workspace, settings.live, metrics
+        self._k_max, self._name = k_max, name
         self._upstream = Upstream("model", metrics)
         self._model: Model | None = None
         self._of: Pair | None = None
@@ -215,14 +211,12 @@ class Models:
     def _plan(self, pair: Pair) -> tuple[str, str, Callable[[], Model] | None]:
         """The kind of model for a pair, a key that identifies it, and a function that makes it."""
         nothing = ("none", "", None)
-        if self._open is None or self._settings.live == "none":
+        if self._open is None or self._live == "none":
             return nothing
         workspace = self._open()
         manifest = _manifest(workspace, pair)
         kind = (
-            str(manifest.generator.get("kind"))
-            if self._settings.live == "auto" and manifest
-            else self._settings.live
+            str(manifest.generator.get("kind")) if self._live == "auto" and manifest else self._live
         )
         if kind == "openai":
             name = self._model_name(workspace, pair)
@@ -235,10 +229,10 @@ class Models:
         return kind, made_from, lambda: self._local(workspace, kind, manifest)
 
     def _model_name(self, workspace: Workspace, pair: Pair) -> str:
-        name = self._settings.model or workspace.settings.generator.of("query").model
+        name = self._name or workspace.settings.generator.of("query").model
         if name is None:
             raise SettingsError(
-                "serving.live is openai, but neither serving.model nor generator.model names a "
+                "The live generator is openai, but neither --model nor generator.model names its "
                 "model."
             )
         return name.replace("{round}", str(pair.round))
@@ -256,12 +250,7 @@ class Models:
                 "options or another version; use the configuration that the snapshot was built "
                 "with, or rebuild both sides."
             )
-        model = LocalModel(
-            generator,
-            workspace.prompter("query", kind),
-            self._k_max,
-            MODEL_CONCURRENCY,
-        )
+        model = LocalModel(generator, workspace.prompter("query", kind), self._k_max)
         # The first answer fits or opens the artefact, which the others then use.
         model.answer("a query")
         return model
@@ -273,7 +262,7 @@ class Models:
         options = {key: value for key, value in generator_options(chosen).items() if key != "kind"}
         once = OpenAIOptions.model_validate({**options, "retries": 0, "timeout": MODEL_SECONDS})
         prompter = workspace.prompter("query", "openai")
-        return EndpointModel(OpenAIGenerator(once), prompter, self._k_max, MODEL_CONCURRENCY)
+        return EndpointModel(OpenAIGenerator(once), prompter, self._k_max)
 
 
 async def _made(make: Callable[[], Model]) -> Model:

@@ -2,7 +2,7 @@
 keywords, never items.
 
 A cached answer's key names the pair and the normaliser, so that a new round never reads old
-answers; it expires after serving.cache_seconds. The backlog is a sorted set of normalised query
+answers; it expires after a day. The backlog is a sorted set of normalised query
 texts by how often they were asked; when it is full, the least asked ones are removed.
 
 `work_off` (`cogr-ops backlog`) generates keywords for the backlog with the configuration's
@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
@@ -41,13 +40,16 @@ from ops.expander.follower import Pair
 from ops.expander.precomputed import make_index
 from ops.expander.prometheus import Metrics
 
+CACHE_SECONDS = 86_400
+"""Seconds that an answer is cached; queries may be personal data, which is kept no longer than it
+is useful.
+"""
+BACKLOG = 10_000
+"""Most queries in the backlog: a megabyte of Redis."""
 
-def cache_key(prefix: str, pair: Pair, text: str, hash_key: str | None) -> str:
-    """The key of a normalised text's answer, with the text itself or, given a hash key, its keyed
-    BLAKE2b.
-    """
-    if hash_key is not None:
-        text = blake2b(text.encode(), key=hash_key.encode()[:64], digest_size=16).hexdigest()
+
+def cache_key(prefix: str, pair: Pair, text: str) -> str:
+    """The key of a normalised text's answer."""
     return f"{prefix}:expand:{pair.name}:{NORMALISER}:{text}"
 
 
@@ -58,12 +60,15 @@ class Cache:
         from redis.exceptions import RedisError
 
         self._redis = connect(redis)
-        self._prefix, self._settings, self._metrics = redis.prefix, settings, metrics
-        self._hash_key = settings.hash_key.get_secret_value() if settings.hash_key else None
+        self._prefix, self._metrics = redis.prefix, metrics
         self._upstream = Upstream("redis", metrics, (RedisError,))
         self._reads = _Reads(self._redis, self._upstream, settings.cache_timeout)
         # Writes delay no request, so they use another connection.
         self._write_seconds = max(1.0, settings.cache_timeout)
+
+    async def connect(self) -> None:
+        """Open the connection, which takes longer than an answer may."""
+        await self._upstream.call(self._reads.ping, self._write_seconds)
 
     async def read(self, pair: Pair, texts: Sequence[str]) -> list[Row | None]:
         """Cached rows of normalised texts, None where there are none."""
@@ -84,28 +89,23 @@ class Cache:
         async def ask() -> None:
             async with self._redis.pipeline(transaction=False) as batch:
                 for text, row in answers.items():
-                    key, seconds = self._key(pair, text), self._settings.cache_seconds
-                    batch.set(key, to_bytes(row), ex=seconds)
+                    batch.set(self._key(pair, text), to_bytes(row), ex=CACHE_SECONDS)
                 await batch.execute()
 
         await self._upstream.call(ask, self._write_seconds)
 
-    async def add_to_backlog(self, texts: Sequence[str]) -> None:
-        """Put unanswered texts into the backlog, or increment their counts."""
-        most = self._settings.backlog
-        if not most:
-            return
+    async def add_to_backlog(self, text: str) -> None:
+        """Put an unanswered text into the backlog, or increment its count."""
 
         async def ask() -> None:
             async with self._redis.pipeline(transaction=False) as batch:
-                for text in texts:
-                    batch.zincrby(self._backlog, 1, text)
-                batch.zremrangebyrank(self._backlog, 0, -most - 1)
-                batch.expire(self._backlog, self._settings.cache_seconds)
+                batch.zincrby(self._backlog, 1, text)
+                batch.zremrangebyrank(self._backlog, 0, -BACKLOG - 1)
+                batch.expire(self._backlog, CACHE_SECONDS)
                 await batch.execute()
 
         await self._upstream.call(ask, self._write_seconds)
-        self._metrics.backlog_added.inc(len(texts))
+        self._metrics.backlog_added.inc()
 
     async def most_asked(self, most: int) -> list[str]:
         """Texts of the backlog, the most asked ones first."""
@@ -135,10 +135,7 @@ class Cache:
         return f"{self._prefix}:expand:backlog"
 
     def _key(self, pair: Pair, text: str) -> str:
-        return cache_key(self._prefix, pair, text, self._hash_key)
-
-
-_Waiting = list[tuple[Sequence[str], "asyncio.Future[list[bytes | None]]"]]
+        return cache_key(self._prefix, pair, text)
 
 
 class _Reads:
@@ -151,44 +148,42 @@ class _Reads:
         # Where a read fails or is cancelled, it closes its connection and opens a new one.
         self._redis, self._upstream, self._seconds = redis.client(), upstream, seconds
         self._turn = asyncio.Lock()
-        self._waiting: _Waiting = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._next: tuple[list[str], asyncio.Task[list[bytes | None]]] | None = None
 
     async def get(self, keys: Sequence[str]) -> list[bytes | None]:
         """The values of keys, None where there is none. Raises UnavailableError."""
-        loop = asyncio.get_running_loop()
-        if not self._waiting:
-            task = loop.create_task(self._send(self._waiting))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        values: asyncio.Future[list[bytes | None]] = loop.create_future()
-        self._waiting.append((keys, values))
-        return await values
+        if self._next is None:
+            batch: list[str] = []
+            self._next = batch, asyncio.create_task(self._send(batch))
+        together, values = self._next
+        start = len(together)
+        together += keys
+        # Whoever gives up takes no answer away from the others.
+        return (await asyncio.shield(values))[start : start + len(keys)]
+
+    async def ping(self) -> None:
+        """Open the connection."""
+        async with self._turn:
+            await self._redis.ping()
 
     async def close(self) -> None:
         """Close the connection."""
         await self._redis.aclose()
 
-    async def _send(self, batch: _Waiting) -> None:
-        """Read a batch when its turn has come, and answer the requests that still wait for it."""
+    async def _send(self, keys: list[str]) -> list[bytes | None]:
+        """Read a batch when its turn has come."""
+        own = self._next
 
         async def ask() -> list[bytes | None]:
             async with self._turn:
-                self._waiting = []
-                return list(await self._redis.mget([key for keys, _ in batch for key in keys]))
+                self._next = None
+                return list(await self._redis.mget(keys))
 
         try:
-            found = iter(await self._upstream.call(ask, self._seconds))
-        except Exception as error:  # noqa: BLE001 (waiting requests get the error)
-            self._waiting = [] if self._waiting is batch else self._waiting
-            for _, values in batch:
-                if not values.done():
-                    values.set_exception(error)
-            return
-        for keys, values in batch:
-            part = list(islice(found, len(keys)))
-            if not values.done():
-                values.set_result(part)
+            return await self._upstream.call(ask, self._seconds)
+        finally:
+            if self._next is own:
+                self._next = None
 
 
 def connect(redis: RedisSettings) -> Any:

@@ -5,7 +5,7 @@ Any other request is rejected.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import repeat
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -14,6 +14,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from cogr.errors import CogrError, SettingsError
 from cogr.keywords import self_keyword
@@ -101,6 +102,7 @@ class LiveRequest(_PageRequest):
     size: int = Field(20, ge=1, le=200)
 
 
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 STATIC = Path(__file__).parent / "static"
 # No content from other origins, no inline scripts or styles, no text as markup.
 _HEADERS = {
@@ -118,15 +120,24 @@ _EXAMPLES = 6
 RequestModel = TypeVar("RequestModel", bound=BaseModel)
 
 
-def add_playground(expander: FastAPI, workspace: Workspace, parts: Parts) -> None:
+def add_playground(
+    expander: FastAPI, workspace: Workspace, parts: Parts, hosts: Sequence[str] = ()
+) -> None:
     """Mount the page at /playground of the expander's application, whose parts it asks for
     keywords.
+
+    Args:
+        hosts: names under which the page is answered, besides this machine's own for itself.
     """
-    expander.mount("/playground", _create(workspace, parts))
+    expander.mount("/playground", _create(workspace, parts, hosts))
 
 
-def _create(workspace: Workspace, parts: Parts) -> FastAPI:
+def _create(workspace: Workspace, parts: Parts, hosts: Sequence[str]) -> FastAPI:
     app = FastAPI(title="CoGR playground", openapi_url=None)
+    # A page elsewhere whose name is made to lead here (DNS rebinding) has another host.
+    app.add_middleware(
+        TrustedHostMiddleware, allowed_hosts=[*LOCAL_HOSTS, *hosts], www_redirect=False
+    )
     answers = Answers(workspace, parts)
     admission = AdmissionControl(parts.settings)
 
@@ -145,6 +156,9 @@ def _create(workspace: Workspace, parts: Parts) -> FastAPI:
     ) -> None:
         @app.post(f"/api/{path}")
         async def route(request: Request) -> dict[str, Any]:
+            # Browsers let no page elsewhere send this type without asking first.
+            if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+                raise RejectedError(415, "Send the header Content-Type: application/json.")
             asked = model.model_validate_json(await admission.read(request))
             return await give(asked, f"{request.url.scheme}://{request.url.netloc}/")
 

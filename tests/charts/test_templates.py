@@ -93,7 +93,6 @@ def test_the_configuration_loads_and_says_what_the_values_say(
     objects: list[Object], tmp_path: Path
 ) -> None:
     settings = settings_of(objects, tmp_path)
-    assert settings.serving.host == "0.0.0.0"
     assert settings.store.startswith(("/var/lib/cogr", "s3://"))
 
 
@@ -226,7 +225,7 @@ def test_a_container_without_its_secret_names_the_setting(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     settings_of(render(file="values-production.yaml"), tmp_path)
-    sets = ("--set", "serving.port=0", "--set", f"store={tmp_path}")
+    sets = ("--port", "0", "--set", f"store={tmp_path}")
     ended = run_here(
         main, monkeypatch, capsys, "cogr-ops", "serve", "-c", tmp_path / "cogr.toml", *sets
     )
@@ -254,7 +253,7 @@ def test_ports_and_probes_are_the_services_own(render: Render, tmp_path: Path) -
     known = asyncio.run(routes())
     container = one(objects, "Deployment", "-expander")["spec"]["template"]["spec"]["containers"][0]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    assert ports == {"http": settings.serving.port}
+    assert ports == {"http": 8600}
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["httpGet"]["path"] in known
         assert container[probe]["httpGet"]["port"] in ports
@@ -390,7 +389,6 @@ READ = {
     "settings.redis.url",
     "settings.generator.openai.base_url",
     "settings.generator.name",
-    "settings.serving.host",
     "settings.metrics.host",
     "settings.store",
     "store.existingClaim",
@@ -551,8 +549,6 @@ REFUSED = [
         {"settings": URLS, "expander": {"replicas": 0}},
         "expander.pdb.enabled with expander.replicas=0",
     ),
-    ({"settings": merged(URLS, {"serving": {"host": "127.0.0.1"}})}, "settings.serving.host"),
-    ({"settings": merged(URLS, {"serving": {"port": 0}})}, "settings.serving.port is 0"),
     ({"settings": merged(URLS, {"metrics": {"host": "localhost"}})}, "settings.metrics.host"),
     (
         {"settings": {"redis": URLS["redis"]}, "rebuild": {"item": {"enabled": True}}},

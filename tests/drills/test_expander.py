@@ -8,6 +8,7 @@ seconds.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -133,10 +134,14 @@ def listens(port: int) -> bool:
 def expander(folder: Path, *sets: str) -> Iterator[str]:
     """`cogr-ops serve` in a process of its own, ready; its address."""
     port = free_port()
-    given = [part for one in (*sets, f"serving.port={port}") for part in ("--set", one)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ops.cli", "serve", "-c", str(folder / "cogr.toml"), *given]
-    )
+    given = [part for one in sets for part in ("--set", one)]
+    constants = {
+        "ops.expander.expander.HOT_QUERIES": 0,
+        "ops.expander.redis_cache.CACHE_SECONDS": CACHED,
+    }
+    command = [sys.executable, "-m", "tests.altered", json.dumps(constants), "ops.cli", "serve"]
+    options = ["-c", str(folder / "cogr.toml"), "--port", str(port), "--model", "any"]
+    process = subprocess.Popen([*command, *options, *given])
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20) as client:
             wait_for(lambda: is_ready(client), 120)
@@ -213,19 +218,10 @@ def test_each_upstream_dies_and_comes_back(tmp_path: Path, drill_table: Table) -
         redis_url, *redis = stack.enter_context(server_of("redis"))
         search_url, *search = stack.enter_context(server_of("opensearch"))
         model_url, *answering = stack.enter_context(model())
-        sets = (
-            f"opensearch.url={search_url}",
-            f"redis.url={redis_url}",
-            f"serving.cache_seconds={CACHED}",
-            "serving.hot_queries=0",
-        )
+        sets = (f"opensearch.url={search_url}", f"redis.url={redis_url}")
         # A busy machine may be late; what is killed here refuses at once.
         patient = ("serving.deadline=4",)
-        endpoint = (
-            "serving.live=openai",
-            "serving.model=any",
-            f"generator.openai.base_url={model_url}",
-        )
+        endpoint = ("serving.live=openai", f"generator.openai.base_url={model_url}")
         queries = [Row(f"q{number:04}", text, ("sofa",)) for number, text in enumerate(KNOWN)]
         serve_pair(workspace(tmp_path, *sets), ITEMS, queries)
         url = stack.enter_context(expander(tmp_path, *sets, *patient, *endpoint))

@@ -65,13 +65,6 @@
 {{- end }}
 {{- end }}
 {{- $loopback := list "127.0.0.1" "localhost" "::1" }}
-{{- if and $v.expander.enabled (has ($v.settings.serving.host | default "127.0.0.1") $loopback) }}
-{{- fail (print
-  "settings.serving.host is a loopback address, which no Service reaches: set it to 0.0.0.0.") }}
-{{- end }}
-{{- if and $v.expander.enabled (eq (int $v.settings.serving.port) 0) }}
-{{- fail "settings.serving.port is 0, any free port, which no Service finds: name a port." }}
-{{- end }}
 {{- with dig "metrics" "port" 0 $v.settings | int }}
 {{- if has (dig "metrics" "host" "127.0.0.1" $v.settings) $loopback }}
 {{- fail (print

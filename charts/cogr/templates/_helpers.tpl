@@ -88,7 +88,7 @@ labels:
 {{- if eq . "worker" }}{{ $redis }} generator.openai.api_key
 {{- else if eq . "training" }}opensearch.password
 {{- else }}{{ $redis }} opensearch.password generator.openai.api_key
-{{- if eq . "expander" }} serving.token serving.hash_key{{ end }}
+{{- if eq . "expander" }} serving.token{{ end }}
 {{- end }}
 {{- end }}
 

@@ -61,18 +61,14 @@ def _rows(records: list[dict[str, Any]], text: str) -> list[Row]:
 def client_world(folder: Path, opensearch: OpenSearchSettings) -> Iterator[ClientWorld]:
     """The conformance file's shop in OpenSearch, behind an expander that wants a token."""
     prefix = f"client{os.getpid()}"
-    patient = (
-        f"serving.token={TOKEN}",
-        "serving.deadline=20",
-        "serving.hot_queries=0",
-    )
+    patient = (f"serving.token={TOKEN}", "serving.deadline=20")
     opened = workspace(
         folder, f"opensearch.url={opensearch.url}", f"opensearch.prefix={prefix}", *patient
     )
     items, queries = _rows(CONFORMANCE["items"], "title"), _rows(CONFORMANCE["queries"], "text")
     serve_pair(opened, items, queries, blend=Blend(**CONFORMANCE["blend"]))
     faults = {case["expander"] for case in CONFORMANCE["cases"] if "expander" in case}
-    with ExitStack() as stack, running(opened) as expander:
+    with ExitStack() as stack, running(opened, hot_queries=0) as expander:
         expander.client.headers["authorization"] = f"Bearer {TOKEN}"
         wait_for(lambda: expander.expand("leather couch")["source"] == "index")
         ill = {

@@ -40,9 +40,12 @@ def test_several_queries_by_one_request(tmp_path: Path) -> None:
 
 
 def test_what_is_asked_for_together_is_remembered_too(tmp_path: Path) -> None:
-    opened = workspace(tmp_path, "serving.deadline=20", "serving.hot_queries=0")
+    opened = workspace(tmp_path, "serving.deadline=20")
     serve_pair(opened)
-    with running(opened) as expander, Client(expander.url, patience=30) as client:
+    with (
+        running(opened, hot_queries=0) as expander,
+        Client(expander.url, patience=30) as client,
+    ):
         wait_for(lambda: expander.expand("green couch")["source"] == "index")
         known, _ = client.expand_many(["green couch", "nobody"])
         before = expander.metric("cogr_expander_request_seconds_count")

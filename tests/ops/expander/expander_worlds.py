@@ -1,6 +1,4 @@
-"""A running expander for tests: the real application behind its real server, in a thread of this
-process.
-"""
+"""A running expander for tests: the real application in a thread of this process."""
 
 from __future__ import annotations
 
@@ -14,6 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
+from granian.constants import Interfaces
+from granian.log import LogLevels
+from granian.server.embed import Server
 
 from cogr.item_fields import types_of
 from cogr.records import Side
@@ -24,7 +26,7 @@ from indexers.release.verify import push_and_verify
 from indexers.workspace import Workspace
 from ops.expander.app import create_app
 from ops.expander.expander import Parts, make_parts
-from ops.expander.http_server import free_address, serve
+from ops.expander.http_server import free_address
 from ops.playground.app import add_playground
 from tests.shops import write_shop
 
@@ -105,33 +107,41 @@ def serve_pair(
 
 
 @contextmanager
-def running(workspace: Workspace, *, playground: bool = False) -> Iterator[Running]:
-    """The expander of a workspace, once it is ready."""
-    serving = workspace.settings.serving.model_copy(update={"port": 0})
-    address = free_address(serving)
-    url = f"http://127.0.0.1:{address[1]}"
-    made: list[Parts] = []
-    ends: list[Callable[[], None]] = []
+def running(
+    workspace: Workspace,
+    *,
+    playground: bool = False,
+    model: str | None = None,
+    hot_queries: int = 10_000,
+) -> Iterator[Running]:
+    """The expander of a workspace, once it is ready.
+
+    Args:
+        hot_queries: answers that the process keeps; with 0 it asks Redis and the index each time.
+    """
+    address = free_address("127.0.0.1", 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ops.expander.expander.HOT_QUERIES", hot_queries)
+        parts = make_parts(workspace, model, follow_seconds=0.05)
+    app = create_app(parts, playground=playground)
+    if playground:
+        add_playground(app, workspace, parts)
+    server = Server(app, *address, interface=Interfaces.ASGI, log_level=LogLevels.error)
+    loops: list[asyncio.AbstractEventLoop] = []
 
     async def run() -> None:
-        parts = make_parts(workspace, follow_seconds=0.05)
-        app = create_app(parts, playground=playground)
-        if playground:
-            add_playground(app, workspace, parts)
-        made.append(parts)
-        loop = asyncio.get_running_loop()
-        await serve(app, address, lambda end: ends.append(lambda: loop.call_soon_threadsafe(end)))
+        loops.append(asyncio.get_running_loop())
+        await server.serve()
 
     thread = threading.Thread(target=asyncio.run, args=(run(),), daemon=True)
     thread.start()
+    url = f"http://127.0.0.1:{address[1]}"
     try:
         with httpx.Client(base_url=url, timeout=20) as client:
-            # It answers a moment before it says how to end it.
-            wait_for(lambda: bool(ends) and is_ready(client))
-            yield Running(url, made[0], client)
+            wait_for(lambda: is_ready(client))
+            yield Running(url, parts, client)
     finally:
-        for end in ends:
-            end()
+        loops[0].call_soon_threadsafe(server.stop)
         thread.join(20)
         assert not thread.is_alive()
 

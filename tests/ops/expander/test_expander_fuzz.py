@@ -77,13 +77,13 @@ def expanded(expander: Running, seed: int, count: int) -> None:
 
 
 def test_hostile_queries_stay_texts(shop: Running) -> None:
-    expanded(shop, seed=5, count=2000)
+    expanded(shop, seed=5, count=500)
 
 
 def test_bytes_that_are_no_request_are_refused(shop: Running) -> None:
     draw = random.Random(0)
     good = b'{"queries": ["green couch", "sofa"]}'
-    for _ in range(300):
+    for _ in range(100):
         body = bytearray(good)
         for _ in range(draw.randint(1, 4)):
             body[draw.randrange(len(body))] = draw.randrange(256)
@@ -107,7 +107,6 @@ def test_secrets_and_queries_stay_inside(tmp_path: Path, caplog: pytest.LogCaptu
         overrides = (
             *(
                 f"serving.token={secret}",
-                f"serving.hash_key={secret}",
                 f"generator.openai.api_key={secret}",
             ),
             *(
@@ -117,13 +116,12 @@ def test_secrets_and_queries_stay_inside(tmp_path: Path, caplog: pytest.LogCaptu
             ),
             *(
                 "serving.live=openai",
-                "serving.model=m",
                 f"generator.openai.base_url=http://127.0.0.1:{model}/v1",
             ),
         )
         opened = workspace(tmp_path, *overrides)
         serve_pair(opened)
-        with running(opened) as expander:
+        with running(opened, model="m") as expander:
             wait_for(lambda: expander.parts.models.state == "openai")
             expander.client.headers["authorization"] = f"Bearer {secret}"
             for number in range(8):

@@ -55,11 +55,8 @@ def keys(valkey: RedisSettings, prefix: str) -> list[str]:
 
 def with_valkey(folder: Path, valkey: RedisSettings, prefix: str, *more: str) -> Workspace:
     # Waits as they may be on a busy machine: what is late here is a fault and not a load.
-    patient = (
-        "serving.deadline=20",
-        "serving.hot_queries=0",
-    )
-    return workspace(folder, f"redis.url={valkey.url}", f"redis.prefix={prefix}", *patient, *more)
+    sets = (f"redis.url={valkey.url}", f"redis.prefix={prefix}", "serving.deadline=20")
+    return workspace(folder, *sets, *more)
 
 
 def test_an_answer_is_cached_under_its_pair(
@@ -67,7 +64,7 @@ def test_an_answer_is_cached_under_its_pair(
 ) -> None:
     opened = with_valkey(tmp_path, valkey, prefix)
     ids = serve_pair(opened)
-    with running(opened) as expander:
+    with running(opened, model="m-{round}", hot_queries=0) as expander:
         first = wait_for(
             lambda: (found := expander.expand("green couch"))["source"] != "none" and found
         )
@@ -82,18 +79,8 @@ def test_an_answer_is_cached_under_its_pair(
         assert [answer["source"] for answer in many["answers"]] == ["cache", "index"]
 
 
-def test_keys_hide_queries_when_told(tmp_path: Path, valkey: RedisSettings, prefix: str) -> None:
-    opened = with_valkey(tmp_path, valkey, prefix, "serving.hash_key=pepper")
-    serve_pair(opened)
-    with running(opened) as expander:
-        wait_for(lambda: expander.expand("green couch")["source"] == "cache")
-    stored = keys(valkey, prefix)
-    assert len(stored) >= 1
-    assert not any("couch" in key for key in stored)
-
-
 INVALID = [
-    *(b"\xff\xfe", b"{}", b'["\\ud800"]', b"[1]", b'"text"', b""),
+    *(b"\xff\xfe", b"{}", b'{"keywords": ["\\ud800"]}', b'["sofa"]', b'"text"', b""),
     *(
         b'{"keywords": ["sofa"], "weights": [%b]}' % weights
         for weights in (b"1", b"1, 2, 3", b"0, 1", b"1001, 1", b"NaN, 1", b'"2", 1')
@@ -102,20 +89,18 @@ INVALID = [
 ]
 
 
-@pytest.mark.parametrize("invalid", INVALID)
 def test_an_invalid_entry_of_the_cache_is_no_answer(
-    tmp_path: Path, valkey: RedisSettings, prefix: str, invalid: bytes
+    tmp_path: Path, valkey: RedisSettings, prefix: str
 ) -> None:
     opened = with_valkey(tmp_path, valkey, prefix)
     ids = serve_pair(opened)
-    redis.Redis.from_url(str(valkey.url)).set(
-        f"{prefix}:expand:{ids[0]}:{ids[1]}:{NORMALISER}:green couch", invalid
-    )
-    with running(opened) as expander:
-        answer = wait_for(
-            lambda: (found := expander.expand("green couch"))["source"] != "none" and found
-        )
-        assert answer["source"] == "index"
+    key = f"{prefix}:expand:{ids[0]}:{ids[1]}:{NORMALISER}:green couch"
+    client = redis.Redis.from_url(str(valkey.url))
+    with running(opened, hot_queries=0) as expander:
+        for invalid in INVALID:
+            wait_for(lambda: not expander.metric("cogr_expander_in_flight"))
+            client.set(key, invalid)
+            assert expander.expand("green couch")["source"] == "index", invalid
 
 
 def test_what_others_cached_is_normalised_and_no_more_than_the_budget(
@@ -124,17 +109,10 @@ def test_what_others_cached_is_normalised_and_no_more_than_the_budget(
     opened = with_valkey(tmp_path, valkey, prefix, "keywords.k_max=20")
     ids = serve_pair(opened)
     budget = open_snapshot(opened.store, ids[1]).manifest.k_max
-    words = [
-        " SOFA. ",
-        "\u202esofa",
-        "",
-        "?!",
-        "green couch",
-        *(f"word {number}" for number in range(2000)),
-    ]
+    words = [" SOFA. ", "\u202esofa", "", "?!", "green couch", *(f"word {n}" for n in range(2000))]
     key = f"{prefix}:expand:{ids[0]}:{ids[1]}:{NORMALISER}:green couch"
-    redis.Redis.from_url(str(valkey.url)).set(key, json.dumps(words))
-    with running(opened) as expander:
+    redis.Redis.from_url(str(valkey.url)).set(key, json.dumps({"keywords": words}))
+    with running(opened, model="m-{round}", hot_queries=0) as expander:
         wait_for(lambda: expander.parts.follower.pair.matches)
         answer = expander.expand("green couch")
     assert answer["source"] == "cache"
@@ -145,7 +123,7 @@ def test_what_others_cached_is_normalised_and_no_more_than_the_budget(
     ]
 
 
-def test_weights_and_confidence_are_cached_and_entries_without_them_are_read(
+def test_weights_and_confidence_are_cached_and_may_be_absent(
     tmp_path: Path, valkey: RedisSettings, prefix: str
 ) -> None:
     opened = with_valkey(tmp_path, valkey, prefix)
@@ -155,7 +133,7 @@ def test_weights_and_confidence_are_cached_and_entries_without_them_are_read(
     )
     key = f"{prefix}:expand:{ids[0]}:{ids[1]}:{NORMALISER}:green couch"
     client = redis.Redis.from_url(str(valkey.url))
-    with running(opened) as expander:
+    with running(opened, model="m-{round}", hot_queries=0) as expander:
         wait_for(lambda: expander.expand("green couch")["source"] == "cache")
         said = expander.expand("green couch")
         assert said["weights"] == [0.5, 2.5, 0.8]
@@ -163,7 +141,7 @@ def test_weights_and_confidence_are_cached_and_entries_without_them_are_read(
         client.set(key, b'{"keywords": [" SOFA. ", "sofa", "couch"], "weights": [3, 4, 5, 6]}')
         said = expander.expand("green couch")
         assert (said["keywords"][1:], said["weights"]) == (["sofa", "couch"], [6.0, 3.0, 5.0])
-        client.set(key, b'["sofa", "couch"]')
+        client.set(key, b'{"keywords": ["sofa", "couch"]}')
         said = expander.expand("green couch")
         assert (said["source"], said["weights"]) == ("cache", [1.0, 1.0, 1.0])
         assert (said["confidence"], said["mode"]) == (None, "both")
@@ -188,18 +166,14 @@ def test_reads_at_once_are_each_answered_with_their_own(
             assert words == [f"word {number}", f"word {(number + 7) % 40}"]
         return [answer["source"] for answers in said for answer in answers]
 
-    with running(opened) as expander:
+    with running(opened, model="m-{round}", hot_queries=0) as expander:
         wait_for(lambda: expander.parts.follower.pair.matches)
         wait_for(lambda: set(asyncio.run(ask(expander.url))) == {"cache"})
         assert expander.metric("cogr_expander_bugs_total") == 0
 
 
 def model(endpoint: FakeEndpoint) -> tuple[str, ...]:
-    return (
-        "serving.live=openai",
-        "serving.model=m-{round}",
-        f"generator.openai.base_url={endpoint.url}",
-    )
+    return ("serving.live=openai", f"generator.openai.base_url={endpoint.url}")
 
 
 def test_a_model_is_asked_once_and_its_answer_cached(
@@ -211,7 +185,7 @@ def test_a_model_is_asked_once_and_its_answer_cached(
     with FakeEndpoint(answer) as endpoint:
         opened = with_valkey(tmp_path, valkey, prefix, *model(endpoint))
         serve_pair(opened, round_=4)
-        with running(opened) as expander:
+        with running(opened, model="m-{round}", hot_queries=0) as expander:
             wait_for(lambda: expander.parts.models.state == "openai")
             answers = [expander.expand("Blue Chair") for _ in range(3)]
             assert answers[0]["source"] == "model"
@@ -228,7 +202,7 @@ def test_a_slow_model_answers_the_next_one(
     with FakeEndpoint(delay=3.0) as endpoint:
         opened = with_valkey(tmp_path, valkey, prefix, *model(endpoint), "serving.deadline=1")
         serve_pair(opened)
-        with running(opened) as expander:
+        with running(opened, model="m-{round}", hot_queries=0) as expander:
             wait_for(lambda: expander.parts.models.state == "openai")
             assert expander.expand("blue chair")["reason"] == "deadline"
             wait_for(lambda: expander.expand("blue chair")["source"] == "cache")
@@ -243,7 +217,7 @@ def test_a_model_in_process_belongs_to_what_it_wrote(
     written_by = dict(opened.generator("query").fingerprint)
     query = freeze(opened, "query", [Row("q", "green sofa", ("sofa",))], **written_by)
     release(opened, [freeze(opened, "item", ITEMS).id, query.id], gate=False)
-    with running(opened) as expander:
+    with running(opened, model="m-{round}", hot_queries=0) as expander:
         wait_for(lambda: expander.parts.models.state == "extractive")
         answer = expander.expand("velvet table")
         assert answer["source"] == "model"
@@ -255,10 +229,13 @@ def test_a_model_in_process_belongs_to_what_it_wrote(
         assert expander.expand("oak sofa")["source"] == "none"
 
 
-def test_the_backlog_is_worked_off(tmp_path: Path, valkey: RedisSettings, prefix: str) -> None:
-    opened = with_valkey(tmp_path, valkey, prefix, "generator.name=scripted", "serving.backlog=2")
+def test_the_backlog_is_worked_off(
+    tmp_path: Path, valkey: RedisSettings, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ops.expander.redis_cache.BACKLOG", 2)
+    opened = with_valkey(tmp_path, valkey, prefix, "generator.name=scripted")
     serve_pair(opened)
-    with running(opened) as expander:
+    with running(opened, model="m-{round}", hot_queries=0) as expander:
         wait_for(lambda: expander.parts.follower.pair.matches)
         for query in ("one chair", "two blue chairs", "two blue chairs", "three", "three"):
             assert expander.expand(query)["source"] == "none"
@@ -307,14 +284,7 @@ def test_the_clause_finds_what_the_backend_finds(
         assert expander.expand("nobody asked this")["reason"] == "unknown"
 
 
-ODD = [
-    {},
-    {"snapshot": ""},
-    {"round": None},
-    {"round": "one"},
-    {"normaliser": ["cogr-1"]},
-    {"snapshot": {"a": 1}},
-]
+ODD = [{}, {"round": "one"}, {"snapshot": {"a": 1}}]
 
 
 @pytest.mark.server
@@ -340,13 +310,10 @@ def test_an_odd_meta_is_counted_and_said_and_following_goes_on(
             ready = expander.client.get("/readyz")
             assert (ready.status_code, ready.json()["pair_problem"]) == (200, "BadAnswerError")
             assert expander.expand("green couch")["source"] in ("index", "cache")
-            counted = partial(
-                expander.metric, "cogr_expander_pair_unread_total", error="BadAnswerError"
-            )
-            enough = counted() + 5
-            wait_for(lambda enough=enough, counted=counted: counted() > enough)
             says(index, found)
             wait_for(lambda: not expander.parts.follower.problem)
+        counted = expander.metric("cogr_expander_pair_unread_total", error="BadAnswerError")
+        assert counted >= len(ODD)
         assert expander.metric("cogr_expander_upstream_open", upstream="opensearch") == 0
         later = serve_pair(on_opensearch, round_=1)
         wait_for(lambda: list(expander.expand("green couch")["snapshots"].values()) == later)
@@ -390,8 +357,6 @@ async def asked_during(
     expander: Running, opened: Workspace, pairs: list[list[str]]
 ) -> list[dict[str, object]]:
     """Answers of four clients while the pair is switched five times."""
-    import httpx
-
     done = asyncio.Event()
 
     async def ask(client: httpx.AsyncClient) -> list[dict[str, object]]:
@@ -409,6 +374,5 @@ async def asked_during(
             await asyncio.to_thread(partial(release, opened, wanted, gate=False))
             while expander.parts.follower.pair.name != ":".join(wanted):
                 await asyncio.sleep(0.02)
-            await asyncio.sleep(0.1)
         done.set()
         return [answer for found in await asyncio.gather(*clients) for answer in found]

@@ -16,11 +16,13 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.testclient import TestClient
 
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Blend, Row
 from indexers.exchange.search import search
 from indexers.release import release
+from ops.cli.serve import make_app
 from ops.playground.views import ranks, snippets
 from tests.ops.expander.expander_worlds import Running, freeze, running, wait_for
 from tests.ops.playground.playground_worlds import FIELDS, HOSTILE, two_rounds, workspace
@@ -289,7 +291,11 @@ def test_bad_requests_are_refused_in_one_sentence(page: Page) -> None:
         assert "reload" in page.ask("search", 422, **wrong)["detail"]
     live = page.ask("live", 409, pair=page.pair, keywords=[{"text": "sofa"}])
     assert "opensearch.url" in live["detail"]
-    large = page.running.client.post("/playground/api/search", content=b" " * 100_000)
+    large = page.running.client.post(
+        "/playground/api/search",
+        content=b" " * 100_000,
+        headers={"content-type": "application/json"},
+    )
     assert large.status_code == 413
 
 
@@ -348,3 +354,24 @@ def test_the_cluster_says_the_same(tmp_path: Path, opensearch: OpenSearchSetting
         other = page.ask("live", pair=page.earlier(), keywords=keywords)
     assert (found["same"], found["total"]) == (True, 3)
     assert (other["same"], other["total"]) == (True, 1)
+
+
+def test_only_pages_of_its_own_are_answered(page: Page, folder: Path) -> None:
+    """A page elsewhere reaches it by another host name (DNS rebinding), or without the type that
+    browsers ask about first.
+    """
+    client, path = page.running.client, "/playground/api/page"
+    for host in ("shop.example", "127.0.0.1.shop.example", "shop.example:8600"):
+        for method, url in (("POST", path), ("GET", "/playground/")):
+            answer = client.request(method, url, headers={"host": host}, json={})
+            assert (answer.status_code, "item-r" in answer.text) == (400, False)
+    for host in ("localhost:8600", "[::1]:8600", "LOCALHOST"):
+        assert client.post(path, headers={"host": host}, json={}).status_code == 200
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "text/plain;application/json"):
+        answer = client.post(path, content="{}", headers={"content-type": kind})
+        assert (answer.status_code, "application/json" in answer.json()["detail"]) == (415, True)
+    settings = workspace(folder).settings
+    asked = {"host": "shop.example", "content-type": "application/json"}
+    for hosts, status in ((["shop.example"], 200), (["other.example"], 400)):
+        with TestClient(make_app(settings, ("127.0.0.1", 1), None, hosts, True)) as other:
+            assert other.post(path, content="{}", headers=asked).status_code == status

@@ -338,12 +338,11 @@ def test_what_goes_wrong_is_said_and_can_be_tried_again(chromium: Any, shop: Run
 def test_what_is_away_may_be_back_the_next_time(chromium: Any, tmp_path: Path) -> None:
     nobody = (
         "serving.live=openai",
-        "serving.model=nobody",
         "generator.openai.base_url=http://127.0.0.1:9/v1",
     )
     shop = workspace(tmp_path, *nobody)
     two_rounds(shop)
-    with running(shop, playground=True) as started:
+    with running(shop, playground=True, model="nobody") as started:
         wait_for(lambda: started.parts.models.state == "openai")
         with opened(chromium, started.url, "velvet") as page:
             page.get_by_text("Something behind the expander is away").wait_for()

@@ -46,7 +46,7 @@ def world(
 ) -> Iterator[World]:
     folder, prefix = tmp_path_factory.mktemp("shadow"), f"shadow{os.getpid()}"
     sets = (f"opensearch.url={opensearch.url}", f"opensearch.prefix={prefix}")
-    opened = workspace(folder, *sets, "serving.deadline=20", "serving.hot_queries=0")
+    opened = workspace(folder, *sets, "serving.deadline=20")
     serve_pair(opened)
     cluster, index = Cluster(opensearch), f"{prefix}-products"
     fill(cluster, index)
@@ -56,7 +56,7 @@ def world(
         str(folder / "cogr.toml"),
         *(part for one in sets for part in ("--set", one)),
     ]
-    with running(opened) as expander:
+    with running(opened, hot_queries=0) as expander:
         wait_for(lambda: expander.expand("green couch")["source"] == "index")
         yield World(folder, cluster, index, expander.url, arguments)
     cluster.call("DELETE", f"/{prefix}-*", doing="cleaning up")
