@@ -20,5 +20,6 @@ uv pip compile --quiet --python-version 3.11 --no-header --no-annotate \
   echo "# Compiled by 'make pins'; installed with --no-deps. Do not edit."
   uv pip compile --quiet --python-version 3.11 --no-header --no-annotate \
     --override requirements/overrides.txt --constraint requirements/dev.txt \
-    --extra statistical --extra train --extra serve --extra report pyproject.toml
+    --extra statistical --extra train --extra serve --extra report --extra data \
+    pyproject.toml
 } >requirements/demo.txt
