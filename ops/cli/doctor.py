@@ -60,7 +60,6 @@ EXTRAS = {
         "circuitbreaker",
         "fastapi",
         "granian",
-        "limits",
         "redis",
         "uvloop",
     ),
