@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cogr.datasets import LOADERS, load_dataset
 from cogr.datasets.builder import Options
-from cogr.datasets.fields import Columns, LabelColumns, QueryColumns
+from cogr.datasets.fields import Columns
 from cogr.errors import MissingExtraError, SettingsError, SnapshotError
 from cogr.keywords import NORMALISER
 from cogr.prompts import Cut, Prompter, cut_by_estimate, cut_by_tokenizer
@@ -71,11 +71,9 @@ class Workspace:
             asked.path,
             threshold=asked.threshold,
             dev_share=asked.dev_share,
-            max_unknown_share=asked.max_unknown_share,
             fields=self.settings.publish.fields,
             pair_signals=self.settings.generator.statistical.pair_signals,
             columns=self.reading.columns,
-            strip_html=asked.strip_html,
             split_by=asked.split_by,
         )
 
@@ -83,12 +81,10 @@ class Workspace:
     def reading(self) -> Options:
         """The options for reading records of the data set, also for later ones."""
         asked, loader = self.settings.dataset, LOADERS.get(self.settings.dataset.loader)
-        names = asked.columns.model_dump()
-        queries, labels = QueryColumns(**names.pop("queries")), LabelColumns(**names.pop("labels"))
         return Options(
             fields=self.settings.publish.fields,
-            columns=Columns(**names, queries=queries, labels=labels),
-            strip_html=asked.strip_html and loader is not None and loader.own,
+            columns=Columns(**asked.columns.model_dump()),
+            strip_html=loader is not None and loader.own,
         )
 
     def with_dataset(self, dataset: Dataset) -> Workspace:

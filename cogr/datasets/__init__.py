@@ -1,13 +1,15 @@
 """Data sets: `load_dataset` reads any known format into one `cogr.records.Dataset`.
 
-`LOADERS` names the function of each format; the functions are in `loaders`. Formats, their files
-and their rules are in docs/datasets.md. Nothing here writes, and only `ir_datasets:NAME` may
+`LOADERS` names the function of each format; the functions are in `loaders`. The published benchmark
+sets are read by `benchmarks/published.py`, which only a clone of the repository has. Formats, their
+files and their rules are in docs/datasets.md. Nothing here writes, and only `ir_datasets:NAME` may
 download anything.
 """
 
 from __future__ import annotations
 
 import difflib
+import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +19,7 @@ from typing import Any
 from cogr.datasets import loaders
 from cogr.datasets.builder import Builder, Options
 from cogr.datasets.fields import Columns
-from cogr.datasets.reading import Place, json_object, lines, parse_json
+from cogr.datasets.reading import Place, json_object, json_whole
 from cogr.datasets.splits import SplitBy
 from cogr.errors import DataError, SettingsError
 from cogr.records import Dataset
@@ -38,7 +40,7 @@ class Loader:
         threshold: the lowest relevant grade, unless set otherwise.
         test_share: the fixed share of test queries where the data has no splits of its own, drawn
             with seed 0.
-        own: for a user's own data, to which `dataset.columns` and `dataset.strip_html` apply.
+        own: for a user's own data, to which `dataset.columns` applies, and whose texts lose HTML.
         fetch: for published data, how to get it; its folder is $COGR_DATA_DIR/<name> by default.
     """
 
@@ -50,23 +52,18 @@ class Loader:
     fetch: str = ""
 
 
-LOADERS: dict[str, Loader] = {
-    loader.name: loader
-    for loader in (
-        Loader("jsonl", loaders.read_jsonl, own=True),
-        Loader("csv", loaders.read_csv, own=True),
-        Loader("parquet", loaders.read_parquet, own=True),
-        Loader("beir", loaders.read_beir),
-        Loader("nfcorpus", loaders.read_nfcorpus, fetch=loaders.NFCORPUS),
-        Loader("msrd", loaders.read_msrd, test_share=0.1, fetch=loaders.MSRD),
-        Loader("chorus", loaders.read_chorus, threshold=2.0, test_share=0.2, fetch=loaders.CHORUS),
-        Loader("wands", loaders.read_wands, fetch=loaders.WANDS),
-    )
+LOADERS: Mapping[str, Loader] = {
+    "jsonl": Loader("jsonl", loaders.read_jsonl, own=True),
+    "csv": Loader("csv", loaders.read_csv, own=True),
+    "parquet": Loader("parquet", loaders.read_parquet, own=True),
+    "beir": Loader("beir", loaders.read_beir),
 }
-"""Every loader that reads a folder, by its name in the setting dataset.loader.
+"""Loaders of formats, which read a folder, by their names in the setting dataset.loader.
 
-Beside them: `ir_datasets:NAME`.
+Beside them: `PUBLISHED` and `ir_datasets:NAME`.
 """
+PUBLISHED = ("nfcorpus", "msrd", "chorus", "wands")
+"""Published data sets that have a loader of their own."""
 
 
 def load_dataset(
@@ -77,17 +74,15 @@ def load_dataset(
     test_share: float | None = None,
     dev_share: float = 0.0,
     seed: int = 0,
-    max_unknown_share: float = 0.05,
     fields: Sequence[str] = (),
     pair_signals: Sequence[str] = (),
     columns: Columns | None = None,
-    strip_html: bool = True,
     split_by: SplitBy = "shuffle",
 ) -> Dataset:
     """Load a data set.
 
     Args:
-        loader: a name of `LOADERS`, or ir_datasets:NAME.
+        loader: a name of `LOADERS` or `PUBLISHED`, or ir_datasets:NAME.
         path: the folder of the files; $COGR_DATA_DIR/<loader> by default for nfcorpus, msrd, chorus
             and wands.
         threshold: the lowest grade that counts as relevant; by default the loader's.
@@ -96,14 +91,11 @@ def load_dataset(
         dev_share: share of the training queries that are set apart as (or added to) the dev split,
             by a seeded shuffle.
         seed: of these shuffles. Fixed evaluation splits (msrd, chorus, wands) don't depend on it.
-        max_unknown_share: the largest accepted share of judgements that point to queries or items
-            that are not there.
         fields: names of extra fields that items carry (`cogr.records.Item.fields`), as `columns`
             spells them.
         pair_signals: names of numbers that pairs of query and item carry
             (`cogr.records.Dataset.pair_signals`); of jsonl, csv and parquet.
-        columns: what the records' fields are called; for jsonl, csv and parquet.
-        strip_html: take HTML out of titles and texts; of jsonl, csv and parquet.
+        columns: what the items' fields are called; for jsonl, csv and parquet.
         split_by: how queries are put into splits where the data names none, see `SplitBy`.
 
     A file lineage.json beside the data says where its labels come from; see `Dataset.lineage`.
@@ -119,11 +111,10 @@ def load_dataset(
         test_share=test_share,
         dev_share=dev_share,
         seed=seed,
-        max_unknown_share=max_unknown_share,
         fields=fields,
         pair_signals=pair_signals,
         columns=_columns(loader, chosen, columns),
-        strip_html=strip_html and chosen is not None and chosen.own,
+        strip_html=chosen is not None and chosen.own,
         split_by=split_by,
     )
     builder = Builder(loader, options)
@@ -132,27 +123,40 @@ def load_dataset(
         return builder.build()
     folder = _folder(chosen, path)
     chosen.read(folder, builder)
-    return replace(builder.build(chosen.test_share), lineage=_lineage(folder))
+    return replace(builder.build(chosen.test_share), lineage=read_lineage(folder))
 
 
-def _lineage(folder: Path) -> Mapping[str, Any]:
-    """The content of the file `lineage.json`; empty where there is none."""
+def read_lineage(folder: Path) -> Mapping[str, Any]:
+    """The content of a folder's file `lineage.json`; empty without one. Raises DataError."""
     path = folder / LINEAGE
     if not path.is_file():
         return {}
-    place = Place(path, 1)
-    text = "\n".join(line for _, line in lines(path))
-    return json_object(parse_json(text, place), place)
+    return json_object(json_whole(path), Place(path, 1))
 
 
 def _find_loader(name: str) -> Loader:
     if name in LOADERS:
         return LOADERS[name]
-    known = [*LOADERS, f"{loaders.IRDS}NAME"]
+    if name in PUBLISHED:
+        return _published(name)
+    known = [*LOADERS, *PUBLISHED, f"{loaders.IRDS}NAME"]
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"set dataset.loader to {near[0]}, the nearest" if near else "set dataset.loader to one"
     hint = next((advice for ends, advice in _OTHER_NAMES.items() if name.lower() in ends), hint)
     raise SettingsError(f"The loader {name!r} is unknown; {hint} of {', '.join(known)}.")
+
+
+def _published(name: str) -> Loader:
+    """The loader of a published data set, from the clone that this package is installed from."""
+    try:
+        found: Loader = importlib.import_module("benchmarks.published").LOADERS[name]
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"The loader {name} is part of the repository (benchmarks/published.py), not of the "
+            "installed package: run in a clone that is installed with pip install -e, or convert "
+            "the data to beir or jsonl."
+        ) from error
+    return found
 
 
 _OTHER_NAMES = {

@@ -30,6 +30,8 @@ from cogr.errors import DataError, SettingsError
 from cogr.records import SPLITS, Dataset, Item, Query, Side, Split
 
 DEFAULT_TEST_SHARE = 0.1
+MAX_UNKNOWN_SHARE = 0.05
+"""The largest accepted share of judgements that point to queries or items that are not there."""
 
 # The notes of a data set: the words under which they are counted.
 UNKNOWN_ITEMS = "judgements of unknown items"
@@ -53,7 +55,6 @@ class Options:
     test_share: float | None = None
     dev_share: float = 0.0
     seed: int = 0
-    max_unknown_share: float = 0.05
     fields: Sequence[str] = ()
     """Names of the extra fields that items carry."""
     pair_signals: Sequence[str] = ()
@@ -63,8 +64,7 @@ class Options:
     split_by: SplitBy = "shuffle"
 
     def __post_init__(self) -> None:
-        labels = self.columns.labels
-        for name in {labels.query, labels.item, labels.grade} & {*self.pair_signals}:
+        for name in {"query", "item", "grade"} & {*self.pair_signals}:
             raise SettingsError(
                 f"generator.statistical.pair_signals names {name!r}, which is the label itself or "
                 "an id; name columns of numbers such as clicks."
@@ -76,11 +76,6 @@ class Options:
                 raise SettingsError(
                     f"{name} is {share}; set it to a share from 0 up to, not including, 1."
                 )
-        if not 0 <= self.max_unknown_share <= 1:
-            raise SettingsError(
-                f"dataset.max_unknown_share is {self.max_unknown_share}; set it to a share from "
-                "0 to 1."
-            )
 
 
 def seeded_part(ids: Iterable[str], share: float, seed: int) -> frozenset[str]:
@@ -323,6 +318,7 @@ class Builder:
             raise DataError(f"The data set {self.name} has no items; check dataset.path.")
         self._fold_shape()
         self._check_fields()
+        self._check_blank(len(items) + self._items.repeats)
         self._check_unknown()
         self._check_weights()
         relevant = self._relevant()
@@ -357,10 +353,24 @@ class Builder:
                     f"name a field that is there{nearest(name, [*self._seen])} ({shown:.300})."
                 )
 
+    def _check_blank(self, items: int) -> None:
+        """Refuse items of which none has a title or a text: their fields have other names."""
+        if items and self.notes[BLANK_ITEMS] == items:
+            columns = self.options.columns
+            names = ", ".join(map(repr, (columns.title, *columns.text)))
+            shown = ", ".join(self._seen)
+            raise DataError(
+                f"No item of the data set {self.name} has a title or a text ({names}); give the "
+                "items one, or say in dataset.columns what they are called"
+                + (f" (there are: {shown:.300})." if shown else ".")
+            )
+
     def _unread(self) -> Mapping[str, int]:
         """Fields that nothing reads, most frequent first."""
         known = self.options.columns.read() | {source for _, source in self._sources()}
-        return {name: count for name, count in self._seen.most_common() if name not in known}
+        return {
+            name: count for name, count in self._seen.most_common() if count and name not in known
+        }
 
     def _times(self) -> Mapping[Side, Mapping[str, datetime]]:
         times: dict[Side, Mapping[str, datetime]] = {
@@ -371,12 +381,11 @@ class Builder:
 
     def _check_unknown(self) -> None:
         unknown = self.notes[UNKNOWN_QUERIES] + self.notes[UNKNOWN_ITEMS]
-        if unknown > self.options.max_unknown_share * self._judgements:
+        if unknown > MAX_UNKNOWN_SHARE * self._judgements:
             raise DataError(
                 f"{unknown} of {self._judgements} judgements point to queries or items that are "
-                f"not there, the first at {self._first_unknown}; add them, remove these "
-                "judgements, or raise dataset.max_unknown_share "
-                f"(now {self.options.max_unknown_share:g})."
+                f"not there, more than {MAX_UNKNOWN_SHARE:.0%}, the first at "
+                f"{self._first_unknown}; add them, or remove these judgements."
             )
 
     def _check_weights(self) -> None:

@@ -128,7 +128,7 @@ def read_changes(path: Path, side: Side, options: Options | None = None) -> Chan
     upserts: dict[str, Entity] = {}
     deletes: dict[str, None] = {}
     options = options or Options()
-    key = options.columns.id if side == "item" else options.columns.queries.id
+    key = options.columns.id if side == "item" else "id"
     for place, record in json_records(path):
         id_ = id_field(record, key, place)
         upserts.pop(id_, None)
@@ -155,11 +155,10 @@ def _entity(
     if side == "item":
         title, text = options.columns.title_and_text(record, place)
         return make_item(place, id_, title, text, record, options, notes)
-    columns = options.columns.queries
-    text = text_field(record, columns.text, place).replace("\0", "")
+    text = text_field(record, "text", place).replace("\0", "")
     if not text.strip():
         raise DataError(f'{place}: the query {id_!r} has no text; write one, or "deleted": true.')
-    return Query(id_, text, number_field(record, columns.weight, place, default=1.0))
+    return Query(id_, text, number_field(record, "weight", place, default=1.0))
 
 
 def read_ids(path: Path) -> list[str]:

@@ -1,13 +1,8 @@
-"""Reads the fields of a record: it checks them, converts them to one type and removes HTML.
+"""Reads the fields of a record: checks them, converts them to one type, and removes HTML.
 `Columns` has the names of the fields in a user's own data.
 
 Every error names the place and what to do. What depends on several records (duplicates, unknown
 ids) is in `builder`.
-
-These count as HTML: known elements, with attributes in HTML's syntax; comments, scripts, styles;
-entities that end in a semicolon. So "a < b", "List<String>", "R&D" and "x&y=1" stay unchanged.
-Escaped HTML, as feeds write it ("&lt;p&gt;"), is removed too. The parser is the standard library's
-`html.parser`.
 """
 
 from __future__ import annotations
@@ -20,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from html.parser import HTMLParser
 from typing import Any
 
 from cogr.datasets.reading import Place
@@ -29,35 +23,13 @@ from cogr.records import Scalar
 
 MAX_ID_BYTES = 512
 """The longest document id that OpenSearch takes."""
-
-
 DEFAULT_TEXT = ("text",)
 """Of `Columns.text`."""
 
 
 @dataclass(frozen=True, slots=True)
-class QueryColumns:
-    """Names of a query's fields; "" for a field that is not to be read."""
-
-    id: str = "id"
-    text: str = "text"
-    weight: str = "weight"
-    split: str = "split"
-    updated: str = "updated"
-
-
-@dataclass(frozen=True, slots=True)
-class LabelColumns:
-    """Names of a judgement's fields."""
-
-    query: str = "query"
-    item: str = "item"
-    grade: str = "grade"
-
-
-@dataclass(frozen=True, slots=True)
 class Columns:
-    """Names of an item's fields, and of the other records'.
+    """Names of an item's fields.
 
     Attributes:
         id, title, updated: "" for an `updated` that is not to be read.
@@ -71,8 +43,6 @@ class Columns:
     text: tuple[str, ...] = DEFAULT_TEXT
     updated: str = "updated"
     fields: Mapping[str, str] = field(default_factory=dict)
-    queries: QueryColumns = QueryColumns()
-    labels: LabelColumns = LabelColumns()
 
     def sources(self, fields: Sequence[str]) -> Sequence[tuple[str, str]]:
         """(name, name in the source) of extra fields."""
@@ -91,20 +61,11 @@ class Columns:
         return frozenset((self.id, self.title, *self.text, self.updated))
 
     def title_and_text(self, record: Mapping[str, Any], place: Place) -> tuple[str, str]:
-        """An item's title and text, "" for none. Does not check their characters.
-
-        Raises DataError when the record has neither.
-        """
+        """An item's title and text, "" for none; their characters are not checked."""
         if self.text is DEFAULT_TEXT:
             title, text = record.get(self.title), record.get("text")
             if isinstance(title, str) and isinstance(text, str):
                 return title, text  # the usual case
-        if record.get(self.title) is None and all(record.get(name) is None for name in self.text):
-            names = ", ".join(map(repr, (self.title, *self.text[:-1])))
-            raise DataError(
-                f"{place}: the item has neither {names} nor {self.text[-1]!r}; give it one of "
-                "them, or say in dataset.columns what they are called."
-            )
         title = text_field(record, self.title, place)
         if self.text == DEFAULT_TEXT:
             return title, text_field(record, "text", place)
@@ -173,44 +134,46 @@ def check_text(value: str, key: str, place: Place) -> str:
 
 
 def number_field(record: Mapping[str, Any], key: str, place: Place, default: float) -> float:
-    """A finite number; the default when the record has none.
+    """A finite number, or a text that is one, as in CSV; the default when the record has none.
 
     Raises DataError when it is something else.
     """
     value = record.get(key)
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int | float) or not _finite(value):
-        raise DataError(f"{place}: {key!r} is {_shown(value)}; write it as a number.")
-    return float(value)
-
-
-def parse_number(text: str, key: str, place: Place) -> float:
-    """A finite number from a text. Raises DataError."""
     try:
-        number = float(text)
-    except ValueError:
+        number = math.nan if isinstance(value, bool | bytes) else float(value)
+    except (ValueError, TypeError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise DataError(f"{place}: {key!r} is {text[:40]!r}; write it as a number.")
+        shown = repr(value) if isinstance(value, float) else _kind(value)
+        raise DataError(f"{place}: {key!r} is {shown}; write it as a number.")
     return number
 
 
 def time_field(record: Mapping[str, Any], key: str, place: Place) -> datetime | None:
-    """A time: ISO 8601 (UTC unless it says otherwise) or seconds since 1970; None when the record
-    has none. Raises DataError.
+    """A time in UTC: ISO 8601 (UTC unless it says otherwise), or seconds or milliseconds since
+    1970; None when the record has none. Raises DataError.
     """
     value = record.get(key)
-    if value is None or isinstance(value, datetime):
-        return value and in_utc(value)
+    if value is None:
+        return None
     try:
-        if isinstance(value, str):
-            return in_utc(datetime.fromisoformat(value))
-        return datetime.fromtimestamp(number_field(record, key, place, 0.0), UTC)
+        if isinstance(value, datetime):
+            return in_utc(value).astimezone(UTC)
+        if isinstance(value, str) and not value.strip().isdecimal():
+            return in_utc(datetime.fromisoformat(value)).astimezone(UTC)
+        seconds = number_field(record, key, place, 0.0)
+        return datetime.fromtimestamp(seconds / (1000 if abs(seconds) >= 1e11 else 1), UTC)
     except (ValueError, OverflowError, OSError) as error:
         raise DataError(
             f"{place}: {key!r} is {value!r}; write a time such as 2026-01-31T12:00:00Z."
         ) from error
+
+
+def in_utc(time: datetime) -> datetime:
+    """The time with a zone: UTC where it names none."""
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time
 
 
 def fields_as_json(
@@ -243,25 +206,23 @@ def _scalar(value: Any, name: str, place: Place) -> Scalar | None:
     if isinstance(value, float | Decimal) and not math.isinf(value):
         return None if math.isnan(value) else float(value)
     raise DataError(
-        f"{place}: {name!r} is {_shown(value)}; write a text, a number, true or false, or a list "
+        f"{place}: {name!r} is {_kind(value)}; write a text, a number, true or false, or a list "
         "of them."
     )
 
 
-def in_utc(time: datetime) -> datetime:
-    """The time with a zone: UTC where it names none."""
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time
-
-
-def _finite(value: float) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
-
-
-def _shown(value: Any) -> str:
-    return repr(value) if isinstance(value, float) else _kind(value)
+def written(value: Any, name: str, place: Place) -> str:
+    """A text, a number or a list of them as text. Raises DataError."""
+    if value is None or isinstance(value, str):
+        return check_text(value or "", name, place)
+    if isinstance(value, list):
+        return ", ".join(part for one in value if (part := written(one, name, place)))
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        return "" if value != value else str(value)
+    raise DataError(
+        f"{place}: {name!r} is no text, number or list of them; name another field as title or "
+        "text."
+    )
 
 
 def _kind(value: Any) -> str:
@@ -274,58 +235,53 @@ def _kind(value: Any) -> str:
     )
 
 
-def written(value: Any, name: str, place: Place) -> str:
-    """A text, a number or a list of them as text."""
-    if value is None or isinstance(value, str):
-        return check_text(value or "", name, place)
-    if isinstance(value, list):
-        return ", ".join(part for one in value if (part := written(one, name, place)))
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return "" if value != value else str(value)
-    raise DataError(
-        f"{place}: {name!r} is no text, number or list of them; leave it out of "
-        "dataset.columns.text."
-    )
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
+def _names(text: str) -> list[str]:
+    return text.split()
 
 
 _INLINE = _names("""
-    a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark nobr
-    o:p q rp rt ruby s samp small span strike strong time tt u var
+    a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark nobr o:p q
+    rp rt ruby s samp small span strike strong time tt u var
 """)
-_WITHIN_A_WORD = frozenset(("sub", "sup", "wbr"))
+_WITHIN_A_WORD = _names("sub sup wbr")
 _BLOCKS = _names("""
     address area article aside audio base blockquote body br button canvas caption center col
-    colgroup dd details dialog dir div dl dt embed fieldset figcaption figure footer form
-    frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html iframe input legend li link
-    main map menu meta meter nav noscript object ol optgroup option output p param picture pre
-    progress section select source summary svg table tbody td textarea tfoot th thead title tr
-    track ul video
+    colgroup dd details dialog dir div dl dt embed fieldset figcaption figure footer form frame
+    frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html iframe input legend li link main map menu
+    meta nav noscript object ol optgroup option output p picture pre progress script section select
+    source style summary svg table tbody td template textarea tfoot th thead title tr track ul video
 """)
-_UNSEEN = frozenset(("script", "style", "template"))
-_ELEMENTS = _INLINE | _WITHIN_A_WORD | _BLOCKS | _UNSEEN
-# Attributes that HTML writes without a value.
 _VALUELESS = _names("""
-    allowfullscreen async checked controls defer disabled hidden loop multiple muted nowrap
-    noshade open readonly required reversed selected
+    allowfullscreen async checked controls defer disabled hidden loop multiple muted nowrap open
+    readonly required reversed selected
 """)
-_NAME = re.compile(r"[a-zA-Z_:][-\w:.]*\Z")
+# A known element with attributes in HTML's syntax; so "a <b and c> d" and "List<String>" are text.
+_VALUE = r"""(?>"[^"]*"|'[^']*'|[^\s"'<>`]+)"""
+_ATTRIBUTE = rf"(?>\s+(?>[a-zA-Z_:][-\w:.]*+\s*=\s*{_VALUE}|(?:{'|'.join(_VALUELESS)})\b))"
+_TAG = re.compile(rf"<(?:(/?)([a-zA-Z][\w:]*+){_ATTRIBUTE}*+\s*/?>|(!--)|(!(?i:doctype))[^<>]*>)")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
-# Some Python versions' parser raises on an unknown marked section.
-_ODD_SECTION = re.compile(r"<!\[(?!CDATA\[|if |else|endif)")
+_UNSEEN = {
+    name: re.compile(rf"</{name}\s*>", re.IGNORECASE) for name in ("script", "style", "template")
+} | {"!--": re.compile("-->")}
+_GAP = "\0"
+_INSTEAD = {
+    **dict.fromkeys(_INLINE, _GAP),
+    **dict.fromkeys(_WITHIN_A_WORD, ""),
+    **dict.fromkeys((*_BLOCKS, "!doctype"), "\n"),
+    "!--": "",
+}
+_GAPS = re.compile(rf"{_GAP}+([,.;:!?)\]%]?)")
 # White space, and the two joiners, without which words of some languages are spelled wrong.
 _KEPT = "\n\t\xa0\u2002\u2003\u2009\u200c\u200d"
-_AMPERSAND, _LESS = "\0", "\1"
 _PASSES = 3
-_DEEPEST = 3
 
 
 def plain_text(text: str) -> str:
     """The text without HTML; the same text where it has none. Each block, such as a paragraph, is a
     line.
+
+    These count as HTML: known elements, comments, scripts, styles, and entities that end in a
+    semicolon, also where they are escaped, as feeds write them ("&lt;p&gt;").
 
     Args:
         text: without NUL characters.
@@ -346,101 +302,22 @@ def _character(entity: re.Match[str]) -> str:
     return found if found in _KEPT or (found.isprintable() and found != "\ufffd") else ""
 
 
-def _without_tags(text: str, depth: int = 0) -> str:
-    # Text after a last unclosed "<" is no tag; Python versions differ on it.
-    end = text.rfind(">") + 1
-    end = text.find("<", end) if "<" in text[end:] else len(text)
-    parser = _Reader(depth)
-    parser.feed(_ODD_SECTION.sub(f"{_LESS}![", text[:end].replace("&", _AMPERSAND)))
-    parser.finish()
-    if not parser.touched:
+def _without_tags(text: str) -> str:
+    parts, at, endless, touched = list[str](), 0, set[str](), False
+    while tag := _TAG.search(text, at):
+        name = (tag[2] or tag[3] or tag[4]).lower()
+        parts.append(text[at : tag.start()])
+        at = tag.end()
+        if name in _UNSEEN and not tag[1]:
+            end = None if name in endless else _UNSEEN[name].search(text, at)
+            at = end.end() if end else at
+            if not end:  # the rest is text
+                endless.add(name)
+        is_text = name not in _INSTEAD or (name == "!--" and name in endless)
+        parts.append(tag[0] if is_text else _INSTEAD[name])
+        touched |= not is_text
+    if not touched:
         return text
-    parser.handle_data(text[end:])
-    plain = "".join(parser.parts).replace(_AMPERSAND, "&").replace(_LESS, "<")
-    lines = (" ".join(line.split()) for line in plain.split("\n"))
-    return "\n".join(line for line in lines if line)
-
-
-class _Reader(HTMLParser):
-    """Collects the text without HTML. `touched`: there was HTML."""
-
-    def __init__(self, depth: int) -> None:
-        super().__init__(convert_charrefs=False)
-        self.parts: list[str] = []
-        self.touched = False
-        self._depth = depth
-        self._gap = ""
-        self._unseen: str | None = None
-        self._hidden: list[str] = []
-
-    def finish(self) -> None:
-        """Read the parser's unfinished rest. A script that never ends counts as text."""
-        rest = "".join((*self._hidden, self.rawdata))
-        self._unseen = None
-        self.handle_data(rest)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        raw = self.get_starttag_text() or ""
-        written = all(
-            (_NAME.match(name) and (value is not None or name in _VALUELESS)) or name == "/"
-            for name, value in attrs
-        )
-        if _known(tag) and written:
-            self._leave_out(tag)
-            self._unseen = self._unseen or (
-                tag if tag in _UNSEEN and not raw.endswith("/>") else None
-            )
-        else:
-            # In "a <b and <p>c</p>" the parser's attributes of <b may contain a tag.
-            inner = (
-                _without_tags(raw[1:], self._depth + 1)
-                if "<" in raw[1:] and self._depth < _DEEPEST
-                else raw[1:]
-            )
-            self.handle_data(f"<{inner}")
-            if inner != raw[1:]:
-                self._leave_out("span")
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == self._unseen:
-            self._unseen = None
-            self._hidden.clear()
-        if _known(tag):
-            self._leave_out(tag)
-        else:
-            self.handle_data(f"</{tag}>")
-
-    def handle_data(self, data: str) -> None:
-        if self._unseen or not data:
-            self._hidden.append(data)
-            return
-        if self.parts and not (self._gap == " " and data[0] in ",.;:!?)]%"):
-            self.parts.append(self._gap)
-        self._gap = ""
-        self.parts.append(data)
-
-    def handle_comment(self, data: str) -> None:
-        self.unknown_decl(data.removeprefix("["))
-
-    def unknown_decl(self, data: str) -> None:
-        """`<![CDATA[...]]>` holds text; other declarations are dropped."""
-        self.touched = True
-        if data.startswith("CDATA["):
-            self.handle_data(data.removeprefix("CDATA[").removesuffix("]]"))
-
-    def handle_decl(self, decl: str) -> None:  # noqa: ARG002
-        self.touched = True
-
-    def handle_pi(self, data: str) -> None:  # noqa: ARG002
-        self.touched = True
-
-    def _leave_out(self, tag: str) -> None:
-        self.touched = True
-        if tag in _BLOCKS:
-            self._gap = "\n"
-        elif tag not in _WITHIN_A_WORD:
-            self._gap = self._gap or " "
-
-
-def _known(tag: str) -> bool:
-    return tag in _ELEMENTS
+    plain = _GAPS.sub(lambda gap: gap[1] or " ", "".join([*parts, text[at:]]))
+    found = (" ".join(line.split()) for line in plain.split("\n"))
+    return "\n".join(line for line in found if line)

@@ -1,17 +1,16 @@
 """Reads files record by record, with the place (file and line) of each for error messages.
 
-Streams: a file is never in memory as a whole. gzip is recognised by its first bytes, not by the
-name. Nothing here knows what a record means.
+Streams: a line, a row or a cell is in memory, never a file, and each has a limit, so that a small
+gzip file can't fill the memory. gzip is recognised by its first bytes, not by the name. Nothing
+here knows what a record means.
 
-`Sheet` is a table as spreadsheets and databases write it, CSV or TSV. It is read twice: once to
-find encoding and delimiter.
+`Sheet` is a table as spreadsheets and databases write it, CSV or TSV:
 
 - Encoding: the one of a byte order mark (UTF-8, UTF-16); else UTF-8 where every line is UTF-8; else
   Windows-1252, of which Latin-1's letters are a part. A file in which most lines beyond ASCII are
   UTF-8 is damaged, and refused.
 - Delimiter: of comma, semicolon, tab and bar the one by which the first line has most of the wanted
-  columns, then most columns. Double quotes quote fields, which may hold delimiters and line ends.
-  Lines may end in any way.
+  columns, then most columns. Double quotes quote cells, which may hold delimiters and line ends.
 """
 
 from __future__ import annotations
@@ -25,18 +24,19 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 from cogr.errors import DataError
 
-_GZIP_MAGIC = b"\x1f\x8b"
+LONGEST = 1 << 24
+"""Bytes of a line, characters of a cell or a row."""
+LONGEST_WHOLE = 1 << 26
+"""Bytes of a file that is read as one JSON value."""
 _DECODE = json.JSONDecoder().raw_decode
 _JSON_SPACE = " \t\r\n"
 _BOM = b"\xef\xbb\xbf"
-# By default the csv module refuses fields over 128 KB; this limit is for the whole process.
-MAX_FIELD_CHARS = 1 << 30
 
 
 class Place(NamedTuple):
@@ -52,12 +52,10 @@ class Place(NamedTuple):
         return f"{self.source}, {self.unit} {self.number}"
 
 
-def find(folder: Path, name: str) -> Path | None:
-    """The file `name` or `name.gz` in a folder, the plain one first; None when neither exists."""
-    for candidate in (folder / name, folder / f"{name}.gz"):
-        if candidate.is_file():
-            return candidate
-    return None
+def find(folder: Path, *names: str) -> Path | None:
+    """The first file of these names in a folder, each plain or as `name.gz`; None without any."""
+    candidates = (folder / f"{name}{end}" for name in names for end in ("", ".gz"))
+    return next((path for path in candidates if path.is_file()), None)
 
 
 def need(folder: Path, name: str, advice: str) -> Path:
@@ -68,19 +66,47 @@ def need(folder: Path, name: str, advice: str) -> Path:
     return found
 
 
+class _Unpacked(gzip.GzipFile):
+    """A gzip file whose damage is a DataError wherever it is met."""
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            return super().readinto(buffer)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise DataError(
+                f"{self.name} is cut off or damaged ({error}); fetch it again."
+            ) from error
+
+
 def open_bytes(path: Path) -> IO[bytes]:
-    """Open for reading, unpacking gzip on the way."""
+    """Open for reading, unpacking gzip on the way. Raises DataError for what can't be read."""
     try:
         with path.open("rb") as file:
-            packed = file.read(2) == _GZIP_MAGIC
+            packed = file.read(2) == b"\x1f\x8b"
         # GzipFile splits lines in Python; the buffer around it splits them in C.
         return (
-            io.BufferedReader(cast(io.RawIOBase, gzip.open(path, "rb")), 1 << 16)
+            io.BufferedReader(cast(io.RawIOBase, _Unpacked(path, "rb")), 1 << 16)
             if packed
             else path.open("rb")
         )
-    except PermissionError as error:
-        raise DataError(f"{path} can't be read: permission is denied; make it readable.") from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise DataError(f"{path} can't be read ({reason}); make it readable.") from error
+
+
+def _raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    with open_bytes(path) as file:
+        for number, raw in enumerate(iter(partial(file.readline, LONGEST + 1), b""), start=1):
+            if len(raw) > LONGEST:
+                raise _too_long(Place(path, number), "line")
+            yield number, raw
+
+
+def _too_long(place: Place, what: str) -> DataError:
+    return DataError(
+        f"{place}: the {what} is longer than {LONGEST >> 20} MiB; see that the file is whole and "
+        "of the right format, and shorten it."
+    )
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -88,24 +114,17 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
     order mark is skipped.
 
     Raises:
-        DataError: bytes that are not UTF-8, or a damaged gzip file.
+        DataError: bytes that are not UTF-8, a damaged gzip file, or a line beyond `LONGEST`.
     """
-    number = 0
-    try:
-        with open_bytes(path) as file:
-            for number, raw in enumerate(file, start=1):
-                if number == 1:
-                    raw = raw.removeprefix(_BOM)
-                yield number, raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError as error:
-        place = Place(path, number)
-        raise DataError(
-            f"{place}: the text is not UTF-8 (byte {error.start + 1}); convert the file to UTF-8."
-        ) from error
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(
-            f"{path} is cut off or damaged after line {number} ({error}); fetch it again."
-        ) from error
+    for number, raw in _raw_lines(path):
+        raw = raw.removeprefix(_BOM) if number == 1 else raw
+        try:
+            yield number, raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{Place(path, number)}: the text is not UTF-8 (byte {error.start + 1}); convert "
+                "the file to UTF-8."
+            ) from error
 
 
 def json_records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
@@ -120,10 +139,48 @@ def json_records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
             yield place, json_object(parse_json(line, place), place)
 
 
+def json_whole(path: Path) -> Any:
+    """The JSON value that a whole file is. Raises DataError, also beyond `LONGEST_WHOLE`."""
+    with open_bytes(path) as file:
+        data = file.read(LONGEST_WHOLE + 1).removeprefix(_BOM)
+    if len(data) > LONGEST_WHOLE:
+        raise DataError(
+            f"{path} is one JSON value of more than {LONGEST_WHOLE >> 20} MiB; write one JSON "
+            "object a line (.jsonl)."
+        )
+    try:
+        return parse_json(data.decode(), Place(path, 1))
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: the text is not UTF-8; convert the file to UTF-8.") from error
+
+
+def json_array(path: Path) -> Iterator[tuple[Place, dict[str, Any] | DataError]]:
+    """The elements of a file that is one JSON array of objects; the error of one that is no object.
+
+    Raises:
+        DataError: no JSON, or no array.
+    """
+    array = json_whole(path)
+    if not isinstance(array, list):
+        raise DataError(
+            f"{path}: the JSON is no array but {type(array).__name__}; write one JSON array of "
+            "objects."
+        )
+    for number, value in enumerate(array, start=1):
+        place = Place(path, number, "record")
+        try:
+            yield place, json_object(value, place)
+        except DataError as error:
+            yield place, error
+
+
 def parse_json(text: str, place: Place) -> Any:
     """JSON from a text. Raises DataError that names the place."""
     try:
-        return _loads(text)
+        # Twice as fast as json.loads on short lines.
+        text = text.strip(_JSON_SPACE)
+        value, end = _DECODE(text)
+        return value if end == len(text) else json.loads(text)
     except RecursionError as error:
         raise DataError(f"{place}: the JSON is nested too deeply; write flat objects.") from error
     except ValueError as error:
@@ -131,15 +188,6 @@ def parse_json(text: str, place: Place) -> Any:
         raise DataError(
             f"{place}: this is no JSON ({reason}); write one JSON object a line."
         ) from error
-
-
-def _loads(text: str) -> Any:
-    """As `json.loads`, but twice as fast on short lines, because it skips the search for white
-    space around the value.
-    """
-    text = text.strip(_JSON_SPACE)
-    value, end = _DECODE(text)
-    return value if end == len(text) else json.loads(text)
 
 
 def json_object(value: Any, place: Place) -> dict[str, Any]:
@@ -152,109 +200,59 @@ def json_object(value: Any, place: Place) -> dict[str, Any]:
     return value
 
 
-class Dialect(NamedTuple):
-    """The form of a table: the delimiter, and whether double quotes quote fields."""
+def parquet_rows(
+    path: Path,
+    columns: Collection[str] | None = None,
+    tell: Callable[[Sequence[str], int], object] | None = None,
+) -> Iterator[tuple[Place, dict[str, Any] | DataError]]:
+    """The rows of a parquet file, of the columns that are asked for and there; or the error of a
+    row that has a value beyond Python's types, such as a date after the year 9999.
 
-    delimiter: str = "\t"
-    quoted: bool = False
+    Args:
+        tell: gets the names of all columns, and the number of rows, before the first row.
 
-
-TSV = Dialect()
-QUOTED_TSV = Dialect(quoted=True)
-CSV = Dialect(delimiter=",", quoted=True)
-
-
-def table(
-    path: Path, columns: Sequence[str], dialect: Dialect = TSV
-) -> Iterator[tuple[Place, list[str]]]:
-    """The named columns of a table with a header line, row by row, in the order of `columns`.
-
-    Raises:
-        DataError: a header that lacks a column, or a row with another number of columns than the
-            header.
+    Raises DataError for a file that can't be read.
     """
-    rows = split_rows(path, dialect)
-    place, header = next(rows, (Place(path, 1), []))
-    missing = [name for name in columns if name not in header]
-    if missing:
-        raise DataError(
-            f"{place}: the header lacks {', '.join(missing)}; the first line must name the columns "
-            f"{', '.join(columns)}, separated by {_called(dialect)}."
-        )
-    positions = [header.index(name) for name in columns]
-    for place, row in rows:
-        check_columns(place, row, len(header), dialect)
-        yield place, [row[position] for position in positions]
+    import pyarrow as pa  # only where it is needed
+    import pyarrow.parquet as pq
 
-
-def split_rows(path: Path, dialect: Dialect = TSV) -> Iterator[tuple[Place, list[str]]]:
-    """Rows of a table as they stand, header included. Empty lines are skipped."""
-    csv.field_size_limit(MAX_FIELD_CHARS)
-    # A quoted field may contain line ends, so the csv module needs them.
-    ended = (f"{line}\n" for _, line in lines(path))
-    if dialect.quoted:
-        reader = csv.reader(ended, delimiter=dialect.delimiter)
-    else:
-        reader = csv.reader(ended, delimiter=dialect.delimiter, quoting=csv.QUOTE_NONE)
+    number = 0
     try:
-        for row in reader:
-            if row:
-                yield Place(path, reader.line_num), row
-    except csv.Error as error:
-        # In practice: a carriage return inside an unquoted field.
-        place = Place(path, reader.line_num)
+        with pq.ParquetFile(path) as file:
+            there = file.schema_arrow.names
+            if tell:
+                tell(there, file.metadata.num_rows)
+            read = None if columns is None else [name for name in columns if name in there]
+            for batch in file.iter_batches(batch_size=4096, columns=read, use_threads=False):
+                batch.validate(full=True)
+                for row in _rows_of(batch):
+                    number += 1
+                    place = Place(path, number, "row")
+                    yield place, DataError(f"{place}: {row}") if isinstance(row, str) else row
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
         raise DataError(
-            f"{place}: the row can't be read ({error}); end lines with \\n or \\r\\n alone."
+            f"{path} is no parquet file, or damaged after row {number} ({reason}); write it again."
         ) from error
 
 
-def check_columns(place: Place, row: Sequence[str], expected: int, dialect: Dialect = TSV) -> None:
-    """Raises DataError when a row has another number of columns than expected."""
-    if len(row) != expected:
-        quotes = ", and put a text that holds one in double quotes" if dialect.quoted else ""
-        raise DataError(
-            f"{place}: the row has {len(row)} columns where {expected} are expected; "
-            f"separate the columns by {_called(dialect)}{quotes}."
-        )
-
-
-def json_array(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
-    """The objects of a file that is one JSON array; the array is in memory as a whole.
-
-    Raises:
-        DataError: no JSON, no array, or an element that is no object.
-    """
-    text = "\n".join(line for _, line in lines(path))
+def _rows_of(batch: Any) -> Iterator[dict[str, Any] | str]:
+    """The rows of a batch, or what is wrong with one."""
     try:
-        array = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"{path}, line {error.lineno}: this is no JSON ({error.msg}); write one JSON array."
-        ) from error
-    except RecursionError as error:
-        raise DataError(
-            f"{path}: the JSON is nested too deeply; write an array of flat objects."
-        ) from error
-    if not isinstance(array, list):
-        raise DataError(
-            f"{path}: the JSON is no array but {type(array).__name__}; write one JSON array of "
-            "objects."
-        )
-    for number, value in enumerate(array, start=1):
-        place = Place(path, number, "record")
-        yield place, json_object(value, place)
-
-
-def _called(dialect: Dialect) -> str:
-    return {"\t": "tabs", ",": "commas", ";": "semicolons"}.get(
-        dialect.delimiter, repr(dialect.delimiter)
-    )
+        yield from batch.to_pylist()
+        return
+    except (ValueError, OverflowError):
+        pass
+    for at in range(len(batch)):
+        try:
+            yield batch.slice(at, 1).to_pylist()[0]
+        except (ValueError, OverflowError) as error:
+            yield f"a value can't be read ({error}); correct it."
 
 
 DELIMITERS = ",;\t|"
 WESTERN = "cp1252"
 _HEAD = 1 << 16
-_BOMS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
 
 @dataclass(frozen=True)
@@ -322,11 +320,12 @@ class Sheet:
                 without it the error is raised.
 
         Raises:
-            DataError: a row with another number of columns than the header.
+            DataError: a row with another number of columns than the header, or beyond `LONGEST`.
         """
-        width, dialect = len(self.header), Dialect(self.delimiter, quoted=True)
+        width = len(self.header)
+        csv.field_size_limit(LONGEST)
         with _text(self.path, self.encoding) as file:
-            reader = csv.reader(file, delimiter=self.delimiter)
+            reader = csv.reader(_limited(file, self.path), delimiter=self.delimiter)
             try:
                 for number, row in enumerate(reader):
                     if number <= self.announced or not any(row):
@@ -334,23 +333,40 @@ class Sheet:
                     place = Place(self.path, reader.line_num)
                     while len(row) > width and not row[-1]:
                         row.pop()
-                    try:
-                        check_columns(place, row, width, dialect)
-                    except DataError as error:
-                        if bad is None:
-                            raise
-                        bad(error)
-                        continue
-                    yield place, row
+                    if len(row) == width:
+                        yield place, row
+                    elif bad is None:
+                        raise self._uneven(place, row)
+                    else:
+                        bad(self._uneven(place, row))
             except csv.Error as error:
-                raise DataError(
-                    f"{Place(self.path, reader.line_num)}: the row can't be read ({error})."
-                ) from error
+                place = Place(self.path, reader.line_num)
+                raise DataError(f"{place}: the row can't be read ({error}).") from error
+
+    def _uneven(self, place: Place, row: Sequence[str]) -> DataError:
+        called = {"\t": "tabs", ",": "commas", ";": "semicolons"}.get(self.delimiter, "bars")
+        return DataError(
+            f"{place}: the row has {len(row)} columns where {len(self.header)} are expected; "
+            f"separate the columns by {called}, and put a text that holds one in double quotes."
+        )
+
+    def records(
+        self, bad: Callable[[DataError], object] | None = None
+    ) -> Iterator[tuple[Place, dict[str, Any]]]:
+        """The rows as mappings of the named columns; cells lose the white space around them, and
+        empty ones are left out.
+        """
+        for place, row in self.rows(bad):
+            cells = zip(self.header, row, strict=True)
+            yield place, {name: text for name, cell in cells if name and (text := cell.strip())}
 
 
-def find_sheet(folder: Path, name: str) -> Path | None:
-    """`name.csv` or `name.tsv` in a folder, or one of them packed; None when none is there."""
-    return find(folder, f"{name}.csv") or find(folder, f"{name}.tsv")
+def _limited(file: IO[str], path: Path) -> Iterator[str]:
+    """Lines of a table, none beyond `LONGEST`."""
+    for number, line in enumerate(iter(partial(file.readline, LONGEST + 1), ""), start=1):
+        if len(line) > LONGEST:
+            raise _too_long(Place(path, number), "line")
+        yield line
 
 
 def safe_cell(text: str) -> str:
@@ -371,29 +387,22 @@ def _first_row(text: str, delimiter: str) -> tuple[str, ...]:
 def _encoding(path: Path) -> str:
     """The encoding by the rules above; reads the file to its end."""
     good, bad, first, western = 0, 0, 0, True
-    with _damage(path), open_bytes(path) as file:
-        start = next(file, b"")
-        if start[:2] in _BOMS:
-            return _BOMS[start[:2]]
-        for number, raw in enumerate(chain([start], file), start=1):
-            if raw.isascii():
-                continue
-            if _decodes(raw, "utf-8"):
-                good += 1
-            else:
-                bad, first, western = bad + 1, first or number, western and _decodes(raw, WESTERN)
+    for number, raw in _raw_lines(path):
+        if number == 1 and raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            return "utf-16"
+        if raw.isascii():
+            continue
+        if _decodes(raw, "utf-8"):
+            good += 1
+        else:
+            bad, first, western = bad + 1, first or number, western and _decodes(raw, WESTERN)
     if not bad:
         return "utf-8-sig"
+    where = f"{path}, line {first}: the text is"
     if good >= bad:
-        raise DataError(
-            f"{path}, line {first}: the text is not UTF-8, as the rest of the file is; mend this "
-            "line."
-        )
+        raise DataError(f"{where} not UTF-8, as the rest of the file is; correct this line.")
     if not western:
-        raise DataError(
-            f"{path}, line {first}: the text is neither UTF-8 nor Windows-1252; save the file as "
-            "UTF-8."
-        )
+        raise DataError(f"{where} neither UTF-8 nor Windows-1252; save the file as UTF-8.")
     return WESTERN
 
 
@@ -408,22 +417,13 @@ def _decodes(raw: bytes, encoding: str) -> bool:
 @contextmanager
 def _text(path: Path, encoding: str) -> Iterator[io.TextIOWrapper]:
     """The file as text, every line end as \\n."""
-    csv.field_size_limit(MAX_FIELD_CHARS)
-    with _damage(path), open_bytes(path) as file:
+    with open_bytes(path) as file:
         try:
             yield io.TextIOWrapper(file, encoding)
         except UnicodeDecodeError as error:
             raise DataError(
                 f"{path}: the text is no {encoding.upper()}; save the file as UTF-8."
             ) from error
-
-
-@contextmanager
-def _damage(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path} is cut off or damaged ({error}); fetch it again.") from error
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

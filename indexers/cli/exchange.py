@@ -7,8 +7,8 @@ Options and output only; the work is in `indexers.exchange`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -23,7 +23,7 @@ from indexers.cli.console import Call, FormatName, SideOption, common_options, t
 
 if TYPE_CHECKING:
     from cogr.datasets.fields import Columns
-    from indexers.exchange.sources import Source
+    from indexers.exchange.items import Mapped, Record
     from indexers.workspace import Workspace
 
 DEFAULT = "snapshot"
@@ -69,7 +69,7 @@ def export_snapshot(
         FormatName,
         typer.Option(
             "--format",
-            help="Format of the file; bulk is OpenSearch's, synonyms Solr's. See docs/export.md.",
+            help="Format of the file; bulk is OpenSearch's, synonyms Solr's. See docs/exchange.md.",
         ),
     ] = "jsonl",
     *,
@@ -124,39 +124,6 @@ def import_snapshot(
     console.next_command(f"cogr-index push {manifest.id}")
 
 
-FilesArgument = Annotated[
-    list[Path] | None,
-    typer.Argument(
-        metavar="FILE...",
-        help="CSV, TSV, JSON lines, JSON or parquet, or a product feed; .gz is fine.",
-    ),
-]
-IndexOption = Annotated[
-    str | None,
-    typer.Option("--index", help="Read this index, alias or pattern of opensearch.url."),
-]
-SlicesOption = Annotated[
-    int,
-    typer.Option("--slices", min=1, max=64, help="Parts of the index that are read in parallel."),
-]
-SqlOption = Annotated[
-    str | None,
-    typer.Option("--sql", metavar="URL", help="Read a database, given by its SQLAlchemy URL."),
-]
-QueryOption = Annotated[
-    str | None, typer.Option("--query", help="With --sql: a table, or a SELECT.")
-]
-SourceFormatOption = Annotated[
-    str | None,
-    typer.Option(
-        "--format",
-        help=("csv, jsonl, json, parquet, merchant or shopify; by default recognised by the file."),
-    ),
-]
-IdOption = Annotated[
-    str | None, typer.Option("--id", help="Field of the id; for an index _id by default.")
-]
-TitleOption = Annotated[str | None, typer.Option("--title", help="Field of the title.")]
 TextOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -164,9 +131,6 @@ TextOption = Annotated[
         metavar="FIELD,...",
         help="Field of the text; several are joined, one a line. Repeatable.",
     ),
-]
-UpdatedOption = Annotated[
-    str | None, typer.Option("--updated", help="Field with the time of the item's last change.")
 ]
 FieldOption = Annotated[
     list[str] | None,
@@ -185,15 +149,17 @@ SinceOption = Annotated[
         ),
     ),
 ]
+SourceFormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format", help="csv, jsonl, json or parquet; by default recognised by the file."
+    ),
+]
 BadShareOption = Annotated[
     float,
     typer.Option(
         "--bad-share", min=0, max=1, help="Highest share of bad records; they are left out."
     ),
-]
-ToOption = Annotated[
-    Path | None,
-    typer.Option("--to", help="File of JSON lines; the data set's items.jsonl by default."),
 ]
 
 
@@ -201,113 +167,105 @@ ToOption = Annotated[
 @common_options(backend=False)
 def import_items(
     call: Call,
-    files: FilesArgument = None,
-    index: IndexOption = None,
-    slices: SlicesOption = 2,
-    sql: SqlOption = None,
-    query: QueryOption = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILE...", help="CSV, TSV, JSON lines, JSON or parquet; .gz is fine."
+        ),
+    ] = None,
+    index: Annotated[
+        str | None,
+        typer.Option("--index", help="Read this index, alias or pattern of opensearch.url."),
+    ] = None,
+    sql: Annotated[
+        str | None,
+        typer.Option("--sql", metavar="URL", help="Read a database, given by its SQLAlchemy URL."),
+    ] = None,
+    query: Annotated[
+        str | None, typer.Option("--query", help="With --sql: a table, or a SELECT.")
+    ] = None,
     format_: SourceFormatOption = None,
-    id_: IdOption = None,
-    title: TitleOption = None,
+    id_: Annotated[
+        str | None, typer.Option("--id", help="Field of the id; for an index _id by default.")
+    ] = None,
+    title: Annotated[str | None, typer.Option("--title", help="Field of the title.")] = None,
     text: TextOption = None,
-    updated: UpdatedOption = None,
+    updated: Annotated[
+        str | None,
+        typer.Option("--updated", help="Field with the time of the item's last change."),
+    ] = None,
     field: FieldOption = None,
     since: SinceOption = None,
     bad_share: BadShareOption = 0.01,
-    to: ToOption = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", help="File of JSON lines; the data set's items.jsonl by default."),
+    ] = None,
 ) -> None:
     """Write items of files, an index or a database to the data set's items.jsonl.
 
-    Fields may be dotted paths, such as attributes.colour. After an interruption run it again: it
-    continues.
+    Fields may be dotted paths, such as attributes.colour. The file is replaced when all are read.
     """
-    from indexers.cli import reports
-    from indexers.exchange.item_import import Mapped
-    from indexers.exchange.item_import import import_items as run
-
-    workspace = call.workspace
-    target = workspace.reading.columns
-    path = to or _file_of(workspace, "items")
-    named = _Named(id_, title, _listed(text), updated, _fields(field or ()))
-    time = _since(since, path, target)
-    source, columns = _source(call, files or [], index, slices, sql, query, format_, named, time)
-    mapped = Mapped(columns, target, workspace.settings.dataset.strip_html, time)
-    found = run(source, path, mapped, bad_share=bad_share, say=console.note)
-    for problem in found.counts.problems:
-        console.note(problem)
-    payload = {"source": source.name, "file": str(path), **found.as_dict()}
-    shown = {name: value for name, value in payload.items() if name != "problems"}
-    call.emit(payload, lambda out: reports.facts(out, "Imported", shown))
-    console.next_command("cogr-index inspect")
-
-
-@dataclass(frozen=True)
-class _Named:
-    """Fields by the options --id, --title, --text, --updated and --field."""
-
-    id: str | None
-    title: str | None
-    text: Sequence[str]
-    updated: str | None
-    fields: Mapping[str, str]
-
-    @property
-    def given(self) -> dict[str, str]:
-        """Option -> a field's name."""
-        pairs = [("--id", self.id), ("--title", self.title), ("--updated", self.updated)]
-        pairs += [("--text", one) for one in self.text]
-        return {name: option for option, name in pairs if name}
-
-    def over(self, defaults: Columns) -> Columns:
-        """The named ones, and the defaults for the rest."""
-        return replace(
-            defaults,
-            id=self.id or defaults.id,
-            title=self.title or defaults.title,
-            text=tuple(self.text) or defaults.text,
-            updated=defaults.updated if self.updated is None else self.updated,
-            fields=dict(self.fields),
-        )
-
-
-def _source(
-    call: Call,
-    files: Sequence[Path],
-    index: str | None,
-    slices: int,
-    sql: str | None,
-    query: str | None,
-    format_: str | None,
-    named: _Named,
-    time: datetime | None,
-) -> tuple[Source, Columns]:
     from cogr.datasets.fields import Columns
+    from indexers.cli import reports
+    from indexers.exchange.items import Mapped
+    from indexers.exchange.items import import_items as run
 
     if bool(files) + (index is not None) + (sql is not None) != 1:
         raise SettingsError(
             "Name what to read: one or more files, or an index with --index, or a database with "
             "--sql."
         )
+    path = to or _file_of(call.workspace, "items")
+    texts, fields = _listed(text), _fields(field or ())
+    named = [("--id", id_), ("--title", title), ("--updated", updated)]
+    named += [("--text", one) for one in texts] + [("--field", one) for one in fields.values()]
+    columns = Columns(id="_id") if index else Columns()
+    columns = replace(
+        columns,
+        id=id_ or columns.id,
+        title=title or columns.title,
+        text=tuple(texts) or columns.text,
+        updated=columns.updated if updated is None else updated,
+        fields=fields,
+    )
+    target = call.workspace.reading.columns
+    asked = {name: option for option, name in named if name}
+    mapped = Mapped(columns, target, _since(since, path, target), asked)
+    name, records = _source(call, mapped, files or [], index, sql, query, format_)
+    found = run(records, path, mapped, name=name, bad_share=bad_share, say=console.note)
+    for problem in found.problems:
+        console.note(problem)
+    payload = {"source": name, "file": str(path), **found.as_dict()}
+    shown = {name: value for name, value in payload.items() if name != "problems"}
+    call.emit(payload, lambda out: reports.facts(out, "Imported", shown))
+    console.next_command("cogr-index inspect")
+
+
+def _source(
+    call: Call,
+    mapped: Mapped,
+    files: Sequence[Path],
+    index: str | None,
+    sql: str | None,
+    query: str | None,
+    format_: str | None,
+) -> tuple[str, Iterable[Record]]:
+    """The source's name and records."""
+    from indexers.exchange.items import file_records, sql_records
+
     if index is not None:
         from indexers.backends.opensearch.client import Cluster
-        from indexers.exchange.index_source import IndexSource
-        from indexers.exchange.item_import import Mapped
+        from indexers.exchange.index_source import documents
 
-        columns = named.over(Columns(id="_id"))
-        since = (columns.updated, time) if time else None
+        since = (mapped.columns.updated, mapped.since) if mapped.since else None
         cluster = Cluster(call.workspace.settings.opensearch)
-        return IndexSource(cluster, index, Mapped(columns).paths, slices, since), columns
-    if sql is not None:
-        from indexers.exchange.sources import SqlSource
-
-        if query is None:
-            raise SettingsError("--sql needs --query: name a table, or write a SELECT.")
-        columns = named.over(Columns())
-        return SqlSource(sql, query, columns.id, (columns.updated, time) if time else None), columns
-    from indexers.exchange.sources import FileSource
-
-    source = FileSource(files, format_, named.given)
-    return source, named.over(source.columns)
+        return f"the index {index}", documents(cluster, index, mapped.paths, since)
+    if sql is None:
+        return ", ".join(map(str, files)), file_records(files, format_, mapped.asked)
+    if query is None:
+        raise SettingsError("--sql needs --query: name a table, or write a SELECT.")
+    return sql_records(sql, query)
 
 
 def _listed(given: Sequence[str] | None) -> list[str]:
@@ -332,7 +290,7 @@ def _file_of(workspace: Workspace, name: str) -> Path:
 
 
 def _since(since: str | None, path: Path, target: Columns) -> datetime | None:
-    from indexers.exchange.item_import import newest
+    from indexers.exchange.items import newest
 
     if since is None:
         return None
@@ -367,21 +325,19 @@ def import_ubi(
     from cogr.datasets.query_logs import ubi_record
     from indexers.backends.opensearch.client import Cluster
     from indexers.cli import reports
-    from indexers.exchange.index_source import IndexSource, copy_records
+    from indexers.exchange.index_source import copy_records
 
     cluster = Cluster(call.workspace.settings.opensearch)
     time = None if since is None else ("timestamp", time_of(since))
-    sources = [
-        IndexSource(cluster, name, since=time) for name in index or ("ubi_queries", "ubi_events")
-    ]
-    records, bad, first = copy_records(sources, to, ubi_record)
+    names = index or ("ubi_queries", "ubi_events")
+    records, bad, first = copy_records(cluster, names, to, ubi_record, time)
     if first:
         console.note(first)
     payload = {"file": str(to), "records": records, "bad": bad}
     call.emit(payload, lambda out: reports.facts(out, "Copied", payload))
 
 
-JudgementFormat = Literal["trec", "quepid", "rre", "workbench", "rank_eval", "letor"]
+JudgementFormat = Literal["trec", "beir", "quepid"]
 """Those of `cogr.datasets.judgements`."""
 SplitOption = Annotated[
     str | None, typer.Option("--split", help="Only the queries of this split: train, dev or test.")
@@ -411,19 +367,20 @@ def import_labels(
     new grade.
     """
     from indexers.cli import reports
-    from indexers.exchange.imports import import_labels as run
+    from indexers.exchange.labels import import_labels as run
 
-    workspace = call.workspace
-    folder = _file_of(workspace, "labels").parent
-    columns = workspace.reading.columns
-    found = run(files, folder, columns, format=format_, texts=queries).as_dict()
-    payload = {"folder": str(folder), **found}
-    call.emit(payload, lambda out: reports.facts(out, "Imported", payload))
+    folder = _file_of(call.workspace, "labels").parent
+    found = run(files, folder, format=format_, texts=queries)
+    for remark in found.remarks:
+        console.note(remark)
+    payload = {"folder": str(folder), **found.as_dict()}
+    shown = {name: value for name, value in payload.items() if name != "remarks"}
+    call.emit(payload, lambda out: reports.facts(out, "Imported", shown))
     console.next_command("cogr-index inspect")
 
 
 @export_app.command("labels")
-@common_options()
+@common_options(backend=False)
 def export_labels(
     call: Call,
     to: Annotated[Path, typer.Argument(help="File to write.")],
@@ -432,21 +389,14 @@ def export_labels(
         typer.Option("--format", help="Tool that the file is for; see docs/exchange.md."),
     ],
     split: SplitOption = None,
-    index: Annotated[
-        str | None,
-        typer.Option("--index", help="Index that rank_eval names; the serving index by default."),
-    ] = None,
 ) -> None:
     """Write the data set's judgements for another tool."""
     from indexers.cli import reports
-    from indexers.exchange.workbench import queries_of, serving_pair, write_labels
+    from indexers.exchange.results import queries_of, write_labels
 
-    workspace = call.workspace
-    dataset = workspace.dataset
+    dataset = call.workspace.dataset
     queries = queries_of(dataset, split)
-    pair = serving_pair(workspace, queries) if format_ == "rank_eval" else None
-    name = index or (_index_of(workspace, pair.item) if pair else "")
-    count = write_labels(dataset, queries, to, format_, pair, name)
+    count = write_labels(dataset, queries, to, format_)
     payload = {"file": str(to), "format": format_, "queries": len(queries), "judgements": count}
     call.emit(payload, lambda out: reports.facts(out, "Exported", payload))
 
@@ -465,25 +415,15 @@ def export_run(
 ) -> None:
     """Write what the serving pair finds for the data set's labelled queries."""
     from indexers.cli import reports
-    from indexers.exchange.workbench import (
-        csv_run,
-        queries_of,
-        run_of,
-        serving_pair,
-        trec_run,
-        written,
-    )
+    from indexers.exchange.results import queries_of, run_of, serving_pair, write_run
 
     workspace = call.workspace
-    queries = queries_of(workspace.dataset, split)
-    pair = serving_pair(workspace, queries)
+    pair = serving_pair(workspace, queries_of(workspace.dataset, split))
     run = run_of(workspace, pair, size)
-    table = to.suffix == ".csv"
-    lines = written(to, csv_run(run, pair.rows) if table else trec_run(run, pair.tag))
     payload = {
         "file": str(to),
         "queries": len(run),
-        "hits": lines - table,
+        "hits": write_run(run, pair, to),
         "item": pair.item,
         "query": pair.query,
     }
@@ -501,7 +441,7 @@ def score(
     """
     from cogr.datasets.judgements import read_run
     from indexers.cli import reports
-    from indexers.exchange.workbench import score as figures_of
+    from indexers.exchange.results import score as figures_of
 
     found = {"run": str(run), **figures_of(call.workspace.dataset, read_run(run), split)}
     call.emit(found, lambda out: reports.facts(out, "Figures", found))
@@ -536,50 +476,43 @@ def export_workbench(
     """Create a query set with keywords, judgements, searches and experiments in the Search
     Relevance Workbench (OpenSearch 3.8 or newer).
     """
+    from cogr.store import replacing
     from indexers.backends.opensearch.client import Cluster
+    from indexers.backends.opensearch.indexes import pushed_index
     from indexers.cli import reports
-    from indexers.exchange.workbench import Bench, judged_of, queries_of, serving_pair, written
-
-    workspace = call.workspace
-    queries = queries_of(workspace.dataset, split)
-    pair = serving_pair(workspace, queries)
-    bench = Bench(
-        name,
-        index or _index_of(workspace, pair.item),
-        pair.rows,
-        list(judged_of(workspace.dataset, queries)),
-        present=None if present is None else _body(present),
-        size=size,
-        field=field,
+    from indexers.exchange.results import (
+        judged_of,
+        queries_of,
+        send_workbench,
+        serving_pair,
+        workbench,
     )
-    if to is not None:
-        bodies = {
-            "query_sets": [bench.query_set()],
-            "judgments": [bench.judgments()],
-            "search_configurations": bench.configurations(),
-        }
-        written(to, iter([json.dumps(bodies, ensure_ascii=False, indent=1) + "\n"]))
-        payload: dict[str, Any] = {"file": str(to), "queries": len(queries)}
+
+    workspace, cluster = call.workspace, Cluster(call.workspace.settings.opensearch)
+    queries = queries_of(workspace.dataset, split)
+    pair, today = serving_pair(workspace, queries), None if present is None else _body(present)
+    index = index or pushed_index(cluster, cluster.settings.prefix, pair.item).name
+    judged = list(judged_of(workspace.dataset, queries))
+    bodies = workbench(name, index, pair.rows, judged, today, field)
+    payload: dict[str, Any] = {"queries": len(queries)}
+    if to is None:
+        payload |= send_workbench(cluster, bodies, size)
     else:
-        payload = {"queries": len(queries), **bench.send(Cluster(workspace.settings.opensearch))}
+        with replacing(to) as file:
+            file.write(json.dumps(bodies, ensure_ascii=False, indent=1).encode() + b"\n")
+        payload["file"] = str(to)
     call.emit(payload, lambda out: reports.facts(out, "Workbench", payload))
 
 
 def _body(path: Path) -> str:
     """Today's search for the workbench. Raises SettingsError."""
     text = path.read_text("utf-8") if path.is_file() else ""
-    if "%SearchText%" not in text:
-        raise SettingsError(
-            f"--present {path} is no JSON body with %SearchText% in it; write one search, with "
-            "that where the shopper's text goes."
-        )
-    return json.dumps(json.loads(text))
-
-
-def _index_of(workspace: Workspace, item: str) -> str:
-    """The name of the index that a snapshot was pushed to."""
-    from indexers.backends.opensearch.client import Cluster
-    from indexers.backends.opensearch.indexes import pushed_index
-
-    settings = workspace.settings.opensearch
-    return pushed_index(Cluster(settings), settings.prefix, item).name
+    try:
+        if "%SearchText%" in text:
+            return json.dumps(json.loads(text))
+    except ValueError:
+        pass
+    raise SettingsError(
+        f"--present {path} is no JSON body with %SearchText% in it; write one search, with that "
+        "where the shopper's text goes."
+    )

@@ -1,9 +1,9 @@
 """Exchange of snapshots and data with people and other programs.
 
-export, diff, search    a snapshot as a file, two snapshots compared, a search of what serves
-imports                 keyword sets, queries of a log and judgements, from files
-item_import             items from files and databases (`sources`), or from an index of a cluster
-                        (`index_source`)
-workbench               runs and judgements for evaluation tools and OpenSearch's Search
-                        Relevance Workbench
+export, imports         a snapshot as a file, and keyword sets from one
+diff, search            two snapshots compared, a search of what serves
+items, index_source     items from files, databases and indexes of a cluster
+labels                  judgements and queries into a data set
+results                 runs and judgements for evaluation tools and OpenSearch's Search Relevance
+                        Workbench
 """

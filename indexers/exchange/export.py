@@ -1,7 +1,7 @@
 """`cogr-index export`: snapshots as files for other systems.
 
 A format turns a snapshot's rows into text, streaming, and may add files beside it. In the bulk
-formats a keyword is one term, ranked by BM25 with the mirror's parameters. docs/export.md tells
+formats a keyword is one term, ranked by BM25 with the mirror's parameters. docs/exchange.md tells
 which formats were run, and the limits of a synonym file.
 """
 

@@ -31,7 +31,7 @@ from cogr.records import Entity, Item, ProgressBar, Say, Side, self_text
 from cogr.snapshots import MIGRATION, Snapshot, open_snapshot
 from cogr.snapshots.snapshot import read_set_aside
 from indexers.backends import check_side
-from indexers.exchange.imports import check_place, save_queries
+from indexers.exchange.labels import check_place, save_queries
 from indexers.generators.statistical.generator import STACKING
 from indexers.rebuild.cache import fingerprint_hash
 from indexers.rebuild.plan import Carried, Job
@@ -148,9 +148,8 @@ def update_side(
     prometheus.write(workspace.settings.metrics)
     carried, counts = rebuilt.snapshot.manifest.entities - len(job.entities), None
     if log:
-        names = workspace.reading.columns.queries
         counts = log.counts() | {
-            "saved": save_queries(request.save, log.unsaved, names) if request.save else 0
+            "saved": save_queries(request.save, log.unsaved) if request.save else 0
         }
     return Updated(outcome, parent.id, len(changes.upserts), len(changes.deletes), carried, counts)
 

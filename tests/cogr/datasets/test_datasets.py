@@ -377,13 +377,14 @@ def test_ir_datasets_title_and_body(registered: Path) -> None:
 
     (registered / "titled.tsv").write_text("d1\tA title\tA body\n")
     documents = formats.TsvDocs(LocalDownload(str(registered / "titled.tsv")), doc_cls=TitledDoc)
+    (registered / "train.qrels").write_text("q1 0 d1 1\n")
     queries = formats.TsvQueries(LocalDownload(str(registered / "train.queries")))
     qrels = formats.TrecQrels(LocalDownload(str(registered / "train.qrels")), {})
     ir_datasets.registry.register(
         "cogr-titled", ir_datasets.datasets.base.Dataset(documents, queries, qrels)
     )
     try:
-        dataset = load_dataset("ir_datasets:cogr-titled", max_unknown_share=0.5)
+        dataset = load_dataset("ir_datasets:cogr-titled")
     finally:
         del ir_datasets.registry._registered["cogr-titled"]
     assert (dataset.items[0].title, dataset.items[0].text) == ("A title", "A body")

@@ -1,17 +1,14 @@
-"""Every example of docs/datasets.md is loaded as it stands there, and every example configuration
-names a loader.
-"""
+"""Every example of docs/datasets.md is loaded as it stands there."""
 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from cogr.datasets import LOADERS, load_dataset
+from cogr.datasets import LOADERS, PUBLISHED, load_dataset
 from indexers.workspace import Workspace
 
 ROOT = Path(__file__).parents[3]
@@ -37,10 +34,6 @@ def write_example(loader: str, folder: Path) -> None:
         ("csv", 3, {"train": 1, "dev": 0, "test": 1}),
         ("beir", 2, {"train": 1, "dev": 0, "test": 1}),
         ("parquet", 2, {"train": 1, "dev": 0, "test": 1}),
-        ("nfcorpus", 2, {"train": 1, "dev": 1, "test": 1}),
-        ("msrd", 2, {"train": 2, "dev": 0, "test": 0}),
-        ("chorus", 2, {"train": 2, "dev": 0, "test": 0}),
-        ("wands", 2, {"train": 1, "dev": 0, "test": 0}),
     ],
 )
 def test_example_of_the_page_loads(
@@ -92,43 +85,6 @@ def test_the_walk_from_a_spreadsheet_leads_to_items_with_fields(
     )
 
 
-def test_texts_of_published_items(tmp_path: Path) -> None:
-    folders = {loader: tmp_path / loader for loader in ("nfcorpus", "msrd", "chorus", "wands")}
-    for loader, folder in folders.items():
-        write_example(loader, folder)
-    first = {loader: load_dataset(loader, folder).items[0] for loader, folder in folders.items()}
-    assert first["nfcorpus"].title == "statin use breast cancer survival nationwide cohort study"
-    assert first["nfcorpus"].text == "finland"
-    assert first["msrd"].text == "A doctor meets a patient.\nHorror\nP. F.\nS. B.\nRose"
-    assert first["chorus"].text == "K1\nQuiet keys USB"
-    assert load_dataset("wands", folders["wands"]).items[1].title == '36" salon chair'
-
-
-def test_wands_threshold_keeps_exact_matches_alone(tmp_path: Path) -> None:
-    write_example("wands", tmp_path)
-    labels = tmp_path / "label.csv"
-    labels.write_text(labels.read_text().replace("Irrelevant", "Partial"))
-    assert load_dataset("wands", tmp_path).relevant == {"0": {"0", "1"}}
-    assert load_dataset("wands", tmp_path, threshold=2).relevant == {"0": {"1"}}
-
-
 def test_every_loader_and_setting_is_on_the_page() -> None:
-    for word in (
-        *LOADERS,
-        "ir_datasets:NAME",
-        "threshold",
-        "dev_share",
-        "max_unknown_share",
-        "strip_html",
-    ):
+    for word in (*LOADERS, *PUBLISHED, "ir_datasets:NAME", "threshold", "dev_share"):
         assert f"`{word}`" in PAGE
-
-
-@pytest.mark.parametrize("name", ["nfcorpus", "msrd", "chorus", "wands"])
-def test_example_configuration_finds_its_folder(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = tomllib.loads((ROOT / "examples" / f"{name}.toml").read_text())["dataset"]
-    write_example(name, tmp_path / name)
-    monkeypatch.setenv("COGR_DATA_DIR", str(tmp_path))
-    assert load_dataset(**settings).name == name

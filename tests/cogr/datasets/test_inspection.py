@@ -31,7 +31,7 @@ def test_figures_of_a_small_shop() -> None:
     assert report.untitled_items == 2
     assert report.never_relevant == 2
     assert report.judgements == 2 * 2 + 2
-    assert report.pointing_nowhere == 2
+    assert report.pointing_nowhere == 0
     assert report.lengths["titles"].characters.max == 11
     assert report.lengths["texts"].words == Spread(9 / 4, 2.5, 4.0, 4)
     assert report.lengths["queries"].words.mean == 2

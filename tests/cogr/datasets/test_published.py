@@ -1,5 +1,5 @@
-"""The published data sets, when COGR_DATA_DIR names a folder that holds them: every count and
-split, exactly.
+"""The published data sets: small files in their layouts, and, where COGR_DATA_DIR holds the real
+ones, every count and split, exactly.
 """
 
 from __future__ import annotations
@@ -7,14 +7,147 @@ from __future__ import annotations
 import os
 import random
 import statistics
+import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from cogr.datasets import load_dataset
-from cogr.errors import DataError
+from cogr.datasets import PUBLISHED, load_dataset
+from cogr.errors import DataError, SettingsError
 from cogr.records import Dataset
+
+ROOT = Path(__file__).parents[3]
+SAMPLES = {
+    "nfcorpus": {
+        "dev.docs": (
+            "MED-1\tstatin use breast cancer survival nationwide cohort study finland\n"
+            "MED-2\tcholesterol breast cancer\n"
+        ),
+        "test.docs": "MED-2\tcholesterol breast cancer\n",
+        "train.titles.queries": "PLAIN-1\tbreast cancer\n",
+        "dev.titles.queries": "PLAIN-2\tcholesterol\n",
+        "test.titles.queries": "PLAIN-3\tstatins\n",
+        "train.2-1-0.qrel": "PLAIN-1\t0\tMED-1\t1\nPLAIN-1\t0\tMED-2\t2\n",
+        "dev.2-1-0.qrel": "PLAIN-2\t0\tMED-2\t2\n",
+        "test.2-1-0.qrel": "PLAIN-3\t0\tMED-1\t2\n",
+    },
+    "msrd": {
+        "movies-corpus.jsonl": (
+            '{"id": "1", "title": "Smile", "overview": "A doctor meets a patient.", "tag'
+            's": [], "genres": ["Horror"], "director": "P. F.", "actors": ["S. B."], "ch'
+            'aracters": ["Rose"]}\n'
+            '{"id": "2", "title": "Dune", "tags": ["sand"]}\n'
+        ),
+        "movies-judgments.tsv": (
+            "query_id\tquery\tdoc_id\tgrade\n"
+            "qid:1\thorror with a smile\t1\t1\n"
+            "qid:1\thorror with a smile\t2\t0\n"
+            "qid:2\tsand\t2\t1\n"
+        ),
+    },
+    "chorus": {
+        "products.json": (
+            "[\n"
+            ' {"id": "10", "name": "K1", "title": "Acme K1 keyboard", "short_description'
+            '": "Quiet keys<br />USB"},\n'
+            ' {"id": "11", "name": "M1", "title": "Acme M1 mouse"}\n'
+            "]\n"
+        ),
+        "Broad_Query_Set_rated.csv": "query,docid,rating\nkeys,10,3\nkeys,11,0\nmouse,11,2\n",
+    },
+    "wands": {
+        "query.csv": "query_id\tquery\tquery_class\n0\tsalon chair\tMassage Chairs\n",
+        "product.csv": (
+            "product_id\tproduct_name\tproduct_description\n"
+            "0\tsolid wood platform bed\tgood, deep sleep\n"
+            '1\t"36"" salon chair"\treclining chair for a salon\n'
+        ),
+        "label.csv": "id\tquery_id\tproduct_id\tlabel\n0\t0\t1\tExact\n1\t0\t0\tIrrelevant\n",
+    },
+}
+
+
+def write_sample(name: str, folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    for file, text in SAMPLES[name].items():
+        (folder / file).write_text(text)
+    return folder
+
+
+def test_samples_load_and_examples_find_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COGR_DATA_DIR", str(tmp_path))
+    first, found = {}, {}
+    for name in PUBLISHED:
+        write_sample(name, tmp_path / name)
+        settings = tomllib.loads((ROOT / "examples" / f"{name}.toml").read_text())["dataset"]
+        dataset = load_dataset(**settings)
+        assert (dataset.name, dataset.notes) == (name, {})
+        first[name], found[name] = dataset.items[0], sizes(dataset)
+    assert found["nfcorpus"] == {"train": 1, "dev": 1, "test": 1}
+    assert found["msrd"] == found["chorus"] == {"train": 2, "dev": 0, "test": 0}
+    assert found["wands"] == {"train": 1, "dev": 0, "test": 0}
+    assert first["nfcorpus"].title == "statin use breast cancer survival nationwide cohort study"
+    assert first["nfcorpus"].text == "finland"
+    assert first["msrd"].text == "A doctor meets a patient.\nHorror\nP. F.\nS. B.\nRose"
+    assert first["chorus"].text == "K1\nQuiet keys USB"
+    assert load_dataset("wands").items[1].title == '36" salon chair'
+    labels = tmp_path / "wands/label.csv"
+    labels.write_text(labels.read_text().replace("Irrelevant", "Partial"))
+    assert load_dataset("wands").relevant == {"0": {"0", "1"}}
+    assert load_dataset("wands", threshold=2).relevant == {"0": {"1"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "text", "message"),
+    [
+        ("chorus", "products.json", "[{]", "products.json, line 1: this is no JSON"),
+        ("chorus", "products.json", "{}", "products.json: the JSON is no array but dict"),
+        ("chorus", "products.json", "[3]", "record 1: the record is no JSON object but int"),
+        ("chorus", "products.json", "[" * 100_000, "the JSON is nested too deeply"),
+        (
+            "wands",
+            "label.csv",
+            "query_id\tproduct_id\tlabel\n0\t0\tx\n",
+            "the label 'x' is unknown",
+        ),
+        ("msrd", "movies-corpus.jsonl", '{"id": "1", "genres": "x"}\n', "'genres' is no list of"),
+        ("msrd", "movies-judgments.tsv", "a\tb\tc\td\n", "line 1: the header is not that of"),
+        (
+            "nfcorpus",
+            "dev.docs",
+            "MED-1 no tab\n",
+            "dev.docs, line 1: the row has 1 columns, not 2",
+        ),
+    ],
+)
+def test_bad_files(tmp_path: Path, name: str, file: str, text: str, message: str) -> None:
+    folder = write_sample(name, tmp_path / name)
+    (folder / file).write_text(text)
+    with pytest.raises(DataError, match=message):
+        load_dataset(name, folder)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_missing_data_say_what_to_fetch_and_where_it_goes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COGR_DATA_DIR", raising=False)
+    with pytest.raises(SettingsError, match=rf"holds {name}/; .*fetch .*https://"):
+        load_dataset(name)
+    monkeypatch.setenv("COGR_DATA_DIR", str(tmp_path))
+    with pytest.raises(DataError, match=rf"The folder .*{name} is not there: fetch .* there"):
+        load_dataset(name)
+    (tmp_path / name).mkdir()
+    with pytest.raises(DataError, match=rf"{name} has no .*: fetch .*https://.* there"):
+        load_dataset(name)
+    # As where the package is installed without its repository.
+    monkeypatch.setitem(sys.modules, "benchmarks.published", None)
+    with pytest.raises(SettingsError, match=r"is part of the repository .*convert the data to"):
+        load_dataset(name)
 
 
 def folder_of(name: str) -> Path:
@@ -111,11 +244,3 @@ def test_wands_has_the_paper_s_sizes(tmp_path: Path) -> None:
     dataset = load_dataset("wands", tmp_path)
     assert sizes(dataset) == {"train": 430, "dev": 0, "test": 50}
     assert 'writing desk 48"' in {query.text for query in dataset.all_queries()}
-
-
-def test_wands_without_products_says_what_to_fetch() -> None:
-    folder = folder_of("wands")
-    if (folder / "product.csv").exists():
-        pytest.skip("the products are there")
-    with pytest.raises(DataError, match=r"wands has no product\.csv .*: fetch .*WANDS"):
-        load_dataset("wands")

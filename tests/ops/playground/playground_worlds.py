@@ -12,7 +12,7 @@ from cogr.snapshots import Row
 from indexers.release import release
 from indexers.workspace import Workspace
 from tests.ops.expander.expander_worlds import freeze
-from tests.shops import write_shop
+from tests.shops import write_beir
 
 HOSTILE = (
     "<img src=x onerror=alert(1)>",
@@ -51,8 +51,8 @@ def workspace(folder: Path, *overrides: str) -> Workspace:
     """The shop's configuration and data in a folder; nothing is indexed yet."""
     ids = {text: f"q{at}" for at, text in enumerate(LABELS)}
     # A machine under load answers as a quiet one does: nothing here is about deadlines.
-    write_shop(
-        folder,
+    write_beir(
+        folder / "data",
         [{"id": id_, "title": title, "text": f"About {title}"} for id_, title in TITLES.items()],
         [{"id": id_, "text": text, "split": "test"} for text, id_ in ids.items()],
         [
@@ -60,7 +60,10 @@ def workspace(folder: Path, *overrides: str) -> Workspace:
             for text, items in LABELS.items()
             for item in items
         ],
-        'strip_html = false\n[serving]\nlive = "none"\ndeadline = 60\n',
+    )
+    (folder / "cogr.toml").write_text(
+        # Not of one's own: these keep their HTML.
+        '[dataset]\nloader = "beir"\npath = "data"\n[serving]\nlive = "none"\ndeadline = 60\n'
     )
     return Workspace(load_settings(folder / "cogr.toml", overrides))
 

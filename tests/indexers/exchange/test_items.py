@@ -1,12 +1,11 @@
-"""`cogr-index import items`: every kind of source, bad records, what comes later, and kills."""
+"""`cogr-index import items`: every kind of source, bad records, limits, and what comes later."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,9 @@ import pytest
 
 from cogr.datasets import load_dataset
 from cogr.settings import OpenSearchSettings
-from indexers.backends.opensearch.client import Cluster, Version
+from indexers.backends.opensearch.client import Cluster
 from indexers.cli import main
-from indexers.exchange import index_source as scan
-from indexers.exchange import item_import
-from indexers.exchange.index_source import IndexSource, documents
+from indexers.exchange import index_source
 from indexers.workspace import Workspace
 from tests.commands import Ended, run_here
 
@@ -97,72 +94,19 @@ def test_the_file_has_the_names_that_the_data_set_has(importer: Importer) -> Non
     ]
 
 
-def feed(*products: str) -> str:
-    return (
-        '<?xml version="1.0"?><rss xmlns:g="http://base.google.com/ns/1.0" version="2.0">'
-        f"<channel><title>Shop</title>{''.join(products)}</channel></rss>"
-    )
-
-
-MERCHANT = feed(
-    "<item><title>old</title><g:id>1</g:id><g:title>Rain jacket</g:title>"
-    "<g:description>&lt;b&gt;Waterproof&lt;/b&gt; &amp;amp; warm</g:description>"
-    "<g:shipping><g:price>3 EUR</g:price></g:shipping></item>",
-    "<item><g:id>2</g:id><title>Lamp</title><description>Oak</description></item>",
-)
-ATOM = (
-    '<feed xmlns="http://www.w3.org/2005/Atom" xmlns:g="http://base.google.com/ns/1.0">'
-    "<title>Shop</title><entry><g:id>1</g:id><g:title>Rain jacket</g:title>"
-    "<g:description>Waterproof &amp; warm</g:description></entry>"
-    "<entry><id>2</id><title>Lamp</title><g:description>Oak</g:description></entry></feed>"
-)
-SHOPIFY = (
-    "Handle,Title,Body (HTML),Vendor,Variant SKU\n"
-    "1,Rain jacket,<b>Waterproof</b> &amp; warm,,A-1\n1,,,,A-2\n2,Lamp,Oak,,B\n"
-)
-PRODUCTS = {
-    "products": [
-        {"id": 1, "title": "Rain jacket", "body_html": "<b>Waterproof</b> &amp; warm", "tags": ""},
-        {"id": 2, "title": "Lamp", "body_html": "Oak", "tags": ""},
-    ]
-}
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("feed.xml", MERCHANT),
-        ("atom.xml", ATOM),
         ("feed.tsv", "id\ttitle\ttext\n1\tRain jacket\tWaterproof & warm\n2\tLamp\tOak\n"),
-        ("products.csv", SHOPIFY),
-        (
-            "products.csv",
-            SHOPIFY.replace("Handle", "URL handle").replace("Body (HTML)", "Description"),
-        ),
-        ("products.json", json.dumps(PRODUCTS)),
         ("items.json", json.dumps([JACKET, LAMP])),
         ("items.jsonl", "\ufeff" + json.dumps(JACKET) + "\r\n\n" + json.dumps(LAMP) + "\n"),
         ("dump.ndjson", "".join(json.dumps({"_source": one}) + "\n" for one in (JACKET, LAMP))),
     ],
-    ids=["merchant", "atom", "tsv", "shopify", "shopify new", "products", "json", "jsonl", "dump"],
 )
-def test_a_feed_is_told_by_its_look(importer: Importer, name: str, content: str) -> None:
+def test_a_file_is_told_by_its_look(importer: Importer, name: str, content: str) -> None:
     Path(name).write_text(content, newline="")
     importer(name)
     assert importer.items == [JACKET, LAMP]
-
-
-def test_a_merchants_table_and_variants_are_asked_for(importer: Importer) -> None:
-    Path("feed.txt").write_text("id\ttitle\tdescription\n2\tLamp\tOak\n")
-    importer("feed.txt", "--format", "merchant")
-    assert importer.items == [LAMP]
-    Path("products.csv").write_text(SHOPIFY)
-    importer("products.csv", "--id", "Variant SKU", "--text", "Vendor")
-    assert [(item["id"], item["title"]) for item in importer.items] == [
-        ("A-1", "Rain jacket"),
-        ("A-2", "Rain jacket"),
-        ("B", "Lamp"),
-    ]
 
 
 def test_parquet_has_numbers_and_lists(importer: Importer) -> None:
@@ -177,29 +121,91 @@ def test_bad_records_are_named_and_left_out_below_a_share(importer: Importer) ->
     bad = ['{"id": "torn", "ti', '{"title": "no id"}', '{"id": 3, "title": "again"}', "[]"]
     bad.append('{"id": "mixed", "title": {"en": "x"}}')
     Path("items.jsonl").write_text("\n".join([*good, *bad]))
+    importer.file.parent.mkdir()
+    importer.file.write_text("as it was")
     ended = importer("items.jsonl", status=2)
     assert "5 of 100 records of items.jsonl are bad, more than the 1% of --bad-share" in ended.err
     assert "items.jsonl, line 96: this is no JSON" in ended.err
-    assert not importer.file.exists()
+    assert [path.name for path in importer.file.parent.iterdir()] == ["items.jsonl"]
+    assert importer.file.read_text() == "as it was"
     ended = importer("items.jsonl", "--bad-share", "0.05")
     assert len(importer.items) == 95
     assert "line 97: the record has no 'id'" in ended.err
-    assert "line 98: the id '3' was there before" in ended.err
+    assert "line 98: the id '3' was there before with other values" in ended.err
     assert "line 99: the record is no JSON object but list" in ended.err
     assert "line 100: 'title' is no text" in ended.err
 
 
-def test_a_megabyte_of_text_and_odd_characters_pass(importer: Importer) -> None:
-    record = {"id": "1", "title": "a\0b", "text": "ä" * 1_000_000}
-    Path("items.jsonl").write_text(json.dumps(record))
-    assert importer("items.jsonl", "--json").json["nul"] == 1
-    assert importer.items == [{"id": "1", "title": "ab", "text": "ä" * 1_000_000}]
+def test_rows_that_repeat_and_items_without_text_are_kept_and_counted(importer: Importer) -> None:
+    rows = [
+        *(f"{n},Lamp {n}," for n in range(200)),
+        "3,Lamp 3,",
+        "3,Lamp 3,",
+        "9,Lamp 9,",
+        "bare,,",
+    ]
+    Path("items.csv").write_text("\n".join(["id,title,text", *rows]))
+    found = importer("items.csv", "--json").json
+    counts = [found[name] for name in ("read", "written", "repeated", "bad", "blank")]
+    assert counts == [204, 201, 3, 0, 1]
+    assert load_dataset("jsonl", "shop").notes == {"items without title and text": 1}
 
 
-def test_a_database_is_read_in_pages_and_later_only_what_changed(
-    importer: Importer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("indexers.exchange.sources.PAGE", 7)
+def test_names_that_no_record_has_are_refused(importer: Importer) -> None:
+    Path("items.jsonl").write_text('{"id": 1, "name": "Lamp"}\n{"id": 2, "name": "Sofa"}\n')
+    ended = importer("items.jsonl", status=2)
+    assert "No record of items.jsonl has any of 'title', 'text'; name its title" in ended.err
+    ended = importer("items.jsonl", "--title", "name", "--text", "body", status=2)
+    assert "--text names 'body', which no record of items.jsonl has" in ended.err
+    assert not importer.file.exists()
+
+
+def test_one_bad_date_is_one_bad_record(importer: Importer) -> None:
+    days = ["2026-01-31", "0001-01-01T00:00:00+14:00", "yesterday", 1e300]
+    lines = [json.dumps({"id": n, "title": "x", "day": day}) for n, day in enumerate(days)]
+    Path("items.jsonl").write_text("\n".join(lines))
+    table = {
+        "id": ["a", "b"],
+        "title": ["x", "y"],
+        "day": pa.array([0, 1 << 62], pa.timestamp("us")),
+    }
+    pq.write_table(pa.table(table), "items.parquet")
+    for file, bad in (("items.jsonl", 3), ("items.parquet", 1)):
+        ended = importer(file, "--updated", "day", "--bad-share", "0.9", "--json")
+        assert (ended.json["written"], ended.json["bad"]) == (1, bad)
+
+
+@pytest.mark.parametrize("name", ["items.jsonl", "items.csv", "items.json"])
+def test_a_small_file_that_unpacks_to_much_is_refused(importer: Importer, name: str) -> None:
+    """80 MiB in one line, cell or array, packed to 80 KiB."""
+    head = {"items.jsonl": b'{"id": "', "items.csv": b'id,title\n1,"', "items.json": b"["}[name]
+    with gzip.open(f"{name}.gz", "wb") as file:
+        file.write(head)
+        for _ in range(80):
+            file.write((b"x" * 1023 + (b"\n" if name == "items.csv" else b" ")) * 1024)
+    ended = importer(f"{name}.gz", status=2)
+    said = {
+        "items.jsonl": "line 1: the line is longer than 16 MiB",
+        "items.csv": "the row can't be read (field larger than field limit",
+        "items.json": "one JSON value of more than 64 MiB; write one JSON object a line",
+    }
+    assert said[name] in ended.err
+
+
+def test_damaged_gzip_is_one_sentence_and_no_interruption(importer: Importer) -> None:
+    for name, content in (("a.jsonl.gz", json.dumps(LAMP)), ("a.csv.gz", "id,title\n2,Lamp\n")):
+        packed = gzip.compress(content.encode())
+        for damaged in (
+            packed[:-9],
+            packed[:12],
+            packed + b"more",
+            packed[:15] + b"?" + packed[16:],
+        ):
+            Path(name).write_bytes(damaged)
+            assert f"{name} is cut off or damaged (" in importer(name, status=2).err
+
+
+def test_a_database_is_read_and_later_only_what_changed(importer: Importer) -> None:
     with sqlite3.connect("shop.db") as base:
         base.execute("create table items (sku integer primary key, title text, day text)")
         base.executemany(
@@ -218,6 +224,10 @@ def test_a_database_is_read_in_pages_and_later_only_what_changed(
     assert len({item["id"] for item in importer.items}) == 21
     ended = importer("--sql", "sqlite:///shop.db", "--query", "gone", status=2)
     assert "refuses the query (no such table: gone)" in ended.err
+    with sqlite3.connect("shop.db") as base:
+        base.execute("create table odd as select x'ff00' as id, 'Lamp' as title")
+    ended = importer("--sql", "sqlite:///shop.db", "--query", "odd", status=2)
+    assert "sqlite:///shop.db, row 1: 'id' is bytes; write it as a string" in ended.err
 
 
 @pytest.mark.parametrize(
@@ -229,9 +239,7 @@ def test_a_database_is_read_in_pages_and_later_only_what_changed(
         (("cogr.toml", "--format", "xlsx"), "--format 'xlsx' is unknown"),
         (("--sql", "sqlite://"), "--sql needs --query"),
         (("--sql", "no url", "--query", "x"), "--sql names no database"),
-        (("bad.xml",), "bad.xml is no feed, or a damaged one, after product 0"),
-        (("bomb.xml",), "bomb.xml is no feed"),
-        (("bad.json",), "bad.json: the JSON is no array"),
+        (("bad.json", "--format", "json"), "bad.json: the JSON is no array"),
         (("bad.parquet",), "bad.parquet is no parquet file"),
         (("cogr.toml", "--since", "last"), "says when it changed; import all of them first"),
     ],
@@ -239,88 +247,12 @@ def test_a_database_is_read_in_pages_and_later_only_what_changed(
 def test_wrong_input_is_one_sentence(
     importer: Importer, arguments: tuple[str, ...], said: str
 ) -> None:
-    Path("bad.xml").write_text("<rss><channel><item>")
-    Path("bomb.xml").write_text(
-        '<!DOCTYPE x [<!ENTITY a "b">]><rss><item><id>&a;</id></item></rss>'
-    )
     Path("bad.json").write_text('{"a": 1}')
     Path("bad.parquet").write_text("no")
     ended = importer(*arguments, status=2)
     assert said in ended.err
     assert len(ended.err.strip().splitlines()) == 1
     assert not importer.file.exists()
-
-
-KILLED = """
-import os, random, signal, sys, time
-from pathlib import Path
-from indexers.exchange import item_import, sources
-from indexers.exchange.item_import import Mapped, import_items
-from cogr.datasets.fields import Columns
-sources.PAGE, item_import.NOTE_SECONDS = 20, 0.0
-draw = random.Random(int(sys.argv[1]))
-one, two, to = Path("1.csv"), Path("2.csv"), Path("out.jsonl")
-killed = resumed = whole = 0
-while killed < int(sys.argv[2]):
-    child = os.fork()
-    if not child:
-        said = []
-        import_items(sources.FileSource([one, two]), to, Mapped(Columns()), say=said.append)
-        os._exit(3 if said else 0)
-    time.sleep(draw.uniform(0, float(sys.argv[3])))
-    os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        killed += 1
-        assert not to.exists()
-        continue
-    resumed, whole = resumed + (os.WEXITSTATUS(status) == 3), whole + 1
-    found = sorted(to.read_text().splitlines())
-    assert found == sorted(Path("wanted.jsonl").read_text().splitlines()), len(found)
-    to.unlink()
-import_items(sources.FileSource([one, two]), to, Mapped(Columns()))
-assert sorted(to.read_text().splitlines()) == sorted(Path("wanted.jsonl").read_text().splitlines())
-assert not list(Path().glob(".out*"))
-print(killed, resumed, whole)
-"""
-
-
-def killed(folder: Path, kills: int, seed: int) -> tuple[int, int, int]:
-    """Import 2,000 rows of two files again and again, and kill it; kills, how many imports went on
-    from another, and how many came to their end.
-    """
-    items = [{"id": str(n), "title": f"item {n}", "text": ""} for n in range(2_000)]
-    rows = [f"{item['id']},{item['title']}" for item in items]
-    for name, some in (("1.csv", rows[:900]), ("2.csv", rows[900:])):
-        (folder / name).write_text("\n".join(["id,title", *some]))
-    (folder / "wanted.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(seed), str(kills), "0.25"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=500,
-    )
-    assert done.returncode == 0, done.stderr
-    found = [int(number) for number in done.stdout.split()]
-    return found[0], found[1], found[2]
-
-
-@pytest.mark.fault
-def test_kills_lose_and_double_nothing(tmp_path: Path) -> None:
-    kills, resumed, whole = killed(tmp_path, kills=10, seed=1)
-    assert kills == 10
-    assert resumed <= whole
-
-
-@pytest.mark.drill
-@pytest.mark.fault
-def test_a_hundred_kills_lose_and_double_nothing(tmp_path: Path) -> None:
-    kills, resumed, _ = killed(tmp_path, kills=100, seed=2)
-    assert kills == 100
-    assert resumed > 0
 
 
 @pytest.fixture(scope="module")
@@ -357,24 +289,16 @@ NAMED = ("--title", "name", "--text", "text.long,text.tags", "--field", "price=o
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("order", ["_shard_doc", "_id"])
-def test_an_index_is_read_whole(
-    importer: Importer,
-    index: tuple[Cluster, str],
-    order: str,
-    monkeypatch: pytest.MonkeyPatch,
+def test_an_index_is_read_in_pages_and_later_only_what_changed(
+    importer: Importer, index: tuple[Cluster, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(index_source, "PAGE", 100)
     cluster, name = index
-    monkeypatch.setattr(scan, "PAGE", 40)
-    if order == "_id":
-        monkeypatch.setattr(Cluster, "version", Version(2, 19, "2.19.0"))
-    (importer.folder / "cogr.toml").write_text(
-        f'[dataset]\nloader = "jsonl"\npath = "shop"\n[opensearch]\nurl = "{cluster.url}"\n'
-    )
-    ended = importer("--index", name, *NAMED, "--updated", "changed", "--slices", "4", "--json")
-    assert (ended.json["written"], ended.json["html"]) == (250, 250)
+    there = ("--set", f"opensearch.url={cluster.url}", "--json")
+    fixed = ("--index", name, *NAMED, "--updated", "changed", *there)
+    ended = importer(*fixed)
     found = {item["id"]: item for item in importer.items}
-    assert len(found) == 250
+    assert (ended.json["written"], ended.json["html"], len(found)) == (250, 250, 250)
     assert found["p7"] == {
         "id": "p7",
         "title": "product 7",
@@ -382,50 +306,12 @@ def test_an_index_is_read_whole(
         "updated": "2026-01-01T00:00:07Z",
         "price": [7, 8],
     }
-    again = importer(
-        "--index", name, *NAMED, "--updated", "changed", "--since", "2026-01-01T00:04:00", "--json"
-    )
-    assert (again.json["written"], again.json["changed"], again.json["items"]) == (10, 10, 250)
-    assert "There is no index 'nowhere'" in importer("--index", "nowhere", status=2).err
-
-
-@pytest.mark.server
-def test_an_interrupted_reading_goes_on_or_begins_anew(
-    importer: Importer, index: tuple[Cluster, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster, name = index
-    monkeypatch.setattr(item_import, "NOTE_SECONDS", 0.0)
-    monkeypatch.setattr(scan, "PAGE", 40)
-    read = IndexSource.page
-    asked: list[str] = []
-
-    def breaking(self: IndexSource, part: int, cursor: Any) -> Any:
-        asked.append(cursor["pit"])
-        if len(asked) == 5:
-            raise KeyboardInterrupt
-        return read(self, part, cursor)
-
-    monkeypatch.setattr(IndexSource, "page", breaking)
-    fixed = ("--index", name, *NAMED, "--set", f"opensearch.url={cluster.url}", "--slices", "2")
-    importer(*fixed, status=130)
-    ended = importer(*fixed, "--json")
-    assert "was interrupted; going on after" in ended.err
-    assert len(set(asked)) == 1
-    assert (len(importer.items), ended.json["resumed"] > 0) == (250, True)
-    asked.clear()
-    importer(*fixed, status=130)
-    pits = cluster.call("DELETE", "/_search/point_in_time/_all", doing="forgetting")
-    assert pits
-    ended = importer(*fixed, "--json")
-    assert "can't be read as it was then; reading it anew." in ended.err
-    assert (len(importer.items), ended.json["bad"]) == (250, 0)
-    assert len(set(asked)) == 2
-
-
-@pytest.mark.server
-def test_documents_come_with_their_places(index: tuple[Cluster, str]) -> None:
-    found = {str(place): record for place, record in documents(IndexSource(*index, slices=2))}
-    assert found[f"{index[1]}, document p3"] == {"_id": "p3", **product(3)}
+    ended = importer(*fixed, "--since", "last")
+    assert [ended.json[one] for one in ("read", "changed", "items")] == [1, 1, 250]
+    ended = importer("--index", "nowhere", *there, status=2)
+    assert "There is no index 'nowhere'" in ended.err
+    pits = cluster.call("GET", "/_search/point_in_time/_all", doing="looking", missing_ok=True)
+    assert not (pits or {}).get("pits")
 
 
 @pytest.mark.server

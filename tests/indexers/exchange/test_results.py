@@ -17,16 +17,16 @@ import ir_measures
 import pytest
 
 from cogr.evaluation import measure
-from cogr.metrics import ranked
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Provenance, Row, write_snapshot
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.search import query_body
-from indexers.exchange.workbench import (
+from indexers.exchange.results import (
     as_query_string,
     keywords_query,
     queries_of,
     run_of,
+    send_workbench,
     serving_pair,
 )
 from indexers.workspace import Workspace
@@ -124,39 +124,6 @@ def test_a_run_is_what_ir_measures_reads(world: World, cogr_index: Command, tmp_
 
 
 @pytest.mark.server
-def test_rank_eval_says_what_our_metrics_say(
-    world: World, cogr_index: Command, tmp_path: Path
-) -> None:
-    to = tmp_path / "eval.json"
-    ended = cogr_index("export", "labels", to, "--format", "rank_eval", *world.arguments)
-    assert ended.status == 0, ended.err
-    body = json.loads(to.read_text())
-    pair = serving_pair(world.workspace, queries_of(world.workspace.dataset, None))
-    run = {id_: [hit.id for hit in hits] for id_, hits in run_of(world.workspace, pair, 10).items()}
-    relevant = {id_: {i for i, g in grades.items() if g} for id_, grades in GRADES.items()}
-    gains = {id_: {i: 2.0**g - 1 for i, g in one.items()} for id_, one in GRADES.items()}
-    for name, parameters, ours in (
-        ("precision", {"k": 10}, "P@10"),
-        ("recall", {"k": 10}, "R@10"),
-        ("mean_reciprocal_rank", {"k": 10}, "MRR@10"),
-        # OpenSearch's gain of a grade is 2^grade - 1.
-        ("dcg", {"k": 2, "normalize": True}, "nDCG@2"),
-    ):
-        figures = ranked(run, relevant, cutoffs=(2, 10), grades=gains)
-        asked = {**body, "metric": {name: parameters}}
-        answer = world.cluster.call(
-            "POST",
-            f"/{world.index}/_rank_eval",
-            body=asked,
-            params={"search_type": "dfs_query_then_fetch"},
-            doing="evaluating",
-        )
-        assert not answer["failures"]
-        details = [answer["details"][id_]["metric_score"] for id_ in figures.queries]
-        assert details == pytest.approx(list(figures.values[ours]), abs=1e-6), name
-
-
-@pytest.mark.server
 def test_a_keywords_field_of_a_query_set_searches_like_the_clause(world: World) -> None:
     """What the workbench does with an entry since 3.8: a Mustache template, rendered by the same
     engine as a search template is.
@@ -229,7 +196,7 @@ def test_the_workbench_gets_everything_for_two_experiments(
     world: World, cogr_index: Command, recorder: Recorder, tmp_path: Path, monkeypatch: Any
 ) -> None:
     (tmp_path / "today.json").write_text('{"query": {"match": {"text": "%SearchText%"}}}')
-    monkeypatch.setattr("indexers.exchange.workbench.Bench.send", _to(recorder))
+    monkeypatch.setattr("indexers.exchange.results.send_workbench", _to(recorder))
     fixed = ("--index", "products", "--field", "cogr_keywords", "--name", "shop")
     ended = cogr_index(
         "export",
@@ -281,11 +248,9 @@ def test_the_workbench_gets_everything_for_two_experiments(
 
 
 def _to(recorder: Recorder) -> Any:
-    """The real `send`, to the recorder instead of the cluster that serves."""
-    from indexers.exchange.workbench import Bench
-
-    send = Bench.send
-    return lambda bench, _: send(bench, Cluster(OpenSearchSettings(url=recorder.url)))
+    """The real function, to the recorder instead of the cluster that serves."""
+    cluster = Cluster(OpenSearchSettings(url=recorder.url))
+    return lambda _, bodies, size: send_workbench(cluster, bodies, size)
 
 
 @pytest.mark.server
@@ -308,7 +273,7 @@ def test_without_the_plugin_the_cluster_says_so(
         assert said in ended.err
 
 
-@pytest.mark.parametrize("format", ["trec", "quepid", "rre", "workbench", "letor"])
+@pytest.mark.parametrize("format", ["trec", "beir", "quepid"])
 def test_judgements_go_out_and_come_back(cogr_index: Command, tmp_path: Path, format: str) -> None:
     shop = write(tmp_path / "one", "http://localhost:1", "x")
     there = ("-c", shop, "--set", f"dataset.path={tmp_path}/one/data", "--set", "backend=memory")
@@ -316,7 +281,7 @@ def test_judgements_go_out_and_come_back(cogr_index: Command, tmp_path: Path, fo
     ended = cogr_index("export", "labels", to, "--format", format, *there)
     assert ended.status == 0, ended.err
     other = ("-c", shop, "--set", f"dataset.path={tmp_path}/two")
-    texts = ("--queries", tmp_path / "judged.queries.tsv") if format == "trec" else ()
+    texts = ("--queries", tmp_path / "judged.queries.tsv") if format != "quepid" else ()
     ended = cogr_index("import", "labels", to, *texts, *other, "--json")
     assert ended.status == 0, ended.err
     assert [ended.json[name] for name in ("read", "queries", "labels")] == [6, 3, 6]
@@ -325,6 +290,32 @@ def test_judgements_go_out_and_come_back(cogr_index: Command, tmp_path: Path, fo
     again = cogr_index("import", "labels", to, *texts, *other, "--json").json
     assert [again[name] for name in ("new_queries", "new_labels", "changed")] == [0, 0, 0]
     assert (tmp_path / "two/labels.jsonl").read_bytes() == before
+
+
+def test_the_origin_of_labels_stays_and_another_scale_is_named(
+    cogr_index: Command, tmp_path: Path
+) -> None:
+    shop = write(tmp_path, "http://localhost:1", "x")
+    lineage = tmp_path / "data/lineage.json"
+    lineage.write_text('{"source": "clicks", "filters": {"k": 5}}')
+    (tmp_path / "book.csv").write_text("query,docid,rating\ncouch,c,4\ncouch,a,2\n")
+    arguments = ("import", "labels", tmp_path / "book.csv", "-c", shop)
+    there = (*arguments, "--set", f"dataset.path={tmp_path}/data")
+    ended = cogr_index(*there)
+    assert "The new grades reach 4, those that labels.jsonl had reach 3: if these are" in ended.err
+    found = json.loads(lineage.read_text())
+    (made,) = found["imports"]
+    assert (found["source"], found["filters"]) == ("clicks", {"k": 5})
+    assert (made["files"], made["new"], made["changed"], made["grades"]) == (
+        ["book.csv"],
+        1,
+        1,
+        [2, 4],
+    )
+    cogr_index(*there)  # changes nothing
+    assert json.loads(lineage.read_text()) == found
+    cogr_index(*arguments, "--set", f"dataset.path={tmp_path}/new")
+    assert json.loads((tmp_path / "new/lineage.json").read_text())["source"] == "import"
 
 
 def judged(folder: Path) -> set[tuple[str, str, float]]:
@@ -370,7 +361,7 @@ def test_conflicts_are_counted_and_a_newer_import_counts_more(
     [
         ("q1 Q0 a 1 2.5", "run, line 2: the line has 5 fields where a run has 6"),
         ("q3 Q0 d 1 2.5 x", "run, line 2: 'd' is twice in the list of 'q3'"),
-        ("q3 Q0 a 1 high x", "run, line 2: 'score' is 'high'"),
+        ("q3 Q0 a 1 high x", "run, line 2: 'score' is the string 'high'"),
     ],
 )
 def test_a_bad_run_is_one_sentence(

@@ -1,0 +1,270 @@
+"""Judgements and queries into a data set of JSON lines: `cogr-index import labels`, and the queries
+of a log that `cogr-index update --save` keeps.
+
+A query is identified by its text, or by its id where the judgements have no text. Of several grades
+of one pair in the files the highest is kept, as when a data set is read; a pair that labels.jsonl
+has already gets the new grade. Files are replaced as a whole, and importing the same again changes
+nothing. `lineage.json` says which files the labels come from.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from cogr.datasets import LINEAGE, read_lineage
+from cogr.datasets.fields import id_field, number_field, text_field
+from cogr.datasets.judgements import Judged, read_judgements
+from cogr.datasets.reading import Place, Sheet, find, json_records, lines
+from cogr.errors import DataError, SettingsError
+from cogr.keywords import self_keyword
+from cogr.records import Query
+from cogr.store import replacing, storage_errors
+
+_SHEETS = (".csv", ".tsv")
+
+
+def check_place(path: Path) -> None:
+    """Raise SettingsError for a file that can't be written to, or that would not be read."""
+    if path.suffix not in (".jsonl", *_SHEETS):
+        raise SettingsError(
+            f"--save writes JSON lines or CSV; name a .jsonl, .csv or .tsv file, not {path.name}."
+        )
+    if not path.absolute().parent.is_dir():
+        raise SettingsError(
+            f"The folder of --save {path} is not there; make it, or name another file."
+        )
+    packed = path.with_name(f"{path.name}.gz")
+    if packed.exists() and not path.exists():
+        raise SettingsError(
+            f"--save {path} would hide {packed}, which is read now; unpack that first."
+        )
+
+
+def save_queries(path: Path, queries: Sequence[Query]) -> int:
+    """Add the queries whose ids the file lacks. Returns their number.
+
+    The file is replaced as a whole: a kill leaves the old one or the new one, and a second time
+    adds nothing. A table that was not UTF-8 becomes it.
+
+    Raises:
+        DataError: the file that is there can't be read, or lacks the columns of id and text.
+        StorageError: the disk is full, or the folder read-only.
+    """
+    content, new = (
+        _with_rows(path, queries) if path.suffix in _SHEETS else _with_lines(path, queries)
+    )
+    if new:
+        with replacing(path) as file:
+            file.write(content)
+    return new
+
+
+def _with_lines(path: Path, queries: Sequence[Query]) -> tuple[bytes, int]:
+    there = {id_field(record, "id", place) for place, record in _records(path)}
+    new = [{"id": one.id, "text": one.text} for one in queries if one.id not in there]
+    before = path.read_bytes() if path.is_file() else b""
+    return (before + b"\n" if before and not before.endswith(b"\n") else before) + _lines(new), len(
+        new
+    )
+
+
+def _with_rows(path: Path, queries: Sequence[Query]) -> tuple[bytes, int]:
+    header: tuple[str, ...] = ("id", "text")
+    rows: list[Sequence[str]] = []
+    delimiter = "\t" if path.suffix == ".tsv" else ","
+    if path.is_file():
+        sheet = Sheet.open(path, header)
+        for name in header:
+            sheet.need(name, "its name")
+        header, delimiter = sheet.header, sheet.delimiter
+        rows = [row for _, row in sheet.rows()]
+    at = header.index("id")
+    there = {row[at].strip() for row in rows}
+    new = [{"id": one.id, "text": one.text} for one in queries if one.id not in there]
+    rows += [[record.get(name, "") for name in header] for record in new]
+    text = io.StringIO()
+    csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows([header, *rows])
+    return text.getvalue().encode("utf-8-sig" if path.is_file() else "utf-8"), len(new)
+
+
+@dataclass
+class LabelsImported:
+    """The result of an import of judgements.
+
+    Attributes:
+        read: judgements of the files.
+        unrated: pairs and queries without a judgement; such queries are kept.
+        conflicts: pairs with several different grades in the files, of which the highest stays.
+        queries, new_queries: in queries.jsonl now, and of these, how many were not there.
+        labels, new_labels, changed: in labels.jsonl now; of these, how many were not there, or had
+            another grade.
+        remarks: sentences on what to look at.
+    """
+
+    read: int = 0
+    unrated: int = 0
+    conflicts: int = 0
+    queries: int = 0
+    new_queries: int = 0
+    labels: int = 0
+    new_labels: int = 0
+    changed: int = 0
+    remarks: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        return asdict(self)
+
+
+def import_labels(
+    paths: Sequence[Path], folder: Path, *, format: str | None = None, texts: Path | None = None
+) -> LabelsImported:
+    """Add judgements to a data set of JSON lines.
+
+    Args:
+        folder: of the data set.
+        format: of the files; None for what each looks like.
+        texts: of queries, where the files have ids alone: lines of id, tab and text, or JSON
+            objects as in queries.jsonl.
+
+    Raises:
+        DataError: a bad record, or a query without a text; names file and line.
+        StorageError: the disk is full or read-only.
+    """
+    found, queries = LabelsImported(), _Queries(folder / "queries.jsonl", texts)
+    grades: dict[tuple[str, str], float] = {}
+    conflicts: set[tuple[str, str]] = set()
+    for one in (one for path in paths for one in read_judgements(path, format)):
+        query = queries.id_of(one)
+        if one.grade is None or not one.item:
+            found.unrated += 1
+            continue
+        found.read += 1
+        pair = query, one.item
+        if grades.setdefault(pair, one.grade) != one.grade:
+            conflicts.add(pair)
+            grades[pair] = max(grades[pair], one.grade)
+    found.conflicts = len(conflicts)
+    lineage = read_lineage(folder)
+    labels = _joined(folder / "labels.jsonl", grades, found)
+    found.queries, found.new_queries = len(queries.records), queries.new
+    with storage_errors(str(folder)):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, records in (("queries", queries.records.values()), ("labels", labels)):
+            with replacing(folder / f"{name}.jsonl") as file:
+                file.write(_lines(records))
+        if found.new_labels or found.changed:
+            with replacing(folder / LINEAGE) as file:
+                file.write(_with_import(lineage, paths, grades, found))
+    return found
+
+
+class _Queries:
+    """The data set's queries and those that come new."""
+
+    def __init__(self, path: Path, texts: Path | None) -> None:
+        self.records: dict[str, Mapping[str, Any]] = {}
+        self.new = 0
+        self._by_text: dict[str, str] = {}
+        for place, record in _records(path):
+            self._add(place, record)
+        self._texts = dict(_texts(texts)) if texts else {}
+
+    def _add(self, place: Place, record: Mapping[str, Any]) -> str:
+        id_ = id_field(record, "id", place)
+        self.records[id_] = record
+        return self._by_text.setdefault(self_keyword(text_field(record, "text", place)), id_)
+
+    def id_of(self, one: Judged) -> str:
+        """The query's id here; it is added where it is new. Raises DataError without a text."""
+        text = one.query or self._texts.get(one.query_id, "")
+        if not text:
+            if one.query_id in self.records:
+                return one.query_id
+            raise DataError(
+                f"{one.place}: the query {one.query_id!r} has no text here; name a file of ids and "
+                "texts with --queries."
+            )
+        known = self._by_text.get(self_keyword(text))
+        if known is not None:
+            return known
+        free = one.query_id and one.query_id not in self.records
+        id_ = one.query_id if free else f"q-{sha256(self_keyword(text).encode()).hexdigest()[:12]}"
+        self.new += 1
+        return self._add(one.place, {"id": id_, "text": text})
+
+
+def _texts(path: Path) -> Iterator[tuple[str, str]]:
+    if not path.is_file():
+        raise DataError(f"The file of queries {path} is not there; name one with --queries.")
+    if next((line for _, line in lines(path)), "").lstrip().startswith("{"):
+        for place, record in json_records(path):
+            yield id_field(record, "id", place), text_field(record, "text", place)
+        return
+    for number, line in lines(path):
+        id_, tab, text = line.partition("\t")
+        if line.strip() and not (tab and text.strip()):
+            raise DataError(
+                f"{Place(path, number)}: the line is no id, tab and text; write one query a line."
+            )
+        yield id_.strip(), text.strip()
+
+
+def _joined(
+    path: Path, grades: Mapping[tuple[str, str], float], found: LabelsImported
+) -> Iterable[Mapping[str, Any]]:
+    """The labels that are there with the new ones, which are counted and compared."""
+    kept, before = dict[tuple[str, str], Mapping[str, Any]](), dict[tuple[str, str], float]()
+    for place, record in _records(path):
+        pair = id_field(record, "query", place), id_field(record, "item", place)
+        kept[pair], before[pair] = record, number_field(record, "grade", place, 1.0)
+    for pair, grade in grades.items():
+        value = int(grade) if grade == int(grade) else grade
+        found.new_labels += pair not in before
+        found.changed += before.get(pair, grade) != grade
+        kept[pair] = {**kept.get(pair, {}), "query": pair[0], "item": pair[1], "grade": value}
+    found.labels = len(kept)
+    highest = [max(some.values(), default=0.0) for some in (grades, before)]
+    if grades and before and highest[0] != highest[1]:
+        found.remarks.append(
+            f"The new grades reach {highest[0]:g}, those that labels.jsonl had reach "
+            f"{highest[1]:g}: if these are two scales, bring them to one, since dataset.threshold "
+            "holds for both."
+        )
+    return kept.values()
+
+
+def _with_import(
+    lineage: Mapping[str, Any],
+    paths: Sequence[Path],
+    grades: Mapping[tuple[str, str], float],
+    found: LabelsImported,
+) -> bytes:
+    """The lineage with this import, as a file."""
+    made = {
+        "files": [path.name for path in paths],
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "new": found.new_labels,
+        "changed": found.changed,
+        "grades": [min(grades.values()), max(grades.values())],
+    }
+    whole = {"source": "import", **lineage, "imports": [*lineage.get("imports", ()), made]}
+    return json.dumps(whole, ensure_ascii=False, indent=1).encode() + b"\n"
+
+
+def _records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """The records of a file, plain or .gz; none where there is no such file."""
+    found = find(path.parent, path.name)
+    return json_records(found) if found else iter(())
+
+
+def _lines(records: Iterable[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
