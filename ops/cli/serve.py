@@ -7,7 +7,6 @@ The work itself is in `ops.expander` and `indexers.fleet`.
 from __future__ import annotations
 
 import gc
-import importlib.util
 import os
 import sys
 import time
@@ -154,9 +153,9 @@ def backlog(
 
 def check_installed() -> None:
     """Raise MissingExtraError when a package of the extra `serve` is missing."""
-    from ops.cli.doctor import EXTRAS
+    from ops.cli.doctor import missing_packages
 
-    if any(importlib.util.find_spec(name) is None for name in EXTRAS["serve"]):
+    if missing_packages("serve"):
         raise MissingExtraError("The query expander", "serve")
 
 

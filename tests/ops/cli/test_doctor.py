@@ -2,149 +2,134 @@
 
 from __future__ import annotations
 
-import json
-import re
-import sys
 import tomllib
-from collections import defaultdict
-from importlib.metadata import packages_distributions
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
 from pathlib import Path
 
 import pytest
 
 from ops.cli import main
-from ops.cli.doctor import EXTRAS, Finding, core_is_broken, examine
+from ops.cli.doctor import Finding, core_is_broken, examine, missing_packages
+from tests.commands import Command, run_here
 
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working folder, and no setting from outside."""
+    """An empty working folder and cache, and no setting from outside."""
     for name in ("COGR_CONFIG", "COGR_OPENSEARCH_URL", "COGR_STORE"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COGR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def doctor(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["cogr-ops", "doctor", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return int(ended.value.code or 0)
+@pytest.fixture
+def doctor(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    return lambda *words: run_here(main, monkeypatch, capsys, "cogr-ops", "doctor", *words)
 
 
-def by_name(findings: list[Finding]) -> dict[str, Finding]:
-    return {finding.name: finding for finding in findings}
+def by_name() -> dict[str, Finding]:
+    return {finding.name: finding for finding in examine()}
 
 
-def test_every_extra_is_looked_for() -> None:
+def without(monkeypatch: pytest.MonkeyPatch, *absent: str) -> None:
+    """These distributions are not installed."""
+
+    def version(name: str) -> str:
+        if name in absent:
+            raise PackageNotFoundError(name)
+        return installed_version(name)
+
+    monkeypatch.setattr("importlib.metadata.version", version)
+
+
+def test_every_extra_is_looked_for_by_all_that_it_requires(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert set(EXTRAS) == set(project["optional-dependencies"]) - {"dev"}
+    extras = set(project["optional-dependencies"]) - {"dev", "vllm-cpu"}
+    assert extras <= by_name().keys()
+    assert missing_packages() == missing_packages("train") == []
+    without(monkeypatch, "pyroaring", "lightgbm", "granian")
+    named = by_name()
+    assert (named["cogr"].state, named["cogr"].detail) == ("missing", "without pyroaring")
+    assert named["serve"].detail == "without granian"
+    # An extra requires what the extras that it names require.
+    assert "lightgbm" in named["compare"].detail
+    assert named["compare"].fix == "pip install 'cogr[compare]'"
 
 
-def test_each_extra_is_looked_for_by_all_that_it_declares() -> None:
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
-        "optional-dependencies"
-    ]
-    imported = defaultdict(set)
-    for module, distributions in packages_distributions().items():
-        for name in distributions:
-            imported[name.lower().replace("_", "-")].add(module)
-
-    def needs(extra: str) -> set[str]:
-        names = {re.split(r"[\[<>=]", requirement)[0].lower() for requirement in declared[extra]}
-        more = {
-            inner
-            for line in declared[extra]
-            for found in re.findall(r"^cogr\[(.+)\]", line)
-            for inner in found.split(",")
-        }
-        return names - {"cogr"} | {name for inner in more for name in needs(inner)}
-
-    absent = {
-        (extra, name)
-        for extra, modules in EXTRAS.items()
-        for name in needs(extra)
-        # Namespaces have many distributions; what is not installed here has no modules to compare.
-        if name in imported and not imported[name] & set(modules)
-    }
-    assert absent == set()
-    assert {"cachetools", "granian"} <= set(EXTRAS["serve"])
-
-
-def test_what_is_not_ok_says_how_to_get_it_and_what_is_ok_does_not(elsewhere: Path) -> None:
+def test_what_is_not_ok_says_how_to_get_it_and_what_is_ok_does_not(
+    elsewhere: Path, doctor: Command
+) -> None:
     findings = examine()
     assert all(bool(finding.fix) == (finding.state != "ok") for finding in findings)
     assert not core_is_broken(findings)
-    named = by_name(findings)
-    assert set(named) >= {
-        "python",
-        "cogr",
-        "store",
-        "java",
-        "maven",
-        "opensearch",
-        "valkey",
-        "processors",
-        "memory",
-        "gpu",
-    }
+    named = {finding.name: finding for finding in findings}
+    looked = {"python", "cogr", "java", "maven", "opensearch", "valkey", "processors", "memory"}
+    assert set(named) >= {*looked, "store", "gpu"}
     assert (named["configuration"].state, named["store"].state) == ("note", "ok")
-
-
-def test_json_says_the_same_and_nothing_else(
-    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert doctor(monkeypatch, "--json") == 0
-    out, err = capsys.readouterr()
-    told = json.loads(out)
-    assert told["ok"] is True
-    assert {finding["name"] for finding in told["findings"]} >= {"cogr", "java", "opensearch"}
-    assert err == ""
+    told = doctor("--json")
+    assert (told.status, told.err, told.json["ok"]) == (0, "", True)
+    assert {one["name"] for one in told.json["findings"]} == set(named)
+    # It looks and leaves nothing.
+    assert not list(elsewhere.iterdir())
 
 
 def test_a_broken_configuration_and_a_cluster_that_is_away_are_findings_not_failures(
-    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    elsewhere: Path, doctor: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (elsewhere / "cogr.toml").write_text("[dataset]\nloader = 'beir'\nloadr = 'beir'\n")
     monkeypatch.setenv("OMP_NUM_THREADS", "1000")
-    assert doctor(monkeypatch) == 0
-    assert "dataset.loadr is unknown" in capsys.readouterr().out
+    ended = doctor()
+    assert ended.status == 0
+    assert "dataset.loadr is unknown" in ended.out
     (elsewhere / "cogr.toml").write_text(
         "[dataset]\nloader = 'beir'\n[opensearch]\nurl = 'http://127.0.0.1:9'\n"
     )
-    named = by_name(examine())
+    named = by_name()
     assert named["configuration"].state == "ok"
     assert named["opensearch"].state == "missing"
     assert "127.0.0.1:9" in named["opensearch"].detail
     assert named["processors"].state == "note"
 
 
-def test_a_missing_tool_is_missing(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_tool_is_missing_and_a_broken_core_is_exit_1(
+    elsewhere: Path, doctor: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(elsewhere))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    named = by_name(examine())
-    assert named["maven"].state == "missing"
-    assert named["gpu"].detail == "none"
-
-
-def test_a_broken_core_is_exit_1(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # None makes an import fail, as if the module were not installed.
-    monkeypatch.setitem(sys.modules, "pyroaring", None)
-    assert doctor(monkeypatch) == 1
-    assert by_name(examine())["cogr"].state == "missing"
+    named = by_name()
+    assert (named["maven"].state, named["gpu"].detail) == ("missing", "none")
+    without(monkeypatch, "pyroaring")
+    assert doctor().status == 1
 
 
 def test_another_distribution_with_a_package_of_our_name_is_told(
     elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "namesakes" not in by_name(examine())
+    assert "namesakes" not in by_name()
     charmed = elsewhere / "ops-3.0.dist-info"
     charmed.mkdir()
     (charmed / "METADATA").write_text("Metadata-Version: 2.1\nName: ops\nVersion: 3.0\n")
     (charmed / "top_level.txt").write_text("ops\n")
     monkeypatch.syspath_prepend(elsewhere)
-    found = by_name(examine())["namesakes"]
+    found = by_name()["namesakes"]
     assert (found.state, found.detail) == ("note", "ops brings a package ops too")
     assert not core_is_broken(examine())
+
+
+def test_the_demo_brings_what_its_walkthrough_uses() -> None:
+    """The environment of `make demo` has the extra `data`, for labels from logs and `inspect`."""
+    pins = (ROOT / "requirements" / "demo.txt").read_text("utf-8").splitlines()
+    names = {line.partition("==")[0] for line in pins}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    needed = {
+        name.partition(">")[0].partition("[")[0].lower()
+        for name in project["optional-dependencies"]["data"]
+    }
+    assert needed <= names
