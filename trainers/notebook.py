@@ -108,12 +108,12 @@ class Inspected(Result):
 
     @property
     def notes(self) -> Sequence[str]:
-        return [note for note in (self.report.advice, self.report.expectation) if note]
+        return self.report.advice
 
     @property
     def suits(self) -> bool:
         """Whether the data suits CoGR."""
-        return self.report.suits
+        return self.report.verdict == "train"
 
     def as_dict(self) -> dict[str, Any]:
         """As `cogr-index inspect --json`."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from cogr.errors import DataError, SettingsError, UserError
+from cogr.errors import DataError, UserError
 from cogr.records import Dataset, Say, Side, Split
 from cogr.snapshots import why_no_pair
 from cogr.store import Store
@@ -88,7 +88,7 @@ class Project:
         the commands take as well.
 
         Call it again with other records and the data are replaced; keywords that were generated
-        stay cached.
+        stay cached. The data are loaded at once, so that a wrong name of a column shows here.
 
         Args:
             items: id, title, text, and what `publish.fields` names.
@@ -101,7 +101,9 @@ class Project:
             SettingsError: an unknown key, a wrong value.
         """
         home = Path(folder)
-        tables = {"dataset": {"loader": "jsonl", "path": "data"}, **(settings or {})}
+        named = dict(settings or {})
+        dataset = {"loader": "jsonl", "path": "data", **named.pop("dataset", {})}
+        tables = {"dataset": dataset, **named}
         text = "".join(_toml({"store": ".cogr", **tables}))
         config = home / "cogr.toml"
         if config.exists() and config.read_text("utf-8") != text:
@@ -112,12 +114,16 @@ class Project:
         data = Store(home / "data")
         for name, records in (("items", items), ("queries", queries), ("labels", labels)):
             data.write(f"{name}.jsonl", "".join(_lines(name, records)).encode())
+        new = not config.exists()
         Store(home).write("cogr.toml", text.encode())
         try:
-            return cls.open(config, say=say)
-        except SettingsError:
-            config.unlink()
+            project = cls.open(config, say=say)
+            project.dataset  # noqa: B018
+        except UserError:
+            if new:
+                config.unlink()
             raise
+        return project
 
     @property
     def dataset(self) -> Dataset:

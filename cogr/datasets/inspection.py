@@ -1,7 +1,4 @@
-"""Statistics of a data set: counts, distributions, duplicates, overlaps, and whether it suits CoGR.
-
-`inspect_dataset` makes a `Report`, which `cogr-index inspect` prints.
-"""
+"""Statistics of a data set: counts, distributions, duplicates, overlaps, and what to do with it."""
 
 from __future__ import annotations
 
@@ -9,13 +6,15 @@ import hashlib
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from cogr.datasets.builder import BLANK_ITEMS, HTML, REPEATED_ITEMS, UNKNOWN_ITEMS, UNKNOWN_QUERIES
 from cogr.keywords import self_keyword
 from cogr.records import SPLITS, Dataset, Query
+
+Verdict = Literal["train", "label more", "keep BM25"]
 
 ENOUGH_TRAINING_QUERIES = 100
 """Below this, training has too little to learn from."""
@@ -49,9 +48,8 @@ Measured on 2026-11-23 by `python benchmarks/bench_statistical.py --curve`.
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The distribution of a number over records; all 0 when there are none.
-
-    `p95` is the 95th percentile.
+    """The distribution of a number over records; all 0 when there are none. `p95` is the 95th
+    percentile.
     """
 
     mean: float = 0.0
@@ -62,10 +60,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Lengths of one kind of text, in characters and in words (split at white space).
-
-    Empty texts count as 0.
-    """
+    """Lengths of one kind of text; empty texts count as 0, words are split at white space."""
 
     characters: Spread
     words: Spread
@@ -87,25 +82,16 @@ class Report:
     """The result of `inspect_dataset`.
 
     Attributes:
-        name: the loader's name.
-        dataset_hash: as in manifests.
-        items: number of items.
         queries: queries by split.
         relevant_per_query: by split, relevant items per query; splits without queries are left out.
         lengths: of "titles", "texts" and "queries".
-        duplicates: records that repeat an earlier one.
         overlap: test queries whose normalised text is also a training query.
-        untitled_items: items without a title; they are matched by their keywords alone.
-        textless_items: items without a text besides the title.
         never_relevant: items that no query has as relevant.
         judgements: judgements of the queries above, of known items.
         pointing_nowhere: judgements of unknown items or queries, which were left out.
         notes: what the loader left out or repaired, such as HTML or repeated rows, and how often.
         unread: fields of the items that nothing reads, and how many items have each.
-        suits: True when the data suits CoGR.
-        advice: one sentence on that, with what to do instead.
-        expectation: one sentence on what `statistical` reached with as many training queries
-            elsewhere; empty where they are too few for it.
+        advice: sentences on the verdict, with what to do.
     """
 
     name: str
@@ -123,9 +109,8 @@ class Report:
     pointing_nowhere: int
     notes: Mapping[str, int]
     unread: Mapping[str, int]
-    suits: bool
-    advice: str
-    expectation: str
+    verdict: Verdict
+    advice: Sequence[str]
 
     def as_dict(self) -> dict[str, Any]:
         """The report in types that JSON knows."""
@@ -139,7 +124,7 @@ def inspect_dataset(dataset: Dataset) -> Report:
     relevant: dict[str, Spread] = {
         split: spread(_relevant_counts(dataset, some)) for split, some in queries.items() if some
     }
-    suits, advice = _advise(dataset)
+    verdict, advice = _advise(dataset)
     found = frozenset[str]().union(*dataset.relevant.values())
     return Report(
         name=dataset.name,
@@ -166,9 +151,8 @@ def inspect_dataset(dataset: Dataset) -> Report:
         + dataset.notes.get(UNKNOWN_QUERIES, 0),
         notes=dict(dataset.notes),
         unread=dict(dataset.unread),
-        suits=suits,
+        verdict=verdict,
         advice=advice,
-        expectation=_expect(len(queries["train"])),
     )
 
 
@@ -224,49 +208,50 @@ def _overlap(train: Sequence[Query], test: Sequence[Query]) -> int:
     return sum(self_keyword(query.text) in known for query in test)
 
 
-def _advise(dataset: Dataset) -> tuple[bool, str]:
-    """Whether the data suits CoGR, and one sentence that says so (paper, section 3.1: many relevant
-    items a query).
-    """
+def _advise(dataset: Dataset) -> tuple[Verdict, list[str]]:
+    """What to do, and why (paper, section 3.1: many relevant items a query)."""
     train = dataset.queries.get("train", ())
     counts = _relevant_counts(dataset, train)
     if not dataset.all_queries():
-        return False, (
+        return "label more", [
             "This is a catalogue without labelled queries, so there is nothing to train or "
             "evaluate on: index it with the generator extractive or with an untrained LLM, and "
             "collect labels, e.g. from clicks."
-        )
+        ]
     if not train:
-        return False, (
+        return "label more", [
             "No query is in the train split, so there is nothing to train on: "
             "evaluate generators that need no labels, or put labelled queries into train."
-        )
+        ]
     median = statistics.median(counts)
     if median <= 1:
-        return False, (
+        return "keep BM25", [
             f"The median training query has {median:g} relevant item, but CoGR learns from sets "
             "of many: keep a ranker (BM25 or dense retrieval) for such known-item search, or label "
             "more of what is relevant."
-        )
+        ]
+    expected = _expect(len(train))
     if len(train) < ENOUGH_TRAINING_QUERIES:
-        return False, (
+        return "label more", [
             f"With {len(train)} training queries there is too little to train on (about "
             f"{ENOUGH_TRAINING_QUERIES} are needed): use the generator statistical, which gets by "
-            "with fewer, or extractive, and label more queries."
-        )
-    return True, (
+            "with fewer, or extractive, and label more queries.",
+            *expected,
+        ]
+    return "train", [
         f"The data suits CoGR: {len(train):,} training queries have "
-        f"{statistics.mean(counts):.1f} relevant items each on average (median {median:g})."
-    )
+        f"{statistics.mean(counts):.1f} relevant items each on average (median {median:g}).",
+        *expected,
+    ]
 
 
-def _expect(queries: int) -> str:
+def _expect(queries: int) -> list[str]:
     """The F1 of `statistical` on public data with as many training queries, and the gain by `MORE`
     further ones. Between measured points F1 is interpolated over the logarithm of the number of
     queries.
     """
     if queries < LEAST_FOR_STATISTICAL:
-        return ""
+        return []
     sizes = [size for _, curve in LEARNED.values() for size in curve]
     nearest = min(max(queries, min(sizes)), max(sizes))
     known = {name: found for name, found in LEARNED.items() if max(found[1]) >= nearest}
@@ -277,11 +262,11 @@ def _expect(queries: int) -> str:
         if max(curve) >= nearest + MORE
     ]
     more = f"; {MORE} more brought {_range(gains, 3)} of F1 there" if gains else ""
-    return (
+    return [
         f"With {nearest:,} training queries the generator statistical reached "
         f"{_range(ratios, 1)} times the F1 of BM25 on {', '.join(known)}{more}. "
         "Your data may differ."
-    )
+    ]
 
 
 def _between(curve: Mapping[int, float], queries: int) -> float:

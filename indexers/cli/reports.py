@@ -198,15 +198,14 @@ def differing(out: Console, found: Diff) -> None:
 def inspected(out: Console, report: Report) -> None:
     """The inspection of a data set."""
     values = report.as_dict()
-    notes = [values.pop("advice"), values.pop("expectation")]
+    notes = [f"What to do: {values.pop('verdict')}.", *values.pop("advice")]
     Table.of("Data set", values, ["", *filter(None, notes)]).show(out)
 
 
 def examined(out: Console, found: Findings, page: Path | None) -> None:
     """The inspection of a data set, and what to do."""
     values = found.counts.as_dict()
-    expectation = values.pop("expectation")
-    del values["advice"]
+    del values["verdict"], values["advice"]
     facts(out, "Data set", values)
     rows = [
         {
@@ -218,7 +217,7 @@ def examined(out: Console, found: Findings, page: Path | None) -> None:
         for name, one in found.holes.items()
     ]
     Table("", rows).show(out)
-    notes = ["", f"What to do: {found.verdict}.", *found.advice, *filter(None, [expectation])]
+    notes = ["", f"What to do: {found.verdict}.", *found.advice]
     Table.of("Trust", _trust(found), [*notes, *[f"Written: {page}"] * bool(page)]).show(out)
 
 
@@ -244,5 +243,6 @@ def _trust(found: Findings) -> dict[str, Any]:
             f"{gain.bm25:.3f}, {gain.statistical:.3f}, {gain.oracle:.3f}"
         )
     if found.lineage:
-        values["labels from"] = found.lineage.get("source", "a file")
+        more = f" and {len(imports)} imports" if (imports := found.lineage.get("imports")) else ""
+        values["labels from"] = f"{found.lineage.get('source', 'a file')}{more}"
     return {**values, **{f"not measured: {name}": why for name, why in found.not_measured.items()}}

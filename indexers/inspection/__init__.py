@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cogr import __version__
-from cogr.datasets.inspection import Report, inspect_dataset
+from cogr.datasets.inspection import Report, Verdict, inspect_dataset
 from cogr.datasets.splits import place
 from cogr.errors import MissingExtraError, page_template, visible
 from cogr.records import Dataset, Query, Say
@@ -42,6 +42,7 @@ _SAFE = 2.0
 """Standard errors beyond which a difference counts."""
 _FEW_JUDGED = 0.5
 _NAMED = 10
+_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -49,15 +50,11 @@ class Findings:
     """The results of `examine`. An unmeasured one is None, with the reason in `not_measured`.
 
     Attributes:
-        counts: what is in the data.
-        near_duplicates, leakage, disagreement, gap: see `quality`.
         holes: retriever -> share of its results that was judged.
         ceiling: the best that BM25's rankings could give.
         gain: the figures of `statistical` by cross-validation, where that was asked for.
         label_next: texts of queries to label next, the most informative first.
-        not_measured: what -> why.
-        verdict: "train", "label more" or "keep BM25".
-        advice: sentences on that, the most important first.
+        advice: sentences on the verdict, the most important first.
     """
 
     counts: Report
@@ -71,16 +68,19 @@ class Findings:
     label_next: Sequence[str]
     lineage: Mapping[str, Any]
     not_measured: Mapping[str, str]
-    verdict: str
+    verdict: Verdict
     advice: Sequence[str]
 
     def as_dict(self) -> dict[str, Any]:
-        """In types that JSON knows: the counts as ever, and the rest under `trust`."""
+        """In types that JSON knows: the counts and the one verdict, and the rest under `trust`."""
         found = asdict(self)
-        found.pop("counts")
-        if self.near_duplicates is not None:
-            found["near_duplicates"] = self.near_duplicates.as_dict()
-        return {**self.counts.as_dict(), "trust": found}
+        counts = found.pop("counts")
+        judged = {name: found.pop(name) for name in ("verdict", "advice")}
+        if duplicates := found["near_duplicates"]:
+            groups = duplicates["groups"]
+            examples = [ids[:_SHOWN] for ids in groups[:_SHOWN]]
+            duplicates |= {"groups": len(groups), "examples": examples}
+        return {**counts, **judged, "trust": found}
 
 
 def examine(
@@ -96,7 +96,7 @@ def examine(
         GeneratorError: cross-validation with too few labels for it.
     """
     dataset = workspace.dataset
-    missing: dict[str, str] = {}
+    missing = {} if cross_validation else {"gain": "asked for by --cross-validate"}
     say("counting")
     counts = inspect_dataset(dataset)
     say("looking for near-duplicates and leaks")
@@ -106,21 +106,27 @@ def examine(
     searches = _searches(workspace, missing)
     looked_at = sample(dataset.all_queries(), MOST_QUERIES)
     found = holes(searches, looked_at, dataset, _DEPTH) if searches else {}
-    missing.update(searches.without if searches else {})
+    missing |= searches.without if searches else {}
     best = ceiling(searches, dataset, looked_at) if searches and looked_at else None
     gain = cross_validate(dataset, say) if cross_validation else None
-    if not cross_validation:
-        missing["gain"] = "asked for by --cross-validate"
     next_ = _label_next(dataset, searches) if searches else []
-    noise = disagreement(dataset, duplicates)
-    gap = vocabulary_gap(dataset)
+    noise, gap = disagreement(dataset, duplicates), vocabulary_gap(dataset)
     negative = any(len(dataset.judged[id_]) > len(ids) for id_, ids in dataset.relevant.items())
-    verdict, advice = _advise(counts, found if negative else {}, gain, leaks, noise, gap, next_)
+    bm25 = found.get("bm25") if negative else None
+    few = bm25 is not None and bm25.queries > 0 and bm25.judged_share < _FEW_JUDGED
+    verdict, advice = _verdict(counts, gain, next_, few=few)
+    if few and bm25 is not None:
+        advice.append(
+            f"Only {bm25.judged_share:.0%} of BM25's first {_DEPTH} items are judged: figures on "
+            "these labels are too low for any search that finds other items; compare by judged "
+            "items alone (judged_f1), or judge what is found (cogr-train labels judge)."
+        )
     if found and not negative:
         advice.append(
             "The labels name relevant items only, so that an item that nobody judged counts as "
             "irrelevant: judge what is found (cogr-train labels judge) to see how many are not."
         )
+    advice += _remarks(leaks, noise, gap, workspace.settings.dataset.split_by)
     return Findings(
         counts,
         duplicates,
@@ -175,66 +181,52 @@ def _label_next(dataset: Dataset, searches: Searches) -> list[str]:
     return [text for text in ordered if shares[text] > 0][:_NAMED]
 
 
-def _advise(
-    counts: Report,
-    found: Mapping[str, Holes],
-    gain: Gain | None,
-    leaks: Leakage | None,
-    noise: Disagreement,
-    gap: Gap,
-    next_: Sequence[str],
-) -> tuple[str, list[str]]:
-    """The verdict, and why."""
-    judged = found["bm25"].judged_share if "bm25" in found else None
-    few = judged is not None and judged < _FEW_JUDGED and found["bm25"].queries > 0
-    which = f": first {', '.join(map(repr, next_[:5]))}" if next_ else ""
-    verdict, why = _verdict(counts, gain, few, which)
-    advice = [why]
-    if few and judged is not None:
-        advice.append(
-            f"Only {judged:.0%} of BM25's first {_DEPTH} items are judged: figures on these labels "
-            "are too low for any search that finds other items; compare by judged items alone "
-            "(judged_f1), or judge what is found (cogr-train labels judge)."
-        )
+def _remarks(leaks: Leakage | None, noise: Disagreement, gap: Gap, split_by: str) -> list[str]:
+    """What else to know of the labels."""
+    found = []
     if leaks is not None and leaks.share > 0.02:
-        advice.append(
+        advice = (
+            "put near-equal queries into one split (their field split)"
+            if split_by == "cluster"
+            else 'set dataset.split_by = "cluster", or group the splits'
+        )
+        found.append(
             f"{leaks.share:.0%} of the test and dev queries have a near-equal training query, so "
-            'that figures are too high: set dataset.split_by = "cluster", or group the splits.'
+            f"that figures are too high: {advice}."
         )
     if noise.compared >= 20 and noise.share > 0.1:
-        advice.append(
+        found.append(
             f"Labels disagree in {noise.share:.0%} of {noise.compared:,} comparisons of near-equal "
             "queries or items: write down when an item is relevant, and judge these again."
         )
     if gap.pairs and gap.share > 0.3:
-        advice.append(
+        found.append(
             f"{gap.share:.0%} of the relevant pairs share no word: no search for words finds them, "
             "which is what learned keywords are for."
         )
-    return verdict, advice
+    return found
 
 
-def _verdict(counts: Report, gain: Gain | None, few: bool, which: str) -> tuple[str, str]:
+def _verdict(
+    counts: Report, gain: Gain | None, next_: Sequence[str], *, few: bool
+) -> tuple[Verdict, list[str]]:
+    """The one verdict, and why: by the measured gain, or by the counts and the judged share."""
+    which = f": first {', '.join(map(repr, next_[:5]))}" if next_ else ""
     if gain is None:
-        if not counts.suits:
-            train = counts.relevant_per_query.get("train")
-            known_item = train is not None and train.median <= 1
-            return "keep BM25" if known_item else "label more", counts.advice
-        if few:
-            return "label more", f"Label more before training{which}."
-        return "train", (
-            f"{counts.advice} cogr-index inspect --cross-validate measures what that would bring."
-        )
+        if counts.verdict == "train" and few:
+            return "label more", [f"Label more before training{which}."]
+        more = ["cogr-index inspect --cross-validate measures what training would bring."]
+        return counts.verdict, [*counts.advice, *(more if counts.verdict == "train" else ())]
     summary = (
         f"By cross-validation on {gain.queries} training queries statistical has F1 "
         f"{gain.statistical:.3f}, BM25 {gain.bm25:.3f}: {gain.difference:+.3f}, standard error "
         f"{gain.standard_error:.3f}."
     )
     if gain.difference > _SAFE * gain.standard_error:
-        return "train", f"Train: {summary}"
+        return "train", [f"Train: {summary}"]
     if gain.difference < -_SAFE * gain.standard_error:
-        return "keep BM25", f"Keep BM25: {summary}"
-    return "label more", f"Label more{which}. {summary} The difference is within chance."
+        return "keep BM25", [f"Keep BM25: {summary}"]
+    return "label more", [f"Label more{which}. {summary} The difference is within chance."]
 
 
 _LONGEST_TEXT = 200

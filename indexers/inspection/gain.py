@@ -36,13 +36,8 @@ _LONGEST = 1000
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The ceiling of BM25's rankings.
-
-    Attributes:
-        bm25: F1 with one number of items for all queries, the best one on these queries.
-        best_cut: F1 where each query has its own best number of items: no cut does better.
-        reach: share of the relevant items among the first 1,000, by query: no ranker of these
-            finds more.
+    """The ceiling of BM25's rankings: F1 with the best one number of items for all queries, and
+    with the best number of each; the share of the relevant items among the first 1,000.
     """
 
     bm25: float
@@ -55,12 +50,10 @@ class Gain:
     """F1 on training queries that were held out, a third at a time; near-equal queries together.
 
     Attributes:
-        queries: how many were held out, once each.
         bm25: cut at the number of items that serves the other training queries best.
         statistical: the sets that its keywords retrieve, without edits of them.
         oracle: the same where it knows which items are relevant: the ceiling of its keywords.
-        difference: statistical - bm25.
-        standard_error: of the difference.
+        standard_error: of the difference, statistical - bm25.
     """
 
     queries: int
@@ -81,11 +74,8 @@ def ceiling(searches: Searches, dataset: Dataset, queries: Sequence[Query]) -> C
     for id_, wanted in relevant.items():
         best.append(best_head(run[id_], wanted)[1])
         reach.append(len(wanted.intersection(run[id_])) / len(wanted))
-    return Ceiling(
-        round(sweep_cutoff(run, relevant).f1, 4),
-        round(float(np.mean(best)), 4),
-        round(float(np.mean(reach)), 4),
-    )
+    found = (sweep_cutoff(run, relevant).f1, np.mean(best), np.mean(reach))
+    return Ceiling(*(round(float(one), 4) for one in found))
 
 
 def cross_validate(dataset: Dataset, say: Say = lambda _: None) -> Gain:
@@ -105,17 +95,11 @@ def cross_validate(dataset: Dataset, say: Say = lambda _: None) -> Gain:
         if held:
             say(f"cross-validation, part {number + 1} of {FOLDS}")
             figures.append(_fold(dataset, rest, held))
-    bm25, statistical, oracle = np.concatenate(figures, axis=1)
-    differences = statistical - bm25
-    error = float(differences.std(ddof=1) / np.sqrt(len(differences)))
-    return Gain(
-        len(differences),
-        round(float(bm25.mean()), 4),
-        round(float(statistical.mean()), 4),
-        round(float(oracle.mean()), 4),
-        round(float(differences.mean()), 4),
-        round(error, 4),
-    )
+    whole = np.concatenate(figures, axis=1)
+    differences = whole[1] - whole[0]
+    error = differences.std(ddof=1) / np.sqrt(len(differences))
+    means = [*whole.mean(axis=1), differences.mean(), error]
+    return Gain(len(differences), *(round(float(one), 4) for one in means))
 
 
 def _fold(dataset: Dataset, rest: Sequence[Query], held: Sequence[Query]) -> NDArray[np.float64]:
@@ -165,15 +149,8 @@ _TEXT_CHARACTERS = 300
 
 @dataclass(frozen=True)
 class Holes:
-    """The share of a retriever's results that was judged.
-
-    Attributes:
-        queries: how many it was asked.
-        depth: items looked at, best first.
-        judged_share: of the items found, over all queries.
-        relevant_share: of the judged ones, those that are relevant.
-        holes_per_query: items found that nobody judged, on average.
-        blind: queries of which nothing that was found is judged.
+    """The share of a retriever's first `depth` results that was judged, and of these relevant; the
+    mean number that nobody judged; queries of which nothing that was found is judged.
     """
 
     queries: int

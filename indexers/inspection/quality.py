@@ -5,10 +5,9 @@ pairs without a common word.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
-from typing import Any
 
 from cogr.datasets.splits import cluster_key, place
 from cogr.errors import MissingExtraError
@@ -30,39 +29,19 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class NearDuplicates:
-    """Items with nearly the same text.
-
-    Attributes:
-        looked_at: items that were compared, chosen by a hash where there are more.
-        items: of these, how many have a near-duplicate.
-        groups: ids, a group each, the largest first.
+    """Items with nearly the same text, of those that were looked at (chosen by a hash where there
+    are more); groups of ids, the largest first.
     """
 
     looked_at: int
     items: int
     groups: Sequence[Sequence[str]]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Counts, and the first groups."""
-        return {
-            "looked_at": self.looked_at,
-            "items": self.items,
-            "groups": len(self.groups),
-            "examples": [list(ids[:_SHOWN]) for ids in self.groups[:_SHOWN]],
-        }
-
 
 @dataclass(frozen=True)
 class Leakage:
-    """Queries of dev and test that are known from training.
-
-    Attributes:
-        queries: queries of dev and test.
-        equal: with the same normalised text as a training query.
-        same_words: with the same stems, in any order.
-        near: with nearly the same characters.
-        share: of any of the three.
-        examples: (query, training query) texts.
+    """Queries of dev and test that are known from training: with an equal normalised text, with the
+    same stems in any order, with nearly the same characters; and the share of any of the three.
     """
 
     queries: int
@@ -75,14 +54,8 @@ class Leakage:
 
 @dataclass(frozen=True)
 class Disagreement:
-    """Label noise: the same question, answered twice.
-
-    Attributes:
-        compared: pairs of judgements of one item for near-equal queries, or of near-duplicate items
-            for one query.
-        differ: of these, one says relevant and the other not.
-        share: differ / compared.
-        examples: (query, query, item) of near-equal queries.
+    """Label noise: pairs of judgements of one item for near-equal queries, or of near-duplicate
+    items for one query, of which some say relevant and not; examples are (query, query, item).
     """
 
     compared: int
@@ -93,13 +66,8 @@ class Disagreement:
 
 @dataclass(frozen=True)
 class Gap:
-    """Relevant pairs that share no word (stem, without stop words).
-
-    Attributes:
-        pairs: relevant pairs that were looked at.
-        without: of these, without a common stem.
-        share: without / pairs.
-        queries: queries of which no relevant item shares a word.
+    """Relevant pairs that share no word (stem, without stop words), and queries of which no
+    relevant item shares one.
     """
 
     pairs: int
@@ -118,30 +86,23 @@ def near_duplicates(dataset: Dataset) -> NearDuplicates:
         ids = [(place(item.id), row) for row, item in enumerate(dataset.items)]
         rows = sorted(row for _, row in sorted(ids)[:_MOST_ITEMS])
     texts = {}
-    for row in rows:
-        item = dataset.items[row]
-        texts[item.id] = _runs(f"{item.title} {item.text}".casefold().split(), 3)
-    texts = {id_: runs for id_, runs in texts.items() if runs}
-    parent = {id_: id_ for id_ in texts}
-
-    def root(id_: str) -> str:
-        while parent[id_] != id_:
-            parent[id_] = parent[parent[id_]]
-            id_ = parent[id_]
-        return id_
-
+    for item in (dataset.items[row] for row in rows):
+        if runs := _runs(f"{item.title} {item.text}".casefold().split(), 3):
+            texts[item.id] = runs
+    group_of = {id_: [id_] for id_ in texts}
     for one, other in _alike(texts, texts, LIKE_ITEMS):
-        parent[root(one)] = root(other)
-    groups: dict[str, list[str]] = defaultdict(list)
-    for id_ in texts:
-        groups[root(id_)].append(id_)
-    found = sorted((ids for ids in groups.values() if len(ids) > 1), key=lambda ids: -len(ids))
+        small, large = sorted((group_of[one], group_of[other]), key=len)
+        if small is not large:
+            large += small
+            group_of |= dict.fromkeys(small, large)
+    groups = {id(group): sorted(group) for group in group_of.values() if len(group) > 1}
+    found = sorted(groups.values(), key=lambda group: (-len(group), group))
     return NearDuplicates(len(texts), sum(map(len, found)), found)
 
 
 def _alike(
-    texts: dict[str, frozenset[str]], others: dict[str, frozenset[str]], least: float
-) -> Iterable[tuple[str, str]]:
+    texts: Mapping[str, frozenset[str]], others: Mapping[str, frozenset[str]], least: float
+) -> Iterator[tuple[str, str]]:
     """Pairs of different keys whose sets have at least this Jaccard similarity."""
     try:
         from datasketch import MinHash, MinHashLSH
@@ -169,9 +130,8 @@ def _alike(
 
 
 def _runs(parts: Sequence[str], size: int) -> frozenset[str]:
-    if len(parts) <= size:
-        return frozenset([" ".join(parts)]) if parts else frozenset()
-    return frozenset(" ".join(parts[at : at + size]) for at in range(len(parts) - size + 1))
+    starts = range(max(1, len(parts) - size + 1)) if parts else ()
+    return frozenset(" ".join(parts[at : at + size]) for at in starts)
 
 
 def leakage(dataset: Dataset) -> Leakage:
@@ -183,29 +143,19 @@ def leakage(dataset: Dataset) -> Leakage:
     held = [*dataset.queries.get("dev", ()), *dataset.queries.get("test", ())]
     by_text = {self_keyword(query.text): query.text for query in train}
     by_words = {cluster_key(query.text): query.text for query in train}
-    equal, same, rest, examples = 0, 0, [], []
-    for query in held:
-        if self_keyword(query.text) in by_text:
-            equal += 1
-            examples.append((query.text, by_text[self_keyword(query.text)]))
-        elif cluster_key(query.text) in by_words:
-            same += 1
-            examples.append((query.text, by_words[cluster_key(query.text)]))
-        else:
-            rest.append(query)
-    near = _near_queries(rest, train)
-    examples += near.items()
-    share = (equal + same + len(near)) / len(held) if held else 0.0
-    return Leakage(len(held), equal, same, len(near), round(share, 4), examples[:_SHOWN])
+    equal = {q.text: by_text[key] for q in held if (key := self_keyword(q.text)) in by_text}
+    rest = [query for query in held if query.text not in equal]
+    same = {q.text: by_words[key] for q in rest if (key := cluster_key(q.text)) in by_words}
+    rest = [query for query in rest if query.text not in same]
+    near = dict(_alike(_characters(rest), _characters(train), LIKE_QUERIES))
+    one, two, three = (sum(query.text in some for query in held) for some in (equal, same, near))
+    share = (one + two + three) / len(held) if held else 0.0
+    examples = [*equal.items(), *same.items(), *near.items()]
+    return Leakage(len(held), one, two, three, round(share, 4), examples[:_SHOWN])
 
 
-def _near_queries(held: Sequence[Query], train: Sequence[Query]) -> dict[str, str]:
-    """Text -> a training query's text with nearly the same characters."""
-
-    def runs(queries: Sequence[Query]) -> dict[str, frozenset[str]]:
-        return {query.text: _runs([*f" {self_keyword(query.text)} "], 3) for query in queries}
-
-    return dict(_alike(runs(held), runs(train), LIKE_QUERIES))
+def _characters(queries: Sequence[Query]) -> dict[str, frozenset[str]]:
+    return {query.text: _runs([*f" {self_keyword(query.text)} "], 3) for query in queries}
 
 
 def disagreement(dataset: Dataset, duplicates: NearDuplicates | None) -> Disagreement:
@@ -226,22 +176,15 @@ def disagreement(dataset: Dataset, duplicates: NearDuplicates | None) -> Disagre
     groups = duplicates.groups if duplicates else ()
     group_of = {id_: number for number, ids in enumerate(groups) for id_ in ids}
     for query in dataset.all_queries():
-        relevant = dataset.relevant[query.id]
-        for ids in _grouped(dataset.judged[query.id], group_of):
-            for one_, other_ in islice(combinations(ids, 2), _MOST_COMPARED):
+        alike: dict[int, list[bool]] = defaultdict(list)
+        for id_ in sorted(dataset.judged[query.id].keys() & group_of.keys()):
+            alike[group_of[id_]].append(id_ in dataset.relevant[query.id])
+        for answers in alike.values():
+            for yes, also in islice(combinations(answers, 2), _MOST_COMPARED):
                 compared += 1
-                differ += (one_ in relevant) != (other_ in relevant)
+                differ += yes != also
     share = differ / compared if compared else 0.0
     return Disagreement(compared, differ, round(share, 4), examples[:_SHOWN])
-
-
-def _grouped(judged: Iterable[str], group_of: Mapping[str, int]) -> Iterable[Sequence[str]]:
-    """Judged items by their group of near-duplicates."""
-    groups: dict[int, list[str]] = defaultdict(list)
-    for id_ in judged:
-        if id_ in group_of:
-            groups[group_of[id_]].append(id_)
-    return map(sorted, groups.values())
 
 
 def vocabulary_gap(dataset: Dataset, language: str = "english") -> Gap:
@@ -251,9 +194,8 @@ def vocabulary_gap(dataset: Dataset, language: str = "english") -> Gap:
     stems: dict[str, frozenset[str]] = {}
     pairs = without = alone = 0
     for query in sorted(dataset.all_queries(), key=lambda query: (place(query.text), query.id)):
-        asked = frozenset(analyser.terms(query.text))
-        shared = 0
-        relevant = sorted(dataset.relevant[query.id])
+        asked, shared = frozenset(analyser.terms(query.text)), 0
+        relevant = dataset.relevant[query.id]
         for id_ in relevant:
             if id_ not in stems:
                 item = dataset.items[rows[id_]]

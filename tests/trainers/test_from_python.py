@@ -137,6 +137,15 @@ def test_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
         Project.create(tmp_path, ["lamp"])
     with pytest.raises(SettingsError, match="generatr"):
         Project.create(tmp_path, ITEMS, settings={"generatr": {"name": "extractive"}})
+    # A wrong column shows at once, and leaves nothing that would refuse the right one.
+    named = [{"id": "a", "name": "lamp"}]
+    with pytest.raises(DataError, match=r"No item .* has a title or a text .*there are: id, name"):
+        Project.create(tmp_path, named)
+    with pytest.raises(SettingsError, match=r"dataset.columns.title names 'nam', .*such as 'name'"):
+        Project.create(tmp_path, named, settings={"dataset": {"columns": {"title": "nam"}}})
+    right = Project.create(tmp_path, named, settings={"dataset": {"columns": {"title": "name"}}})
+    assert right.dataset.items[0].title == "lamp"
+    (tmp_path / "cogr.toml").unlink()
     made = Project.create(tmp_path, ITEMS, settings=EXTRACTIVE)
     with pytest.raises(DataError, match=r"is there and says something else"):
         Project.create(tmp_path, ITEMS)

@@ -49,40 +49,39 @@ def test_spread() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dataset", "suits", "words"),
+    ("dataset", "verdict", "words"),
     [
         (
             shop(train=100),
-            True,
+            "train",
             "The data suits CoGR: 100 training queries have 2.0 relevant items each",
         ),
-        (shop(train=99), False, "With 99 training queries there is too little to train on"),
+        (shop(train=99), "label more", "With 99 training queries there is too little to train on"),
         (
             shop(train=100, relevant=1),
-            False,
+            "keep BM25",
             "The median training query has 1 relevant item",
         ),
-        (shop(train=0), False, "No query is in the train split"),
+        (shop(train=0), "label more", "No query is in the train split"),
     ],
 )
-def test_advice(dataset: Dataset, suits: bool, words: str) -> None:
+def test_advice(dataset: Dataset, verdict: str, words: str) -> None:
     report = inspect_dataset(dataset)
-    assert report.suits is suits
-    assert report.advice.startswith(words)
-    assert report.advice.endswith(".")
-    assert "\n" not in report.advice
+    assert report.verdict == verdict
+    assert report.advice[0].startswith(words)
+    assert all(sentence.endswith(".") and "\n" not in sentence for sentence in report.advice)
 
 
 def test_what_to_expect_is_read_off_the_measured_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     curves = {"films": (0.2, {20: 0.3, 40: 0.4, 160: 0.6}), "lamps": (0.3, {20: 0.4, 60: 0.5})}
     monkeypatch.setattr(inspection, "LEARNED", curves)
-    assert inspect_dataset(shop(train=9)).expectation == ""
-    assert inspect_dataset(shop(train=40)).expectation == (
+    assert len(inspect_dataset(shop(train=9)).advice) == 1
+    assert inspect_dataset(shop(train=40)).advice[1] == (
         "With 40 training queries the generator statistical reached 1.5 to 2.0 times the F1 of "
         "BM25 on films, lamps; 50 more brought 0.117 of F1 there. Your data may differ."
     )
-    assert inspect_dataset(shop(train=10)).expectation.startswith("With 20 training queries")
-    assert inspect_dataset(shop(train=500)).expectation == (
+    assert inspect_dataset(shop(train=10)).advice[1].startswith("With 20 training queries")
+    assert inspect_dataset(shop(train=500)).advice[1] == (
         "With 160 training queries the generator statistical reached 3.0 times the F1 of BM25 on "
         "films. Your data may differ."
     )
@@ -93,7 +92,7 @@ def test_catalogue_without_queries(tmp_path: Path) -> None:
     report = inspect_dataset(load_dataset("jsonl", tmp_path))
     assert report.relevant_per_query == {}
     assert report.lengths["queries"].words == Spread()
-    assert "catalogue without labelled queries" in report.advice
+    assert "catalogue without labelled queries" in report.advice[0]
 
 
 def test_nfcorpus_suits() -> None:
@@ -101,7 +100,7 @@ def test_nfcorpus_suits() -> None:
     if not folder or not (Path(folder) / "nfcorpus").is_dir():
         pytest.skip("COGR_DATA_DIR names no folder with nfcorpus/")
     report = inspect_dataset(load_dataset("nfcorpus"))
-    assert report.suits
+    assert report.verdict == "train"
     assert report.relevant_per_query["test"].median == 16
     assert report.relevant_per_query["test"].max == 475
     assert report.untitled_items == 0

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from cogr.records import Dataset
 from cogr.settings import load_settings
+from indexers.cli.reports import examined
 from indexers.inspection import examine, gain, render
 from indexers.inspection.gain import Searches, holes
 from indexers.inspection.quality import disagreement, leakage, near_duplicates, vocabulary_gap
@@ -102,7 +105,7 @@ def test_what_serves_is_a_retriever_too(shop: Path, cogr_index: Command) -> None
     found = cogr_index("inspect", "--json").json
     assert found["trust"]["holes"]["keywords"]["queries"] == 3
     assert found["trust"]["ceiling"]["best_cut"] >= found["trust"]["ceiling"]["bm25"]
-    assert found["trust"]["verdict"] in ("keep BM25", "label more")
+    assert found["verdict"] in ("keep BM25", "label more")
     quick = cogr_index("inspect", "--quick", "--json").json
     assert "trust" not in quick
     assert cogr_index("inspect", "--quick", "--page", "page.html").status == 2
@@ -151,3 +154,21 @@ def test_lineage_of_labels_goes_into_snapshots_and_onto_the_page(
     (shop / "data" / "lineage.json").write_text("no JSON")
     ended = cogr_index("inspect")
     assert (ended.status, "lineage.json, line 1" in ended.sentence) == (2, True)
+
+
+def test_one_verdict_is_given_and_nothing_that_is_set_is_advised(workspace: Workspace) -> None:
+    found = examine(workspace)
+    shown = io.StringIO()
+    examined(Console(file=shown, width=200), found, None)
+    assert shown.getvalue().count("What to do: ") == 1
+    assert "suits" not in shown.getvalue()
+    whole = found.as_dict()
+    assert (whole["verdict"], whole["advice"]) == (found.verdict, found.advice)
+    assert "verdict" not in whole["trust"]
+    assert 'set dataset.split_by = "cluster"' in " ".join(found.advice)
+    settings = workspace.settings.model_copy(deep=True)
+    object.__setattr__(settings.dataset, "split_by", "cluster")
+    other = Workspace(settings, "memory").with_dataset(workspace.dataset)
+    advice = " ".join(examine(other).advice)
+    assert "near-equal training query" in advice
+    assert "split_by" not in advice
