@@ -98,10 +98,7 @@ def missing_packages(extra: str = "") -> list[str]:
         name, _, more = re.split(r"[<>=!~ ]", needs, maxsplit=1)[0].partition("[")
         if name == "cogr":
             absent += [one for inner in more[:-1].split(",") for one in missing_packages(inner)]
-            continue
-        try:
-            metadata.version(name)
-        except metadata.PackageNotFoundError:
+        elif not _is_installed(name):
             absent.append(name)
     return absent
 
@@ -112,16 +109,20 @@ def _core() -> Iterator[Finding]:
     detail = f"without {absent}" if absent else __version__
     fix = "pip install --force-reinstall cogr"
     yield Finding.of("core", "cogr", detail, fix, good=not absent)
-    # PyPI's `ops` (Charmed Operators) has a package of one of our names.
-    brings = metadata.packages_distributions()
-    doubles = [
-        f"{other} brings a package {name} too"
-        for name in ("cogr", "indexers", "trainers", "ops")
-        for other in sorted({found for found in brings.get(name, ()) if found != "cogr"})
-    ]
+    # PyPI has a distribution `ops` (Charmed Operators), whose package is called as one of ours.
+    doubles = [name for name in ("indexers", "trainers", "ops") if _is_installed(name)]
     if doubles:
         fix = "keep them in another environment: one overwrites the other's files"
-        yield Finding("core", "namesakes", "note", "; ".join(doubles), fix)
+        detail = f"{', '.join(doubles)} brings a package of the same name too"
+        yield Finding("core", "namesakes", "note", detail, fix)
+
+
+def _is_installed(distribution: str) -> bool:
+    try:
+        metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _settings(config: Path | None) -> Iterator[Finding]:

@@ -116,10 +116,9 @@ def test_another_distribution_with_a_package_of_our_name_is_told(
     charmed = elsewhere / "ops-3.0.dist-info"
     charmed.mkdir()
     (charmed / "METADATA").write_text("Metadata-Version: 2.1\nName: ops\nVersion: 3.0\n")
-    (charmed / "top_level.txt").write_text("ops\n")
     monkeypatch.syspath_prepend(elsewhere)
     found = by_name()["namesakes"]
-    assert (found.state, found.detail) == ("note", "ops brings a package ops too")
+    assert (found.state, found.detail) == ("note", "ops brings a package of the same name too")
     assert not core_is_broken(examine())
 
 
