@@ -11,12 +11,10 @@ from cogr.settings.generator import GeneratorName, GeneratorSettings, Sampling
 from cogr.settings.loading import (
     DEFAULT_FILE,
     URL_VARIABLE,
-    known_keys,
     load_settings,
-    secret_keys,
     table_of_environment,
 )
-from cogr.settings.root import Settings
+from cogr.settings.root import Settings, known_keys, secret_keys
 from cogr.settings.serving import OpenSearchSettings, PublishSettings
 
 __all__ = [

@@ -57,25 +57,25 @@ def _members(value: Any) -> Iterable[Any]:
 def usable_path(value: str | None) -> str | None:
     """The validator of a file, a folder or a URL.
 
-    Raises ValueError for a name that no disk can have.
+    Raises ValueError for a name that no file system accepts.
     """
     try:
         parts = Path(value or "").expanduser().parts
     except RuntimeError as error:
-        raise ValueError("there is no user of this name, whose home it would be") from error
+        raise ValueError("there is no user of this name") from error
     if (
         any(len(part.encode()) > _LONGEST_NAME for part in parts)
         or len((value or "").encode()) > _LONGEST_PATH
     ):
-        raise ValueError("the name is longer than a file's can be")
+        raise ValueError("the name is too long for a file")
     return value
 
 
 def _check_text(text: str, refused: Collection[str]) -> None:
     if any(character in refused for character in text):
-        raise ValueError("it has a line break or another control character in it")
+        raise ValueError("it contains a line break or another control character")
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValueError("it is no valid UTF-8")
+        raise ValueError("it is not valid UTF-8")
 
 
 class Table(BaseModel):
@@ -122,15 +122,15 @@ def check_url(
         ValueError: it is none, as one sentence that does not repeat it.
     """
     if any(character.isspace() or not character.isprintable() for character in url):
-        raise ValueError(f"it has a space or a control character in it; write it as {example}")
+        raise ValueError(f"it contains a space or a control character; write it as {example}")
     begin, found, rest = url.partition("://")
     if not found or begin.lower() not in schemes:
-        raise ValueError(f"it is no URL; write it as {example}")
+        raise ValueError(f"it is not a URL; write it as {example}")
     if "@" in rest[len(_authority(rest)) :]:
         raise ValueError(_ESCAPE)
     parts = _split(url, example)
     if host and not parts.hostname:
-        raise ValueError(f"it names no host; write it as {example}")
+        raise ValueError(f"the host is missing; write it as {example}")
     return parts
 
 
@@ -141,9 +141,9 @@ def _split(url: str, example: str) -> SplitResult:
         if ":" not in name:
             name.encode("idna")
     except ValueError as error:
-        raise ValueError(f"its host or its port is none; write it as {example}") from error
+        raise ValueError(f"the host or port is invalid; write it as {example}") from error
     if port == 0:
-        raise ValueError(f"its host or its port is none; write it as {example}")
+        raise ValueError(f"the host or port is invalid; write it as {example}")
     return parts
 
 

@@ -24,7 +24,6 @@ from cogr.errors import TrainingError
 from cogr.keywords import NORMALISER
 from cogr.records import SIDES
 from cogr.settings import Settings
-from cogr.settings.root import without_gone
 from cogr.store import Store
 from indexers.workspace import Workspace
 from trainers.training.rounds import FORMAT, Round, StageRecord, State, with_dev
@@ -247,7 +246,7 @@ class Run:
             )
         settings_now = frozen_settings(workspace.settings)
         then = frozen["settings"]
-        settings_then = {**_ONCE, **without_gone(then), **_renamed(then)}
+        settings_then = {**_ONCE, **then, **_renamed(then)}
         settings_then |= {key: then[key] for key in _FIXED if key in then}
         if not settings_now["training.lora.rank"]:
             # Without adapters, their learning rate may be any.

@@ -31,14 +31,13 @@ def test_a_model_to_compare_is_a_folder_beside_the_file_or_a_name(file: Path) ->
     """A training run is a name alone, whatever lies there."""
     for name in ("splade", "main"):
         (file.parent / name).mkdir()
-    named = 'splade = "splade"\ndpr = "naver/other"\ncogr = "main"\n"a.b" = "splade"\n'
+    named = 'splade = "splade"\ndpr = "naver/other"\ncogr = "main"\n'
     file.write_text(f"{TWO_LINES}[compare.models]\n{named}")
     found = load_settings(file, ["compare.models.ance=x/y"]).compare.models
     assert found == {
         "splade": str(file.parent / "splade"),
         "dpr": "naver/other",
         "cogr": "main",
-        "a.b": "splade",
         "ance": "x/y",
     }
 
@@ -95,9 +94,9 @@ def test_wrong_settings_are_one_sentence(file: Path, override: str, says: str) -
 def test_a_missing_broken_or_folder_file_is_one_sentence(tmp_path: Path) -> None:
     for path, text, says in (
         (tmp_path / "none.toml", None, "There is no configuration"),
-        (tmp_path / "broken.toml", "[dataset\n", "no valid TOML"),
+        (tmp_path / "broken.toml", "[dataset\n", "not valid TOML"),
         (tmp_path / "empty.toml", "", "dataset is missing"),
-        (tmp_path / "bytes.toml", "\ufffe", "no valid TOML"),
+        (tmp_path / "bytes.toml", "\ufffe", "not valid TOML"),
     ):
         if text is not None:
             path.write_text(text, "utf-16" if "bytes" in path.name else "utf-8")

@@ -33,7 +33,7 @@ def bad(ended: object, says: str, status: int = 2) -> None:
     ("text", "says"),
     [
         (None, "There is no configuration cogr.toml"),
-        ("[dataset\n", "is no valid TOML"),
+        ("[dataset\n", "is not valid TOML"),
         (
             '[dataset]\nloader = "jsonl"\npth = "data"\n',
             "dataset.pth is unknown; the nearest known key is dataset.path",

@@ -420,7 +420,7 @@ def test_without_credentials(url: str, clean: str) -> None:
 def test_a_wrong_url_is_one_sentence() -> None:
     with pytest.raises(
         GeneratorError,
-        match=r"openai can't use its option base_url: it is no URL; write it as http",
+        match=r"openai can't use its option base_url: it is not a URL; write it as http",
     ):
         make_generator({"kind": "openai", "model": "m", "base_url": "localhost:8000"}, "item")
     with pytest.raises(GeneratorError, match="needs the option base_url"):
