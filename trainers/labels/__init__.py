@@ -1,9 +1,9 @@
 """Relevance labels without human judgements: from shoppers' clicks, and from a language model.
 
 `events` reads logs, `clicks` estimates relevance from them, and `from_clicks` writes it as files;
-`judge` asks a language model about pooled pairs; `agreement` compares labels with those of people;
-`privacy` decides which queries of a log may be kept. Grades are the paper's five levels, bad (0) to
-excellent (4); an item is relevant from acceptable (2) on.
+`judge` asks a language model about pooled pairs; `agreement` compares labels with those of people.
+Grades are the paper's five levels, bad (0) to excellent (4); an item is relevant from acceptable
+(2) on.
 """
 
 LEVELS = ("bad", "poor", "acceptable", "good", "excellent")

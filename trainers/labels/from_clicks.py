@@ -23,11 +23,11 @@ from cogr import __version__
 from cogr.datasets import LINEAGE
 from cogr.errors import DataError
 from cogr.keywords import self_keyword
+from cogr.privacy import QueryFilter
 from cogr.store import Store
 from trainers.labels import LEVELS, RELEVANT
 from trainers.labels.clicks import Graded, Model, Pairs, grade, weigh
 from trainers.labels.events import ClickCounts, Rules, read_click_counts
-from trainers.labels.privacy import Scrubber
 
 FEW_CLIENTS = "queries asked by fewer than k clients"
 FEW_IMPRESSIONS = "pairs shown too rarely"
@@ -96,9 +96,9 @@ def labels_from_clicks(
     """
     check_free(folder, replace=replace)
     started = time.monotonic()
-    scrubber = Scrubber(wanted.scrub)
-    click_counts = read_click_counts(paths, rules, scrubber)
-    counts = {**click_counts.counts, **scrubber.counts}
+    kept_texts = QueryFilter(wanted.scrub)
+    click_counts = read_click_counts(paths, rules, kept_texts.normalised)
+    counts = {**click_counts.counts, **kept_texts.counts}
     pairs = weigh(click_counts, wanted.model)
     graded = grade(pairs)
     known = click_counts.asked.clients >= max(wanted.k, 1)

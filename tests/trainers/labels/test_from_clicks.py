@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from cogr.datasets import load_dataset
 from cogr.errors import DataError
+from cogr.privacy import QueryFilter
 from tests.commands import Command
 from tests.trainers.labels.users import DAY, START, event, write_log
 from trainers.labels import events
 from trainers.labels.clicks import grade, weigh
 from trainers.labels.events import ClickCounts, Rules, read_click_counts
 from trainers.labels.from_clicks import Wanted, labels_from_clicks
-from trainers.labels.privacy import Scrubber, personal_data
 
 
 def ndjson(path: Path, *records: Any) -> Path:
@@ -40,7 +40,7 @@ def search(id_: str, text: str, hits: Any, time: Any = START, **more: Any) -> di
 
 
 def read(*paths: Path, **rules: Any) -> ClickCounts:
-    return read_click_counts(paths, Rules(half_life=None, **rules), Scrubber())
+    return read_click_counts(paths, Rules(half_life=None, **rules), QueryFilter().normalised)
 
 
 def clicked(click_counts: ClickCounts) -> dict[tuple[str, str, int], tuple[float, float]]:
@@ -69,7 +69,7 @@ def shoppers(
 ) -> tuple[str, dict[str, float]]:
     """A kind of shoppers, and the AUC of each model at 1,000 impressions an item."""
     paths, truth = write_log(tmp_path_factory.mktemp("log"), request.param, 4, queries=12)
-    click_counts = read_click_counts(paths, Rules(half_life=None), Scrubber())
+    click_counts = read_click_counts(paths, Rules(half_life=None), QueryFilter().normalised)
     query = np.array([int(text.split()[-1]) for text in click_counts.asked.texts])
     item = np.array([int(id_[1:]) for id_ in click_counts.shown.items])
     found = {}
@@ -211,7 +211,7 @@ def test_old_visits_count_less(tmp_path: Path) -> None:
         search("1", "lamp", ["a"], START),
         search("2", "lamp", ["a"], START + 90 * DAY),
     )
-    found = read_click_counts([log], Rules(half_life=90), Scrubber())
+    found = read_click_counts([log], Rules(half_life=90), QueryFilter().normalised)
     assert found.asked.visits.tolist() == [1.5]
     assert found.shown.raw.tolist() == [2]
 
@@ -314,26 +314,6 @@ def test_a_log_without_impressions_or_queries_is_refused(tmp_path: Path) -> None
     log = ndjson(tmp_path / "d.ndjson", search("1", "lamp", ["a"]))
     with pytest.raises(DataError, match=r"no clicks on what was shown"):
         labels_from_clicks([log], tmp_path / "out", Rules(), Wanted())
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("ann.lee@example.com invoice", "an e-mail address"),
-        ("call +49 170 1234567", "a telephone number"),
-        ("4111 1111 1111 1111", "a payment card number"),
-        ("de89 3704 0044 0532 0130 00", "a bank account number"),
-        ("router 192.168.0.17", "an IP address"),
-        ("4006381333931", ""),
-        ("iphone 15 128 gb", ""),
-        ("4111 1111 1111 1112", ""),
-        ("tile 10.5.2", ""),
-        ("size 36 38 40 42 44 46 48 50", ""),
-        ("mail@home", ""),
-    ],
-)
-def test_personal_data_is_known_by_its_form_and_checksum(text: str, kind: str) -> None:
-    assert personal_data(text) == kind
 
 
 def test_personal_and_rare_queries_are_left_out_and_counted(tmp_path: Path) -> None:

@@ -1,0 +1,167 @@
+"""The one filter for the texts of queries, whichever way they come in: logs, clicks, the expander's
+backlog and cache.
+
+A text with an e-mail address, an international telephone number, the number of a payment card or a
+bank account with a valid checksum, or an IP address is left out whole, and counted by its reason.
+A text is normalised before it is matched: compatibility forms, digits of other scripts, invisible
+characters and dashes hide nothing. National telephone numbers, names and postal addresses have no
+form of their own; few people ask them, so that a least number of clients keeps them out.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import accumulate
+from typing import Any
+
+from cogr.keywords import self_keyword
+
+LONGEST = 512
+"""Characters of a query; longer texts are pasted by accident, or by machines."""
+
+TOO_LONG = f"queries longer than {LONGEST} characters"
+EMPTY = "queries without a letter or digit"
+
+_FEWEST_DIGITS = 4
+"""Of a number that is looked for; an IPv6 address may have fewer."""
+_INVISIBLE = {"Cf", "Cs", "Mn", "Me"}
+_FILLERS = "\u115f\u1160\u2800\u3164"
+_EMAIL = re.compile(r"[\w.+-]+\s?@\s?[\w-]+(?:\.[\w-]+)+")
+_EXIT_CODE = re.compile(r"(?<![\d+])00(?=[ ./()-]{0,2}[1-9])")
+_DIGIT_GROUPS = re.compile(r"(?<!\d)\d{3,}(?:[ ._-]{1,2}\d{3,})*(?!\d)|(?<!\d)\d{15,19}(?!\d)")
+_CARD = re.compile(r"3[47]\d{13}|(?:[2456]\d|35)\d{14}(?:\d{3})?")
+"""Not of 13 and 14 digits, which are those of article numbers (EAN, GTIN)."""
+_IBAN = re.compile(r"(?<![a-z0-9])[a-z]{2}\d{2}(?:[ .-]?[a-z0-9]){11,}")
+_IBAN_LENGTHS = range(15, 35)
+_IPV4 = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?!\.?\d)")
+_IPV6 = re.compile(r"(?<![\w:.])(?=[a-f:.]*\d)[\da-f.]*:[\da-f:.]+(?!\w)")
+
+
+class QueryFilter:
+    """Decides which texts of queries may be kept, and counts those that may not.
+
+    Args:
+        personal: whether to look for personal data.
+
+    Attributes:
+        counts: reason -> texts that were left out.
+    """
+
+    def __init__(self, personal: bool = True) -> None:
+        self.counts: Counter[str] = Counter()
+        self._personal = personal
+
+    def keeps(self, text: str) -> bool:
+        """Whether a text may be kept."""
+        reason = self._reason(text)
+        self.counts += Counter([reason] if reason else [])
+        return not reason
+
+    def normalised(self, texts: Sequence[str]) -> list[str]:
+        """The normalised text of each text; "" for one that may not be kept."""
+        return [self_keyword(text) if self.keeps(text) else "" for text in texts]
+
+    def _reason(self, text: str) -> str:
+        if len(text) > LONGEST:
+            return TOO_LONG
+        kind = personal_data(text) if self._personal else ""
+        if kind:
+            return f"queries with {kind}"
+        return "" if self_keyword(text) else EMPTY
+
+
+def personal_data(text: str) -> str:
+    """The first kind of personal data in a text, such as "an e-mail address"; "" without any."""
+    text = _plain(text)
+    if "@" in text and _EMAIL.search(text):
+        return "an e-mail address"
+    if sum(map(str.isdecimal, text)) < _FEWEST_DIGITS and ":" not in text:
+        return ""
+    for kind, found in _KINDS.items():
+        if found(text):
+            return kind
+    return ""
+
+
+def _plain(text: str) -> str:
+    """The text in lower case, in the forms that the patterns know."""
+    if text.isascii():
+        return " ".join(text.lower().split())
+    folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text)).casefold()
+    return " ".join("".join(map(_character, folded)).split())
+
+
+def _character(character: str) -> str:
+    kind = unicodedata.category(character)
+    if kind in _INVISIBLE or character in _FILLERS:
+        return ""
+    if kind == "Nd":
+        return str(unicodedata.decimal(character))
+    return {"Pd": "-", "Cc": " "}.get(kind, "-" if character == "\u2212" else character)
+
+
+def _has_phone(text: str) -> bool:
+    text = _EXIT_CODE.sub("+", text)
+    return "+" in text and any(True for _ in _libraries()[0].PhoneNumberMatcher(text, None))
+
+
+def _has_card(text: str) -> bool:
+    """Whether some neighbouring groups of digits are a card's number."""
+    return any(
+        _CARD.fullmatch(number) and _libraries()[1].is_valid(number)
+        for run in _DIGIT_GROUPS.finditer(text)
+        for number in _joined(re.findall(r"\d+", run[0]))
+    )
+
+
+def _joined(groups: list[str]) -> Iterator[str]:
+    for start in range(len(groups)):
+        yield from accumulate(groups[start : start + 8])
+
+
+def _has_account(text: str) -> bool:
+    numbers = (re.sub(r"[^a-z0-9]", "", match[0]) for match in _IBAN.finditer(text))
+    return any(
+        _libraries()[2].is_valid(number[:length])
+        for number in numbers
+        for length in _IBAN_LENGTHS
+        if length <= len(number)
+    )
+
+
+def _has_ip(text: str) -> bool:
+    return any(
+        _is_ip(match[0]) or _is_ip(match[0].rstrip(".:"))
+        for pattern in (_IPV4, _IPV6)
+        for match in pattern.finditer(text)
+    )
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+_KINDS = {
+    "a telephone number": _has_phone,
+    "a payment card number": _has_card,
+    "a bank account number": _has_account,
+    "an IP address": _has_ip,
+}
+
+
+@cache
+def _libraries() -> tuple[Any, Any, Any]:
+    """Loaded when a text first needs them."""
+    import phonenumbers
+    from stdnum import iban, luhn
+
+    return phonenumbers, luhn, iban

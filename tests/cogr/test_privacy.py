@@ -1,0 +1,77 @@
+"""Personal data in queries is known by its form and checksum, however it is written."""
+
+from __future__ import annotations
+
+import pytest
+
+from cogr.privacy import LONGEST, QueryFilter, personal_data
+
+PERSONAL = {
+    "an e-mail address": (
+        "ann.lee@example.com invoice",
+        "ann.lee＠example．com",
+        "ann\u200b.lee@exa\u00admple.com",
+    ),
+    "a telephone number": (
+        "call +49 170 1234567",
+        "0049 170 1234567",
+        "(0049)170-1234567",
+        "００４９ １７０ １２３４５６７",
+        "٠٠٤٩ ١٧٠ ١٢٣٤٥٦٧",
+        "+4\u200b9 170\u20111234567",
+    ),
+    "a payment card number": (
+        "4111 1111 1111 1111",
+        "4111.1111\u20131111-1111",
+        "４１１１１１１１１１１１１１１１",
+        "41\u200b11 1111 1111 1111 12/27 123",
+        "card 3782 822463 10005 4711",
+        "4️⃣111 1111 1111 1111",
+    ),
+    "a bank account number": (
+        "de89 3704 0044 0532 0130 00",
+        "DE89-3704-0044-0532-0130-00 Max Mustermann",
+        "ＤＥ８９ ３７０４ ００４４ ０５３２ ０１３０ ００",
+        "iban: GB82 WEST 1234 5698 7654 32",
+    ),
+    "an IP address": (
+        "router 192.168.0.17",
+        "192.168.0.17.",
+        "fe80::1%eth0",
+        "http://[2001:db8::1]:80/",
+        "2001:0db8:85a3:0000:0000:8a2e:0370:7334",
+        "２００１:ｄｂ８::１.",
+        "::ffff:192.0.2.1",
+    ),
+    "": (
+        "4006381333931",
+        "4111 1111 1111 1112",
+        "iphone 15 128 gb",
+        "tile 10.5.2",
+        "size 36 38 40 42 44 46 48 50",
+        "mail@home",
+        "10:20:30",
+        "c++ 17 std::vector",
+        "00 gauge 1234567",
+        "0012345678",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [(kind, one) for kind in PERSONAL for one in PERSONAL[kind]]
+)
+def test_personal_data_is_known_by_its_form_and_checksum(kind: str, text: str) -> None:
+    assert personal_data(text) == kind
+
+
+def test_what_is_left_out_is_counted_by_its_reason() -> None:
+    texts = ["Sofa ", "bob@example.com", "x" * (LONGEST + 1), "???", "ann@example.com"]
+    kept = QueryFilter()
+    assert kept.normalised(texts) == ["sofa", "", "", "", ""]
+    assert kept.counts == {
+        "queries with an e-mail address": 2,
+        "queries longer than 512 characters": 1,
+        "queries without a letter or digit": 1,
+    }
+    assert QueryFilter(personal=False).keeps("bob@example.com")
