@@ -6,7 +6,7 @@ A stored template takes keywords, for clients that can't or won't build a query 
 `<prefix>-search` searches our own indexes; a field in another team's index has one of its own
 (`field`), with the same parameters. It has the same clauses and order as `search_body`. Keywords,
 numbers and field names are escaped as JSON strings; filters, aggregations, sort and search_after
-are JSON structures of the caller (texts inside are escaped, too). See docs/search-template.md.
+are JSON structures of the caller (texts inside are escaped, too). See docs/combining.md.
 """
 
 from __future__ import annotations

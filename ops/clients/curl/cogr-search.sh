@@ -21,7 +21,7 @@ fail() {
   exit "$1"
 }
 
-# The search template would pass over what it does not know: a filter that filters nothing.
+# The search template ignores what it does not know: a filter that filters nothing.
 odd=$(printf '%s' "$parameters" | jq -r 'keys - ["text", "size", "filters", "post_filter", "sort",
   "search_after", "aggs", "fields"] | join(", ")') ||
   fail 2 "The parameters are no JSON object."
@@ -69,16 +69,15 @@ index=$(printf '%s' "$expansion" | jq -r --arg alias "$prefix-items" '.index // 
 status=$(
   printf '%s' "$expansion" |
     jq --arg id "$prefix-search" --argjson given "$parameters" '
-      (if $given.text then .mode // (if .source == "none" then "both" else "keywords" end)
-        else "keywords" end) as $mode |
+      (if $given.text then .mode else "keywords" end) as $mode |
       {$id, params: (
-        (if $mode == "text" then {} elif all(.weights[]?; . == 1) then {keywords}
+        (if $mode == "text" then {} elif all(.weights[]; . == 1) then {keywords}
          else {weighted: [[.keywords, .weights] | transpose[]
            | {keyword: .[0], weight: .[1]}]} end) +
         {explain: true} + ($given | del(.text)) +
         (if $mode == "keywords" then {} else
           ($given.text | if type == "string" then {text: .} else {text_query: [.]} end) +
-          {text_boost: (.text_boost // 1)} end))}' |
+          {text_boost} end))}' |
     post 10 "$COGR_OPENSEARCH/$index/_search/template?search_type=dfs_query_then_fetch" 3<<END
 ${COGR_OPENSEARCH_AUTH:+user = $(quoted "${COGR_OPENSEARCH_AUTH:-}")}
 END

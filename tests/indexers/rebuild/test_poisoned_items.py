@@ -1,7 +1,7 @@
 """What an item's own text can do to a search, and what stops it. The model is taken to obey the
 text: its answers are scripted.
 
-The defences of docs/threat-model.md, each at work on a poisoned item of a small shop.
+The defences of docs/limits.md, each at work on a poisoned item of a small shop.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def check_found_in_stock(world: ClientWorld, index: str, body: object) -> None:
 
 def python_examples() -> list[object]:
     """Those of frameworks take seconds to import them."""
-    blocks = examples("client-python.md", "python")
+    blocks = examples("clients.md", "python")
     return [
         pytest.param(one, marks=[pytest.mark.clients] if any(word in one for word in HEAVY) else [])
         for one in blocks
@@ -90,7 +90,7 @@ def test_python(example: str, world: ClientWorld) -> None:
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("example", examples("client-javascript.md", "javascript"))
+@pytest.mark.parametrize("example", examples("clients.md", "javascript"))
 def test_javascript(example: str, world: ClientWorld) -> None:
     command = [program("node"), "--input-type=module"]
     said = runs(command, world, folder=CLIENTS / "javascript", stdin=placed(example, world))
@@ -107,13 +107,9 @@ def test_curl(world: ClientWorld, tmp_path: Path) -> None:
     program("curl")
     program("jq")
     (tmp_path / "ops").symlink_to(ROOT / "ops")
-    script = "\n".join(["set -eu", *examples("client-curl.md", "sh")])
+    script = "\n".join(["set -eu", *examples("clients.md", "sh")])
     said = runs(["bash", "-o", "pipefail", "-c", placed(script, world)], world, folder=tmp_path)
     assert said.startswith('["leather couch","sofa","cowhide sofa"]\n"index"\n')
-    in_stock = [
-        json.loads(line)["item_id"] for line in said.splitlines() if line.startswith('{"item_id"')
-    ]
-    assert in_stock == ["item-050", "item-037", "item-092"]
     by_hand = [line.split(",")[0] for line in said.splitlines() if line.startswith('["item-')]
     assert (
         by_hand == [f'["{item}"' for item in ("item-085", "item-050", "item-037", "item-092")] * 2
@@ -121,6 +117,6 @@ def test_curl(world: ClientWorld, tmp_path: Path) -> None:
 
 
 def test_java() -> None:
-    (example,) = examples("client-java.md", "java")
+    (example,) = examples("clients.md", "java")
     tested = (CLIENTS / "java/src/test/java/io/cogr/client/DocumentedTest.java").read_text("utf-8")
     assert textwrap.indent(example, " " * 8) in tested

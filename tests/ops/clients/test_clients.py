@@ -21,6 +21,8 @@ from tests.commands import program
 from tests.ops.clients.client_worlds import CLIENTS, CONFORMANCE, ClientWorld
 
 pytestmark = pytest.mark.slow
+SOME = CONFORMANCE["cases"][2::5]
+"""What is tried by asyncio too: the client shares all but the sending."""
 CASES = [pytest.param(case, id=case["name"]) for case in CONFORMANCE["cases"]]
 REMEMBERING = [pytest.param(case, id=case["name"]) for case in CONFORMANCE["remembering"]]
 
@@ -85,8 +87,11 @@ def seen(found: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("search", [blocking, asking])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "search"),
+    [*((case, blocking) for case in CONFORMANCE["cases"]), *((case, asking) for case in SOME)],
+    ids=lambda given: given["name"] if isinstance(given, dict) else given.__name__,
+)
 def test_python(world: ClientWorld, case: dict[str, Any], search: Any) -> None:
     expected = case["expect"]
     if "error" in expected:
@@ -99,37 +104,19 @@ def test_python(world: ClientWorld, case: dict[str, Any], search: Any) -> None:
         assert seen(found, expected) == expected
 
 
-def remembering_blocking(case: dict[str, Any], given: dict[str, Any]) -> list[str]:
-    with Client(**given) as client:
+@pytest.mark.server
+@pytest.mark.parametrize("case", REMEMBERING)
+def test_python_remembers(
+    world: ClientWorld, case: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
+    own = {"expander": f"{world.expander[case['expander']]}/{quote(request.node.name)}"}
+    told = {"remember": case["remember"]} if "remember" in case else {}
+    with Client(**arguments(world, {}) | own | told) as client:
         reasons = []
         for query in case["queries"]:
             reasons.append(client.search(query).expansion.reason)
             time.sleep(case.get("pause", 0))
-    return reasons
-
-
-def remembering_asking(case: dict[str, Any], given: dict[str, Any]) -> list[str]:
-    async def search() -> list[str]:
-        async with AsyncClient(**given) as client:
-            reasons = []
-            for query in case["queries"]:
-                reasons.append((await client.search(query)).expansion.reason)
-                await asyncio.sleep(case.get("pause", 0))
-        return reasons
-
-    return asyncio.run(search())
-
-
-@pytest.mark.server
-@pytest.mark.parametrize("search", [remembering_blocking, remembering_asking])
-@pytest.mark.parametrize("case", REMEMBERING)
-def test_python_remembers(
-    world: ClientWorld, case: dict[str, Any], search: Any, request: pytest.FixtureRequest
-) -> None:
-    own = {"expander": f"{world.expander[case['expander']]}/{quote(request.node.name)}"}
-    told = {"remember": case["remember"]} if "remember" in case else {}
-    given = arguments(world, {}) | own | told
-    assert search(case, given) == case["answers"]
+    assert reasons == case["answers"]
 
 
 def passes(*command: str, folder: Path, world: ClientWorld) -> None:

@@ -1,10 +1,11 @@
 /**
- * What the expander and OpenSearch answer, as values. Nothing here sends anything.
+ * What the expander and OpenSearch answer, as values, and what is remembered of it. Nothing here
+ * sends anything.
  * @module
  */
 
 /**
- * The expander refuses the request: a wrong token, too long a query. It is the caller's to mend.
+ * The expander refuses the request: a wrong token, too long a query. The caller has to correct it.
  */
 export class RefusedError extends Error {
   name = "RefusedError";
@@ -63,34 +64,14 @@ export class SearchError extends Error {
  *
  * @param {any} answer
  * @param {any} shared
- * @returns {Expansion | null} null when these are none
+ * @returns {Expansion | null} null when it can't be read
  */
 export function readExpansion(answer, shared) {
   if (!Array.isArray(answer?.keywords)) return null;
-  // Expanders of former versions say nothing of weights and of what comes with them.
-  const unsaid = answer.source === "none" ? "both" : "keywords";
-  const {
-    keywords,
-    source,
-    reason,
-    clause,
-    weights = [],
-    confidence = null,
-    mode = unsaid,
-    text_boost = 1,
-  } = answer;
-  return {
-    keywords,
-    source,
-    reason,
-    clause,
-    index: shared.index,
-    snapshots: shared.snapshots,
-    weights,
-    confidence,
-    mode,
-    text_boost,
-  };
+  const { index, snapshots } = shared;
+  const { keywords, source, reason, clause, weights, confidence, mode, text_boost } = answer;
+  const shown = { keywords, source, reason, clause, index, snapshots };
+  return { ...shown, weights, confidence, mode, text_boost };
 }
 
 /**
@@ -108,12 +89,6 @@ export function fallbackExpansion(query) {
   const keywords = text ? [text] : [];
   const should = keywords.map((word) => ({ match: { keywords: { query: word } } }));
   const clause = text ? { bool: { should, minimum_should_match: 1 } } : { match_none: {} };
-  const unknown = {
-    weights: [],
-    confidence: null,
-    mode: /** @type {const} */ ("both"),
-    text_boost: 1,
-  };
   return {
     keywords,
     source: "none",
@@ -121,7 +96,10 @@ export function fallbackExpansion(query) {
     clause,
     index: null,
     snapshots: { item: null, query: null },
-    ...unknown,
+    weights: [],
+    confidence: null,
+    mode: "both",
+    text_boost: 1,
   };
 }
 
@@ -135,7 +113,7 @@ export function fallbackExpansion(query) {
  */
 export function readFound(answer, expansion) {
   if (!Array.isArray(answer?.hits?.hits))
-    throw new SearchError("OpenSearch's answer is none; check its address");
+    throw new SearchError("OpenSearch's answer can't be read; check its address");
   if (answer.timed_out || answer._shards?.failed) {
     throw new SearchError("OpenSearch gave only a part of the answer; search again");
   }
@@ -150,4 +128,63 @@ export function readFound(answer, expansion) {
 function readHit({ _source: source, sort, matched_queries: matched = [] }) {
   // Every order ends with score and id, whatever comes before.
   return { id: source.item_id, score: sort.at(-2), source, matched, sort };
+}
+
+/** Queries that are remembered; beyond them the oldest is forgotten. */
+const SIZE = 1000;
+
+/**
+ * Expansions by query, for some time; all of one pair of snapshots. Only what has keywords is kept:
+ * the query alone may have keywords by the next time. A Map does: it keeps the order of insertion,
+ * which is that of age.
+ */
+export class Memory {
+  /**
+   * As JSON: whoever gets a clause may change it.
+   *
+   * @type {Map<string, {text: string, until: number}>}
+   */
+  #known = new Map();
+  #pair = "";
+  #lifetime;
+
+  /** @param {number} lifetime milliseconds */
+  constructor(lifetime) {
+    this.#lifetime = lifetime;
+  }
+
+  /**
+   * @param {string} query
+   * @returns {Expansion | null}
+   */
+  get(query) {
+    const known = this.#known.get(query);
+    return known && performance.now() < known.until ? JSON.parse(known.text) : null;
+  }
+
+  /**
+   * Remember an answer of the expander. One of another pair says that something was published: all
+   * else is forgotten.
+   *
+   * @param {string} query
+   * @param {Expansion} expansion
+   */
+  put(query, expansion) {
+    const pair = JSON.stringify(expansion.snapshots);
+    if (pair !== this.#pair) this.forget();
+    this.#pair = pair;
+    if (expansion.source === "none" || this.#lifetime <= 0) return;
+    this.#known.delete(query);
+    this.#known.set(query, {
+      text: JSON.stringify(expansion),
+      until: performance.now() + this.#lifetime,
+    });
+    if (this.#known.size > SIZE)
+      this.#known.delete(/** @type {string} */ (this.#known.keys().next().value));
+  }
+
+  /** Forget all. */
+  forget() {
+    this.#known.clear();
+  }
 }

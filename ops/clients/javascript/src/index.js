@@ -5,12 +5,12 @@
 
 import {
   fallbackExpansion,
+  Memory,
   readExpansion,
   readFound,
   RefusedError,
   SearchError,
 } from "./answers.js";
-import { Memory } from "./memory.js";
 
 export { RefusedError, SearchError };
 

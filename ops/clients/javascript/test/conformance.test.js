@@ -10,7 +10,7 @@ import { setTimeout } from "node:timers/promises";
 
 import { Client, RefusedError, SearchError } from "cogr-client";
 
-import { Memory } from "../src/memory.js";
+import { Memory } from "../src/answers.js";
 
 const { cases, remembering } = JSON.parse(
   await readFile(new URL("../../conformance.json", import.meta.url), "utf-8"),

@@ -1,4 +1,4 @@
-"""The requests in docs/opensearch.md and docs/search-template.md, as they are written, against a
+"""The requests in docs/opensearch.md and docs/combining.md, as they are written, against a
 live node.
 """
 
@@ -25,7 +25,7 @@ from tests.documents import examples
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, priced
 
 INDEX, SEARCH = map(json.loads, examples("opensearch.md", "json"))
-(BY_TEMPLATE,) = map(json.loads, examples("search-template.md", "json"))
+*_, BY_TEMPLATE = map(json.loads, examples("combining.md", "json"))
 PREFIX = f"docs{os.getpid()}"
 """In place of the page's `shop`."""
 KEYWORDS = [clause["match"]["keywords"]["query"] for clause in SEARCH["query"]["bool"]["should"]]
@@ -93,7 +93,7 @@ def test_the_keywords_of_a_known_query(shop: OpenSearchBackend) -> None:
 
 @pytest.mark.server
 def test_the_search_by_template_from_a_shell(shop: OpenSearchBackend) -> None:
-    (line,) = examples("search-template.md", "sh")
+    (line,) = examples("combining.md", "sh")
     program("curl")
     here = line.replace("localhost:9200", shop.cluster.url).replace("shop", PREFIX)
     said = json.loads(

@@ -175,7 +175,7 @@ def test_a_parameter_by_another_name_is_refused_and_not_passed_over(shop: World)
         for name in search.TEMPLATE_PARAMETERS
     )
     documented = re.findall(
-        r"^\| `(\w+)` \|", (DOCS / "search-template.md").read_text("utf-8"), re.MULTILINE
+        r"^\| `(\w+)` \|", (DOCS / "combining.md").read_text("utf-8"), re.MULTILINE
     )
     assert documented == list(search.TEMPLATE_PARAMETERS)
 

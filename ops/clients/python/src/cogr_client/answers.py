@@ -1,8 +1,5 @@
-"""The answers of the expander and OpenSearch as values, and a cache of expansions. Nothing here
+"""The answers of the expander and OpenSearch as values, and the memory of expansions. Nothing here
 sends requests.
-
-The cache has recent expansions, so that a shop's frequent queries don't need the expander each
-time.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from typing import Any
 
 from cachetools import TTLCache
 
-_SEPARATORS = re.compile("[,;、،؛]")
+_SEPARATORS = re.compile(r"[\s,;、،؛]+")
 
 
 class SearchError(Exception):
@@ -63,33 +60,22 @@ class Expansion:
     @classmethod
     def read(cls, answer: Mapping[str, Any], shared: Mapping[str, Any]) -> Expansion:
         """From the expander's answer; `shared` has the fields that several queries share."""
-        named = {name: answer[name] for name in ("source", "reason", "clause")}
-        # Expanders of former versions lack these fields.
-        unsaid = {"mode": "both" if answer["source"] == "none" else "keywords"}
-        later = ("confidence", "mode", "text_boost")
-        named |= unsaid | {name: answer[name] for name in later if name in answer}
-        return cls(
-            tuple(answer["keywords"]),
-            **named,
-            index=shared["index"],
-            snapshots=shared["snapshots"],
-            weights=tuple(answer.get("weights", ())),
-        )
+        both = {**answer, "index": shared["index"], "snapshots": shared["snapshots"]}
+        named = {name: both[name] for name in cls.__dataclass_fields__}
+        named |= {name: tuple(named[name]) for name in ("keywords", "weights")}
+        return cls(**named)
 
     @classmethod
     def fallback(cls, query: str) -> Expansion:
         """The expansion without an expander; for plain words it is close to the expander's
         normalisation.
         """
-        text = " ".join(
-            _SEPARATORS.sub(" ", unicodedata.normalize("NFKC", query).casefold()).split()
-        )
+        text = _SEPARATORS.sub(" ", unicodedata.normalize("NFKC", query).casefold()).strip()
         if not text:
             return cls((), "none", "no expander", {"match_none": {}})
         should = [{"match": {"keywords": {"query": text}}}]
-        return cls(
-            (text,), "none", "no expander", {"bool": {"should": should, "minimum_should_match": 1}}
-        )
+        clause = {"bool": {"should": should, "minimum_should_match": 1}}
+        return cls((text,), "none", "no expander", clause)
 
 
 @dataclass(frozen=True)
@@ -103,13 +89,6 @@ class Hit:
     source: Mapping[str, Any]
     matched: Sequence[str]
     sort: Sequence[Any]
-
-    @classmethod
-    def read(cls, hit: Mapping[str, Any]) -> Hit:
-        """From OpenSearch's words."""
-        source, sort = hit["_source"], tuple(hit["sort"])
-        # Every order ends with score and id.
-        return cls(source["item_id"], sort[-2], source, tuple(hit.get("matched_queries", ())), sort)
 
 
 @dataclass(frozen=True)
@@ -129,12 +108,16 @@ class Found:
         try:
             if answer["timed_out"] or answer["_shards"]["failed"]:
                 raise SearchError("OpenSearch gave only a part of the answer; search again")
-            hits = [Hit.read(hit) for hit in answer["hits"]["hits"]]
-            return cls(
-                answer["hits"]["total"]["value"], hits, answer.get("aggregations", {}), expansion
-            )
+            hits = [_hit(hit["_source"], tuple(hit["sort"]), hit) for hit in answer["hits"]["hits"]]
+            total = answer["hits"]["total"]["value"]
+            return cls(total, hits, answer.get("aggregations", {}), expansion)
         except (KeyError, TypeError, IndexError) as error:
-            raise SearchError(f"OpenSearch's answer is none: {error!r}") from error
+            raise SearchError(f"OpenSearch's answer can't be read: {error!r}") from error
+
+
+def _hit(source: Mapping[str, Any], sort: Sequence[Any], hit: Mapping[str, Any]) -> Hit:
+    # Every order ends with score and id.
+    return Hit(source["item_id"], sort[-2], source, tuple(hit.get("matched_queries", ())), sort)
 
 
 SIZE = 1000

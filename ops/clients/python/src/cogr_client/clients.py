@@ -1,47 +1,148 @@
-"""The two clients, one blocking, one with `await`. They send the requests of `talks`."""
+"""The two clients, one blocking, one with `await`, and what they share: the requests to expander
+and OpenSearch, and the reading of the answers.
+
+What is shared is written as generators, which yield requests, are sent the response or error of
+each, and return the result. A client only sends the requests.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Self, Unpack
+from collections.abc import Callable, Generator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 import httpx
 
-from cogr_client.answers import Expansion, Found
-from cogr_client.talks import Access, Answer, SearchOptions, T, Talk, Talks
+from cogr_client.answers import Expansion, Found, Memory, RefusedError, SearchError
+
+T = TypeVar("T")
+_Answer = httpx.Response | httpx.RequestError
+_Talk = Generator[dict[str, Any], _Answer, T]
 
 
-class Client:
-    """The blocking client. Use it in a `with` block or close it; one serves many threads.
+class SearchOptions(TypedDict, total=False):
+    """How to search; parameters of the stored search template.
 
-    Args:
-        expander: address of the expander.
-        opensearch: address of OpenSearch; None for a client that only expands.
-        verify: CA file for TLS, or False to accept any certificate.
-        access: prefix, token, auth, patience, timeout, remember, as of `Access`.
+    Attributes:
+        text: the shopper's words, to be searched in titles, or a query clause that is your own text
+            search for them. With it the expansion's `mode` decides whether to search by its
+            keywords, both, or only the text; without it, by its keywords.
+        size: results in a page (10).
+        filters: query clauses that results must meet; they don't score.
+        post_filter: a query clause for the hits but not for the aggregations.
+        sort: sort keys before the score, such as [{"price": "asc"}].
+        search_after: the `sort` of the last hit of the page before.
+        aggs: aggregations, for facets.
+        fields: fields of the document to return, besides `item_id` and `text`.
     """
+
+    text: str | Mapping[str, Any]
+    size: int
+    filters: Sequence[Mapping[str, Any]]
+    post_filter: Mapping[str, Any]
+    sort: Sequence[Mapping[str, Any]]
+    search_after: Sequence[Any]
+    aggs: Mapping[str, Any]
+    fields: Sequence[str]
+
+
+class _Talks:
+    _http: Any
+    _connect: Callable[..., Any]
 
     def __init__(
         self,
         expander: str,
         opensearch: str | None = None,
         *,
+        prefix: str = "cogr",
+        token: str | None = None,
+        auth: tuple[str, str] | None = None,
         verify: bool | str = True,
-        **access: Unpack[Access],
+        patience: float = 0.5,
+        timeout: float = 10.0,
+        remember: float = 60.0,
     ) -> None:
-        self._talks = Talks(expander, opensearch, **access)
-        self._http = httpx.Client(verify=verify)
+        headers = {} if token is None else {"authorization": f"Bearer {token}"}
+        url = f"{expander.rstrip('/')}/expand"
+        self._asking: dict[str, Any] = {"url": url, "headers": headers, "timeout": patience}
+        self._searching: dict[str, Any] = {"auth": auth, "timeout": timeout}
+        self._opensearch, self._prefix = opensearch, prefix
+        self._http = type(self)._connect(verify=verify)
+        self._memory = Memory(remember)
+
+    def _expanding(self, query: str) -> _Talk[Expansion]:
+        if (known := self._memory.get(query)) is not None:
+            return known
+        said = _said((yield {**self._asking, "json": {"query": query}}))
+        return self._read([query], said, [said])[0]
+
+    def _expanding_many(self, queries: Sequence[str]) -> _Talk[list[Expansion]]:
+        said = _said((yield {**self._asking, "json": {"queries": list(queries)}}))
+        return self._read(queries, said, said.get("answers") if isinstance(said, dict) else None)
+
+    def _read(self, queries: Sequence[str], said: Any, answers: Any) -> list[Expansion]:
+        """The expansions in an answer; the queries alone where it can't be read."""
+        try:
+            found = [Expansion.read(one, said) for one in answers]
+        except (KeyError, TypeError):
+            return [Expansion.fallback(query) for query in queries]
+        for query, expansion in zip(queries, found, strict=False):
+            self._memory.put(query, expansion)
+        return found
+
+    def _finding(self, query: str, options: SearchOptions) -> _Talk[Found]:
+        _check_options(options)
+        if self._opensearch is None:
+            raise SearchError("this client has no address of OpenSearch; give one to search")
+        expansion = yield from self._expanding(query)
+        answer = yield self._search(self._opensearch, expansion, options)
+        if isinstance(answer, httpx.Response) and answer.status_code == httpx.codes.NOT_FOUND:
+            # The index was removed since the expander named it; cached expansions are as old.
+            self._memory.forget()
+            expansion = yield from self._expanding(query)
+            answer = yield self._search(self._opensearch, expansion, options)
+        if isinstance(answer, httpx.RequestError):
+            raise SearchError(f"OpenSearch can't be reached: {answer}") from answer
+        if answer.status_code != httpx.codes.OK:
+            raise SearchError(f"OpenSearch refuses: {_refusal(answer)}")
+        return Found.read(_json(answer), expansion)
+
+    def _search(
+        self, opensearch: str, expansion: Expansion, options: SearchOptions
+    ) -> dict[str, Any]:
+        index = expansion.index or f"{self._prefix}-items"
+        return {
+            **self._searching,
+            "url": f"{opensearch.rstrip('/')}/{index}/_search/template",
+            "params": {"search_type": "dfs_query_then_fetch"},
+            "json": {"id": f"{self._prefix}-search", "params": _parameters(expansion, options)},
+        }
+
+
+class Client(_Talks):
+    """The blocking client. Use it in a `with` block or close it; one serves many threads.
+
+    Args:
+        expander: address of the expander.
+        opensearch: address of OpenSearch; None for a client that only expands.
+        prefix: `opensearch.prefix` of the configuration that publishes: names the alias and the
+            search template.
+        token: bearer token of the expander.
+        auth: user and password of OpenSearch.
+        verify: CA file for TLS, or False to accept any certificate.
+        patience: seconds to wait for the expander; beyond it the query alone is used.
+        timeout: seconds to wait for OpenSearch.
+        remember: seconds for which an expansion is cached; 0 for no cache.
+    """
+
+    _http: httpx.Client
+    _connect = httpx.Client
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -52,57 +153,45 @@ class Client:
         """Keywords of a query; the query alone when the expander can't be reached. Raises
         RefusedError.
         """
-        return self._carry(self._talks.expand(query))
+        return self._carry(self._expanding(query))
 
     def expand_many(self, queries: Sequence[str]) -> list[Expansion]:
-        """The same for several, by one request."""
-        return self._carry(self._talks.expand_many(queries))
+        """The same for several, by one request, so that all are of one pair of snapshots."""
+        return self._carry(self._expanding_many(queries))
 
     def search(self, query: str, **options: Unpack[SearchOptions]) -> Found:
-        """Expand and search. Raises SearchError, and RefusedError as of `expand`."""
-        return self._carry(self._talks.search(query, options))
+        """Expand and search.
 
-    def _carry(self, talk: Talk[T]) -> T:
-        try:
-            request = next(talk)
-            while True:
-                request = talk.send(self._post(request))
-        except StopIteration as ended:
-            return ended.value  # type: ignore[no-any-return]
+        Raises SearchError, RefusedError, and TypeError for an unknown option.
+        """
+        return self._carry(self._finding(query, options))
 
-    def _post(self, request: dict[str, Any]) -> Answer:
-        try:
-            return self._http.post(**request)
-        except httpx.RequestError as error:
-            return error
+    def _carry(self, talk: _Talk[T]) -> T:
+        answer: _Answer | None = None
+        while True:
+            try:
+                request = next(talk) if answer is None else talk.send(answer)
+            except StopIteration as ended:
+                return ended.value  # type: ignore[no-any-return]
+            try:
+                answer = self._http.post(**request)
+            except httpx.RequestError as error:
+                answer = error
 
 
-class AsyncClient:
+class AsyncClient(_Talks):
     """The client for asyncio. Use it in an `async with` block or close it.
 
     Arguments, methods and errors as of `Client`.
     """
 
-    def __init__(
-        self,
-        expander: str,
-        opensearch: str | None = None,
-        *,
-        verify: bool | str = True,
-        **access: Unpack[Access],
-    ) -> None:
-        self._talks = Talks(expander, opensearch, **access)
-        self._http = httpx.AsyncClient(verify=verify)
+    _http: httpx.AsyncClient
+    _connect = httpx.AsyncClient
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -111,26 +200,74 @@ class AsyncClient:
 
     async def expand(self, query: str) -> Expansion:
         """As `Client.expand`."""
-        return await self._carry(self._talks.expand(query))
+        return await self._carry(self._expanding(query))
 
     async def expand_many(self, queries: Sequence[str]) -> list[Expansion]:
         """As `Client.expand_many`."""
-        return await self._carry(self._talks.expand_many(queries))
+        return await self._carry(self._expanding_many(queries))
 
     async def search(self, query: str, **options: Unpack[SearchOptions]) -> Found:
         """As `Client.search`."""
-        return await self._carry(self._talks.search(query, options))
+        return await self._carry(self._finding(query, options))
 
-    async def _carry(self, talk: Talk[T]) -> T:
-        try:
-            request = next(talk)
-            while True:
-                request = talk.send(await self._post(request))
-        except StopIteration as ended:
-            return ended.value  # type: ignore[no-any-return]
+    async def _carry(self, talk: _Talk[T]) -> T:
+        answer: _Answer | None = None
+        while True:
+            try:
+                request = next(talk) if answer is None else talk.send(answer)
+            except StopIteration as ended:
+                return ended.value  # type: ignore[no-any-return]
+            try:
+                answer = await self._http.post(**request)
+            except httpx.RequestError as error:
+                answer = error
 
-    async def _post(self, request: dict[str, Any]) -> Answer:
-        try:
-            return await self._http.post(**request)
-        except httpx.RequestError as error:
-            return error
+
+def _parameters(expansion: Expansion, options: SearchOptions) -> dict[str, Any]:
+    """Parameters of the search template: the expansion's keywords, the caller's text query, or
+    both.
+    """
+    mode = expansion.mode if "text" in options else "keywords"
+    given: dict[str, Any] = {"explain": True, **options}
+    text = given.pop("text", None)
+    if mode != "keywords":
+        asked = {"text": text} if isinstance(text, str) else {"text_query": [text]}
+        given |= {**asked, "text_boost": expansion.text_boost}
+    if mode == "text":
+        return given
+    words, weights = expansion.keywords, expansion.weights
+    if all(weight == 1 for weight in weights):
+        return {"keywords": list(words), **given}
+    pairs = zip(words, weights, strict=True)
+    return {"weighted": [{"keyword": word, "weight": weight} for word, weight in pairs], **given}
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Refuse unknown options: the search template would ignore them, such as a
+    misspelled filter.
+    """
+    known = sorted(SearchOptions.__annotations__)
+    for name in options.keys() - set(known):
+        near = get_close_matches(name, known, n=1)
+        meant = f"did you mean {near[0]}? It" if near else "it"
+        raise TypeError(f"search() has no option {name!r}; {meant} takes {', '.join(known)}")
+
+
+def _said(answer: _Answer) -> Any:
+    """The expander's answer; None when it can't be reached, fails or is overloaded."""
+    if isinstance(answer, httpx.RequestError) or answer.status_code == 429:
+        return None
+    if answer.is_client_error:
+        raise RefusedError(f"The expander refuses: {_refusal(answer)}")
+    return _json(answer) if answer.status_code == httpx.codes.OK else None
+
+
+def _refusal(answer: httpx.Response) -> str:
+    return f"status {answer.status_code}, {answer.text[:500]}"
+
+
+def _json(answer: httpx.Response) -> Any:
+    try:
+        return answer.json()
+    except ValueError:
+        return None

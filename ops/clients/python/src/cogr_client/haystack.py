@@ -58,29 +58,25 @@ class CogrRetriever:
             return _documents(await client.search(query, **self._options(top_k)))
 
     def _addresses(self) -> dict[str, Any]:
-        own = {
-            name: getattr(self, name) for name in ("expander", "opensearch", "prefix", "patience")
-        }
-        token = self.token.resolve_value() if self.token else None
-        auth = (
-            (self.username, self.password.resolve_value())
-            if self.username and self.password
-            else None
-        )
-        return {**own, "token": token, "auth": auth}
+        names = ("expander", "opensearch", "prefix", "patience")
+        secrets: dict[str, Any] = {"token": self.token and self.token.resolve_value(), "auth": None}
+        if self.username and self.password:
+            secrets["auth"] = (self.username, self.password.resolve_value())
+        return {name: getattr(self, name) for name in names} | secrets
 
     def _options(self, top_k: int | None) -> dict[str, Any]:
         return {**(self.options or {}), **({} if top_k is None else {"size": top_k})}
 
 
 def _documents(found: Found) -> dict[str, list[Document]]:
-    documents = [
-        Document(
-            id=hit.id,
-            content=hit.source["text"],
-            score=hit.score,
-            meta={**hit.source, "matched": list(hit.matched)},
-        )
-        for hit in found.hits
-    ]
-    return {"documents": documents}
+    return {
+        "documents": [
+            Document(
+                id=hit.id,
+                content=hit.source["text"],
+                score=hit.score,
+                meta={**hit.source, "matched": list(hit.matched)},
+            )
+            for hit in found.hits
+        ]
+    }

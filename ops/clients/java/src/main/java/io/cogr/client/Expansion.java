@@ -12,7 +12,6 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalDouble;
 import java.util.stream.Collectors;
-import java.util.stream.Stream;
 
 /**
  * A query's keywords.
@@ -45,37 +44,25 @@ public record Expansion(
     /** From the expander's words; {@code shared} holds what is said once for several queries. */
     static Expansion read(JsonObject answer, JsonObject shared) {
         List<String> keywords = answer.getJsonArray("keywords").getValuesAs(JsonString::getString);
-        Optional<String> index = Optional.ofNullable(shared.getString("index", null));
-        String source = answer.getString("source");
-        // Expanders of former versions say nothing of weights and of what comes with them.
-        List<Double> weights = numbers(answer, "weights").map(JsonNumber::doubleValue).toList();
+        JsonValue confidence = answer.get("confidence");
         return new Expansion(
                 List.copyOf(keywords),
-                source,
+                answer.getString("source"),
                 answer.getString("reason"),
                 answer.getJsonObject("clause"),
-                index,
+                Optional.ofNullable(shared.getString("index", null)),
                 snapshots(shared.getJsonObject("snapshots")),
-                weights,
-                numbers(answer, "confidence").mapToDouble(JsonNumber::doubleValue).findFirst(),
-                answer.getString("mode", source.equals("none") ? "both" : "keywords"),
-                numbers(answer, "text_boost").mapToDouble(JsonNumber::doubleValue)
-                        .findFirst().orElse(1));
+                answer.getJsonArray("weights").getValuesAs(JsonNumber::doubleValue),
+                confidence instanceof JsonNumber number
+                        ? OptionalDouble.of(number.doubleValue())
+                        : OptionalDouble.empty(),
+                answer.getString("mode"),
+                answer.getJsonNumber("text_boost").doubleValue());
     }
 
     /** Whether a keyword weighs something else than 1. */
     boolean weighs() {
         return weights.stream().anyMatch(weight -> weight != 1);
-    }
-
-    /** The number of this name, or the numbers; none where it is null or absent. */
-    private static Stream<JsonNumber> numbers(JsonObject answer, String name) {
-        JsonValue value = answer.getOrDefault(name, JsonValue.NULL);
-        return switch (value.getValueType()) {
-            case NUMBER -> Stream.of((JsonNumber) value);
-            case ARRAY -> value.asJsonArray().getValuesAs(JsonNumber.class).stream();
-            default -> Stream.empty();
-        };
     }
 
     private static Map<String, String> snapshots(JsonObject pair) {

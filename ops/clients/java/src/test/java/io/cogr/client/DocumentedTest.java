@@ -11,7 +11,7 @@ import org.opensearch.client.opensearch._types.query_dsl.Query;
 import org.opensearch.client.transport.OpenSearchTransport;
 
 /**
- * What docs/client-java.md shows, word for word: tests/ops/clients/test_client_docs.py compares
+ * What docs/clients.md shows, word for word: tests/ops/clients/test_client_docs.py compares
  * them.
  */
 @EnabledIfEnvironmentVariable(named = "COGR_CLIENT_WORLD", matches = ".+")
