@@ -108,18 +108,13 @@ def make_item(
     )
     title = _without_nul(title, "title", place, notes)
     text = _without_nul(text, "text", place, notes)
-    # Most texts have neither character; this search is all that they cost.
-    if options.strip_html and ("<" in text or "&" in text):
-        text = _without_html(text, notes)
-    if options.strip_html and ("<" in title or "&" in title):
-        title = _without_html(title, notes).replace("\n", " ")
+    if options.strip_html:
+        before = title, text
+        # Most texts have neither character; this search is all that they cost.
+        text = plain_text(text) if "<" in text or "&" in text else text
+        title = plain_text(title).replace("\n", " ") if "<" in title or "&" in title else title
+        notes[HTML] += (before[0] != title) + (before[1] != text)
     return Item(check_id(id, "id", place), title, text, fields)
-
-
-def _without_html(text: str, notes: Counter[str]) -> str:
-    plain = plain_text(text)
-    notes[HTML] += plain != text
-    return plain
 
 
 def _without_nul(text: str, key: str, place: Place, notes: Counter[str]) -> str:
@@ -211,14 +206,11 @@ class Builder:
         Raises DataError for a bad or repeated id, a blank text, a bad weight or an unknown split.
         """
         earlier = self._queries.get(id)
-        if (
-            earlier is not None
-            and (earlier.text, earlier.weight) == (text, weight)
-            and self._same_split(id, split)
-        ):
-            self.notes[REPEATED_QUERIES] += 1
-            return
         if earlier is not None:
+            before = earlier.text, earlier.weight, self._splits.get(id, (None,))[0]
+            if before == (text, weight, split):
+                self.notes[REPEATED_QUERIES] += 1
+                return
             raise DataError(
                 f"{place}: the query id {id!r} is already taken by {self._query_places[id]}; "
                 "give each query its own id."
@@ -240,9 +232,6 @@ class Builder:
             self._updated[id] = updated
         if split is not None:
             self.assign(place, id, split)
-
-    def _same_split(self, id: str, split: str | None) -> bool:
-        return split == (self._splits[id][0] if id in self._splits else None)
 
     def has_query(self, id: str) -> bool:
         """True when the query was added already."""
@@ -323,15 +312,22 @@ class Builder:
         self._check_weights()
         relevant = self._relevant()
         splits = self._split(relevant, test_share)
-        queries = {split: self._queries_of(split, splits) for split in SPLITS}
+        queries = {
+            split: tuple(one for id_, one in self._queries.items() if splits.get(id_) == split)
+            for split in SPLITS
+        }
         unlabelled = tuple(query for id_, query in self._queries.items() if id_ not in relevant)
         self.notes[UNLABELLED] += len(unlabelled)
         judged = {id_: self._judged[id_] for id_ in splits}
         dataset = Dataset(self.name, items, queries, relevant, judged, "", +self.notes, unlabelled)
+        times: dict[Side, Mapping[str, datetime]] = {
+            "item": self._items.times,
+            "query": self._updated,
+        }
         return replace(
             dataset,
             dataset_hash=content_hash(dataset),
-            updated=self._times(),
+            updated={side: known for side, known in times.items() if known},
             unread=self._unread(),
             pair_signals=self._signals,
         )
@@ -371,13 +367,6 @@ class Builder:
         return {
             name: count for name, count in self._seen.most_common() if count and name not in known
         }
-
-    def _times(self) -> Mapping[Side, Mapping[str, datetime]]:
-        times: dict[Side, Mapping[str, datetime]] = {
-            "item": self._items.times,
-            "query": self._updated,
-        }
-        return {side: known for side, known in times.items() if known}
 
     def _check_unknown(self) -> None:
         unknown = self.notes[UNKNOWN_QUERIES] + self.notes[UNKNOWN_ITEMS]
@@ -460,9 +449,6 @@ class Builder:
             )
         return self._splits[id_][0]
 
-    def _queries_of(self, split: Split, splits: Mapping[str, Split]) -> Sequence[Query]:
-        return tuple(query for id_, query in self._queries.items() if splits.get(id_) == split)
-
 
 def content_hash(dataset: Dataset) -> str:
     """sha256 over items, queries, splits, weights and labels; it does not depend on the order or
@@ -479,16 +465,8 @@ def content_hash(dataset: Dataset) -> str:
     for split in SPLITS:
         for query in sorted(dataset.queries[split], key=lambda query: query.id):
             relevant = dataset.relevant[query.id]
-            add(
-                (
-                    "query",
-                    split,
-                    query.id,
-                    query.text,
-                    repr(float(query.weight)),
-                    str(len(relevant)),
-                )
-            )
+            weight, number = repr(float(query.weight)), str(len(relevant))
+            add(("query", split, query.id, query.text, weight, number))
             for item_id, grade in sorted(dataset.judged[query.id].items()):
                 add((item_id, repr(grade), "relevant" if item_id in relevant else ""))
     return sha.hexdigest()

@@ -16,7 +16,7 @@ from typing import Any
 
 from cogr.datasets.builder import Options, content_hash, make_item
 from cogr.datasets.fields import check_id, id_field, number_field, text_field
-from cogr.datasets.items import Items, ItemsSpool, in_id_order
+from cogr.datasets.items import ItemsSpool, in_id_order
 from cogr.datasets.query_logs import QueryLog
 from cogr.datasets.reading import Place, json_records, lines
 from cogr.errors import DataError
@@ -64,17 +64,7 @@ class Changes:
             for split in SPLITS
         }
         without = [query for query in dataset.all_queries() if query.id not in relevant]
-        return replace(
-            dataset,
-            items=self._changed_items(dataset),
-            queries=queries,
-            relevant=relevant,
-            judged=judged,
-            unlabelled=(*dataset.unlabelled, *without),
-        )
-
-    def _changed_items(self, dataset: Dataset) -> Items:
-        """Changed items keep their position, new ones come last."""
+        # Changed items keep their position, new ones come last.
         spool, new = ItemsSpool(), dict[str, Any](self.upserts)
         for item in dataset.items:
             changed = new.pop(item.id, item)
@@ -82,7 +72,14 @@ class Changes:
                 spool.add(changed)
         for item in new.values():
             spool.add(item)
-        return spool.items()
+        return replace(
+            dataset,
+            items=spool.items(),
+            queries=queries,
+            relevant=relevant,
+            judged=judged,
+            unlabelled=(*dataset.unlabelled, *without),
+        )
 
     def _with_queries(self, dataset: Dataset) -> Dataset:
         upserts: Mapping[str, Any] = self.upserts
@@ -133,18 +130,14 @@ def read_changes(path: Path, side: Side, options: Options | None = None) -> Chan
         id_ = id_field(record, key, place)
         upserts.pop(id_, None)
         deletes.pop(id_, None)
-        if _deleted(record, place):
+        deleted = record.get("deleted", False)
+        if not isinstance(deleted, bool):
+            raise DataError(f"{place}: 'deleted' is {deleted!r}; write true or false.")
+        if deleted:
             deletes[id_] = None
         else:
             upserts[id_] = _entity(record, id_, side, place, options)
     return Changes(side, upserts, frozenset(deletes))
-
-
-def _deleted(record: Mapping[str, Any], place: Place) -> bool:
-    deleted = record.get("deleted", False)
-    if not isinstance(deleted, bool):
-        raise DataError(f"{place}: 'deleted' is {deleted!r}; write true or false.")
-    return deleted
 
 
 def _entity(

@@ -1,15 +1,12 @@
 """Items of a data set as one sequence over memory-mapped files, whose pages the kernel can drop, so
-a million items take hardly any memory.
-
-An `Item` object is made on access. `ItemsSpool` collects items. `ItemTable` collects them while a
-data set is read, and finds repeated ids. Nothing here reads formats.
+a million items take hardly any memory. An `Item` object is made on access.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TypeVar, overload
@@ -79,9 +76,6 @@ class Items(Sequence[Item]):
         )
 
     __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"Items({len(self)})"
 
     @cached_property
     def in_id_order(self) -> Items:
@@ -183,28 +177,25 @@ class ItemTable:
         repeats = self._index.repeats()
         for repeated in repeats:
             first = self._index.find(self._items.ids[repeated])
-            if (
-                self._items[repeated] != self._items[first]
-                or self._micros[repeated] != self._micros[first]
-            ):
+            same = self._micros[repeated] == self._micros[first]
+            if not same or self._items[repeated] != self._items[first]:
                 raise DataError(
                     f"{self._place(repeated)}: the item id {self._items[first].id!r} is already "
                     f"taken by {self._place(first)} and has other texts or fields there; give each "
                     "item its own id."
                 )
-        return self._without(frozenset(repeats)) if repeats else self._items
+        if not repeats:
+            return self._items
+        spool, left_out = ItemsSpool(), frozenset(repeats)
+        for row, item in enumerate(self._items):
+            if row not in left_out:
+                spool.add(item)
+        return spool.items()
 
     @property
     def repeats(self) -> int:
         """How many items `distinct` leaves out."""
         return len(self._items) - len(self.distinct)
-
-    def _without(self, rows: Container[int]) -> Items:
-        spool = ItemsSpool()
-        for row, item in enumerate(self._items):
-            if row not in rows:
-                spool.add(item)
-        return spool.items()
 
     @property
     def times(self) -> Mapping[str, datetime]:

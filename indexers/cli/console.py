@@ -283,6 +283,13 @@ class Call:
         """Write the command's result, as JSON or for people (`console.emit`)."""
         emit(self.json, payload, human)
 
+    def show(self, title: str, payload: Mapping[str, Any], *, hide: str = "") -> None:
+        """Write the result, for people as a table of names and values without `hide`."""
+        from indexers.cli.reports import facts
+
+        shown = {name: value for name, value in payload.items() if name != hide}
+        self.emit(payload, lambda out: facts(out, title, shown))
+
 
 _PROGRAMS = {"indexers": "cogr-index", "trainers": "cogr-train", "ops": "cogr-ops"}
 

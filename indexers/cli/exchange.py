@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 from typer.core import TyperGroup
 
 from cogr.errors import SettingsError
@@ -41,125 +42,98 @@ class _Group(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-import_app = typer.Typer(
-    cls=_Group,
-    no_args_is_help=True,
-    help="Bring in items, judgements, or a snapshot (the default).",
-)
-export_app = typer.Typer(
-    cls=_Group,
-    no_args_is_help=True,
-    help="Write a snapshot (the default), judgements or results for other programs.",
-)
+_IMPORT = "Bring in items, judgements, or a snapshot (the default)."
+_EXPORT = "Write a snapshot (the default), judgements or results for other programs."
+import_app = typer.Typer(cls=_Group, no_args_is_help=True, help=_IMPORT)
+export_app = typer.Typer(cls=_Group, no_args_is_help=True, help=_EXPORT)
+
+ToArgument = Annotated[Path, Argument(help="File to write.")]
+FormatOption = Annotated[
+    FormatName, Option("--format", help="bulk is OpenSearch's, synonyms Solr's (docs/exchange.md).")
+]
 
 
 @export_app.command("snapshot")
 @common_options()
 def export_snapshot(
-    to: Annotated[Path, typer.Argument(help="File to write.")],
+    to: ToArgument,
     snapshot: Annotated[
-        str | None,
-        typer.Option(
-            "--snapshot",
-            help="Id, or its beginning; by default what serves, or the newest if nothing does.",
-        ),
+        str | None, Option(help="Id; what serves, or the newest, by default.")
     ] = None,
     side: SideOption = "item",
-    format_: Annotated[
-        FormatName,
-        typer.Option(
-            "--format",
-            help="Format of the file; bulk is OpenSearch's, synonyms Solr's. See docs/exchange.md.",
-        ),
-    ] = "jsonl",
+    format_: FormatOption = "jsonl",
     *,
     call: Call,
 ) -> None:
     """Write a snapshot's keyword sets to a file for other systems."""
-    from indexers.cli import reports
     from indexers.exchange.export import export as write
 
     workspace = call.workspace
     opened = workspace.snapshot(snapshot or workspace.backend.serving().get(side), side)
     written = write(opened, to, format_, prefix=workspace.settings.opensearch.prefix)
-    payload = {
-        "snapshot": opened.id,
-        "file": str(to),
-        "format": format_,
-        **reports.plain(written),
-    }
-    call.emit(payload, lambda out: reports.facts(out, "Exported", payload))
+    facts = {"snapshot": opened.id, "file": str(to), "format": format_}
+    call.show("Exported", facts | asdict(written))
 
 
 @import_app.command("snapshot")
 @common_options(backend=False)
 def import_snapshot(
     file: Annotated[
-        Path, typer.Argument(help="A jsonl or parquet file, as cogr-index export writes it.")
+        Path, Argument(help="A jsonl or parquet file, as cogr-index export writes it.")
     ],
-    side: Annotated[
-        Side,
-        typer.Option(
-            "--side", help="Side of the keywords, if there is no manifest beside the file."
-        ),
-    ] = "item",
+    side: Annotated[Side, Option(help="Side, if there is no manifest beside the file.")] = "item",
     *,
     call: Call,
 ) -> None:
     """Make a snapshot from a file of keyword sets: an exported snapshot, or keywords from
     elsewhere.
     """
-    from indexers.cli import reports
     from indexers.exchange.imports import import_snapshot as read
 
     workspace = call.workspace
     manifest = read(workspace.store, file, side, workspace.settings.keywords.k_max).manifest
-    payload = {
-        "snapshot": manifest.id,
-        "side": manifest.side,
-        "entities": manifest.entities,
-        "keywords": manifest.keywords,
-    }
-    call.emit(payload, lambda out: reports.facts(out, "Imported", payload))
+    facts = {name: getattr(manifest, name) for name in ("side", "entities", "keywords")}
+    call.show("Imported", {"snapshot": manifest.id, **facts})
     console.next_command(f"cogr-index push {manifest.id}")
 
 
+FilesArgument = Annotated[
+    list[Path] | None,
+    Argument(metavar="FILE...", help="CSV, TSV, JSON lines, JSON or parquet; .gz is fine."),
+]
+IndexOption = Annotated[
+    str | None, Option(help="Read this index, alias or pattern of opensearch.url.")
+]
+SqlOption = Annotated[
+    str | None, Option(metavar="URL", help="Read a database, given by its SQLAlchemy URL.")
+]
+SourceFormatOption = Annotated[
+    str | None, Option("--format", help="csv, jsonl, json or parquet; recognised by default.")
+]
+IdOption = Annotated[
+    str | None, Option("--id", help="Field of the id; of an index _id by default.")
+]
 TextOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--text",
-        metavar="FIELD,...",
-        help="Field of the text; several are joined, one a line. Repeatable.",
-    ),
+    Option(metavar="FIELD,...", help="Field of the text; several are joined. Repeatable."),
 ]
+UpdatedOption = Annotated[str | None, Option(help="Field with the time of the item's last change.")]
 FieldOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--field", metavar="NAME[=FIELD]", help="One more field, for publish.fields. Repeatable."
-    ),
+    Option(metavar="NAME[=FIELD]", help="One more field, for publish.fields. Repeatable."),
 ]
 SinceOption = Annotated[
     str | None,
-    typer.Option(
-        "--since",
+    Option(
         metavar="TIME",
-        help=(
-            "Only items not older than this by --updated, added to the existing file; last: "
-            "since the newest item in it."
-        ),
-    ),
-]
-SourceFormatOption = Annotated[
-    str | None,
-    typer.Option(
-        "--format", help="csv, jsonl, json or parquet; by default recognised by the file."
+        help="Add only items not older than this by --updated; last: than the newest in the file.",
     ),
 ]
 BadShareOption = Annotated[
-    float,
-    typer.Option(
-        "--bad-share", min=0, max=1, help="Highest share of bad records; they are left out."
-    ),
+    float, Option(min=0, max=1, help="Highest share of bad records; they are left out.")
+]
+ItemsOption = Annotated[
+    Path | None, Option(help="File of JSON lines; the data set's items.jsonl by default.")
 ]
 
 
@@ -167,47 +141,25 @@ BadShareOption = Annotated[
 @common_options(backend=False)
 def import_items(
     call: Call,
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="FILE...", help="CSV, TSV, JSON lines, JSON or parquet; .gz is fine."
-        ),
-    ] = None,
-    index: Annotated[
-        str | None,
-        typer.Option("--index", help="Read this index, alias or pattern of opensearch.url."),
-    ] = None,
-    sql: Annotated[
-        str | None,
-        typer.Option("--sql", metavar="URL", help="Read a database, given by its SQLAlchemy URL."),
-    ] = None,
-    query: Annotated[
-        str | None, typer.Option("--query", help="With --sql: a table, or a SELECT.")
-    ] = None,
+    files: FilesArgument = None,
+    index: IndexOption = None,
+    sql: SqlOption = None,
+    query: Annotated[str | None, Option(help="With --sql: a table, or a SELECT.")] = None,
     format_: SourceFormatOption = None,
-    id_: Annotated[
-        str | None, typer.Option("--id", help="Field of the id; for an index _id by default.")
-    ] = None,
-    title: Annotated[str | None, typer.Option("--title", help="Field of the title.")] = None,
+    id_: IdOption = None,
+    title: Annotated[str | None, Option(help="Field of the title.")] = None,
     text: TextOption = None,
-    updated: Annotated[
-        str | None,
-        typer.Option("--updated", help="Field with the time of the item's last change."),
-    ] = None,
+    updated: UpdatedOption = None,
     field: FieldOption = None,
     since: SinceOption = None,
     bad_share: BadShareOption = 0.01,
-    to: Annotated[
-        Path | None,
-        typer.Option("--to", help="File of JSON lines; the data set's items.jsonl by default."),
-    ] = None,
+    to: ItemsOption = None,
 ) -> None:
     """Write items of files, an index or a database to the data set's items.jsonl.
 
     Fields may be dotted paths, such as attributes.colour. The file is replaced when all are read.
     """
     from cogr.datasets.fields import Columns
-    from indexers.cli import reports
     from indexers.exchange.items import Mapped
     from indexers.exchange.items import import_items as run
 
@@ -217,19 +169,19 @@ def import_items(
             "--sql."
         )
     path = to or _file_of(call.workspace, "items")
-    texts, fields = _listed(text), _fields(field or ())
+    texts = [name for one in text or () for part in one.split(",") if (name := part.strip())]
+    pairs = (one.partition("=") for one in field or ())
+    fields = {name.strip(): (source or name).strip() for name, _, source in pairs}
     named = [("--id", id_), ("--title", title), ("--updated", updated)]
     named += [("--text", one) for one in texts] + [("--field", one) for one in fields.values()]
-    columns = Columns(id="_id") if index else Columns()
-    columns = replace(
-        columns,
-        id=id_ or columns.id,
-        title=title or columns.title,
-        text=tuple(texts) or columns.text,
-        updated=columns.updated if updated is None else updated,
-        fields=fields,
+    usual, target = Columns(id="_id" if index else "id"), call.workspace.reading.columns
+    columns = Columns(
+        id_ or usual.id,
+        title or usual.title,
+        tuple(texts) or usual.text,
+        usual.updated if updated is None else updated,
+        fields,
     )
-    target = call.workspace.reading.columns
     asked = {name: option for option, name in named if name}
     mapped = Mapped(columns, target, _since(since, path, target), asked)
     name, records = _source(call, mapped, files or [], index, sql, query, format_)
@@ -237,8 +189,7 @@ def import_items(
     for problem in found.problems:
         console.note(problem)
     payload = {"source": name, "file": str(path), **found.as_dict()}
-    shown = {name: value for name, value in payload.items() if name != "problems"}
-    call.emit(payload, lambda out: reports.facts(out, "Imported", shown))
+    call.show("Imported", payload, hide="problems")
     console.next_command("cogr-index inspect")
 
 
@@ -266,16 +217,6 @@ def _source(
     if query is None:
         raise SettingsError("--sql needs --query: name a table, or write a SELECT.")
     return sql_records(sql, query)
-
-
-def _listed(given: Sequence[str] | None) -> list[str]:
-    return [part.strip() for one in given or () for part in one.split(",") if part.strip()]
-
-
-def _fields(given: Sequence[str]) -> dict[str, str]:
-    """Name -> field."""
-    pairs = (one.partition("=") for one in given)
-    return {name.strip(): (field or name).strip() for name, _, field in pairs}
 
 
 def _file_of(workspace: Workspace, name: str) -> Path:
@@ -309,14 +250,12 @@ def _since(since: str | None, path: Path, target: Columns) -> datetime | None:
 @common_options(backend=False)
 def import_ubi(
     call: Call,
-    to: Annotated[Path, typer.Argument(help="File to write, one JSON object a line.")],
+    to: Annotated[Path, Argument(help="File to write, one JSON object a line.")],
     index: Annotated[
-        list[str] | None,
-        typer.Option("--index", help="ubi_queries and ubi_events by default. Repeatable."),
+        list[str] | None, Option(help="ubi_queries and ubi_events by default. Repeatable.")
     ] = None,
     since: Annotated[
-        str | None,
-        typer.Option("--since", metavar="TIME", help="Only records not older than this."),
+        str | None, Option(metavar="TIME", help="Only records not older than this.")
     ] = None,
 ) -> None:
     """Copy the indexes of User Behavior Insights to a file, for cogr-train labels from-clicks,
@@ -324,7 +263,6 @@ def import_ubi(
     """
     from cogr.datasets.query_logs import ubi_record
     from indexers.backends.opensearch.client import Cluster
-    from indexers.cli import reports
     from indexers.exchange.index_source import copy_records
 
     cluster = Cluster(call.workspace.settings.opensearch)
@@ -333,14 +271,20 @@ def import_ubi(
     records, bad, first = copy_records(cluster, names, to, ubi_record, time)
     if first:
         console.note(first)
-    payload = {"file": str(to), "records": records, "bad": bad}
-    call.emit(payload, lambda out: reports.facts(out, "Copied", payload))
+    call.show("Copied", {"file": str(to), "records": records, "bad": bad})
 
 
 JudgementFormat = Literal["trec", "beir", "quepid"]
 """Those of `cogr.datasets.judgements`."""
+ReadFormatOption = Annotated[
+    JudgementFormat | None, Option("--format", help="Format of the files; recognised by default.")
+]
+TextsOption = Annotated[
+    Path | None,
+    Option(help="Texts of the queries, if the files have only ids: id, tab and text on each line."),
+]
 SplitOption = Annotated[
-    str | None, typer.Option("--split", help="Only the queries of this split: train, dev or test.")
+    str | None, Option(help="Only the queries of this split: train, dev or test.")
 ]
 
 
@@ -348,34 +292,22 @@ SplitOption = Annotated[
 @common_options(backend=False)
 def import_labels(
     call: Call,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Judgements.")],
-    format_: Annotated[
-        JudgementFormat | None,
-        typer.Option("--format", help="Format of the files; by default recognised by each file."),
-    ] = None,
-    queries: Annotated[
-        Path | None,
-        typer.Option(
-            "--queries",
-            help="Texts of the queries, if the files have only ids: id, tab and text on each line.",
-        ),
-    ] = None,
+    files: Annotated[list[Path], Argument(metavar="FILE...", help="Judgements.")],
+    format_: ReadFormatOption = None,
+    queries: TextsOption = None,
 ) -> None:
     """Add judgements of other tools to the data set's queries.jsonl and labels.jsonl.
 
     Of several grades of one pair the highest is kept; a pair that the data set has already gets the
     new grade.
     """
-    from indexers.cli import reports
     from indexers.exchange.labels import import_labels as run
 
     folder = _file_of(call.workspace, "labels").parent
     found = run(files, folder, format=format_, texts=queries)
     for remark in found.remarks:
         console.note(remark)
-    payload = {"folder": str(folder), **found.as_dict()}
-    shown = {name: value for name, value in payload.items() if name != "remarks"}
-    call.emit(payload, lambda out: reports.facts(out, "Imported", shown))
+    call.show("Imported", {"folder": str(folder), **found.as_dict()}, hide="remarks")
     console.next_command("cogr-index inspect")
 
 
@@ -383,95 +315,76 @@ def import_labels(
 @common_options(backend=False)
 def export_labels(
     call: Call,
-    to: Annotated[Path, typer.Argument(help="File to write.")],
-    format_: Annotated[
-        JudgementFormat,
-        typer.Option("--format", help="Tool that the file is for; see docs/exchange.md."),
-    ],
+    to: ToArgument,
+    format_: Annotated[JudgementFormat, Option("--format", help="See docs/exchange.md.")],
     split: SplitOption = None,
 ) -> None:
     """Write the data set's judgements for another tool."""
-    from indexers.cli import reports
     from indexers.exchange.results import queries_of, write_labels
 
     dataset = call.workspace.dataset
     queries = queries_of(dataset, split)
     count = write_labels(dataset, queries, to, format_)
-    payload = {"file": str(to), "format": format_, "queries": len(queries), "judgements": count}
-    call.emit(payload, lambda out: reports.facts(out, "Exported", payload))
+    facts = {"file": str(to), "format": format_, "queries": len(queries)}
+    call.show("Exported", {**facts, "judgements": count})
 
 
 @export_app.command("run")
 @common_options()
 def export_run(
     call: Call,
-    to: Annotated[
-        Path, typer.Argument(help="File to write: a table if it ends in .csv, else a TREC run.")
-    ],
+    to: Annotated[Path, Argument(help="File to write: a table (.csv), or else a TREC run.")],
     split: SplitOption = None,
-    size: Annotated[
-        int, typer.Option("--size", min=1, max=10_000, help="Most hits per query.")
-    ] = 1000,
+    size: Annotated[int, Option(min=1, max=10_000, help="Most hits per query.")] = 1000,
 ) -> None:
     """Write what the serving pair finds for the data set's labelled queries."""
-    from indexers.cli import reports
     from indexers.exchange.results import queries_of, run_of, serving_pair, write_run
 
     workspace = call.workspace
     pair = serving_pair(workspace, queries_of(workspace.dataset, split))
     run = run_of(workspace, pair, size)
-    payload = {
-        "file": str(to),
-        "queries": len(run),
-        "hits": write_run(run, pair, to),
-        "item": pair.item,
-        "query": pair.query,
-    }
-    call.emit(payload, lambda out: reports.facts(out, "Exported", payload))
+    found = {"file": str(to), "queries": len(run), "hits": write_run(run, pair, to)}
+    call.show("Exported", {**found, "item": pair.item, "query": pair.query})
 
 
 @common_options(backend=False)
 def score(
     call: Call,
-    run: Annotated[Path, typer.Argument(help="A TREC run.")],
+    run: Annotated[Path, Argument(help="A TREC run.")],
     split: SplitOption = None,
 ) -> None:
     """Compute precision, recall, F1 and rank metrics of any system's results by the data set's
     labels.
     """
     from cogr.datasets.judgements import read_run
-    from indexers.cli import reports
     from indexers.exchange.results import score as figures_of
 
-    found = {"run": str(run), **figures_of(call.workspace.dataset, read_run(run), split)}
-    call.emit(found, lambda out: reports.facts(out, "Figures", found))
+    figures = figures_of(call.workspace.dataset, read_run(run), split)
+    call.show("Figures", {"run": str(run), **figures})
+
+
+FieldNameOption = Annotated[
+    str, Option(help="Field of keywords in that index, such as one of publish --into.")
+]
+PresentOption = Annotated[
+    Path | None, Option(help="JSON body of today's search, with %SearchText% in it.")
+]
+BodiesOption = Annotated[
+    Path | None, Option(help="Write the bodies to this file instead of sending them.")
+]
 
 
 @export_app.command("workbench")
 @common_options()
 def export_workbench(
     call: Call,
-    name: Annotated[str, typer.Option("--name", help="Name of the created objects.")] = "cogr",
+    name: Annotated[str, Option(help="Name of the created objects.")] = "cogr",
     split: SplitOption = None,
-    index: Annotated[
-        str | None,
-        typer.Option("--index", help="Index to search; the serving index by default."),
-    ] = None,
-    field: Annotated[
-        str,
-        typer.Option(
-            "--field", help="Field of keywords in that index, such as one of publish --into."
-        ),
-    ] = "keywords",
-    present: Annotated[
-        Path | None,
-        typer.Option("--present", help="JSON body of today's search, with %SearchText% in it."),
-    ] = None,
-    size: Annotated[int, typer.Option("--size", min=1, max=1000, help="Hits of a query.")] = 10,
-    to: Annotated[
-        Path | None,
-        typer.Option("--to", help="Write the bodies to this file instead of sending them."),
-    ] = None,
+    index: Annotated[str | None, Option(help="Index to search; what serves by default.")] = None,
+    field: FieldNameOption = "keywords",
+    present: PresentOption = None,
+    size: Annotated[int, Option(min=1, max=1000, help="Hits of a query.")] = 10,
+    to: BodiesOption = None,
 ) -> None:
     """Create a query set with keywords, judgements, searches and experiments in the Search
     Relevance Workbench (OpenSearch 3.8 or newer).
@@ -479,7 +392,6 @@ def export_workbench(
     from cogr.store import replacing
     from indexers.backends.opensearch.client import Cluster
     from indexers.backends.opensearch.indexes import pushed_index
-    from indexers.cli import reports
     from indexers.exchange.results import (
         judged_of,
         queries_of,
@@ -501,7 +413,7 @@ def export_workbench(
         with replacing(to) as file:
             file.write(json.dumps(bodies, ensure_ascii=False, indent=1).encode() + b"\n")
         payload["file"] = str(to)
-    call.emit(payload, lambda out: reports.facts(out, "Workbench", payload))
+    call.show("Workbench", payload)
 
 
 def _body(path: Path) -> str:

@@ -14,9 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cogr.differences import Difference, differences
+from cogr.differences import differences
 from cogr.keywords import with_self
-from cogr.matching.mirror import Mirror
 from cogr.snapshots import Row, Snapshot
 from indexers.backends.memory import mirror_of
 
@@ -33,20 +32,11 @@ class EntityChange:
     gained: tuple[str, ...]
     lost: tuple[str, ...]
 
-    @property
-    def size(self) -> int:
-        """Keywords gained and lost."""
-        return len(self.gained) + len(self.lost)
-
 
 @dataclass(frozen=True)
 class QueryChange:
-    """A query's results before and after.
-
-    Attributes:
-        overlap: average overlap of the two top tens, see `average_overlap`.
-        before: items retrieved before.
-        after: items retrieved after.
+    """A query's results: how many were retrieved before and after, and the `average_overlap` of the
+    two top tens.
     """
 
     id: str
@@ -61,16 +51,14 @@ class Diff:
     """What changed from `before` to `after`.
 
     Attributes:
-        new: entities that only the newer one has.
-        gone: entities that only the older one has.
+        new, gone: entities that only the newer one, or only the older one has.
         changed: entities with another text or other keywords.
         other_fields: entities that differ only in extra fields.
-        gained: keyword -> how many more entities have it, most first.
-        lost: keyword -> how many fewer entities have it, most first.
+        gained, lost: keyword -> how many more, or fewer, entities have it, most first.
         entities: the most changed ones.
-        compared_queries: queries whose results were compared; 0 where the other side has no
-            snapshot.
-        mean_overlap: their mean average overlap; None where none was compared.
+        compared_queries: queries whose results were compared; 0 without a snapshot of the other
+            side.
+        mean_overlap: their mean average overlap.
         queries: those whose results change most.
     """
 
@@ -109,9 +97,8 @@ def diff(
     if other is not None and len({one.manifest.normaliser for one in (before, after, other)}) > 1:
         other = None
     counts, keywords = Counter[str](), Counter[str]()
-    most: list[EntityChange] = heapq.nlargest(
-        top, _entities(before, after, counts, keywords), key=_size
-    )
+    found = _entities(before, after, counts, keywords)
+    most = heapq.nlargest(top, found, key=lambda one: len(one.gained) + len(one.lost))
     queries = list(_queries(before, after, other, sample)) if other is not None else []
     overlaps = [query.overlap for query in queries]
     return Diff(
@@ -120,25 +107,21 @@ def diff(
         counts["new"],
         counts["gone"],
         counts["changed"],
-        [(word, count) for word, count in _ordered(keywords, 1) if count > 0][:top],
-        [(word, -count) for word, count in _ordered(keywords, -1) if count < 0][:top],
+        _most(keywords, top),
+        _most(Counter({word: -count for word, count in keywords.items()}), top),
         most,
         counts["other_fields"],
         len(queries),
         sum(overlaps) / len(overlaps) if overlaps else None,
-        sorted(
-            (query for query in queries if query.overlap < 1),
-            key=lambda query: (query.overlap, query.id),
-        )[:top],
+        sorted((one for one in queries if one.overlap < 1), key=lambda one: (one.overlap, one.id))[
+            :top
+        ],
     )
 
 
-def _size(change: EntityChange) -> int:
-    return change.size
-
-
-def _ordered(keywords: Counter[str], sign: int) -> list[tuple[str, int]]:
-    return sorted(keywords.items(), key=lambda pair: (-sign * pair[1], pair[0]))
+def _most(keywords: Counter[str], top: int) -> list[tuple[str, int]]:
+    """The words with the highest counts above 0."""
+    return sorted((+keywords).items(), key=lambda pair: (-pair[1], pair[0]))[:top]
 
 
 def _entities(
@@ -146,20 +129,17 @@ def _entities(
 ) -> Iterator[EntityChange]:
     """Every differing entity; counts kinds of difference and keywords on the way."""
     for one in differences(before, after):
-        counts[_kind(one)] += 1
-        if _kind(one) == "other_fields":
+        if one.before is None or one.after is None:
+            counts["new" if one.before is None else "gone"] += 1
+        elif (one.before.text, one.before.keywords) == (one.after.text, one.after.keywords):
+            counts["other_fields"] += 1
             continue
+        else:
+            counts["changed"] += 1
         keywords.update(one.gained)
         keywords.subtract(one.lost)
         text = (one.after or one.before or Row(one.id, "", ())).text
         yield EntityChange(one.id, text, one.gained, one.lost)
-
-
-def _kind(one: Difference) -> str:
-    if one.before is None or one.after is None:
-        return "new" if one.before is None else "gone"
-    same = (one.before.text, one.before.keywords) == (one.after.text, one.after.keywords)
-    return "other_fields" if same else "changed"
 
 
 def _queries(
@@ -178,14 +158,12 @@ def _queries(
     if len(pairs) > sample:
         pairs = random.Random(0).sample(pairs, sample)
     for was, now in pairs:
-        yield _query(mirrors, was, now)
-
-
-def _query(mirrors: Sequence[Mirror], was: Row, now: Row) -> QueryChange:
-    words = [with_self(row.self_keyword, row.keywords) for row in (was, now)]
-    rankings = [mirror.search(some, DEPTH) for mirror, some in zip(mirrors, words, strict=True)]
-    overlap = average_overlap(rankings[0].ids, rankings[1].ids)
-    return QueryChange(now.id, now.text, round(overlap, 6), rankings[0].total, rankings[1].total)
+        first, second = (
+            mirror.search(with_self(row.self_keyword, row.keywords), DEPTH)
+            for mirror, row in zip(mirrors, (was, now), strict=True)
+        )
+        overlap = round(average_overlap(first.ids, second.ids), 6)
+        yield QueryChange(now.id, now.text, overlap, first.total, second.total)
 
 
 def average_overlap(one: Sequence[str], other: Sequence[str], depth: int = DEPTH) -> float:

@@ -16,7 +16,7 @@ from typing import Any
 from cogr.errors import UserError
 from cogr.keywords import with_self
 from cogr.records import Side
-from cogr.snapshots import Row, Snapshot
+from cogr.snapshots import Snapshot
 from cogr.store import Store
 from indexers.backends.opensearch.client import Version
 from indexers.backends.opensearch.mapping import PLURAL, document, index_settings, mapping, meta_of
@@ -71,37 +71,25 @@ def export(snapshot: Snapshot, to: Path, format_: str, prefix: str = "cogr") -> 
 
 
 def _line(value: Any) -> str:
-    """One JSON object on a line."""
     return json.dumps(value, ensure_ascii=False) + "\n"
 
 
 def _jsonl(snapshot: Snapshot, _prefix: str) -> Iterator[str]:
     """What `cogr-index import` reads back."""
     for row in snapshot.rows():
-        record = {
-            "id": row.id,
-            "text": row.text,
-            "self": row.self_keyword,
-            "keywords": row.keywords,
-        }
-        more: dict[str, Any] = {"weights": row.weights} if row.weights else {}
-        if row.confidence is not None:
-            more["confidence"] = row.confidence
-        if row.fields_json:
-            more["fields"] = row.fields
-        yield _line(record | more)
+        record = {"id": row.id, "text": row.text, "self": row.self_keyword}
+        more = {"weights": row.weights, "confidence": row.confidence, "fields": row.fields}
+        there = {name: value for name, value in more.items() if value not in (None, (), {})}
+        yield _line({**record, "keywords": row.keywords, **there})
 
 
 def _bulk(snapshot: Snapshot, prefix: str) -> Iterator[str]:
     """The body of a `_bulk` request."""
     index = f"{prefix}-{PLURAL[snapshot.side]}"
     for row in snapshot.rows():
+        keywords = with_self(row.self_keyword, row.keywords)
         yield _line({"index": {"_index": index, "_id": row.id}})
-        yield _line(_document(snapshot.side, row))
-
-
-def _document(side: Side, row: Row) -> dict[str, Any]:
-    return document(side, row) | {"keywords": with_self(row.self_keyword, row.keywords)}
+        yield _line(document(snapshot.side, row) | {"keywords": keywords})
 
 
 def _mapping(snapshot: Snapshot, version: Version) -> Mapping[str, str]:
@@ -145,10 +133,6 @@ def _escaped(word: str) -> str:
     return f"\\{escaped}" if escaped.startswith("#") else escaped
 
 
-def _nothing_beside(_snapshot: Snapshot) -> Mapping[str, str]:
-    return {}
-
-
 @dataclass(frozen=True)
 class Format:
     """One format.
@@ -160,7 +144,7 @@ class Format:
     """
 
     pieces: Callable[[Snapshot, str], Iterator[str]]
-    beside: Callable[[Snapshot], Mapping[str, str]] = _nothing_beside
+    beside: Callable[[Snapshot], Mapping[str, str]] = lambda _: {}
     side: Side | None = None
 
 
