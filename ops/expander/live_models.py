@@ -20,7 +20,7 @@ from cogr.prompts import Prompter
 from cogr.records import Query
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Manifest, Row, read_manifest
-from indexers.generators import Answer, Completion, Failure, Generator, Request
+from indexers.generators import Answer, Completion, Generator, Request
 from indexers.generators.statistical.generator import without_evidence
 from indexers.workspace import Workspace, generator_options
 from ops.expander.circuit_breaker import (
@@ -77,12 +77,9 @@ class LocalModel:
 
     def answer(self, text: str) -> Row | None:
         """Keywords for one text, in the calling thread."""
-        request = ask_for(text, self._prompter)
-        for answer in self._generator.generate([request]):
-            return read_answer(
-                answer, text, self._k_max, may_be_empty=self._generator.reads == "entity"
-            )
-        return None
+        answer = next(iter(self._generator.generate([_request(text, self._prompter)])), None)
+        row = answer and _row(answer, text, self._k_max)
+        return row if row and (row.keywords or self._generator.reads == "entity") else None
 
     async def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -100,35 +97,34 @@ class EndpointModel:
     async def ask(self, text: str) -> Row | None:
         from openai import OpenAIError
 
+        request = _request(text, self._prompter)
         try:
             async with self._turns:
-                answer = await self._generator.ask(self._client, ask_for(text, self._prompter))
+                answer = await self._generator.ask(self._client, request)
         except OpenAIError as error:
             raise BadAnswerError("the endpoint gave no valid answer") from error
-        return read_answer(answer, text, self._k_max, may_be_empty=False)
+        row = _row(answer, text, self._k_max)
+        return row if row and row.keywords else None
 
     async def close(self) -> None:
         await self._client.close()
 
 
-def ask_for(text: str, prompter: Prompter) -> Request:
-    """The request for one query's keywords."""
+def _request(text: str, prompter: Prompter) -> Request:
     query = Query("search", text)
     return Request(query.id, query, prompter(query))
 
 
-def read_answer(answer: Answer, text: str, k_max: int, *, may_be_empty: bool) -> Row | None:
-    """Keywords of a generator's answer, without the text itself.
+def _row(answer: Answer, text: str, k_max: int) -> Row | None:
+    """Keywords of a generator's answer, without the text itself; None for a permanent failure.
 
-    Raises BadAnswerError for a transient failure.
+    Raises BadAnswerError for a transient one.
     """
-    if isinstance(answer, Failure):
-        if answer.permanent:
-            return None
+    if isinstance(answer, Completion):
+        return from_completion(answer, text, k_max)
+    if not answer.permanent:
         raise BadAnswerError("the model failed")
-    assert isinstance(answer, Completion)
-    row = from_completion(answer, text, k_max)
-    return row if row.keywords or may_be_empty else None
+    return None
 
 
 class Models:
@@ -205,7 +201,7 @@ class Models:
             if before is not None:
                 await before.close()
             if make is not None:
-                self._model, self._made_from = await _made(make), made_from
+                self._model, self._made_from = await asyncio.to_thread(make), made_from
         self._of, self.state = pair, kind
 
     def _plan(self, pair: Pair) -> tuple[str, str, Callable[[], Model] | None]:
@@ -223,9 +219,7 @@ class Models:
             return kind, f"openai {name}", lambda: self._endpoint(workspace, name)
         if kind not in IN_PROCESS or (manifest is None and pair != Pair()):
             return nothing
-        made_from = json.dumps(
-            [kind, dict(manifest.generator) if manifest else None], sort_keys=True
-        )
+        made_from = _as_json([kind, dict(manifest.generator) if manifest else None])
         return kind, made_from, lambda: self._local(workspace, kind, manifest)
 
     def _model_name(self, workspace: Workspace, pair: Pair) -> str:
@@ -241,8 +235,9 @@ class Models:
         generator = workspace.generator("query", kind)
         # The evidence of earlier pairs never applies to a live query, so the fit without evidence
         # answers.
-        if manifest is not None and not _same(
-            without_evidence(generator.fingerprint), without_evidence(manifest.generator)
+        if manifest is not None and (
+            _as_json(without_evidence(generator.fingerprint))
+            != _as_json(without_evidence(manifest.generator))
         ):
             raise SettingsError(
                 f"The generator {kind} of this configuration is not the one that wrote "
@@ -265,10 +260,6 @@ class Models:
         return EndpointModel(OpenAIGenerator(once), prompter, self._k_max)
 
 
-async def _made(make: Callable[[], Model]) -> Model:
-    return await asyncio.to_thread(make)
-
-
 def _manifest(workspace: Workspace, pair: Pair) -> Manifest | None:
     """The manifest of the query side, else of the item side; None when the store lacks it."""
     side = pair.query or pair.item
@@ -277,5 +268,5 @@ def _manifest(workspace: Workspace, pair: Pair) -> Manifest | None:
     return read_manifest(workspace.store, side.snapshot)
 
 
-def _same(one: Any, other: Any) -> bool:
-    return json.dumps(dict(one), sort_keys=True) == json.dumps(dict(other), sort_keys=True)
+def _as_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)

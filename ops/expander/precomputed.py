@@ -123,7 +123,7 @@ def _read_side(name: str, found: Mapping[str, Any]) -> ServedSide:
             blend = meta.get("blend") and Blend.model_validate(meta["blend"])
             return ServedSide(snapshot, name, round_, normaliser, k_max, blend)
     raise BadAnswerError(
-        f"the _meta of the index {name} is none of cogr-index's: publish a pair again"
+        f"cogr-index did not write the _meta of the index {name}: publish a pair again"
     )
 
 
@@ -134,17 +134,12 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _read_row(answer: Any) -> Row | None:
-    """The row in the answer of a lookup.
-
-    Raises BadAnswerError when the answer is malformed or partial.
-    """
+    """The row in the answer of a lookup. Raises BadAnswerError when it is malformed or partial."""
     found = _mapping(answer)
     if found.get("timed_out") is not False or _mapping(found.get("_shards")).get("failed") != 0:
         raise BadAnswerError("not a whole answer")
     hits = _mapping(found.get("hits", {})).get("hits", [])
-    if not hits:
-        return None
-    return from_document(_mapping(_mapping(hits[0]).get("_source")))
+    return from_document(_mapping(_mapping(hits[0]).get("_source"))) if hits else None
 
 
 _OPENING = 60.0

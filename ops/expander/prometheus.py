@@ -14,57 +14,47 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        counter = partial(Counter, registry=self.registry)
-        gauge = partial(Gauge, registry=self.registry)
-        histogram = partial(Histogram, registry=self.registry, buckets=_SECONDS)
+        counter = partial(Counter, namespace="cogr_expander", registry=self.registry)
+        gauge = partial(Gauge, namespace="cogr_expander", registry=self.registry)
         self.queries = counter(
-            "cogr_expander_queries",
+            "queries",
             "Queries answered, by where the keywords came from and, for none, why",
             ("source", "reason"),
         )
         self.modes = counter(
-            "cogr_expander_modes",
+            "modes",
             "Queries answered, by what is to be searched: keywords, both, or text",
             ("mode",),
         )
         self.remembered = counter(
-            "cogr_expander_remembered",
-            "Queries answered by what the process itself remembers; among those of the source "
-            "cache",
+            "remembered",
+            "Queries answered from the process's own memory; a part of the source cache",
         )
-        self.seconds = histogram(
-            "cogr_expander_request_seconds", "Time of a POST /expand after its body was read"
+        self.seconds = Histogram(
+            "request_seconds",
+            "Time of a POST /expand after its body was read",
+            namespace="cogr_expander",
+            registry=self.registry,
+            buckets=_SECONDS,
         )
-        self.rejected = counter(
-            "cogr_expander_refused", "Requests rejected, by HTTP status", ("status",)
-        )
+        self.rejected = counter("refused", "Requests rejected, by HTTP status", ("status",))
         self.failures = counter(
-            "cogr_expander_upstream_failures",
+            "upstream_failures",
             "Failed calls of redis, opensearch, store or model, by kind of error",
             ("upstream", "error"),
         )
         self.open = gauge(
-            "cogr_expander_upstream_open",
-            "1 while the upstream's circuit breaker is open",
-            ("upstream",),
+            "upstream_open", "1 while the upstream's circuit breaker is open", ("upstream",)
         )
-        self.in_flight = gauge("cogr_expander_in_flight", "Unknown queries being looked up now")
-        self.asked = counter("cogr_expander_model_asked", "Queries that the model was asked")
-        self.backlog_added = counter(
-            "cogr_expander_backlog_added", "Unanswered queries put into the backlog"
-        )
-        self.round = gauge("cogr_expander_round", "Round of the pair that is followed; -1 for none")
-        self.followed = gauge(
-            "cogr_expander_pair_seen_timestamp_seconds", "When the serving pair was last seen"
-        )
+        self.in_flight = gauge("in_flight", "Unknown queries being looked up now")
+        self.asked = counter("model_asked", "Queries that the model was asked")
+        self.backlog_added = counter("backlog_added", "Unanswered queries put into the backlog")
+        self.round = gauge("round", "Round of the pair that is followed; -1 for none")
+        self.followed = gauge("pair_seen_timestamp_seconds", "When the serving pair was last seen")
         self.unread = counter(
-            "cogr_expander_pair_unread",
-            "Looks at the serving pair that failed, by kind of error; the pair before stayed",
-            ("error",),
+            "pair_unread", "Failed reads of the serving pair, by kind of error", ("error",)
         )
-        self.bugs = counter(
-            "cogr_expander_bugs", "Errors that nobody expected; the log has their tracebacks"
-        )
+        self.bugs = counter("bugs", "Unexpected errors; the log has their tracebacks")
 
     def page(self) -> bytes:
         """The metrics in Prometheus' text format."""
