@@ -36,18 +36,20 @@ ItemSnapshot = Annotated[str, StringConstraints(pattern=r"^item-r\d{3,}-[0-9a-f]
 QuerySnapshot = Annotated[str, StringConstraints(pattern=r"^query-r\d{3,}-[0-9a-f]{12}$")]
 
 
-class _PageRequest(BaseModel):
+class PageRequest(BaseModel):
+    """A request of the page; by itself that for the available pairs and data."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class WeightedText(_PageRequest):
+class WeightedText(PageRequest):
     """A keyword as typed, and its weight."""
 
     text: Text
     weight: float = Field(1.0, gt=0, le=HEAVIEST, allow_inf_nan=False)
 
 
-class RequestedPair(_PageRequest):
+class RequestedPair(PageRequest):
     """A pair of snapshots, and the keywords to search for instead of the query's own."""
 
     item: ItemSnapshot
@@ -55,11 +57,7 @@ class RequestedPair(_PageRequest):
     keywords: list[WeightedText] | None = Field(None, max_length=MAX_CLAUSES)
 
 
-class StartRequest(_PageRequest):
-    """A request for the available pairs and data."""
-
-
-class SearchRequest(_PageRequest):
+class SearchRequest(PageRequest):
     """A query to search with one pair, or with two side by side."""
 
     query: Text
@@ -67,7 +65,7 @@ class SearchRequest(_PageRequest):
     size: int = Field(20, ge=1, le=200)
 
 
-class QueriesRequest(_PageRequest):
+class QueriesRequest(PageRequest):
     """The labelled queries, with figures of one or two pairs."""
 
     pairs: list[RequestedPair] = Field(min_length=1, max_length=2)
@@ -77,7 +75,7 @@ class QueriesRequest(_PageRequest):
     size: int = Field(50, ge=1, le=1000)
 
 
-class BaselineRequest(_PageRequest):
+class BaselineRequest(PageRequest):
     """The same query by the words of the items' text, cut at the number of items that the keywords
     find.
     """
@@ -87,14 +85,14 @@ class BaselineRequest(_PageRequest):
     size: int = Field(20, ge=1, le=200)
 
 
-class ItemRequest(_PageRequest):
+class ItemRequest(PageRequest):
     """One item of a pair."""
 
     id: Text
     pair: RequestedPair
 
 
-class LiveRequest(_PageRequest):
+class LiveRequest(PageRequest):
     """A search at the cluster, compared with the mirror."""
 
     pair: RequestedPair
@@ -162,7 +160,7 @@ def _create(workspace: Workspace, parts: Parts, hosts: Sequence[str]) -> FastAPI
             asked = model.model_validate_json(await admission.read(request))
             return await give(asked, f"{request.url.scheme}://{request.url.netloc}/")
 
-    answer("page", StartRequest, answers.page)
+    answer("page", PageRequest, answers.page)
     answer("search", SearchRequest, answers.search)
     answer("queries", QueriesRequest, answers.queries)
     answer("baseline", BaselineRequest, answers.baseline)
@@ -199,7 +197,7 @@ class Answers:
         self._writers = Writers(workspace, parts.settings)
         parts.closing.append(self._writers.close)
 
-    async def page(self, _: StartRequest, __: str) -> dict[str, Any]:
+    async def page(self, _: PageRequest, __: str) -> dict[str, Any]:
         """The pairs to choose from, and what the data set holds."""
         pair = self._parts.follower.pair
         choices = await asyncio.to_thread(self._data.choices, pair)
@@ -209,7 +207,7 @@ class Answers:
             "pairs": [choice.as_dict() for choice in choices],
             "absent": pair.item.snapshot if pair.item and absent else None,
             "cluster": self._workspace.settings.backend_name == "opensearch",
-            "data": catalogue and _counts(catalogue),
+            "data": catalogue and catalogue.counts,
             "examples": catalogue.examples(_EXAMPLES) if catalogue else [],
             "problem": problem,
         }
@@ -217,24 +215,22 @@ class Answers:
     async def search(self, ask: SearchRequest, expander: str) -> dict[str, Any]:
         """One query with one pair or two, each as the page shows it."""
         words = [await self._words(ask.query, asked) for asked in ask.pairs]
-        return await asyncio.to_thread(self._searched, ask, words, expander)
 
-    def _searched(self, ask: SearchRequest, words: list[Words], expander: str) -> dict[str, Any]:
-        catalogue, _ = self._catalogue()
-        searches = [
-            Search(ask.query, one, self._data.opened(asked.item), catalogue)
-            for asked, one in zip(ask.pairs, words, strict=True)
-        ]
-        answers = [
-            {
-                **search.as_dict(ask.size, searches[1 - at] if len(searches) > 1 else None),
-                "requests": snippets(
-                    ask.query, search.words.keywords, self._index(ask.pairs[at]), expander, ask.size
-                ),
-            }
-            for at, search in enumerate(searches)
-        ]
-        return {"pairs": answers}
+        def searched() -> dict[str, Any]:
+            catalogue, _ = self._catalogue()
+            searches = [
+                Search(ask.query, one, self._data.opened(asked.item), catalogue)
+                for asked, one in zip(ask.pairs, words, strict=True)
+            ]
+            answers = []
+            for at, (asked, search) in enumerate(zip(ask.pairs, searches, strict=True)):
+                beside = searches[1 - at] if len(searches) > 1 else None
+                found = search.words.keywords
+                requests = snippets(ask.query, found, self._index(asked), expander, ask.size)
+                answers.append({**search.as_dict(ask.size, beside), "requests": requests})
+            return {"pairs": answers}
+
+        return await asyncio.to_thread(searched)
 
     async def queries(self, ask: QueriesRequest, _: str) -> dict[str, Any]:
         """The labelled queries, with the figures of each pair."""
@@ -252,10 +248,9 @@ class Answers:
         """One item of a pair."""
 
         def find() -> dict[str, Any]:
-            queries = self._data.opened(ask.pair.query) if ask.pair.query else None
-            return views.item(
-                self._data.opened(ask.pair.item), queries, self._catalogue()[0], ask.id
-            )
+            items, query = self._data.opened(ask.pair.item), ask.pair.query
+            queries = self._data.opened(query) if query else None
+            return views.item(items, queries, self._catalogue()[0], ask.id)
 
         return await asyncio.to_thread(find)
 
@@ -277,11 +272,11 @@ class Answers:
         """Keywords of a query: the given ones; for the serving pair those of the expander; else the
         pair's own, stored or by its model.
         """
+        item = await asyncio.to_thread(self._data.opened, asked.item)
         if asked.keywords is not None:
-            normaliser = await asyncio.to_thread(self._normaliser, asked.item)
             given: dict[str, float] = {}
             for one in asked.keywords:
-                if word := self_keyword(one.text, normaliser):
+                if word := self_keyword(one.text, item.manifest.normaliser):
                     given.setdefault(word, one.weight)
             return Words(given, "given")
         pair = self._parts.follower.pair
@@ -289,39 +284,23 @@ class Answers:
             found = (await self._parts.expander.expand([query], pair)).expansions[0]
             keywords = dict(zip(found.keywords, found.weights or repeat(1.0), strict=False))
             return Words(keywords, found.source, found.reason, found.confidence, found.mode)
-        return await self._unserved(query, asked)
+        queries = await asyncio.to_thread(self._data.opened, asked.query) if asked.query else None
+        return await self._unserved(query, item, queries)
 
-    async def _unserved(self, query: str, asked: RequestedPair) -> Words:
+    async def _unserved(self, query: str, item: Opened, queries: Opened | None) -> Words:
         """Keywords of a pair that does not serve."""
-        item, queries = await asyncio.to_thread(self._sides, asked)
-        text = self_keyword(query, item.manifest.normaliser)
-        row, source, reason = None, "index", ""
-        if queries is not None:
-            row = await asyncio.to_thread(queries.row_of, query)
-        if row is None:
-            row, reason = await self._written(text, item, queries)
-            source = "none" if row is None else "model"
+        text, source, reason = self_keyword(query, item.manifest.normaliser), "index", ""
+        row = await asyncio.to_thread(queries.row_of, query) if queries else None
+        if row is None and text:
+            row, reason = await self._writers.ask(item, queries, text)
+            source = "model"
         words, weights = weigh(text, row or Row("", "", ()))
         keywords = dict(zip(words, weights or repeat(1.0), strict=False))
         if row is None:
-            return Words(keywords, source, reason, mode="both")
+            return Words(keywords, "none", reason or "empty", mode="both")
         blend = queries.manifest.blend if queries else None
         mode = blend.mode(row.confidence) if blend else "keywords"
         return Words(keywords, source, reason, row.confidence, mode)
-
-    async def _written(
-        self, text: str, item: Opened, queries: Opened | None
-    ) -> tuple[Row | None, str]:
-        if not text:
-            return None, "empty"
-        return await self._writers.ask(item.manifest, queries.manifest if queries else None, text)
-
-    def _sides(self, asked: RequestedPair) -> tuple[Opened, Opened | None]:
-        query = self._data.opened(asked.query) if asked.query else None
-        return self._data.opened(asked.item), query
-
-    def _normaliser(self, item: str) -> str:
-        return self._data.opened(item).manifest.normaliser
 
     def _index(self, asked: RequestedPair) -> str:
         prefix = self._workspace.settings.opensearch.prefix
@@ -341,8 +320,3 @@ class Answers:
 
 def _serves(pair: Pair, asked: RequestedPair) -> bool:
     return (asked.item, asked.query) == snapshots_of(pair)
-
-
-def _counts(catalogue: Catalogue) -> dict[str, int]:
-    dataset = catalogue.dataset
-    return {"items": len(dataset.items), "queries": len(dataset.all_queries())}

@@ -201,6 +201,11 @@ class Catalogue:
         for query in labelled:
             self._queries.setdefault(self_keyword(query.text), query)
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many items and queries there are."""
+        return {"items": len(self.dataset.items), "queries": len(self.dataset.all_queries())}
+
     def item(self, id_: str) -> Item | None:
         """The item of an id; None when there is none."""
         at = bisect_left(self._sorted, id_, key=lambda item: item.id)
@@ -266,11 +271,10 @@ class Writers:
         self._workspace, self._settings = workspace, settings
         self._models: OrderedDict[Pair, Models] = OrderedDict()
 
-    async def ask(
-        self, item: Manifest, query: Manifest | None, text: str
-    ) -> tuple[Row | None, str]:
+    async def ask(self, items: Opened, queries: Opened | None, text: str) -> tuple[Row | None, str]:
         """Keywords of a normalised text, or None and the expander's reason."""
-        pair = Pair(served_side(item), served_side(query) if query else None)
+        query = served_side(queries.manifest) if queries else None
+        pair = Pair(served_side(items.manifest), query)
         models = await self._of(pair)
         try:
             async with asyncio.timeout(MODEL_SECONDS):

@@ -1,5 +1,5 @@
 """The contents of the page as plain data: a search, the baseline, an item, the same search at the
-cluster, the search as a request to copy (curl, Python, its JSON body), and all labelled queries.
+cluster, the search as a request to copy, and all labelled queries.
 
 Nothing here uses HTTP or a model. Requests to copy contain no cluster address. The list of labelled
 queries measures each pair by the keywords of its query snapshot, or by the query alone where the
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from pprint import pformat
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyroaring import BitMap
@@ -22,7 +22,6 @@ from pyroaring import BitMap
 from cogr.errors import DataError
 from cogr.keywords import normalise, query_keywords
 from cogr.metrics import SetLike, full_set, ranked
-from cogr.records import Query
 from cogr.snapshots.manifest import Mode
 from indexers.backends import Keywords
 from indexers.backends.opensearch.search import MAX_CLAUSES, search_body
@@ -245,55 +244,32 @@ def compare(
     }
 
 
-_JSON_TYPE = "Content-Type: application/json"
-
-
 def snippets(
     query: str, keywords: Keywords, index: str, expander: str, size: int
 ) -> dict[str, str]:
-    """The request in each language.
+    """The search as a request: for curl, and its JSON body.
 
     Args:
-        query: as it was typed; the shell's and Python's quoting is done here.
-        keywords: S_q ∪ {q}, with their weights.
+        query: as it was typed; the shell's quoting is done here.
         index: the index or alias to search.
         expander: address of the expander, as the page's reader has it.
-        size: most hits.
     """
     body = {**search_body("item", keywords, size), "_source": ["text"]}
-    return {
-        "curl": _curl(query, body, index, expander),
-        "python": _python(body, index),
-        "json": json.dumps(body, indent=2, ensure_ascii=False),
-    }
-
-
-def _curl(query: str, body: object, index: str, expander: str) -> str:
-    ask = shlex.quote(json.dumps({"query": query}, ensure_ascii=False))
-    search = shlex.quote(json.dumps(body, ensure_ascii=False))
+    ask, search = (
+        shlex.join(["-H", "Content-Type: application/json", "-d", _json(part)])
+        for part in ({"query": query}, body)
+    )
     path = shlex.quote(f"/{index}/_search?search_type=dfs_query_then_fetch")
-    return (
+    curl = (
         f"# The query's keywords, and the clause that searches for them\n"
-        f"curl -s {shlex.quote(expander + 'expand')} -H {shlex.quote(_JSON_TYPE)} -d {ask}\n\n"
-        f"# The search\n"
-        f'curl -s "$OPENSEARCH_URL"{path} -H {shlex.quote(_JSON_TYPE)} -d {search}\n'
+        f"curl -s {shlex.quote(expander + 'expand')} {ask}\n\n"
+        f'# The search\ncurl -s "$OPENSEARCH_URL"{path} {search}\n'
     )
+    return {"curl": curl, "json": _json(body, indent=2)}
 
 
-def _python(body: object, index: str) -> str:
-    written = pformat(body, width=88, sort_dicts=False).replace("\n", "\n    ")
-    return (
-        "import os\n\n"
-        "from opensearchpy import OpenSearch\n\n"
-        'client = OpenSearch(os.environ["OPENSEARCH_URL"])\n'
-        "found = client.search(\n"
-        f"    index={index!r},\n"
-        '    search_type="dfs_query_then_fetch",\n'
-        f"    body={written},\n"
-        ")\n"
-        'for hit in found["hits"]["hits"]:\n'
-        '    print(hit["sort"][0], hit["_source"]["text"])\n'
-    )
+def _json(body: object, indent: int | None = None) -> str:
+    return json.dumps(body, indent=indent, ensure_ascii=False)
 
 
 F1 = tuple[float, ...]
@@ -327,19 +303,33 @@ class Listing:
         """
         catalogue = self._data.catalogue
         queries = catalogue.all_labelled()
-        figures = [self._figures(*pair) for pair in pairs]
-        wanted = normalise(match)
-        places = [at for at, query in enumerate(queries) if wanted in normalise(query.text)]
-        places.sort(key=_key(sort, shown, figures, queries))
-        rows = [_row(at, queries[at], figures, catalogue) for at in places[:size]]
-        # Of queries that nothing was learned from, where there are any.
+        # For each query, its F1 by each pair.
+        figures = list(zip(*(self._figures(*pair) for pair in pairs), strict=True))
+        texts = [normalise(query.text) for query in queries]
+        wanted, of = normalise(match), min(shown, len(pairs) - 1)
+        ways: dict[Order, Callable[[int], float]] = {
+            "worst": lambda at: figures[at][of],
+            "best": lambda at: -figures[at][of],
+            "change": lambda at: -abs(figures[at][0] - figures[at][-1]),
+            "text": lambda _: 0.0,
+        }
+        places = [at for at, text in enumerate(texts) if wanted in text]
+        places.sort(key=lambda at: (ways[sort](at), texts[at], at))
+        # Means are of queries that nothing was learned from, where there are any.
         test = [at for at, query in enumerate(queries) if catalogue.split_of(query) == "test"]
-        over = test or range(len(queries))
-        means = [sum(one[at] for at in over) / len(over) if over else None for one in figures]
+        over = [figures[at] for at in test] or figures
         return {
-            "queries": rows,
+            "queries": [
+                {
+                    "text": queries[at].text,
+                    "split": catalogue.split_of(queries[at]),
+                    "relevant": len(catalogue.dataset.relevant[queries[at].id]),
+                    "f1": figures[at],
+                }
+                for at in places[:size]
+            ],
             "total": len(places),
-            "mean": means,
+            "mean": [fmean(one) for one in zip(*over, strict=True)] or [None] * len(pairs),
             "split": "test" if test else None,
         }
 
@@ -356,28 +346,3 @@ def _found(text: str, items: Opened, stored: Opened | None) -> BitMap:
     """The retrieved set, dense ids."""
     own = stored.keywords_of(text) if stored else None
     return items.mirror.retrieved(query_keywords(text, own or ())[:MAX_CLAUSES])
-
-
-def _key(
-    sort: Order, shown: int, figures: Sequence[F1], queries: Sequence[Query]
-) -> Callable[[int], tuple[Any, ...]]:
-    of = figures[min(shown, len(figures) - 1)]
-    beside = figures[1 - shown] if len(figures) > 1 else of
-    ways: dict[Order, Callable[[int], float]] = {
-        "worst": lambda at: of[at],
-        "best": lambda at: -of[at],
-        "change": lambda at: -abs(of[at] - beside[at]),
-        "text": lambda _: 0.0,
-    }
-    return lambda at: (ways[sort](at), normalise(queries[at].text), at)
-
-
-def _row(at: int, query: Query, figures: Sequence[F1], catalogue: Catalogue) -> dict[str, Any]:
-    relevant = len(catalogue.dataset.relevant[query.id])
-    figures_of_it = [of[at] for of in figures]
-    return {
-        "text": query.text,
-        "split": catalogue.split_of(query),
-        "relevant": relevant,
-        "f1": figures_of_it,
-    }

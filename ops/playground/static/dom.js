@@ -20,6 +20,25 @@ export function make(tag, given = {}, ...children) {
 const present = (children) =>
   children.flat(Infinity).filter((child) => child !== null && child !== undefined);
 
+/** A button, with `onclick` among its properties. */
+export const button = (given, ...children) =>
+  make("button", { type: "button", ...given }, ...children);
+
+/** Open a dialog with a title and what is in it. */
+export function openDialog(dialog, title, ...children) {
+  const onclick = () => dialog.close();
+  const close = button({ className: "close", "aria-label": "Close", onclick }, "×");
+  const heading = make("h2", { id: `${dialog.id}-title` }, title);
+  fill(dialog, make("div", { className: "head" }, heading, close), children);
+  if (!dialog.open) dialog.showModal();
+  dialog.scrollTop = 0;
+}
+
+/** A line of quiet text. */
+export const quiet = (...children) => make("p", { className: "quiet" }, ...children);
+
+export const tag = (text, kind = "") => make("span", { className: `tag ${kind}` }, text);
+
 /** A text of somebody else's, kept apart from the direction of the text around it. */
 export const foreign = (text) => make("bdi", {}, text);
 

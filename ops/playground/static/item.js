@@ -1,6 +1,7 @@
 // One item in a dialog: its text, its keywords, and the queries that reach it.
 
-import { count, extra, fill, find, foreign, frequency, make, many } from "./dom.js";
+import { button, count, extra, find, foreign, frequency, make, many } from "./dom.js";
+import { openDialog, quiet, tag } from "./dom.js";
 
 /**
  * @param item what the expander says of the item
@@ -9,115 +10,63 @@ import { count, extra, fill, find, foreign, frequency, make, many } from "./dom.
  */
 export function showItem(item, words, events) {
   const dialog = find("item");
-  const close = make("button", { type: "button", className: "close", "aria-label": "Close" }, "×");
-  close.addEventListener("click", () => dialog.close());
   const leave = (then) => () => {
     dialog.close();
     then();
   };
-  fill(
+  const text = { className: "text", tabIndex: 0, role: "region", "aria-label": "Text" };
+  openDialog(
     dialog,
-    make(
-      "div",
-      { className: "head" },
-      make("h2", { id: "item-title" }, foreign(item.title || item.id)),
-      close,
-    ),
-    make(
-      "p",
-      { className: "quiet" },
-      make("code", {}, foreign(item.id)),
-      item.held ? "" : " is not in this snapshot.",
-    ),
-    item.text
-      ? make(
-          "p",
-          { className: "text", tabIndex: 0, role: "region", "aria-label": "Text" },
-          foreign(item.text),
-        )
-      : null,
+    foreign(item.title || item.id),
+    quiet(make("code", {}, foreign(item.id)), item.held ? "" : " is not in this snapshot."),
+    item.text ? make("p", text, foreign(item.text)) : null,
     extra(item.fields),
     make("h3", {}, many(item.keywords.length, "keyword")),
-    item.keywords.length
-      ? keywords(item, words, leave, events)
-      : make("p", { className: "quiet" }, "It has none."),
+    item.keywords.length ? keywords(item, words, leave, events) : quiet("It has none."),
     reached(item.reached, leave, events),
   );
-  if (!dialog.open) dialog.showModal();
-  dialog.scrollTop = 0;
 }
 
 function keywords(item, words, leave, events) {
   const inSearch = new Set(words.list.filter((word) => word.on).map((word) => word.text));
-  return make(
-    "ul",
-    { className: "chips" },
-    item.keywords.map(({ text, df, own }) => {
-      const has = inSearch.has(text);
-      const button = make(
-        "button",
-        {
-          type: "button",
-          className: has ? `chip tone${words.tone(text)}` : "chip quietly",
-          disabled: has,
-          title: has ? "The search asks for it." : "Click to add it to the search.",
-        },
-        has ? make("span", { className: "dot", "aria-hidden": "true" }) : null,
-        foreign(text),
-        own ? make("small", {}, " its title") : null,
-        frequency(df),
-      );
-      button.addEventListener(
-        "click",
-        leave(() => events.add(text)),
-      );
-      return make("li", {}, button);
-    }),
-  );
+  const chips = item.keywords.map(({ text, df, own }) => {
+    const has = inSearch.has(text);
+    const given = {
+      className: has ? `chip tone${words.tone(text)}` : "chip quietly",
+      disabled: has,
+      title: has ? "The search asks for it." : "Click to add it to the search.",
+      onclick: leave(() => events.add(text)),
+    };
+    const dot = has ? make("span", { className: "dot", "aria-hidden": "true" }) : null;
+    const title = own ? make("small", {}, " its title") : null;
+    return make("li", {}, button(given, dot, foreign(text), title, frequency(df)));
+  });
+  return make("ul", { className: "chips" }, chips);
 }
 
 function reached(found, leave, events) {
   if (found === null)
-    return make(
-      "p",
-      { className: "quiet" },
-      "This pair has no query snapshot, so nobody knows which queries reach it.",
-    );
+    return quiet("This pair has no query snapshot, so nobody knows which queries reach it.");
   const rows = found.queries.map((query) => {
-    const button = make("button", { type: "button", className: "link" }, foreign(query.text));
-    button.addEventListener(
-      "click",
-      leave(() => events.search(query.text)),
-    );
+    const search = leave(() => events.search(query.text));
+    const link = button({ className: "link", onclick: search }, foreign(query.text));
+    const via = query.via.flatMap((word, at) => [at ? ", " : "", foreign(word)]);
     return make(
       "li",
       {},
-      make(
-        "div",
-        { className: "line" },
-        button,
-        query.relevant ? make("span", { className: "tag good" }, "relevant") : null,
-      ),
-      make(
-        "p",
-        { className: "quiet via" },
-        "by ",
-        query.via.flatMap((word, at) => [at ? ", " : "", foreign(word)]),
-      ),
+      make("div", { className: "line" }, link, query.relevant ? tag("relevant", "good") : null),
+      make("p", { className: "quiet via" }, "by ", via),
     );
   });
   const more = found.total - rows.length;
+  const title = found.total
+    ? `${many(found.total, "query reaches", "queries reach")} it`
+    : "No query of the snapshot reaches it";
   return make(
     "section",
     {},
-    make(
-      "h3",
-      {},
-      found.total
-        ? `${many(found.total, "query reaches", "queries reach")} it`
-        : "No query of the snapshot reaches it",
-    ),
+    make("h3", {}, title),
     make("ul", { className: "plain queries" }, rows),
-    more > 0 ? make("p", { className: "quiet" }, `and ${count(more)} more`) : null,
+    more > 0 ? quiet(`and ${count(more)} more`) : null,
   );
 }

@@ -1,7 +1,7 @@
 // The query's keywords as switches with weights: off takes one out of the search, on brings it
 // back; more can be added.
 
-import { decimals, fill, find, foreign, frequency, make, many, show } from "./dom.js";
+import { button, decimals, fill, find, foreign, frequency, make, many, show } from "./dom.js";
 
 const SOURCES = {
   cache: "from the cache",
@@ -14,6 +14,7 @@ const REASONS = {
   unknown:
     "This pair's query snapshot does not hold the query, and no model answers for it now. " +
     "Add keywords to try what they would find.",
+  loading: "The pair, or the model that writes keywords for new queries, is still being loaded.",
   deadline: "The keywords were not there within the deadline; by now they may be.",
   overloaded: "Too much is going on; the expander answered with the query alone.",
   away: "Something behind the expander is away; it answered with the query alone.",
@@ -27,7 +28,7 @@ const MODES = {
 const HEAVIEST = 1000;
 
 /** Reasons that may be gone the next time. */
-const PASSING = new Set(["deadline", "overloaded", "away"]);
+const PASSING = new Set(["loading", "deadline", "overloaded", "away"]);
 
 /** The words of one search: what an answer says, and what was changed by hand. */
 export class Words {
@@ -96,8 +97,7 @@ export function showKeywords(words, answer, again) {
   find("sure").textContent = `${sure}: ${MODES[answer.mode]}`;
   find("sure").className = `badge ${answer.mode === "text" ? "warn" : ""}`;
   show(find("sure"), answer.mode !== null);
-  const repeat = make("button", { type: "button", className: "link" }, "Search again");
-  repeat.addEventListener("click", () => again());
+  const repeat = button({ className: "link", onclick: () => again() }, "Search again");
   fill(find("why"), REASONS[answer.reason], PASSING.has(answer.reason) ? [" ", repeat] : null);
   show(find("why"), Boolean(answer.reason));
   show(find("reset"), words.changed);
@@ -111,28 +111,23 @@ export function showKeywords(words, answer, again) {
 
 function chip(word, at, words, again) {
   const marks = `${word.added ? "added" : ""} ${word.df === 0 ? "nothing" : ""}`;
-  const button = make(
-    "button",
-    {
-      type: "button",
-      className: `chip tone${word.tone} ${marks}`,
-      "aria-pressed": String(word.on),
-      title: word.on
-        ? `${many(word.df, "item has", "items have")} it. Click to search without it.`
-        : "Left out. Click to search with it again.",
+  const place = () => {
+    const buttons = find("keywords").querySelectorAll("button");
+    return buttons[Math.min(at, buttons.length - 1)] ?? find("more");
+  };
+  const given = {
+    className: `chip tone${word.tone} ${marks}`,
+    "aria-pressed": String(word.on),
+    title: word.on
+      ? `${many(word.df, "item has", "items have")} it. Click to search without it.`
+      : "Left out. Click to search with it again.",
+    onclick: () => {
+      words.toggle(word);
+      again(place);
     },
-    make("span", { className: "dot", "aria-hidden": "true" }),
-    foreign(word.text),
-    frequency(word.df),
-  );
-  button.addEventListener("click", () => {
-    words.toggle(word);
-    again(() => {
-      const buttons = find("keywords").querySelectorAll("button");
-      return buttons[Math.min(at, buttons.length - 1)] ?? find("more");
-    });
-  });
-  return button;
+  };
+  const dot = make("span", { className: "dot", "aria-hidden": "true" });
+  return button(given, dot, foreign(word.text), frequency(word.df));
 }
 
 /** How much a keyword counts in the order of what is found. */
@@ -145,17 +140,19 @@ function weight(word, at, words, again) {
     step: "any",
     value: String(word.weight),
     disabled: !word.on,
+    "aria-label": `Weight of ${word.text}`,
+    title: "How much it counts in the order of the items",
+    onchange: () => {
+      const given = Number(box.value);
+      if (!(given > 0 && given <= HEAVIEST)) {
+        box.value = String(word.weight);
+        return;
+      }
+      words.weigh(word, given);
+      again(() => find("keywords").querySelectorAll(".weight")[at] ?? find("more"));
+    },
   });
-  box.setAttribute("aria-label", `Weight of ${word.text}`);
-  box.title = "How much it counts in the order of the items";
-  box.addEventListener("change", () => {
-    const given = Number(box.value);
-    if (!(given > 0 && given <= HEAVIEST)) {
-      box.value = String(word.weight);
-      return;
-    }
-    words.weigh(word, given);
-    again(() => find("keywords").querySelectorAll(".weight")[at] ?? find("more"));
-  });
+  // As wide as its number, beside what the browser has in such a box to step it.
+  box.style.width = `calc(${String(word.weight).length}ch + 2.6rem)`;
   return box;
 }

@@ -1,7 +1,7 @@
 // The playground: what is searched for, with which snapshots, and what happens when that changes.
 
 import { ask, Refused } from "./asking.js";
-import { fill, find, foreign, keepFocus, make, many, show } from "./dom.js";
+import { button, fill, find, foreign, keepFocus, make, many, show } from "./dom.js";
 import { showItem } from "./item.js";
 import { openQueries } from "./queries.js";
 import { showKeywords, Words } from "./keywords.js";
@@ -61,16 +61,15 @@ async function during(work, again) {
   }
 }
 
+const notice = (sentence, ...more) =>
+  make("div", { className: "notice" }, make("p", {}, foreign(sentence)), ...more);
+
 function complain(sentence, again) {
-  const button = make("button", { type: "button" }, "Try again");
-  button.addEventListener("click", () => {
+  const onclick = () => {
     fill(find("notices"));
     again();
-  });
-  fill(
-    find("notices"),
-    make("div", { className: "notice" }, make("p", {}, foreign(sentence)), button),
-  );
+  };
+  fill(find("notices"), notice(sentence, button({ onclick }, "Try again")));
 }
 
 /**
@@ -212,15 +211,8 @@ function listen() {
     });
   }
   document.addEventListener("keydown", (event) => {
-    if (
-      event.key !== "/" ||
-      event.ctrlKey ||
-      event.altKey ||
-      event.metaKey ||
-      event.isComposing ||
-      typed(event.target)
-    )
-      return;
+    const { key, ctrlKey, altKey, metaKey, isComposing, target } = event;
+    if (key !== "/" || ctrlKey || altKey || metaKey || isComposing || typed(target)) return;
     event.preventDefault();
     find("query").focus();
     find("query").select();
@@ -264,18 +256,10 @@ function drawPage() {
   find("data").textContent = data
     ? `${many(data.items, "item")}, ${many(data.queries, "labelled query", "labelled queries")}`
     : "no data set";
-  const shown = examples.map((text) => {
-    const button = make("button", { type: "button" }, foreign(text));
-    button.addEventListener("click", () => begin(text));
-    return button;
-  });
-  const all = make(
-    "button",
-    { type: "button", id: "all", className: "link" },
-    `All ${many(data?.queries ?? 0, "labelled query", "labelled queries")}`,
-  );
-  all.addEventListener("click", () => openQueries(state, events));
-  fill(find("examples"), all, shown);
+  const shown = examples.map((text) => button({ onclick: () => begin(text) }, foreign(text)));
+  const all = `All ${many(data?.queries ?? 0, "labelled query", "labelled queries")}`;
+  const open = () => openQueries(state, events);
+  fill(find("examples"), button({ id: "all", className: "link", onclick: open }, all), shown);
   show(find("examples"), shown.length > 0 && pairs.length > 0);
   show(find("welcome"), pairs.length > 0);
   const notices = [
@@ -291,9 +275,7 @@ function drawPage() {
   ].filter(Boolean);
   fill(
     find("notices"),
-    notices.map((sentence) =>
-      make("div", { className: "notice" }, make("p", {}, foreign(sentence))),
-    ),
+    notices.map((sentence) => notice(sentence)),
   );
 }
 

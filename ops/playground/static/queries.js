@@ -2,7 +2,8 @@
 // their query snapshots.
 
 import { ask, Refused } from "./asking.js";
-import { count, decimals, fill, find, foreign, make, many, show } from "./dom.js";
+import { button, count, decimals, fill, find, foreign, make, many } from "./dom.js";
+import { openDialog, quiet, show } from "./dom.js";
 
 const STEP = 50;
 const PAUSE = 150;
@@ -20,9 +21,10 @@ let waiting = 0;
  * Open the dialog for the pairs of the page; `events.search` is called with a query that is taken.
  */
 export function openQueries(state, events) {
-  const dialog = find("queries");
-  const close = make("button", { type: "button", className: "close", "aria-label": "Close" }, "×");
-  close.addEventListener("click", () => dialog.close());
+  const look = (changed) => {
+    Object.assign(filter, { size: STEP }, changed);
+    load(state, events);
+  };
   const match = make("input", {
     type: "search",
     id: "match",
@@ -30,37 +32,24 @@ export function openQueries(state, events) {
     maxLength: 1024,
     autocomplete: "off",
     spellcheck: false,
+    oninput: () => {
+      clearTimeout(waiting);
+      waiting = setTimeout(() => look({ match: match.value }), PAUSE);
+    },
   });
+  const ways = Object.entries(SORTS).filter(([way]) => way !== "change" || state.pairs.length > 1);
   const sort = make(
     "select",
-    { id: "sort" },
-    Object.entries(SORTS)
-      .filter(([way]) => way !== "change" || state.pairs.length > 1)
-      .map(([way, label]) => make("option", { value: way, selected: way === filter.sort }, label)),
+    { id: "sort", onchange: () => look({ sort: sort.value }) },
+    ways.map(([value, label]) => make("option", { value, selected: value === filter.sort }, label)),
   );
-  const look = (changed) => {
-    Object.assign(filter, { size: STEP }, changed);
-    load(state, events);
-  };
-  match.addEventListener("input", () => {
-    clearTimeout(waiting);
-    waiting = setTimeout(() => look({ match: match.value }), PAUSE);
-  });
-  sort.addEventListener("change", () => look({ sort: sort.value }));
-  fill(
-    dialog,
-    make(
-      "div",
-      { className: "head" },
-      make("h2", { id: "queries-title" }, "Labelled queries"),
-      close,
-    ),
-    make(
-      "p",
-      { className: "quiet" },
-      "By the keywords of each pair's query snapshot; a query that it does not hold " +
-        "is searched by itself. Queries that the keywords were learned from are marked: " +
-        "they flatter.",
+  const further = () => look({ size: Math.min(1000, filter.size + STEP) });
+  openDialog(
+    find("queries"),
+    "Labelled queries",
+    quiet(
+      "By the keywords of each pair's query snapshot; a query that it does not hold is searched " +
+        "by itself. Queries that the keywords were learned from are marked: they flatter.",
     ),
     make(
       "div",
@@ -70,12 +59,8 @@ export function openQueries(state, events) {
     ),
     make("p", { id: "queries-said", className: "quiet", role: "status" }),
     make("table", { id: "queries-found", className: "queries-found" }),
-    make("button", { type: "button", id: "queries-more", className: "wide", hidden: true }),
+    button({ id: "queries-more", className: "wide", hidden: true, onclick: further }),
   );
-  find("queries-more").addEventListener("click", () =>
-    look({ size: Math.min(1000, filter.size + STEP) }),
-  );
-  dialog.showModal();
   match.focus();
   look({});
 }
@@ -111,24 +96,12 @@ function draw(found, pairs, events) {
   ]
     .filter(Boolean)
     .join(" · ");
+  const head = ["Query", "relevant", ...letters.map((letter) => `F1 ${letter}`)];
+  const rows = found.queries.map((query) => row(query, events));
   fill(
     find("queries-found"),
-    make(
-      "thead",
-      {},
-      make(
-        "tr",
-        {},
-        make("th", { scope: "col" }, "Query"),
-        make("th", { scope: "col" }, "relevant"),
-        letters.map((letter) => make("th", { scope: "col" }, `F1 ${letter}`)),
-      ),
-    ),
-    make(
-      "tbody",
-      {},
-      found.queries.map((query) => row(query, events)),
-    ),
+    make("thead", {}, make("tr", {}, head.map((name) => make("th", { scope: "col" }, name)))),
+    make("tbody", {}, rows),
   );
   const left = found.total - found.queries.length;
   show(find("queries-more"), left > 0 && found.queries.length < 1000);
@@ -136,19 +109,14 @@ function draw(found, pairs, events) {
 }
 
 function row(query, events) {
-  const button = make("button", { type: "button", className: "link" }, foreign(query.text));
-  button.addEventListener("click", () => {
+  const search = () => {
     find("queries").close();
     events.search(query.text);
-  });
-  const figure = (value) => make("td", {}, decimals(value, 2));
+  };
+  const link = button({ className: "link", onclick: search }, foreign(query.text));
   const fitted =
     query.split === "test" ? null : make("span", { className: "quiet" }, ` ${query.split}`);
-  return make(
-    "tr",
-    {},
-    make("th", { scope: "row" }, button, fitted),
-    make("td", {}, count(query.relevant)),
-    query.f1.map(figure),
-  );
+  const figures = [count(query.relevant), ...query.f1.map((value) => decimals(value, 2))];
+  const cells = figures.map((figure) => make("td", {}, figure));
+  return make("tr", {}, make("th", { scope: "row" }, link, fitted), cells);
 }

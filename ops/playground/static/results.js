@@ -1,9 +1,10 @@
 // What was found: the pairs side by side, hits with what matched, figures, the baseline, what was
 // missed, the request.
 
-import { count, decimals, extra, fill, find, foreign, make, many, show } from "./dom.js";
+import { button, count, decimals, extra, fill, find, foreign, make, many } from "./dom.js";
+import { show, tag } from "./dom.js";
 
-const LANGUAGES = { curl: "curl", python: "Python", json: "JSON" };
+const LANGUAGES = { curl: "curl", json: "JSON" };
 
 /** The two pairs to choose from: a radio button, a list of pairs, and how each does. */
 export function showPairs(state, choices, answers, events) {
@@ -14,16 +15,16 @@ export function showPairs(state, choices, answers, events) {
       name: "shown",
       id: `shown-${at}`,
       checked: at === state.shown,
+      onchange: () => events.switchTo(at),
     });
-    radio.addEventListener("change", () => events.switchTo(at));
+    const choose = () => events.choose(at, choices[Number(select.value)]);
     const select = make(
       "select",
-      { "aria-label": `Snapshots of ${letter}` },
+      { "aria-label": `Snapshots of ${letter}`, onchange: choose },
       choices.map((choice, number) =>
         make("option", { value: number, selected: choice === pair }, name(choice)),
       ),
     );
-    select.addEventListener("change", () => events.choose(at, choices[Number(select.value)]));
     return make(
       "div",
       { className: "pair" },
@@ -66,68 +67,49 @@ function sum(answer) {
 export function showHits(state, answer, words, events) {
   const beside = state.pairs.length > 1 ? "BA"[state.shown] : null;
   const best = answer.hits[0]?.score ?? 1;
-  fill(
-    find("hits"),
-    answer.hits.map((hit) =>
-      make(
-        "li",
-        { className: hit.relevant ? "hit relevant" : "hit" },
-        title(hit, events, [
-          hit.relevant ? make("span", { className: "tag good" }, "relevant") : null,
-          beside && hit.elsewhere === false
-            ? make("span", { className: "tag" }, `not in ${beside}`)
-            : null,
-        ]),
-        extra(hit.fields),
-        bar(hit, best, words),
-        make(
-          "ul",
-          { className: "matched" },
-          Object.entries(hit.matched).map(([keyword, part]) =>
-            make(
-              "li",
-              { className: `tone${words.tone(keyword)}` },
-              make("span", { className: "dot", "aria-hidden": "true" }),
-              foreign(keyword),
-              make("span", { className: "part" }, ` ${decimals(part, 3)}`),
-            ),
-          ),
-        ),
-      ),
-    ),
-  );
-  if (!answer.hits.length)
-    fill(
-      find("hits"),
-      empty(
-        answer.keywords.length
-          ? "No item has one of these keywords."
-          : "There is no keyword to search for.",
-      ),
-    );
+  const hits = answer.hits.map((hit) => {
+    const elsewhere = beside && hit.elsewhere === false ? tag(`not in ${beside}`) : null;
+    const line = title(hit, events, elsewhere);
+    const part = ([keyword, score]) => matched(keyword, score, words);
+    const parts = make("ul", { className: "matched" }, Object.entries(hit.matched).map(part));
+    return item(hit, "", line, extra(hit.fields), bar(hit, best, words), parts);
+  });
+  const none = answer.keywords.length
+    ? "No item has one of these keywords."
+    : "There is no keyword to search for.";
+  fill(find("hits"), hits.length ? hits : empty(none));
   const left = answer.total - answer.hits.length;
   show(find("further"), left > 0 && answer.hits.length < 200);
   find("further").textContent = `Show more (${count(left)} left)`;
-  figures(
-    find("figures"),
-    answer,
-    words.changed ? state.before[state.shown] : null,
-    make("small", {}, ` of ${count(answer.entities)}`),
-  );
+  const before = words.changed ? state.before[state.shown] : null;
+  const entities = make("small", {}, ` of ${count(answer.entities)}`);
+  figures(find("figures"), answer, before, entities);
   showMissed(answer, events);
 }
 
-function title(hit, events, tags) {
-  const button = make(
-    "button",
-    { type: "button", className: "link title", title: `${hit.id}: its keywords and queries` },
-    foreign(hit.title || hit.id),
+const item = (hit, kind, ...parts) =>
+  make("li", { className: `hit ${hit.relevant ? "relevant" : ""} ${kind}` }, parts);
+
+const matched = (keyword, score, words) =>
+  make(
+    "li",
+    { className: `tone${words.tone(keyword)}` },
+    make("span", { className: "dot", "aria-hidden": "true" }),
+    foreign(keyword),
+    make("span", { className: "part" }, ` ${decimals(score, 3)}`),
   );
-  button.addEventListener("click", () => events.open(hit.id));
+
+function title(hit, events, more = null) {
+  const given = {
+    className: "link title",
+    title: `${hit.id}: its keywords and queries`,
+    onclick: () => events.open(hit.id),
+  };
+  const tags = [hit.relevant ? tag("relevant", "good") : null, more];
   return make(
     "div",
     { className: "line" },
-    button,
+    button(given, foreign(hit.title || hit.id)),
     make("span", { className: "tags" }, tags),
     make("span", { className: "score" }, decimals(hit.score, 3)),
   );
@@ -146,46 +128,26 @@ function bar(hit, best, words) {
 
 const empty = (text) => make("li", { className: "empty" }, text);
 
-const FIGURES = [
-  ["p", "P"],
-  ["r", "R"],
-  ["f1", "F1"],
-];
-const RANKS = [
-  ["ndcg", "nDCG@10"],
-  ["mrr", "MRR@10"],
-];
+const FIGURES = { p: "P", r: "R", f1: "F1" };
+const RANKS = { ndcg: "nDCG@10", mrr: "MRR@10" };
+
+const row = (label, ...value) =>
+  make("div", {}, make("dt", {}, label), make("dd", {}, ...value));
 
 /** Size of the retrieved set and its figures, with what changed since the answer `before`. */
 function figures(list, found, before, beside) {
-  const row = (label, value, places, old, more) =>
-    make(
-      "div",
-      {},
-      make("dt", {}, label),
-      make("dd", {}, decimals(value, places), more, change(value, old, places)),
+  const rows = (labels, now, old) =>
+    Object.entries(now ? labels : {}).map(([name, label]) =>
+      row(label, decimals(now[name], 2), change(now[name], old?.[name], 2)),
     );
+  const first = found.ranks?.first;
+  const at = first === null ? "none" : `at rank ${count(first ?? 0)}`;
   fill(
     list,
-    row("items", found.total, 0, before?.total, beside),
-    found.figures
-      ? FIGURES.map(([name, label]) => row(label, found.figures[name], 2, before?.figures?.[name]))
-      : null,
-    found.ranks
-      ? RANKS.map(([name, label]) => row(label, found.ranks[name], 2, before?.ranks?.[name]))
-      : null,
-    found.ranks
-      ? make(
-          "div",
-          { className: "first" },
-          make("dt", {}, "first relevant"),
-          make(
-            "dd",
-            {},
-            found.ranks.first === null ? "none" : `at rank ${count(found.ranks.first)}`,
-          ),
-        )
-      : null,
+    row("items", decimals(found.total, 0), beside, change(found.total, before?.total, 0)),
+    rows(FIGURES, found.figures, before?.figures),
+    rows(RANKS, found.ranks, before?.ranks),
+    found.ranks ? Object.assign(row("first relevant", at), { className: "first" }) : null,
   );
 }
 
@@ -204,13 +166,11 @@ function showMissed(answer, events) {
   show(find("missed"), missed.length > 0);
   const [summary, list] = find("missed").children;
   summary.textContent = `${many(answer.missed_total ?? 0, "relevant item")} not found`;
+  const link = ({ id, title }) =>
+    button({ className: "link", onclick: () => events.open(id) }, foreign(title));
   fill(
     list,
-    missed.map((one) => {
-      const button = make("button", { type: "button", className: "link" }, foreign(one.title));
-      button.addEventListener("click", () => events.open(one.id));
-      return make("li", {}, button);
-    }),
+    missed.map((one) => make("li", {}, link(one))),
   );
 }
 
@@ -218,30 +178,16 @@ function showMissed(answer, events) {
 export function showBaseline(found, events) {
   const best = found.hits[0]?.score ?? 1;
   const hits = found.hits.map((hit, at) => {
-    const line = make(
-      "div",
-      { className: "bar", "aria-hidden": "true" },
-      make("span", { className: "plain-tone" }),
-    );
-    line.firstElementChild.style.width = `${(100 * hit.score) / best}%`;
-    return make(
-      "li",
-      { className: `hit ${hit.relevant ? "relevant" : ""} ${at >= found.cut ? "beyond" : ""}` },
-      title(hit, events, [
-        hit.relevant ? make("span", { className: "tag good" }, "relevant") : null,
-      ]),
-      line,
-    );
+    const whole = make("span", { className: "plain-tone" });
+    whole.style.width = `${(100 * hit.score) / best}%`;
+    const line = make("div", { className: "bar", "aria-hidden": "true" }, whole);
+    return item(hit, at >= found.cut ? "beyond" : "", title(hit, events), line);
   });
   if (hits.length > found.cut)
     hits.splice(found.cut, 0, make("li", { className: "cut" }, "as many as the keywords find"));
   fill(find("baseline"), hits.length ? hits : empty("No item's text has one of these words."));
-  figures(
-    find("baseline-figures"),
-    { total: found.cut, figures: found.cut ? found.figures : null, ranks: found.ranks },
-    null,
-    make("small", {}, " best ones"),
-  );
+  const measured = { total: found.cut, figures: found.cut && found.figures, ranks: found.ranks };
+  figures(find("baseline-figures"), measured, null, make("small", {}, " best ones"));
 }
 
 export function showNoBaseline(sentence) {
@@ -251,20 +197,14 @@ export function showNoBaseline(sentence) {
 
 /** The request of the pair that is shown, in the language that is chosen. */
 export function showRequest(state, answer, events) {
-  fill(
-    find("languages"),
-    Object.entries(LANGUAGES).map(([language, label]) => {
-      const radio = make("input", {
-        type: "radio",
-        name: "language",
-        id: `language-${language}`,
-        checked: state.language === language,
-        className: "unseen",
-      });
-      radio.addEventListener("change", () => events.speak(language));
-      return [radio, make("label", { htmlFor: radio.id }, label)];
-    }),
-  );
+  const choices = Object.entries(LANGUAGES).map(([language, label]) => {
+    const id = `language-${language}`;
+    const given = { type: "radio", name: "language", id, className: "unseen" };
+    const checked = state.language === language;
+    const onchange = () => events.speak(language);
+    return [make("input", { ...given, checked, onchange }), make("label", { htmlFor: id }, label)];
+  });
+  fill(find("languages"), choices);
   find("request").textContent = answer.requests[state.language];
 }
 
