@@ -89,15 +89,12 @@ def _rate(redis: RedisSettings, url: str, workers: int, entities: int) -> tuple[
         "generator.model": "fake",
         "generator.openai.base_url": url,
     }
-    adapted = {
-        "generator.openai.concurrency": str(AT_ONCE),
-    }
     shards = {"fleet.first_items": "40", "fleet.shard_seconds": "5"}
     with (
         tempfile.TemporaryDirectory() as folder,
         fleet_in(Path(folder), redis, items=entities) as fleet,
     ):
-        fleet.settings = settings | adapted | shards
+        fleet.settings = settings | shards
         for _ in range(workers):
             fleet.worker()
         time.sleep(10)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -299,20 +299,21 @@ def generator_options(
         case "openai":
             own = {"model": settings.model, "sampling": drawing["sampling"], **endpoint}
         case "vllm":
-            own = _model(settings, _VLLM) | drawing
+            own = _model(settings) | drawing | {"engine": settings.vllm}
         case "transformers":
-            own = _model(settings, _TRANSFORMERS) | drawing
+            own = _model(settings) | drawing
     return {"kind": settings.name, **own}
 
 
-def _model(settings: GeneratorSettings, names: Iterable[str]) -> dict[str, Any]:
+def _model(settings: GeneratorSettings) -> dict[str, Any]:
     """The settings of a model in this process. The folder of an adapter becomes its base and the
     adapter.
     """
     from indexers.generators.model_folders import with_base
 
     base, adapter = with_base(settings.model or "")
-    return {"model": base, "adapter": adapter} | {name: getattr(settings, name) for name in names}
+    own = {"dtype": settings.dtype, "max_model_len": settings.max_model_len}
+    return {"model": base, "adapter": adapter, **own}
 
 
 def _endpoint(settings: GeneratorSettings) -> dict[str, Any]:
@@ -331,6 +332,3 @@ _NAMED = 6
 """Most ids that an error names."""
 _NEEDS = {"vllm": ("model",), "transformers": ("model",), "openai": ("model", "openai.base_url")}
 _CAN_BE_CONSTRAINED = ("vllm", "transformers")
-_MODEL = ("dtype", "max_model_len")
-_VLLM = (*_MODEL, "gpu_memory_utilization", "tensor_parallel_size")
-_TRANSFORMERS = (*_MODEL, "batch_size")

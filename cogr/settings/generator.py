@@ -7,13 +7,13 @@ What they do is in `cogr.keywords`, `cogr.prompts` and `indexers.generators`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, SecretStr, field_validator
 
 from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, ItemVariant, QueryVariant, Template
 from cogr.records import Side
-from cogr.settings.table import LONGEST, Table, http_url, usable_path
+from cogr.settings.table import Table, http_url, usable_path
 
 
 class KeywordSettings(Table):
@@ -149,12 +149,6 @@ class EndpointSettings(Table):
 
     base_url: str | None = Field(None, description="For example http://localhost:8000/v1")
     api_key: SecretStr | None = Field(None, description="Sent as the bearer token; never printed")
-    concurrency: int = Field(
-        32,
-        ge=1,
-        description="Most requests in flight; the number below that adapts to the endpoint",
-    )
-    timeout: float = Field(120.0, gt=0, le=LONGEST, description="Seconds a request may take")
 
     _is_url = field_validator("base_url")(http_url)
 
@@ -266,11 +260,13 @@ class GeneratorSettings(Table):
             "rollouts are not constrained"
         ),
     )
-    batch_size: int = Field(32, ge=1, description="Prompts in a batch of transformers")
-    gpu_memory_utilization: float = Field(
-        0.9, gt=0, le=1, description="Share of GPU memory that vllm takes"
+    vllm: dict[str, Any] = Field(
+        default_factory=dict,
+        description=(
+            "Arguments of vLLM's engine, passed as they are, such as gpu_memory_utilization or "
+            "tensor_parallel_size"
+        ),
     )
-    tensor_parallel_size: int = Field(1, ge=1, description="GPUs that share one vllm engine")
     sampling: Sampling = Field(default_factory=Sampling)
     openai: EndpointSettings = Field(default_factory=EndpointSettings)
     scripted: ScriptedSettings = Field(default_factory=ScriptedSettings)

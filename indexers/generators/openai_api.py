@@ -1,11 +1,11 @@
 """The generator `openai`: a language model behind any OpenAI-compatible endpoint (vLLM, SGLang, a
 gateway, OpenAI).
 
-Requests are in flight in parallel, as many as the endpoint can answer, up to a bound.
-The client library retries transient failures (429, 5xx, time-outs, lost connections) with growing,
-jittered pauses, and honours Retry-After. An error that concerns one prompt is a failure of that
-prompt; an error that concerns every prompt ends the command at once, with the endpoint's message.
-Parameters that the endpoint refuses are left out, see `openai_client.Form`.
+At most `concurrency` requests are in flight. The client library retries transient failures (429,
+5xx, time-outs, lost connections) with growing, jittered pauses, and honours Retry-After. An error
+that concerns one prompt is a failure of that prompt; an error that concerns every prompt ends the
+command at once, with the endpoint's message. Parameters that the endpoint refuses are left out, see
+`Form`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import asyncio
 import importlib.util
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import Field, SecretStr, field_validator
@@ -25,21 +26,82 @@ from cogr.settings import Sampling
 from cogr.settings.table import check_url
 from cogr.store import Store
 from indexers.generators import Answer, Completion, Failure, GeneratorBase, Options, Request
-from indexers.generators.openai_client import (
-    FORMS,
-    Form,
-    Gate,
-    Limit,
-    is_too_long,
-    limited_http_client,
-    said_by,
-)
+from indexers.generators.model_folders import first_line
 
 log = logging.getLogger(__name__)
 
 _TRANSIENT = (408, 409, 425, 429)
 _REFUSED_AT_ONCE = 3
 """After so many refused prompts and no answer, the cause is the settings, not the prompts."""
+_FAILED_IN_A_ROW = 20
+"""After so many failures the endpoint counts as unreachable."""
+_SAID = 300
+_TOO_LONG = (
+    "context length",
+    "context_length",
+    "maximum context",
+    "too long",
+    "too many tokens",
+    "max_model_len",
+)
+_EXTRA = ("top_k", "chat_template_kwargs", "enable_thinking")
+# Messages of servers that refuse an unknown parameter without naming it.
+_UNNAMED = (
+    "unrecognized",
+    "unknown",
+    "unexpected",
+    "unsupported",
+    "not permitted",
+    "extra",
+    "additional propert",
+)
+
+
+@dataclass(frozen=True)
+class Form:
+    """One way to ask. Endpoints disagree: OpenAI refuses top_k, its newer models `max_tokens` too,
+    others do not know `max_completion_tokens`.
+
+    Attributes:
+        limit: the parameter that bounds the answer's length.
+        extra: whether `top_k` and the switch that turns thinking off are sent; OpenAI's own API has
+            neither.
+        without: what this form leaves out or spells differently from the one before it.
+    """
+
+    limit: Literal["max_tokens", "max_completion_tokens"]
+    extra: bool
+    without: str
+
+    def body(
+        self, model: str, messages: Sequence[Mapping[str, str]], sampling: Sampling
+    ) -> dict[str, Any]:
+        """The arguments of openai's `chat.completions.create`."""
+        body: dict[str, Any] = {
+            "model": model,
+            "messages": messages,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            self.limit: sampling.max_tokens,
+        }
+        beyond = {"top_k": sampling.top_k or -1, "chat_template_kwargs": {"enable_thinking": False}}
+        return body | {"extra_body": beyond} if self.extra else body
+
+    def is_blamed(self, error: Exception) -> bool:
+        """Whether a refusal is about a parameter that this form has and the next one does not."""
+        text = str(error).lower()
+        if _is_too_long(error) and self.limit not in text:
+            return False
+        words = (*_EXTRA, *_UNNAMED, self.limit) if self.extra else (self.limit,)
+        return any(word in text for word in words)
+
+
+FORMS: Sequence[Form] = (
+    Form("max_tokens", extra=True, without=""),
+    Form("max_tokens", extra=False, without="top_k and chat_template_kwargs"),
+    Form("max_completion_tokens", extra=False, without="max_tokens"),
+)
+"""In the order in which they are tried."""
 
 
 class OpenAIOptions(Options):
@@ -49,16 +111,10 @@ class OpenAIOptions(Options):
         base_url: the endpoint up to and with /v1, e.g. http://localhost:8000/v1.
         model: the model's name as the endpoint knows it.
         api_key: sent as bearer token; never printed and no part of the fingerprint.
-        sampling: see `Sampling`; its seed is not sent, because a seed per request crashes vLLM on
-            the CPU.
-        concurrency: most requests under way at once.
-        least_concurrency: fewest requests under way, however overloaded the endpoint is; equal to
-            `concurrency`, the number is fixed.
-        target_seconds: where answers take longer on average, fewer are asked for at once; half of
-            `timeout` unless set.
+        sampling: see `Sampling`.
+        concurrency: most requests in flight.
         timeout: seconds that one attempt may take.
         retries: further attempts after 429, 5xx, time-outs, lost connections and malformed answers.
-        give_up_after: failures in a row after which the endpoint counts as unreachable.
     """
 
     base_url: str
@@ -66,23 +122,14 @@ class OpenAIOptions(Options):
     api_key: SecretStr | None = None
     sampling: Sampling = Sampling()
     concurrency: int = Field(default=32, ge=1)
-    least_concurrency: int = Field(default=1, ge=1)
-    target_seconds: float | None = Field(default=None, gt=0.0)
     timeout: float = Field(default=120.0, gt=0.0)
     retries: int = Field(default=6, ge=0)
-    give_up_after: int = Field(default=20, ge=1)
 
     @field_validator("base_url")
     @classmethod
     def _is_url(cls, url: str) -> str:
         check_url(url, ("http", "https"), "http://host:port/v1")
         return url
-
-    @property
-    def limit(self) -> Limit:
-        """The limit of requests under way, at its first value."""
-        least = min(self.least_concurrency, self.concurrency)
-        return Limit(least, self.concurrency, self.target_seconds or self.timeout / 2)
 
 
 class OpenAIGenerator(GeneratorBase):
@@ -97,7 +144,6 @@ class OpenAIGenerator(GeneratorBase):
             raise MissingExtraError("The generator openai", "openai")
         self.options = options
         # Kept from shard to shard, so that what was learned about the endpoint is not lost.
-        self._limit = options.limit
         self._forms = FORMS
         self._answered = False
         self._refused = 0
@@ -108,7 +154,6 @@ class OpenAIGenerator(GeneratorBase):
             "kind": "openai",
             "endpoint": without_credentials(self.options.base_url),
             "model": self.options.model,
-            "server": "vllm",  # A setting of former versions, part of their answers' cache keys.
             "sampling": self.options.sampling.model_dump(exclude={"seed"}),
         }
 
@@ -116,8 +161,8 @@ class OpenAIGenerator(GeneratorBase):
         """Answers in the order in which the endpoint gives them.
 
         Raises:
-            ServiceError: the endpoint can't be reached, refuses the key, or fails `give_up_after`
-                times in a row.
+            ServiceError: the endpoint can't be reached, refuses the key, or fails 20 times in a
+                row.
             GeneratorError: the endpoint has no such model or path, or refuses whatever it is asked.
         """
         with asyncio.Runner() as runner:
@@ -126,13 +171,12 @@ class OpenAIGenerator(GeneratorBase):
     def _pump(
         self, loop: asyncio.AbstractEventLoop, requests: Iterator[Request]
     ) -> Iterator[Answer]:
-        """Keep `concurrency` requests under way; yield answers as they arrive.
-
-        The loop runs only while we wait.
+        """Keep `concurrency` requests in flight; yield answers as they arrive. The loop runs only
+        while we wait.
         """
         client = self.client()
         running: set[asyncio.Task[Answer]] = set()
-        failed_in_a_row, reason = 0, ""
+        failures: list[str] = []
         try:
             while True:
                 while (
@@ -145,18 +189,17 @@ class OpenAIGenerator(GeneratorBase):
                 waiting = asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 done, running = loop.run_until_complete(waiting)
                 # Answers that arrived are yielded before an error is raised.
-                errors = [error for task in done if (error := task.exception()) is not None]
-                for answer in [task.result() for task in done if task.exception() is None]:
-                    passing = isinstance(answer, Failure) and not answer.permanent
-                    failed_in_a_row = failed_in_a_row + 1 if passing else 0
-                    reason = answer.reason if isinstance(answer, Failure) else reason
+                for task in sorted(done, key=lambda task: task.exception() is not None):
+                    answer = task.result()
+                    if isinstance(answer, Failure) and not answer.permanent:
+                        failures.append(answer.reason)
+                    else:
+                        failures.clear()
                     yield answer
-                if errors:
-                    raise errors[0]
-                if failed_in_a_row >= self.options.give_up_after:
+                if len(failures) >= _FAILED_IN_A_ROW:
                     raise ServiceError(
-                        f"{self._where} failed {failed_in_a_row} times in a row, the last time "
-                        f"so: {reason}; try again later."
+                        f"{self._where} failed {len(failures)} times in a row, the last time with: "
+                        f"{failures[-1]}; try again later."
                     )
         finally:
             loop.run_until_complete(_stop(client, running))
@@ -171,7 +214,6 @@ class OpenAIGenerator(GeneratorBase):
             api_key=key,
             timeout=self.options.timeout,
             max_retries=self.options.retries,
-            http_client=limited_http_client(Gate(self._limit)),
         )
 
     @property
@@ -189,7 +231,7 @@ class OpenAIGenerator(GeneratorBase):
                 request.id, f"no answer within {self.options.timeout:g} s", permanent=False
             )
         except openai.APIConnectionError as error:
-            reason = said_by(error.__cause__ or error)
+            reason = _said_by(error.__cause__ or error)
             raise ServiceError(
                 f"{self._where} can't be reached ({reason}); start it or check base_url, then "
                 "run the same command again."
@@ -224,31 +266,29 @@ class OpenAIGenerator(GeneratorBase):
             without = " and ".join(form.without for form in self._forms[1 : given_up + 1])
             self._forms = forms
             log.warning(
-                "%s does not take %s (%s); it is asked without from now on.",
+                "%s does not take %s (%s); requests leave it out from now on.",
                 self._where,
                 without,
                 said,
             )
 
     async def _ask_until_sound(self, client: Any, request: Request, form: Form) -> Answer:
-        """Ask again when the answer is no completion; the library itself retries all other
+        """Ask again when the answer is not a completion; the library itself retries all other
         transient failures.
         """
-        reason, body = (
-            "",
-            form.body(self.options.model, request.prompt.messages, self.options.sampling),
-        )
+        reason = ""
+        body = form.body(self.options.model, request.prompt.messages, self.options.sampling)
         for _ in range(self.options.retries + 1):
             try:
                 return _completion(request.id, await client.chat.completions.create(**body))
             except (ValueError, AttributeError, TypeError) as error:
-                reason = f"the answer is no completion ({said_by(error)})"
+                reason = f"the answer is not a completion ({_said_by(error)})"
         return Failure(request.id, reason, permanent=False)
 
     def _said(self, error: Exception) -> str:
         """The endpoint's message, without the key."""
         key = self.options.api_key.get_secret_value() if self.options.api_key else ""
-        return said_by(error).replace(key, "***") if key else said_by(error)
+        return _said_by(error).replace(key, "***") if key else _said_by(error)
 
     def _refused_by(self, request: Request, error: Any) -> Answer:
         """What a refusal means: a permanent or transient failure of this prompt, or an error that
@@ -262,10 +302,9 @@ class OpenAIGenerator(GeneratorBase):
         if status == 404:
             raise GeneratorError(
                 f"{self._where} has no model {self.options.model!r} or no /chat/completions "
-                f"({said}); check base_url "
-                "and model."
+                f"({said}); check base_url and model."
             ) from error
-        if status == 413 or (status in (400, 422) and is_too_long(error)):
+        if status == 413 or (status in (400, 422) and _is_too_long(error)):
             return Failure(request.id, f"the prompt is too long for the endpoint ({said})")
         # The client library has retried already where that could help.
         if status < 500 and status not in _TRANSIENT:
@@ -280,9 +319,24 @@ class OpenAIGenerator(GeneratorBase):
         return Failure(request.id, f"refused with {status} ({said})", permanent=False)
 
 
+def _is_too_long(error: Exception) -> bool:
+    text = str(error).lower()
+    return any(sign in text for sign in _TOO_LONG)
+
+
+def _said_by(error: BaseException) -> str:
+    """What an endpoint says in a refusal, without the JSON around it; the error's own first line
+    where there is no message. At most 300 characters.
+    """
+    body = getattr(error, "body", None)
+    message = body.get("message") or body.get("detail") if isinstance(body, dict) else None
+    words = " ".join(message.split()) if isinstance(message, str) else first_line(error)
+    return words[:_SAID]
+
+
 def _completion(id_: str, response: Any) -> Completion:
-    """The first choice. Raises ValueError, AttributeError or TypeError when the
-    response is none.
+    """The first choice. Raises ValueError, AttributeError or TypeError when the response is not a
+    completion.
     """
     if not response.choices:
         raise ValueError("no choices")

@@ -15,7 +15,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from cogr.errors import GeneratorError
 from cogr.records import Dataset, Side
@@ -31,6 +31,7 @@ from indexers.generators.model_folders import (
 )
 from indexers.telemetry import prometheus, traces
 
+_OURS = {"model", "tokenizer", "trust_remote_code", "load_format", "logits_processors"}
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 
@@ -38,16 +39,21 @@ class VllmOptions(LocalModelOptions):
     """Options of the kind `vllm`; see `LocalModelOptions` for the rest.
 
     Attributes:
-        gpu_memory_utilization: share of the GPU's memory that vLLM takes for weights and cache;
-            without effect on a CPU.
-        tensor_parallel_size: GPUs that share one engine.
+        engine: arguments of vLLM's engine over ours, such as `gpu_memory_utilization` and
+            `tensor_parallel_size`; not those that name the model or run its code.
         in_flight: prompts handed to the engine at once. Its memory decides how many it works on (at
             most 1,024 by vLLM's defaults); the others wait, so that it is never idle.
     """
 
-    gpu_memory_utilization: float = Field(default=0.9, gt=0.0, le=1.0)
-    tensor_parallel_size: int = Field(default=1, ge=1)
+    engine: dict[str, Any] = Field(default_factory=dict)
     in_flight: int = Field(default=2048, ge=1)
+
+    @field_validator("engine")
+    @classmethod
+    def _leaves_the_model(cls, engine: dict[str, Any]) -> dict[str, Any]:
+        for name in _OURS & engine.keys():
+            raise ValueError(f"{name} is not yours to set; generator.model names the model")
+        return engine
 
 
 class VllmGenerator(LocalModelGenerator[VllmOptions]):
@@ -67,7 +73,7 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
         try:
             with traces.span("engine.load", kind=self.kind), prometheus.ENGINE_LOAD_SECONDS.time():
                 return LLM(**self.engine_arguments())
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+        except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
             raise GeneratorError(
                 f"vLLM can't load the model {self.folder} ({first_line(error)})."
             ) from error
@@ -81,8 +87,6 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
             "dtype": options.dtype,
             "max_model_len": self.context,
             "seed": options.sampling.seed,
-            "gpu_memory_utilization": options.gpu_memory_utilization,
-            "tensor_parallel_size": options.tensor_parallel_size,
             "trust_remote_code": False,
             "load_format": "safetensors",
             # The model's own sampling defaults (penalties and the like) are ignored.
@@ -90,7 +94,7 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
             # Compiling would need a C++ compiler on the machine and a minute more to load.
             "enforce_eager": on_cpu(),
             "disable_log_stats": True,
-        }
+        } | options.engine
         if on_cpu():
             # Whole blocks of a prompt's beginning are shared, and the instruction has some 40
             # tokens: vLLM's 128 share none.

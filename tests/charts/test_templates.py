@@ -542,7 +542,7 @@ REFUSED = [
     ),
     (VLLM, "worker.resources.limits has no GPU"),
     (
-        merged(VLLM, GPU, {"settings": {"generator": {"tensor_parallel_size": 2}}}),
+        merged(VLLM, GPU, {"settings": {"generator": {"vllm": {"tensor_parallel_size": 2}}}}),
         "gives a worker 1 GPUs",
     ),
     (

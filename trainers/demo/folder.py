@@ -140,7 +140,6 @@ SAMPLE_SETTINGS: dict[str, Any] = {
     "prompts.query_system": "",
     "prompts.query_user": "{query}",
     "generator.dtype": "float32",
-    "generator.batch_size": 200,
     "generator.sampling.temperature": 0,
     "generator.sampling.max_tokens": 48,
     "training.model": "tiny",

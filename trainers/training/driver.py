@@ -425,7 +425,7 @@ def _error(stage: StageName, failure: Failure) -> CogrError:
         )
     if failure.status == OUT_OF_MEMORY:
         return TrainingError(
-            f"The stage {stage} ran out of memory; lower generator.batch_size, or make room. "
+            f"The stage {stage} ran out of memory; use a smaller model, or make room. "
             "Nothing before it is lost."
         )
     if failure.status < 0:

@@ -37,7 +37,7 @@
 {{- end }}
 {{- if eq $generator.name "vllm" }}
 {{- $gpus := include "cogr.gpusOf" $v.worker.resources | int }}
-{{- $parallel := (dig "tensor_parallel_size" 1 ($v.settings.generator | default dict)) | int }}
+{{- $parallel := (dig "vllm" "tensor_parallel_size" 1 ($v.settings.generator | default dict)) | int }}
 {{- if eq $gpus 0 }}
 {{- fail (print
   "worker.resources.limits has no GPU, but settings.generator.name is vllm: set "
@@ -45,7 +45,7 @@
 {{- else if ne $gpus $parallel }}
 {{- fail (printf (print
     "worker.resources.limits gives a worker %d GPUs, but "
-    "settings.generator.tensor_parallel_size is %d: an engine takes exactly that many.")
+    "settings.generator.vllm.tensor_parallel_size is %d: an engine takes exactly that many.")
   $gpus $parallel) }}
 {{- end }}
 {{- end }}

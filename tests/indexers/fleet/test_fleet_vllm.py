@@ -101,7 +101,11 @@ def test_what_the_engine_is_told(
     monkeypatch.setattr(VllmGenerator, "folder", tmp_path, raising=False)
     monkeypatch.setattr(VllmGenerator, "context", 2048, raising=False)
     settings = GeneratorSettings.model_validate(
-        {"name": "vllm", "model": "m", "tensor_parallel_size": 4, "gpu_memory_utilization": 0.8}
+        {
+            "name": "vllm",
+            "model": "m",
+            "vllm": {"tensor_parallel_size": 4, "gpu_memory_utilization": 0.8},
+        }
     )
     options, _ = read_options(generator_options(settings))
     told = VllmGenerator(options).engine_arguments()  # type: ignore[call-arg,arg-type]

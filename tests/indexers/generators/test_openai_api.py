@@ -25,7 +25,6 @@ from cogr.records import Query
 from cogr.settings import GeneratorSettings
 from indexers.generators import Completion, Failure, Request, make_generator
 from indexers.generators.openai_api import OpenAIGenerator, OpenAIOptions, without_credentials
-from indexers.telemetry import prometheus
 from indexers.workspace import generator_options
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion
 
@@ -45,31 +44,6 @@ def generator(url: str, **options: Any) -> OpenAIGenerator:
 
 def refused(status: int, message: str = "no", **headers: str) -> web.Response:
     return web.json_response({"error": {"message": message}}, status=status, headers=headers)
-
-
-def requests_at_once() -> float:
-    """How many may be under way, as the metrics say."""
-    return prometheus.REGISTRY.get_sample_value("cogr_endpoint_requests_limit") or 0.0
-
-
-def requests_that(outcome: str) -> float:
-    return (
-        prometheus.REGISTRY.get_sample_value("cogr_endpoint_requests_total", {"outcome": outcome})
-        or 0.0
-    )
-
-
-@pytest.mark.parametrize(("accepts", "outcome"), [(True, "timeout"), (False, "lost")])
-def test_a_request_without_an_answer_is_counted_as_what_it_was(accepts: bool, outcome: str) -> None:
-    before = requests_that(outcome)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        port = silent.getsockname()[1]
-        if not accepts:
-            silent.close()
-        asked = generator(f"http://127.0.0.1:{port}/v1", timeout=0.5, retries=0)
-        with contextlib.suppress(ServiceError):
-            list(asked.generate(requests(1)))
-    assert requests_that(outcome) > before
 
 
 def test_what_is_sent() -> None:
@@ -96,28 +70,6 @@ def test_requests_go_in_parallel_up_to_the_bound() -> None:
         found = list(generator(endpoint.url, concurrency=5).generate(requests(20)))
     assert len(found) == 20
     assert endpoint.most_at_once == 5
-
-
-def test_an_endpoint_that_limits_is_asked_as_much_as_it_bears() -> None:
-    """It refuses more than six at once: some are refused while that is found out, none is lost."""
-
-    def limited(number: int, body: dict[str, Any]) -> web.Response | None:
-        return refused(429) if endpoint.running > 6 else None
-
-    with FakeEndpoint(limited, delay=0.02) as endpoint:
-        generating = generator(endpoint.url, concurrency=64, retries=20)
-        assert all(isinstance(answer, Completion) for answer in generating.generate(requests(300)))
-    assert len(endpoint.bodies) - 300 < 150
-    assert requests_at_once() < 64
-
-
-def test_without_adapting_all_are_asked_at_once() -> None:
-    with FakeEndpoint(
-        lambda number, body: refused(429) if number <= 40 else None, delay=0.05
-    ) as endpoint:
-        fixed = generator(endpoint.url, concurrency=20, least_concurrency=20, retries=9)
-        assert len(list(fixed.generate(requests(20)))) == 20
-    assert requests_at_once() == 20
 
 
 def test_429_is_asked_again_after_the_time_that_it_names() -> None:
@@ -171,7 +123,7 @@ def test_an_answer_that_is_none_is_asked_again_and_then_fails_for_now(name: str)
     failure = found["q1"]
     assert isinstance(failure, Failure)
     assert not failure.permanent
-    assert "no completion" in failure.reason
+    assert "not a completion" in failure.reason
     assert len(endpoint.bodies) == 2 + 3
     assert isinstance(found["q0"], Completion)
 
@@ -314,14 +266,10 @@ def test_an_endpoint_that_goes_ill_says_why_it_was_given_up() -> None:
         FakeEndpoint(later) as endpoint,
         pytest.raises(
             ServiceError,
-            match=r"3 times in a row, the last time so: refused with 500 \(out of memory\)",
+            match=r"20 times in a row, the last time with: refused with 500 \(out of memory\)",
         ),
     ):
-        list(
-            generator(endpoint.url, retries=0, give_up_after=3, concurrency=1).generate(
-                requests(10)
-            )
-        )
+        list(generator(endpoint.url, retries=0, concurrency=1).generate(requests(30)))
 
 
 def test_the_variables_of_openais_clients_count_where_the_settings_say_nothing(
@@ -353,13 +301,9 @@ def test_the_variables_of_openais_clients_count_where_the_settings_say_nothing(
 def test_an_endpoint_that_only_fails_is_away() -> None:
     with (
         FakeEndpoint(lambda number, body: refused(500)) as endpoint,
-        pytest.raises(ServiceError, match="3 times in a row"),
+        pytest.raises(ServiceError, match="20 times in a row"),
     ):
-        list(
-            generator(endpoint.url, retries=0, give_up_after=3, concurrency=1).generate(
-                requests(10)
-            )
-        )
+        list(generator(endpoint.url, retries=0, concurrency=1).generate(requests(30)))
 
 
 def test_nobody_at_home() -> None:

@@ -57,7 +57,6 @@ def scraped(port: int) -> dict[str, float]:
 
 def families() -> dict[str, tuple[str, tuple[str, ...]]]:
     """Every metric of indexing: name -> kind and labels."""
-    import indexers.generators.openai_client  # noqa: F401  (defines some)
 
     known = prometheus.REGISTRY._names_to_collectors.values()
     # Those of the packages above are theirs to tell of.
