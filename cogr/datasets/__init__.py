@@ -71,9 +71,7 @@ def load_dataset(
     path: str | Path | None = None,
     *,
     threshold: float | None = None,
-    test_share: float | None = None,
     dev_share: float = 0.0,
-    seed: int = 0,
     fields: Sequence[str] = (),
     pair_signals: Sequence[str] = (),
     columns: Columns | None = None,
@@ -86,11 +84,8 @@ def load_dataset(
         path: the folder of the files; $COGR_DATA_DIR/<loader> by default for nfcorpus, msrd, chorus
             and wands.
         threshold: the lowest grade that counts as relevant; by default the loader's.
-        test_share: share of the queries that become the test split, by a seeded shuffle, where the
-            data names no splits (0.1 unless set); an error where it does.
         dev_share: share of the training queries that are set apart as (or added to) the dev split,
             by a seeded shuffle.
-        seed: of these shuffles. Fixed evaluation splits (msrd, chorus, wands) don't depend on it.
         fields: names of extra fields that items carry (`cogr.records.Item.fields`), as `columns`
             spells them.
         pair_signals: names of numbers that pairs of query and item carry
@@ -108,9 +103,7 @@ def load_dataset(
     chosen = None if loader.startswith(loaders.IRDS) else _find_loader(loader)
     options = Options(
         threshold=(chosen.threshold if chosen else 1.0) if threshold is None else threshold,
-        test_share=test_share,
         dev_share=dev_share,
-        seed=seed,
         fields=fields,
         pair_signals=pair_signals,
         columns=_columns(loader, chosen, columns),

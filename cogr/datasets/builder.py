@@ -52,9 +52,7 @@ class Options:
     """A user's options of a data set; each field as in `cogr.datasets.load_dataset`."""
 
     threshold: float = 1.0
-    test_share: float | None = None
     dev_share: float = 0.0
-    seed: int = 0
     fields: Sequence[str] = ()
     """Names of the extra fields that items carry."""
     pair_signals: Sequence[str] = ()
@@ -71,11 +69,11 @@ class Options:
             )
         if not math.isfinite(self.threshold):
             raise SettingsError(f"dataset.threshold is {self.threshold}; set it to a finite grade.")
-        for name, share in (("test_share", self.test_share), ("dataset.dev_share", self.dev_share)):
-            if share is not None and not 0 <= share < 1:
-                raise SettingsError(
-                    f"{name} is {share}; set it to a share from 0 up to, not including, 1."
-                )
+        if not 0 <= self.dev_share < 1:
+            raise SettingsError(
+                f"dataset.dev_share is {self.dev_share}; set it to a share from 0 up to, not "
+                "including, 1."
+            )
 
 
 def seeded_part(ids: Iterable[str], share: float, seed: int) -> frozenset[str]:
@@ -130,7 +128,7 @@ class Builder:
 
     Args:
         name: the loader's name, for messages.
-        options: threshold, shares and seed.
+        options: threshold, shares and so on.
     """
 
     def __init__(self, name: str, options: Options) -> None:
@@ -298,7 +296,7 @@ class Builder:
         Raises:
             DataError: no items, repeated ids of items, no relevant items, too many judgements of
                 unknown ids, or splits for some queries only.
-            SettingsError: a test share is set, but the data names its own splits; or fields are
+            SettingsError: dataset.split_by is set, but the data names its own splits; or fields are
                 asked for that no item has.
         """
         items = self._items.distinct
@@ -311,7 +309,12 @@ class Builder:
         self._check_unknown()
         self._check_weights()
         relevant = self._relevant()
-        splits = self._split(relevant, test_share)
+        if self.options.split_by != "shuffle" and (self._splits or test_share is not None):
+            raise SettingsError(
+                f"The data set {self.name} has its own splits; remove dataset.split_by."
+            )
+        share = DEFAULT_TEST_SHARE if test_share is None else test_share
+        splits = self._split(relevant, share)
         queries = {
             split: tuple(one for id_, one in self._queries.items() if splits.get(id_) == split)
             for split in SPLITS
@@ -405,41 +408,22 @@ class Builder:
             )
         return found
 
-    def _split(
-        self, relevant: Mapping[str, frozenset[str]], fixed_share: float | None
-    ) -> dict[str, Split]:
+    def _split(self, relevant: Mapping[str, frozenset[str]], test_share: float) -> dict[str, Split]:
         """The split of each query with a relevant item, by its id."""
-        if (self._splits or fixed_share is not None) and self.options.test_share is not None:
-            raise SettingsError(f"The data set {self.name} has its own splits; remove test_share.")
+        by, dev_share = self.options.split_by, self.options.dev_share
+        queries = [self._queries[id_] for id_ in relevant]
+        if by == "time":
+            return by_time(queries, self._updated, test_share, dev_share)
+        if by != "shuffle":
+            return hashed(queries, by, test_share, dev_share)
         splits: dict[str, Split]
-        if self.options.split_by != "shuffle":
-            return self._kept_split(relevant, fixed_share)
         if self._splits:
             splits = {id_: self._named_split(id_) for id_ in relevant}
         else:
-            seed = self.options.seed if fixed_share is None else 0
-            share = self.options.test_share if fixed_share is None else fixed_share
-            test = seeded_part(relevant, DEFAULT_TEST_SHARE if share is None else share, seed)
+            test = seeded_part(relevant, test_share, 0)
             splits = {id_: "test" if id_ in test else "train" for id_ in relevant}
         train = [id_ for id_, split in splits.items() if split == "train"]
-        return splits | dict.fromkeys(
-            seeded_part(train, self.options.dev_share, self.options.seed), "dev"
-        )
-
-    def _kept_split(
-        self, relevant: Mapping[str, frozenset[str]], fixed_share: float | None
-    ) -> dict[str, Split]:
-        """The split of each query by the setting dataset.split_by."""
-        options = self.options
-        if self._splits or fixed_share is not None:
-            raise SettingsError(
-                f"The data set {self.name} has its own splits; remove dataset.split_by."
-            )
-        queries = [self._queries[id_] for id_ in relevant]
-        test = DEFAULT_TEST_SHARE if options.test_share is None else options.test_share
-        if options.split_by == "time":
-            return by_time(queries, self._updated, test, options.dev_share)
-        return hashed(queries, options.split_by, test, options.dev_share, options.seed)
+        return splits | dict.fromkeys(seeded_part(train, dev_share, 0), "dev")
 
     def _named_split(self, id_: str) -> Split:
         if id_ not in self._splits:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -59,32 +58,15 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
-    """Lengths of one kind of text; empty texts count as 0, words are split at white space."""
-
-    characters: Spread
-    words: Spread
-
-
-@dataclass(frozen=True, slots=True)
-class Duplicates:
-    """Records that repeat an earlier record's text: titles and queries normalised as keywords,
-    texts without case.
-    """
-
-    titles: int
-    texts: int
-    queries: int
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """The result of `inspect_dataset`.
 
     Attributes:
         queries: queries by split.
         relevant_per_query: by split, relevant items per query; splits without queries are left out.
-        lengths: of "titles", "texts" and "queries".
+        lengths: in words, of "titles", "texts" and "queries"; empty texts count as 0.
+        duplicates: records that repeat an earlier one's text: titles and queries normalised as
+            keywords, texts without case.
         overlap: test queries whose normalised text is also a training query.
         never_relevant: items that no query has as relevant.
         judgements: judgements of the queries above, of known items.
@@ -99,8 +81,8 @@ class Report:
     items: int
     queries: Mapping[str, int]
     relevant_per_query: Mapping[str, Spread]
-    lengths: Mapping[str, Lengths]
-    duplicates: Duplicates
+    lengths: Mapping[str, Spread]
+    duplicates: Mapping[str, int]
     overlap: int
     untitled_items: int
     textless_items: int
@@ -118,7 +100,7 @@ class Report:
 
 
 def inspect_dataset(dataset: Dataset) -> Report:
-    """Count and measure a data set. Linear in its size; keeps a 16-byte digest of each text."""
+    """Count and measure a data set. Linear in its size; keeps a hash of each text."""
     queries = {split: dataset.queries.get(split, ()) for split in SPLITS}
     every = dataset.all_queries()
     relevant: dict[str, Spread] = {
@@ -133,15 +115,15 @@ def inspect_dataset(dataset: Dataset) -> Report:
         queries={split: len(some) for split, some in queries.items()},
         relevant_per_query=relevant,
         lengths={
-            "titles": _lengths(item.title for item in dataset.items),
-            "texts": _lengths(item.text for item in dataset.items),
-            "queries": _lengths(query.text for query in every),
+            "titles": _words(item.title for item in dataset.items),
+            "texts": _words(item.text for item in dataset.items),
+            "queries": _words(query.text for query in every),
         },
-        duplicates=Duplicates(
-            titles=_repeats(self_keyword(item.title) for item in dataset.items),
-            texts=_repeats(" ".join(item.text.casefold().split()) for item in dataset.items),
-            queries=_repeats(self_keyword(query.text) for query in every),
-        ),
+        duplicates={
+            "titles": _repeats(self_keyword(item.title) for item in dataset.items),
+            "texts": _repeats(" ".join(item.text.casefold().split()) for item in dataset.items),
+            "queries": _repeats(self_keyword(query.text) for query in every),
+        },
         overlap=_overlap(queries["train"], queries["test"]),
         untitled_items=sum(not item.title.strip() for item in dataset.items),
         textless_items=sum(not item.text.strip() for item in dataset.items),
@@ -184,23 +166,14 @@ def _relevant_counts(dataset: Dataset, queries: Sequence[Query]) -> list[int]:
     return [len(dataset.relevant[query.id]) for query in queries]
 
 
-def _lengths(texts: Iterable[str]) -> Lengths:
-    sizes = [(len(text), len(text.split())) for text in texts]
-    return Lengths(
-        spread([characters for characters, _ in sizes]), spread([words for _, words in sizes])
-    )
+def _words(texts: Iterable[str]) -> Spread:
+    return spread([len(text.split()) for text in texts])
 
 
 def _repeats(texts: Iterable[str]) -> int:
     """Texts that are equal to an earlier one; empty ones don't count."""
-    seen: set[bytes] = set()
-    repeats = 0
-    for text in texts:
-        if text:
-            digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
-            repeats += digest in seen
-            seen.add(digest)
-    return repeats
+    hashes = [hash(text) for text in texts if text]
+    return len(hashes) - len({*hashes})
 
 
 def _overlap(train: Sequence[Query], test: Sequence[Query]) -> int:

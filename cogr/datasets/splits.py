@@ -72,7 +72,7 @@ def by_hash(ids: Iterable[str], share: float) -> frozenset[str]:
 
 
 def hashed(
-    queries: Iterable[Query], by: SplitBy, test_share: float, dev_share: float, seed: int = 0
+    queries: Iterable[Query], by: SplitBy, test_share: float, dev_share: float
 ) -> dict[str, Split]:
     """The split of each query by its id, for `query` and `cluster`.
 
@@ -82,7 +82,7 @@ def hashed(
     found: dict[str, Split] = {}
     for query in queries:
         key = self_keyword(query.text) if by == "query" else cluster_key(query.text)
-        at = place(key, seed)
+        at = place(key)
         if at < test_share:
             found[query.id] = "test"
         else:

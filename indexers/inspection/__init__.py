@@ -274,5 +274,5 @@ def _spreads(counts: Mapping[str, Any]) -> list[tuple[str, Mapping[str, float]]]
     ]
     return [
         *rows,
-        *((f"words of {name}", lengths["words"]) for name, lengths in counts["lengths"].items()),
+        *((f"words of {name}", spread) for name, spread in counts["lengths"].items()),
     ]

@@ -57,33 +57,12 @@ BAD_LINES = {
         '{"id": "c"} {"id": "d"}',
         "items.jsonl, line 3: this is no JSON .Extra data",
     ),
-    "cut off": ("items", '{"id": "c", "title": "x', "items.jsonl, line 3: this is no JSON"),
-    "nested": ("items", "[" * 100_000, "items.jsonl, line 3: .*nested too deeply"),
-    "huge number": ("items", '{"id": ' + "9" * 5000 + "}", "items.jsonl, line 3: this is no JSON"),
-    "no object": ("items", "[1, 2]", "items.jsonl, line 3: the record is no JSON object but list"),
-    "no id": ("items", '{"title": "x"}', "items.jsonl, line 3: the record has no 'id'"),
-    "null id": (
-        "items",
-        '{"id": null, "title": "x"}',
-        "items.jsonl, line 3: the record has no 'id'",
-    ),
-    "id is a float": (
-        "items",
-        '{"id": 1.5, "title": "x"}',
-        "items.jsonl, line 3: 'id' is a number; write it as a string",
-    ),
     "id is a bool": (
         "items",
         '{"id": true, "title": "x"}',
         "items.jsonl, line 3: 'id' is true or false",
     ),
     "empty id": ("items", '{"id": "", "title": "x"}', "items.jsonl, line 3: 'id' is empty"),
-    "blank id": ("items", '{"id": "  ", "title": "x"}', "items.jsonl, line 3: 'id' is empty"),
-    "NUL in an id": (
-        "items",
-        r'{"id": "c\u0000", "title": "x"}',
-        "items.jsonl, line 3: 'id' holds a NUL",
-    ),
     "long id": (
         "items",
         f'{{"id": "{"ü" * 257}", "title": "x"}}',
@@ -93,11 +72,6 @@ BAD_LINES = {
         "items",
         '{"id": "c", "title": 3}',
         "items.jsonl, line 3: 'title' is a number; write it as a str",
-    ),
-    "text is a list": (
-        "items",
-        '{"id": "c", "text": ["x"]}',
-        "items.jsonl, line 3: 'text' is a list; write it as a str",
     ),
     "duplicate item": (
         "items",
@@ -109,16 +83,6 @@ BAD_LINES = {
         r'{"id": "c", "title": "ab\ud800"}',
         r"line 3: 'title' .*\(U\+D800\) at character 3",
     ),
-    "surrogate in a text": (
-        "items",
-        r'{"id": "c", "text": "\udfff"}',
-        "items.jsonl, line 3: 'text' holds a lone surrogate",
-    ),
-    "surrogate in an id": (
-        "items",
-        r'{"id": "\ud800", "title": "x"}',
-        "items.jsonl, line 3: 'id' holds a lone surrogate",
-    ),
     "duplicate query": (
         "queries",
         '{"id": "q1", "text": "x"}',
@@ -128,16 +92,6 @@ BAD_LINES = {
         "queries",
         '{"id": "q3", "text": " \\t"}',
         "queries.jsonl, line 3: the query 'q3' has no text",
-    ),
-    "query without text": (
-        "queries",
-        '{"id": "q3"}',
-        "queries.jsonl, line 3: the query 'q3' has no text",
-    ),
-    "surrogate in a query": (
-        "queries",
-        r'{"id": "q3", "text": "\udc00"}',
-        "queries.jsonl, line 3: 'text' holds a lone sur",
     ),
     "unknown split": (
         "queries",
@@ -170,11 +124,6 @@ BAD_LINES = {
         "labels",
         '{"query": "q1", "item": "b", "grade": "high"}',
         "labels.jsonl, line 3: 'grade' is the s",
-    ),
-    "grade is NaN": (
-        "labels",
-        '{"query": "q1", "item": "b", "grade": NaN}',
-        "labels.jsonl, line 3: 'grade' is nan; write it",
     ),
     "grade is huge": (
         "labels",
@@ -439,9 +388,7 @@ def test_unreadable_file(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"threshold": float("nan")}, "dataset.threshold is nan"),
-        ({"test_share": 1.0}, "test_share is 1.0"),
         ({"dev_share": -0.1}, "dataset.dev_share is -0.1"),
-        ({"test_share": 0.2}, "jsonl has its own splits; remove test_share"),
     ],
 )
 def test_bad_settings(settings: dict[str, float], message: str, tmp_path: Path) -> None:

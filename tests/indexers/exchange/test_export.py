@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -117,43 +116,6 @@ def test_bulk_files_are_pairs_of_lines_with_a_mapping_beside(
         )
         # Elasticsearch scores keyword fields anyway, and refuses a word that it does not know.
         assert ("use_similarity" in keywords) == (format_ == "bulk")
-
-
-def solr_rules(text: str) -> Iterator[tuple[list[str], list[str]]]:
-    """(what is typed, what takes its place) as Lucene's SolrSynonymParser reads a line: one
-    character after the other.
-    """
-    for line in text.splitlines():
-        if not line or line[0] == "#":
-            continue
-        sides: list[list[str]] = [[""]]
-        at = 0
-        while at < len(line):
-            if line[at] == "\\":
-                sides[-1][-1] += line[at + 1]
-                at += 2
-            elif line.startswith("=>", at):
-                sides.append([""])
-                at += 2
-            elif line[at] == ",":
-                sides[-1].append("")
-                at += 1
-            else:
-                sides[-1][-1] += line[at]
-                at += 1
-        before, after = ([word.strip() for word in side] for side in sides)
-        yield before, after
-
-
-def test_synonyms_replace_a_query_by_its_keywords(queries: Snapshot, tmp_path: Path) -> None:
-    text, _ = exported(queries, tmp_path, "synonyms")
-    rules = list(solr_rules(text))
-    expected: dict[str, list[str]] = {}
-    for row in queries.rows():
-        if row.keywords and row.self_keyword:
-            expected.setdefault(row.self_keyword, [row.self_keyword, *row.keywords])
-    assert rules == [([own], words) for own, words in expected.items()]
-    assert any("comma, inside" in after for _, after in rules)
 
 
 def test_what_can_not_be_exported_is_refused(items: Snapshot, tmp_path: Path) -> None:
