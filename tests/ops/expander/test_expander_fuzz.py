@@ -4,7 +4,6 @@ where it must not.
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 from collections.abc import Iterator
@@ -16,10 +15,8 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 
-from cogr.keywords import self_keyword
 from cogr.settings.telemetry import LogSettings
 from indexers.telemetry.logs import PACKAGES, configure
-from tests.indexers.hostile_texts import hostile
 from tests.ops.broken_servers import broken
 from tests.ops.expander.expander_worlds import Running, running, serve_pair, wait_for, workspace
 
@@ -31,8 +28,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """An expander over a published pair in the memory backend."""
     opened = workspace(tmp_path_factory.mktemp("fuzz"), "serving.deadline=20")
     serve_pair(opened)
-    with pytest.MonkeyPatch.context() as patch, running(opened) as expander:
-        patch.setattr("ops.expander.admission.MAX_QUERY_CHARS", 20_000)
+    with running(opened) as expander:
         wait_for(lambda: expander.parts.follower.pair.matches)
         yield expander
 
@@ -54,30 +50,6 @@ def test_no_request_of_the_openapi_is_a_server_error(shop: Running) -> None:
 
         check()
     assert shop.metric("cogr_expander_bugs_total") == 0
-
-
-def expanded(expander: Running, seed: int, count: int) -> None:
-    """Hostile queries in batches: each is its own keyword in its own clause, as an own text is
-    spelled.
-    """
-    texts = list(hostile(seed, count))
-    for start in range(0, count, 50):
-        batch = texts[start : start + 50]
-        answer = expander.client.post("/expand", content=json.dumps({"queries": batch}))
-        # A batch of long ones may be over the limit of a body.
-        assert answer.status_code in (200, 413)
-        for text, one in zip(batch, answer.json().get("answers", ()), strict=False):
-            own = self_keyword(text)
-            assert one["keywords"][:1] == ([own] if own else [])
-            queries = [
-                part["match"]["keywords"]["query"]
-                for part in one["clause"].get("bool", {}).get("should", ())
-            ]
-            assert queries == one["keywords"]
-
-
-def test_hostile_queries_stay_texts(shop: Running) -> None:
-    expanded(shop, seed=5, count=500)
 
 
 def test_bytes_that_are_no_request_are_refused(shop: Running) -> None:
@@ -105,19 +77,13 @@ def test_secrets_and_queries_stay_inside(tmp_path: Path, caplog: pytest.LogCaptu
     secret = "very-secret-4711"
     with broken("noise") as redis, broken("wrong json") as model:
         overrides = (
-            *(
-                f"serving.token={secret}",
-                f"generator.openai.api_key={secret}",
-            ),
-            *(
-                f"redis.url=redis://127.0.0.1:{redis}/0",
-                f"redis.password={secret}",
-                "serving.deadline=1",
-            ),
-            *(
-                "serving.live=openai",
-                f"generator.openai.base_url=http://127.0.0.1:{model}/v1",
-            ),
+            f"serving.token={secret}",
+            f"generator.openai.api_key={secret}",
+            f"redis.url=redis://127.0.0.1:{redis}/0",
+            f"redis.password={secret}",
+            "serving.deadline=1",
+            "serving.live=openai",
+            f"generator.openai.base_url=http://127.0.0.1:{model}/v1",
         )
         opened = workspace(tmp_path, *overrides)
         serve_pair(opened)
