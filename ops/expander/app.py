@@ -53,7 +53,11 @@ class ExpansionAnswer(BaseModel):
     )
     text_boost: float = Field(description="Boost of your text query beside the clause")
     source: Source
-    reason: Reason = Field(description="Why, for the fallback none: the query alone")
+    reason: Reason = Field(
+        description="Why, for the fallback none (the query alone): the query is unknown, the pair "
+        "or its model is being loaded, the deadline passed, there are too many requests, an "
+        "upstream is away, or nothing is left of the query"
+    )
     clause: dict[str, Any] = Field(
         description="The OpenSearch query: put it where a query clause goes"
     )

@@ -51,18 +51,10 @@ cluster.
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """One query's keywords.
+    """One query's keywords; what each field says is in `ops.expander.app.ExpansionAnswer`.
 
     Attributes:
-        keywords: S_q ∪ {q}, the query as a keyword first; empty when nothing is left of it.
-        source: where S_q was found.
-        reason: for the source `none`, why: the query is unknown, the pair or its model is still
-            being loaded, the deadline passed, too many lookups are in flight, an upstream is
-            unavailable, or the normalised query is empty.
         weights: boost of each keyword; () where all are 1.
-        confidence: expected F1 of what the keywords retrieve; None where it is unknown.
-        mode: search by the keywords, by the keywords and the query's words, or by the words.
-        text_boost: boost of the query's words beside the keywords.
     """
 
     keywords: Sequence[str]

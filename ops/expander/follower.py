@@ -13,6 +13,10 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass as checked_dataclass
 
 from cogr.keywords import NORMALISER
 from cogr.snapshots import Blend, Manifest, why_no_pair
@@ -23,13 +27,13 @@ from ops.expander.prometheus import Metrics
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@checked_dataclass(frozen=True, slots=True, config=ConfigDict(strict=True, extra="ignore"))
 class ServedSide:
     """One side of the serving pair: the snapshot's id, its concrete index ("" in the memory
     backend), and facts of its manifest.
     """
 
-    snapshot: str
+    snapshot: Annotated[str, Field(min_length=1)]
     index: str
     round: int
     normaliser: str
@@ -153,19 +157,15 @@ class Follower:
 
     def _failed(self, error: Exception) -> None:
         """Count a failed read, and log it unless the last one failed in the same way."""
-        kind = type(
-            error.__cause__ if isinstance(error, UnavailableError) and error.__cause__ else error
-        ).__name__
+        away = isinstance(error, UnavailableError)
+        cause = (error.__cause__ if away else None) or error
+        kind = type(cause).__name__
         self._metrics.unread.labels(kind).inc()
-        expected = isinstance(error, UnavailableError | BadAnswerError)
+        expected = away or isinstance(error, BadAnswerError)
         if not expected:
             self._metrics.bugs.inc()
-        breaker_open = isinstance(error, UnavailableError) and error.__cause__ is None
+        breaker_open = away and cause is error
         if kind != self.problem and not (breaker_open and self.problem):
-            log.warning(
-                "The serving pair can't be read (%s); %s stays.",
-                error,
-                self.pair.name,
-                exc_info=None if expected else error,
-            )
+            said = "The serving pair can't be read (%s); %s stays."
+            log.warning(said, error, self.pair.name, exc_info=None if expected else error)
             self.problem = kind

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from itertools import product
 from typing import TYPE_CHECKING, Any, Protocol
+
+from pydantic import TypeAdapter
+from pydantic_core import to_json
 
 from cogr.records import SIDES, Side
 from cogr.settings import OpenSearchSettings
 from cogr.settings.serving import ServingSettings
-from cogr.snapshots import Blend, Row, read_manifest
+from cogr.snapshots import Row, read_manifest
 from cogr.store import Store
 from indexers.backends.opensearch.mapping import alias_name
 from indexers.backends.opensearch.search import lookup_body
@@ -70,8 +74,7 @@ class ClusterIndex:
 
     async def pair(self) -> Pair:
         """Both aliases are read by one request, so that a switch is seen wholly or not at all."""
-        path = f"/{','.join(self._aliases.values())}"
-        params = {"ignore_unavailable": "true"}
+        path, params = f"/{','.join(self._aliases.values())}", {"ignore_unavailable": "true"}
 
         async def ask() -> dict[str, Mapping[str, Any]]:
             found = _mapping(await self._request("GET", path, params, None))
@@ -79,17 +82,13 @@ class ClusterIndex:
 
         # Bad contents of an index are found outside the breaker: they must not open it, because the
         # cluster works.
-        return self._read_pair(await self._upstream.call(ask, self._seconds))
-
-    def _read_pair(self, answer: Mapping[str, Mapping[str, Any]]) -> Pair:
+        found = await self._upstream.call(ask, self._seconds)
         sides: dict[Side, ServedSide] = {}
-        for name, found in answer.items():
-            aliases = _mapping(found.get("aliases", {}))
-            for side, alias in self._aliases.items():
-                if alias in aliases:
-                    if side in sides:
-                        raise BadAnswerError(f"the alias {alias} names several indexes")
-                    sides[side] = _read_side(name, found)
+        for (side, alias), (name, index) in product(self._aliases.items(), found.items()):
+            if alias in _mapping(index.get("aliases", {})):
+                if side in sides:
+                    raise BadAnswerError(f"the alias {alias} names several indexes")
+                sides[side] = _read_side(name, index)
         return Pair(sides.get("item"), sides.get("query"))
 
     async def lookup(self, pair: Pair, text: str) -> Row | None:
@@ -111,20 +110,21 @@ class ClusterIndex:
         await self._client.close()
 
 
+_SIDE = TypeAdapter(ServedSide)
+
+
 def _read_side(name: str, found: Mapping[str, Any]) -> ServedSide:
     """The side that an index holds, as its `_meta` says.
 
     Raises BadAnswerError when it is not one that `cogr-index` made.
     """
-    meta = _mapping(_mapping(found.get("mappings")).get("_meta"))
-    facts = meta.get("snapshot"), meta.get("round"), meta.get("normaliser"), meta.get("k_max")
-    match facts:
-        case (str(snapshot), int(round_), str(normaliser), int(k_max)) if snapshot:
-            blend = meta.get("blend") and Blend.model_validate(meta["blend"])
-            return ServedSide(snapshot, name, round_, normaliser, k_max, blend)
-    raise BadAnswerError(
-        f"cogr-index did not write the _meta of the index {name}: publish a pair again"
-    )
+    try:
+        meta = _mapping(_mapping(found.get("mappings")).get("_meta"))
+        return _SIDE.validate_json(to_json({**meta, "index": name}))
+    except ValueError as error:
+        raise BadAnswerError(
+            f"cogr-index did not write the _meta of the index {name}: publish a pair again"
+        ) from error
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
