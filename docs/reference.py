@@ -1,6 +1,6 @@
 """Writes docs/commands.md from the commands' own --help and docs/settings.md from the settings
-model, neither of them committed; docs/openapi.json, the expander's interface, and the lists of
-entries in docs/LOG.md, which a test compares with what this writes.
+model, neither of them committed, and docs/openapi.json, the expander's interface, which a test
+compares with what this writes.
 
 Run by `make docs`.
 """
@@ -169,19 +169,8 @@ def openapi() -> str:
     return json.dumps(create_app(parts).openapi(), indent=2) + "\n"
 
 
-def log_page() -> str:
-    """docs/LOG.md with the entries of each page that it names, as headings of that page."""
-    parts = re.split(r"(?m)^(## \[.*\]\((.*)\)\n)", (HERE / "LOG.md").read_text("utf-8"))
-    page = parts[0]
-    for heading, path in zip(parts[1::3], parts[2::3], strict=True):
-        entries = re.findall(r"(?m)^## (.*)", (HERE / path).read_text("utf-8"))
-        page += heading + "".join(["\n", *(f"- {entry}\n" for entry in entries), "\n"])
-    return page.rstrip() + "\n"
-
-
 def main() -> None:
     """Write the pages and the interface."""
-    (HERE / "LOG.md").write_text(log_page(), "utf-8")
     (HERE / "openapi.json").write_text(openapi(), "utf-8")
     (HERE / "commands.md").write_text(commands_page(), "utf-8")
     (HERE / "settings.md").write_text(settings_page(), "utf-8")
