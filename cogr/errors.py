@@ -86,7 +86,15 @@ class StorageError(UserError):
 
 
 class LockedError(UserError):
-    """Another process holds the lock."""
+    """Another process holds the lock.
+
+    Attributes:
+        held: who holds what, for messages of those that wait.
+    """
+
+    def __init__(self, sentence: str = "", held: str = "") -> None:
+        super().__init__(sentence)
+        self.held = masked(held)
 
 
 class MissingExtraError(UserError):

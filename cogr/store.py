@@ -2,8 +2,8 @@
 
 Paths inside are relative, with forward slashes. Writing is atomic on a local disk (temporary file,
 fsync, rename) and one put on an object store, so that a reader never sees half a file. Creating is
-exclusive: by a hard link on a disk, by a conditional put (If-None-Match) on an object store.
-Listings are not cached. Locks are here too.
+exclusive: by a hard link on a disk (an exclusive create where the file system has no links), by a
+conditional put (If-None-Match) on an object store. Listings are not cached. Locks are here too.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class Store:
         """The path on the local disk. Raises StorageError when the store is not local."""
         if not self.is_local:
             raise StorageError(
-                f"{path} must lie on a local disk, but the store is {self.url}; set cache_dir."
+                f"{path} must lie on a local disk, but the store is {self.url}; point the setting "
+                "store at a folder."
             )
         return Path(self.full(path))
 
@@ -121,7 +122,7 @@ class Store:
             return json.loads(self.read(path))
         except (ValueError, RecursionError) as error:
             raise StorageError(
-                f"The file {path} in {self.url} is damaged (it is no JSON); {remedy}."
+                f"The file {path} in {self.url} is damaged (not JSON); {remedy}."
             ) from error
 
     def list(self, path: str) -> list[str]:
@@ -194,8 +195,15 @@ class Store:
         temporary = target.parent / f".tmp-{uuid.uuid4().hex}"
         try:
             temporary.write_bytes(data)
-            # A link fails when the file exists; a rename would replace it.
-            os.link(temporary, target)
+            try:
+                # A link fails when the file exists; a rename would replace it.
+                os.link(temporary, target)
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                # Such as SMB and some FUSE file systems. For a moment the file is empty.
+                target.touch(exist_ok=False)
+                temporary.replace(target)
         except FileExistsError:
             return False
         finally:
@@ -208,30 +216,18 @@ class Store:
 
         For an object store it is a temporary file on this machine's disk (TMPDIR) until then.
         """
-        with storage_errors(self.url):
-            if self.is_local:
-                yield from self._replacing_local(path)
-            else:
-                with tempfile.NamedTemporaryFile() as file:
-                    yield file
-                    file.flush()
-                    with self._reached(writing=True):
-                        self.fs.put_file(file.name, self.full(path))
-
-    def _replacing_local(self, path: str) -> Iterator[IO[bytes]]:
-        target = Path(self.full(path))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        require_file(target)
-        temporary = target.parent / f".tmp-{uuid.uuid4().hex}"
-        try:
-            with temporary.open("wb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)  # `sweep` leaves locked files alone.
+        if self.is_local:
+            target = Path(self.full(path))
+            with storage_errors(self.url):
+                target.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(target, self.url) as file:
                 yield file
-                file.flush()
-                os.fsync(file.fileno())
-                temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
+            return
+        with storage_errors(self.url), tempfile.NamedTemporaryFile() as file:
+            yield file
+            file.flush()
+            with self._reached(writing=True):
+                self.fs.put_file(file.name, self.full(path))
 
     def sweep(self, path: str = "") -> int:
         """Remove what killed processes left half-written below a folder of a local store.
@@ -239,38 +235,32 @@ class Store:
         A temporary file is locked while it is written. One without a lock that is some seconds old
         has no writer any more. Returns how many files were removed.
         """
-        left = (
-            [file for file in Path(self.full(path)).rglob(".tmp-*") if file.is_file()]
-            if self.is_local
-            else []
-        )
-        return sum(_remove_unless_written(file) for file in left)
+        left = Path(self.full(path)).rglob(".tmp-*") if self.is_local else ()
+        return sum(_remove_unless_written(file) for file in [*left] if file.is_file())
 
     @contextlib.contextmanager
     def lock(self, name: str, doing: str) -> Iterator[None]:
         """Hold a lock for the time of the block; it dies with the process.
 
-        Raises LockedError, which names the holder.
+        Raises LockedError, which says who holds it.
         """
         with storage_errors(self.url):
-            folder = self.local("locks")
-            folder.mkdir(parents=True, exist_ok=True)
-            file = (folder / name).open("a+", encoding="utf-8")
+            path = self.local("locks") / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("a+", encoding="utf-8")
         with file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with storage_errors(self.url):
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 file.seek(0)
-                holder = file.read().strip() or "another process"
+                held = f"{file.read().strip() or 'another process'} holds the lock {name}"
                 raise LockedError(
-                    f"{doing} is refused: {holder} holds the lock {name} in {self.url}; wait for "
-                    "it or end it."
+                    f"{doing} is refused: {held} in {self.url}; wait for it or end it.", held
                 ) from error
             file.truncate(0)
-            started = time.strftime("%Y-%m-%d %H:%M:%S")
-            file.write(
-                f"process {os.getpid()} on {socket.gethostname()} ({doing}, since {started})"
-            )
+            who, started = process_name(doing), time.strftime("%Y-%m-%d %H:%M:%S")
+            file.write(f"{who.removesuffix(')')}, since {started})")
             file.flush()
             yield
 
@@ -282,7 +272,7 @@ class Store:
                 yield
             except NotADirectoryError as error:
                 raise StorageError(
-                    f"The store {self.url} is no folder; point the setting store at one."
+                    f"The store {self.url} is not a folder; point the setting store at one."
                 ) from error
             return
         try:
@@ -296,20 +286,14 @@ class Store:
                 f"Can't write to {self.url}: there is no such bucket; create it, or correct the "
                 "setting store."
             ) from error
-        except PermissionError as error:
-            raise StorageError(
-                f"The store {self.url} refuses us ({_first_line(error)}); check the credentials "
-                "of this process."
-            ) from error
         except _client_errors() as error:
-            if "Credentials" in type(error).__name__:
+            what = f"({_first_line(error)}); "
+            if isinstance(error, PermissionError) or "Credentials" in type(error).__name__:
                 raise StorageError(
-                    f"The store {self.url} can't be opened ({_first_line(error)}); give this "
-                    "process credentials."
+                    f"The store {self.url} refuses us {what}check the credentials of this process."
                 ) from error
             raise ServiceError(
-                f"The store {self.url} can't be reached ({_first_line(error)}); run the same "
-                "command again later."
+                f"The store {self.url} can't be reached {what}run the same command again later."
             ) from error
 
 
@@ -340,7 +324,12 @@ def require_file(path: Path) -> None:
     /dev/null.
     """
     if path.exists() and not path.is_file():
-        raise StorageError(f"Can't write to {path}: it is no file; name another.")
+        raise StorageError(f"Can't write to {path}: it is not a file; name another.")
+
+
+def process_name(doing: str) -> str:
+    """This process for messages: its id, its host, what it does."""
+    return f"process {os.getpid()} on {socket.gethostname()} ({doing})"
 
 
 def file_sha256(path: Path) -> str:
@@ -362,43 +351,59 @@ def _remove_unless_written(file: Path) -> bool:
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path, where: str = "") -> Iterator[BinaryIO]:
     """A new file, which replaces `path` when the block ends without an error.
 
     After an error or a kill the old file is unchanged. Raises StorageError.
+
+    Args:
+        where: the place for messages; the path by default.
     """
-    draft = path.with_name(f".{path.name}.new")
+    temporary = path.parent / f".tmp-{uuid.uuid4().hex}"
     try:
-        with storage_errors(str(path)):
-            with draft.open("wb") as file:
+        with storage_errors(where or str(path)):
+            require_file(path)
+            with temporary.open("wb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)  # `sweep` leaves locked files alone.
                 yield file
-            draft.replace(path)
+                file.flush()
+                os.fsync(file.fileno())
+                temporary.replace(path)
     finally:
-        draft.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
+
+
+_AGAIN = "and run the same command again"
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_FORBIDDEN = "permission is denied; make it writable or point the setting store elsewhere"
+_NO_LOCKS = (
+    "its file system has no file locks; point the setting store at a local disk, at NFS 4 or at an "
+    "object store such as S3"
+)
+_REASONS = {
+    errno.ENOSPC: f"the disk is full; free some space {_AGAIN}",
+    errno.EDQUOT: f"the quota is used up; free some space {_AGAIN}",
+    errno.EFBIG: f"the file size limit is reached; raise it {_AGAIN}",
+    errno.EROFS: "the disk is read-only; point the setting store at a writable folder",
+    errno.EACCES: _FORBIDDEN,
+    errno.EPERM: _FORBIDDEN,
+    errno.ENOLCK: _NO_LOCKS,
+    errno.ENOTSUP: _NO_LOCKS,
+    errno.ENOSYS: _NO_LOCKS,
+    errno.EEXIST: "a file is in the place of a folder; point the setting store at a folder",
+    errno.ENOTDIR: "it is not a folder; point the setting store at a folder",
+    errno.EISDIR: "it is a folder; name a file",
+    errno.EBUSY: "it is a folder; name a file",
+    errno.ENAMETOOLONG: "its name is too long; choose a shorter one",
+}
 
 
 @contextlib.contextmanager
 def storage_errors(where: str) -> Iterator[None]:
-    """Turn errors of a full or read-only disk into one sentence; others pass through."""
-    reasons = {
-        errno.ENOSPC: "the disk is full; free some space and run the same command again",
-        errno.EDQUOT: "the quota is used up; free some space and run the same command again",
-        errno.EFBIG: "the file size limit is reached; raise it and run the same command again",
-        errno.EROFS: "the disk is read-only; point the setting store at a writable folder",
-        errno.EACCES: "permission is denied; make it writable or point the setting store elsewhere",
-        errno.EPERM: "permission is denied; make it writable or point the setting store elsewhere",
-        errno.EEXIST: (
-            "a file is in the place of a folder; not a folder, so point the setting store at a "
-            "folder"
-        ),
-        errno.EISDIR: "it is a folder; name a file",
-        errno.EBUSY: "it is a folder; name a file",
-        errno.ENAMETOOLONG: "its name is too long; choose a shorter one",
-        errno.ENOTDIR: "it is not a folder; point the setting store at a folder",
-    }
+    """Turn errors of a full, read-only or unfit disk into one sentence; others pass through."""
     try:
         yield
     except OSError as error:
-        if error.errno not in reasons:
+        if error.errno not in _REASONS:
             raise
-        raise StorageError(f"Can't write to {where}: {reasons[error.errno]}.") from error
+        raise StorageError(f"Can't write to {where}: {_REASONS[error.errno]}.") from error

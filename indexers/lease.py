@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextvars
 import logging
-import os
 import re
 import socket
 import threading
@@ -19,14 +18,13 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cogr.errors import LockedError, ServiceError, StorageError
 from cogr.records import Say, Side
-from cogr.store import Store
+from cogr.store import Store, process_name
 
 log = logging.getLogger(__name__)
 
@@ -48,14 +46,12 @@ class LeaseKind:
         lock: name of its lock on a local store.
         spoken: the right, for messages, such as "the rebuild of items".
         advice: what a refused caller can do, for messages.
-        limit: name of the setting that limits the holder's silence, for messages.
     """
 
     folder: str
     lock: str
     spoken: str
     advice: str
-    limit: str
 
     def path(self, term: int) -> str:
         """Where the lease file of a term lies."""
@@ -64,25 +60,15 @@ class LeaseKind:
 
 def lease_to_rebuild(side: Side) -> LeaseKind:
     """To rebuild or update a side of a store."""
+    spoken = "the rebuild of items" if side == "item" else "the rebuild of queries"
     advice = "wait for it, or cogr-index cancel it"
-    return LeaseKind(
-        f"fleet/{side}/lease",
-        f"rebuild-{side}",
-        f"the rebuild of {side}s",
-        advice,
-        "fleet.lost_seconds ",
-    )
+    return LeaseKind(f"fleet/{side}/lease", f"rebuild-{side}", spoken, advice)
 
 
 def lease_to_switch(catalogue: str) -> LeaseKind:
     """To switch what serves by a catalogue, to prune it and to write its history."""
-    return LeaseKind(
-        f"leases/{catalogue}",
-        f"switch-{catalogue}",
-        f"the catalogue {catalogue}",
-        "wait for it, or end it",
-        "",
-    )
+    spoken = f"the catalogue {catalogue}"
+    return LeaseKind(f"leases/{catalogue}", f"switch-{catalogue}", spoken, "wait for it, or end it")
 
 
 class LeaseRecord(BaseModel):
@@ -91,11 +77,11 @@ class LeaseRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     term: int
-    holder: str
-    host: str
-    since: float
-    renewed: float
-    seconds: float
+    holder: str = ""
+    host: str = ""
+    since: float = 0
+    renewed: float = 0
+    seconds: float = 0
     beat: int = 0
     released: bool = False
 
@@ -106,23 +92,19 @@ def read_lease(store: Store, side: Side) -> LeaseRecord | None:
 
 
 def _latest(store: Store, kind: LeaseKind) -> LeaseRecord | None:
-    """The lease of the latest term.
-
-    The term is in the file's name. A damaged file counts as a released lease.
+    """The lease of the latest term, which is in the file's name. A damaged file counts as a
+    released lease.
     """
-    while names := _names(store, kind):
+    while names := [name for name in store.list(kind.folder) if re.fullmatch(r"\d{6}\.json", name)]:
         term = int(names[-1].removesuffix(".json"))
         try:
-            return LeaseRecord.model_validate_json(store.read(kind.path(term))).model_copy(
-                update={"term": term}
-            )
+            record = LeaseRecord.model_validate_json(store.read(kind.path(term)))
+            return record.model_copy(update={"term": term})
         except FileNotFoundError:
             continue  # A later holder has removed it meanwhile.
         except ValidationError:
             # The process that created the file died before it wrote to it: nobody holds the lease.
-            return LeaseRecord(
-                term=term, holder="", host="", since=0, renewed=0, seconds=0, released=True
-            )
+            return LeaseRecord(term=term, released=True)
     return None
 
 
@@ -134,11 +116,8 @@ class Lease:
     """
 
     def __init__(self, store: Store, kind: LeaseKind, record: LeaseRecord) -> None:
-        self._store = store
-        self._kind = kind
-        self._record = record
-        self._lost = threading.Event()
-        self._ending = threading.Event()
+        self._store, self._kind, self._record = store, kind, record
+        self._lost, self._ending = threading.Event(), threading.Event()
         context = contextvars.copy_context()
         self._thread = threading.Thread(
             target=context.run, args=(self._renew_for_ever,), name="lease", daemon=True
@@ -154,9 +133,8 @@ class Lease:
         if self._lost.is_set() or not self._is_latest():
             self._lost.set()
             raise LockedError(
-                f"Another process has taken over {self._kind.spoken} in {self._store.url}, "
-                "since this one was silent for "
-                f"more than {self._kind.limit}({self._record.seconds:g} s); this one ends, "
+                f"Another process has taken over {self._kind.spoken} in {self._store.url}, since "
+                f"this one was silent for more than {self._record.seconds:g} s; this one ends, "
                 "nothing is lost."
             )
 
@@ -174,12 +152,7 @@ class Lease:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     def _renew_for_ever(self) -> None:
@@ -241,20 +214,18 @@ def switching_lease(
     Raises:
         LockedError: the holder did not end meanwhile; the message names it.
     """
-    kind, deadline = (
-        lease_to_switch(catalogue),
-        time.monotonic() + (PATIENCE if patience is None else patience),
-    )
+    kind, said = lease_to_switch(catalogue), False
+    deadline = time.monotonic() + (PATIENCE if patience is None else patience)
     with ExitStack() as stack:
-        lease, said = None, False
-        while lease is None:
+        while True:
             try:
                 lease = stack.enter_context(held_lease(store, kind, doing, CATALOGUE_SECONDS))
+                break
             except LockedError as refused:
                 if time.monotonic() > deadline:
                     raise
                 if not said:
-                    say(f"Waiting: {str(refused).partition(' is refused: ')[2]}")
+                    say(f"Waiting: {refused.held}.")
                 said = True
                 time.sleep(_LOOK_EVERY)
         yield lease
@@ -273,33 +244,20 @@ def acquire(
     Raises:
         LockedError: another process holds it and is alive.
     """
-    latest = _latest(store, kind)
-    if (
-        latest is not None
-        and not latest.released
-        and not (has_file_lock and latest.host == socket.gethostname())
-    ):
+    latest, host, now = _latest(store, kind), socket.gethostname(), time.time()
+    if latest and not latest.released and not (has_file_lock and latest.host == host):
         _wait_for_silence(store, kind, latest, doing)
     # The term after the one that was read. Of two processes that read at once, one finds that the
     # file exists already.
-    term = latest.term + 1 if latest else 1
-    now = time.time()
-    holder = f"process {os.getpid()} on {socket.gethostname()} ({doing})"
+    term, holder = latest.term + 1 if latest else 1, process_name(doing)
     record = LeaseRecord(
-        term=term,
-        holder=holder,
-        host=socket.gethostname(),
-        since=now,
-        renewed=now,
-        seconds=seconds,
+        term=term, holder=holder, host=host, since=now, renewed=now, seconds=seconds
     )
-    if not store.create(kind.path(record.term), record.model_dump_json().encode()):
-        raise LockedError(
-            f"{doing} is refused: another one was faster for {kind.spoken} in {store.url}; wait "
-            "for it."
-        )
+    if not store.create(kind.path(term), record.model_dump_json().encode()):
+        held = f"another process took {kind.spoken} in {store.url} first"
+        raise LockedError(f"{doing} is refused: {held}; wait for it.", held)
     for name in store.list(kind.folder):
-        if name < f"{record.term:06d}":
+        if name < f"{term:06d}":
             store.remove(f"{kind.folder}/{name}")
     return Lease(store, kind, record)
 
@@ -310,7 +268,7 @@ def _wait_for_silence(store: Store, kind: LeaseKind, seen: LeaseRecord, doing: s
     """
     age = time.time() - seen.renewed
     if 0 <= age < seen.seconds:
-        _refuse(seen, kind, doing, store)
+        raise _refusal(seen, kind, doing, store)
     # Either clock may be wrong; only a change of the file counts.
     deadline = time.monotonic() + seen.seconds
     while time.monotonic() < deadline:
@@ -319,18 +277,14 @@ def _wait_for_silence(store: Store, kind: LeaseKind, seen: LeaseRecord, doing: s
         if now is None or now.released:
             return
         if (now.term, now.beat) != (seen.term, seen.beat):
-            _refuse(now, kind, doing, store)
+            raise _refusal(now, kind, doing, store)
 
 
-def _refuse(held: LeaseRecord, kind: LeaseKind, doing: str, store: Store) -> None:
-    raise LockedError(
-        f"{doing} is refused: {held.holder} holds {kind.spoken} in {store.url} since "
-        f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(held.since))}; {kind.advice}. If "
-        "it is "
-        f"dead, this command works {held.seconds:g} s after its last sign of life."
+def _refusal(seen: LeaseRecord, kind: LeaseKind, doing: str, store: Store) -> LockedError:
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seen.since))
+    held = f"{seen.holder} holds {kind.spoken} in {store.url} since {since}"
+    return LockedError(
+        f"{doing} is refused: {held}; {kind.advice}. If it is dead, this command works "
+        f"{seen.seconds:g} s after its last sign of life.",
+        held,
     )
-
-
-def _names(store: Store, kind: LeaseKind) -> list[str]:
-    """Names of the lease's files, oldest term first."""
-    return [name for name in store.list(kind.folder) if re.fullmatch(r"\d{6}\.json", name)]

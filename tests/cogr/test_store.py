@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import subprocess
@@ -44,6 +45,37 @@ def test_of_many_that_create_a_file_one_does(store: Store) -> None:
     assert made.count(True) == 1
     assert store.read("lease/1.json") == b"%d" % made.index(True)
     assert store.list("lease") == ["1.json"]
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
+def test_a_file_system_without_hard_links_creates_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Such as SMB and FUSE."""
+
+    def no_link(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", no_link)
+    test_of_many_that_create_a_file_one_does(Store(tmp_path))
+
+
+def test_a_file_system_without_locks_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_lock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("cogr.store.fcntl.flock", no_lock)
+    for write in (Store(tmp_path).write, Store(tmp_path / "other").write):
+        with pytest.raises(StorageError, match="has no file locks; point the setting store at"):
+            write("x", b"1")
+    with (
+        pytest.raises(StorageError, match="has no file locks"),
+        Store(tmp_path).lock("rebuild-item", "a rebuild"),
+    ):
+        pass
+    assert list(tmp_path.glob("*x*")) == []
 
 
 def test_what_another_process_did_is_seen_at_once(store: Store) -> None:
@@ -154,7 +186,7 @@ def test_a_read_only_folder_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_store_in_the_place_of_a_file_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StorageError, match="not a folder"):
+    with pytest.raises(StorageError, match="point the setting store at a folder"):
         Store(tmp_path / "file").write("x", b"1")
 
 

@@ -273,7 +273,7 @@ def test_folders_and_files_in_one_anothers_place_are_one_sentence(
     )
     assert (wrote.status, wrote.sentence) == (
         2,
-        "Can't write to folder: it is no file; name another.",
+        "Can't write to folder: it is not a file; name another.",
     )
 
 
@@ -284,7 +284,7 @@ def test_a_device_or_a_pipe_is_not_replaced_by_a_file(shop: Path, cogr_index: Co
     )
     assert (wrote.status, wrote.sentence) == (
         2,
-        "Can't write to pipe: it is no file; name another.",
+        "Can't write to pipe: it is not a file; name another.",
     )
-    refused(cogr_index("export", "pipe"), "it is no file; name another.")
+    refused(cogr_index("export", "pipe"), "it is not a file; name another.")
     assert (shop / "pipe").is_fifo()
