@@ -25,7 +25,7 @@ import numpy as np
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
-from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.client import BULK_THREADS, TIMEOUT, Cluster
 from indexers.backends.opensearch.mapping import documents, index_settings, mapping, meta_of
 from indexers.backends.opensearch.push import push
 from indexers.backends.opensearch.writer import CHUNK_DOCUMENTS
@@ -65,7 +65,7 @@ def timed_baseline(cluster: Cluster, snapshot: Snapshot, url: str) -> float:
     from opensearchpy.helpers import parallel_bulk
 
     settings = cluster.settings
-    client = OpenSearch([url], timeout=settings.timeout, pool_maxsize=settings.bulk_threads + 1)
+    client = OpenSearch([url], timeout=TIMEOUT, pool_maxsize=BULK_THREADS + 1)
     meta = meta_of(snapshot.manifest, settings.text_analyzer)
     body = {
         "settings": index_settings(settings.shards),
@@ -80,7 +80,7 @@ def timed_baseline(cluster: Cluster, snapshot: Snapshot, url: str) -> float:
     sent = parallel_bulk(
         client,
         actions,
-        thread_count=settings.bulk_threads,
+        thread_count=BULK_THREADS,
         chunk_size=CHUNK_DOCUMENTS,
         raise_on_error=True,
     )

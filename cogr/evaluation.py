@@ -52,7 +52,7 @@ def rows_of_queries(
     found = {}
     for query in queries:
         row = rows.get(query.id, Row(query.id, query.text, ()))
-        own = self_keyword(query.text, snapshot.manifest.normaliser)
+        own = self_keyword(query.text)
         kept = row.weights if weights else ()
         found[query.id] = replace(row, text=query.text, own=own, weights=kept)
     return found
@@ -115,24 +115,6 @@ def figures_of_pair(mirror: Mirror, dataset: Dataset, split: Split, query: Snaps
     rows = rows_of_queries(queries, query, unknown=True)
     retrieved = search_all(mirror.retrieved, rows)
     return set_figures(dataset, queries, retrieved, lambda ids: _dense(mirror, ids))
-
-
-def ndcg_of_pair(
-    mirror: Mirror, dataset: Dataset, split: Split, query: Snapshot, *, weights: bool = True
-) -> float:
-    """nDCG@10 of a pair on one split, as `evaluate` has it; arguments and errors as of
-    `figures_of_pair`.
-    """
-    queries = dataset.require(split)
-    rows = rows_of_queries(queries, query, unknown=True, weights=weights)
-    found = ranked(
-        search_all(lambda keywords: mirror.search(keywords, 10).ids, rows),
-        {one.id: dataset.relevant[one.id] for one in queries},
-        cutoffs=(10,),
-        grades=grades_of(dataset),
-        weights={one.id: one.weight for one in queries},
-    )
-    return found.means["nDCG@10"]
 
 
 def _dense(mirror: Mirror, ids: frozenset[str]) -> BitMap:

@@ -19,12 +19,6 @@ NORMALISER = "cogr-2"
 Any change of their output needs a new one.
 """
 
-READABLE = ("cogr-1", NORMALISER)
-"""Versions whose snapshots are still read and served; each matches only its own version.
-
-In cogr-1 an entity's own text kept its separators.
-"""
-
 MAX_KEYWORD_CHARS = 256
 """Cap on a keyword's length in code points.
 
@@ -91,18 +85,13 @@ def _strip_outer(text: str) -> str:
     return text.strip(_OUTER)[:MAX_KEYWORD_CHARS].strip(_OUTER)
 
 
-def self_keyword(text: str, version: str = NORMALISER) -> str:
+def self_keyword(text: str) -> str:
     """An entity's own text as a keyword: normalised, in a form that `parse` keeps; "" when nothing
     is left.
 
     Separators become spaces, and words that loop are kept twice. So a completion can name every
     entity: parse(k) == (k,) for each k != "". Idempotent. Never raises on any string.
-
-    Args:
-        version: normaliser of the snapshot that the keyword is for.
     """
-    if version == "cogr-1":
-        return normalise(text)
     if (pieces := _plain_pieces(text)) is not None and len(pieces) == 1:
         return pieces[0]
     text = text[:_READ_AT_MOST]
@@ -120,13 +109,9 @@ def with_self(own: str, keywords: Iterable[str]) -> list[str]:
     return [word for word in dict.fromkeys((own, *keywords)) if word]
 
 
-def query_keywords(text: str, keywords: Iterable[str], normaliser: str = NORMALISER) -> list[str]:
-    """S_q ∪ {q} for a search: the text as a keyword first, then its keywords, each once.
-
-    Args:
-        normaliser: of the snapshot that is searched.
-    """
-    return with_self(self_keyword(text, normaliser), keywords)
+def query_keywords(text: str, keywords: Iterable[str]) -> list[str]:
+    """S_q ∪ {q} for a search: the text as a keyword first, then its keywords, each once."""
+    return with_self(self_keyword(text), keywords)
 
 
 def _without_separators(text: str) -> str:

@@ -18,8 +18,6 @@ from cogr.settings.table import LONGEST, Table, check_url, usable_path
 _OWN_FIELDS = ("item_id", "keywords", "text")
 _FIELD_NAME = re.compile(r"""[^_.,*"'\\\x00-\x1f][^.,*"'\\\x00-\x1f]*""")
 
-Metric = Literal["f1", "ndcg@10"]
-
 
 class PublishSettings(Table):
     """The gate: how much worse than the serving pair a new pair may be. `publish --no-gate`
@@ -27,28 +25,12 @@ class PublishSettings(Table):
     """
 
     gate: bool = Field(True, description="Compare with what serves before anything is published")
-    metric: Metric = Field(
-        "f1",
-        description=(
-            "Figure to compare: F1 of the retrieved sets, or nDCG@10 of their order; F1 if an "
-            "nDCG@10 is not known"
-        ),
-    )
     tolerance: float = Field(
         0.01,
         ge=0,
         le=1,
         description=(
-            "How much the metric may fall, on dev queries if there are any, else on test queries"
-        ),
-    )
-    growth: float = Field(
-        0.05,
-        ge=0,
-        le=1,
-        description=(
-            "How much these shares may grow: empty keyword sets and sets cut to keywords.k_max, of "
-            "each side, and items that no keyword of any query reaches"
+            "How much F1 may fall, on dev queries if there are any, otherwise on test queries"
         ),
     )
     fields: tuple[str, ...] = Field(
@@ -109,11 +91,9 @@ class OpenSearchSettings(Table):
     username: str | None = Field(None, description="Basic authentication")
     password: SecretStr | None = Field(None, description="Basic authentication; never printed")
     ca_file: str | None = Field(None, description="CA certificates of the cluster, PEM")
-    verify_certs: bool = Field(True, description="Off only for experiments")
     aws_region: str | None = Field(
         None, description="Sign requests by AWS SigV4 for this region (extra s3)"
     )
-    timeout: float = Field(60.0, gt=0, le=LONGEST, description="Seconds a request may take")
     text_analyzer: str = Field(
         "english",
         pattern=r"^\S*$",
@@ -122,7 +102,6 @@ class OpenSearchSettings(Table):
             "german, standard, ...; empty leaves that field out of new indexes"
         ),
     )
-    bulk_threads: int = Field(2, ge=1, le=1000, description="Bulk requests in flight")
 
     _is_path = field_validator("ca_file")(usable_path)
 

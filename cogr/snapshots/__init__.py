@@ -9,7 +9,6 @@ models.
 
 from cogr.snapshots.manifest import (
     ID,
-    MIGRATION,
     Blend,
     Manifest,
     Mode,
@@ -36,7 +35,6 @@ __all__ = [
     "CONFIDENCE",
     "HEAVIEST",
     "ID",
-    "MIGRATION",
     "SCHEMA",
     "WEIGHTS",
     "Blend",

@@ -14,24 +14,17 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
     ValidationError,
-    model_serializer,
     model_validator,
 )
 
 from cogr.errors import SnapshotError
 from cogr.item_fields import FieldType
-from cogr.keywords import NORMALISER, READABLE
+from cogr.keywords import NORMALISER
 from cogr.records import Side
 from cogr.store import Store
 
 FORMAT = 1
-MIGRATION = (
-    "run cogr-index rebuild --no-publish for --side item and for --side query, then cogr-index "
-    "publish with both in one call"
-)
-"""Advice for snapshots of two versions of the normaliser."""
 ID = re.compile(r"(?:item|query)-r\d{3,}-[0-9a-f]{12}")
 """The pattern of snapshot ids. Folders with other names are neither read nor removed."""
 log = logging.getLogger(__name__)
@@ -105,14 +98,6 @@ class Manifest(BaseModel):
     fields: Mapping[str, FieldType] = {}
     blend: Blend | None = None
     checksum: str = ""
-
-    @model_serializer(mode="wrap")
-    def _dumped(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without a blend the key is left out, as in manifests of older versions."""
-        made: dict[str, Any] = dump(self)
-        if made.get("blend", "") is None:
-            del made["blend"]
-        return made
 
     @property
     def sum(self) -> str:
@@ -205,7 +190,7 @@ def read_manifest(store: Store, snapshot_id: str) -> Manifest:
         raise SnapshotError(
             f"{where} is of another one ({manifest.id!r}); rebuild it or restore it."
         )
-    if manifest.checksum and manifest.checksum != manifest.sum:
+    if manifest.checksum != manifest.sum:
         raise SnapshotError(f"{where} is broken (its checksum differs); rebuild it or restore it.")
     return manifest
 
@@ -226,7 +211,7 @@ def why_no_pair(item: Paired, query: Paired) -> str:
     """
     if item.round != query.round:
         return f"the items are of round {item.round} and the queries of round {query.round}"
-    if item.normaliser != query.normaliser or item.normaliser not in READABLE:
+    if item.normaliser != query.normaliser or item.normaliser != NORMALISER:
         return f"their normalisers are {item.normaliser} and {query.normaliser}"
     return ""
 
@@ -253,5 +238,6 @@ def check_normalisers(normalisers: Mapping[str, str]) -> None:
     if len(set(normalisers.values())) > 1:
         spoken = " and ".join(f"{id_} ({normaliser})" for id_, normaliser in normalisers.items())
         raise SnapshotError(
-            f"{spoken} have different normalisers and can't be matched; {MIGRATION}."
+            f"{spoken} have different normalisers and can't be matched; rebuild both sides with "
+            "--no-publish, then publish them in one call."
         )

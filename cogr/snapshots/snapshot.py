@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cogr.errors import SnapshotError
-from cogr.keywords import READABLE, self_keyword, with_self
+from cogr.keywords import NORMALISER, self_keyword, with_self
 from cogr.mapped import SortedStrings, Strings, StringsSpool
 from cogr.records import FieldValue, Side, fields_of
 from cogr.snapshots.manifest import Manifest, folders, read_manifest
@@ -30,8 +30,6 @@ text; null where all are 1.
 """
 CONFIDENCE = pa.field("confidence", pa.float32())
 """The column of queries' confidences; null where it is unknown."""
-_LATER = (WEIGHTS, CONFIDENCE)
-"""Columns of queries that files of former versions lack."""
 
 
 def rounded(value: float) -> float:
@@ -53,8 +51,7 @@ class Row:
             the own text; above 0, `rounded`. () where all are 1.
         confidence: of a query, the expected F1 of what its keywords retrieve, 0 to 1, `rounded`;
             None where it is unknown.
-        own: the own text as a keyword, by the normaliser of the row's snapshot; None until it is
-            computed.
+        own: the own text as a keyword, None until it is computed.
     """
 
     id: str
@@ -112,8 +109,6 @@ class Snapshot:
     ) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow batches in id order, streaming; all columns, or only these.
 
-        Queries of a file that has no weights or confidences have null for them.
-
         Args:
             encoded: keep keywords dictionary-encoded, as in the file; read in half the time.
         """
@@ -124,18 +119,9 @@ class Snapshot:
             for group in range(rows.num_row_groups):
                 # Without this, Arrow's threads may still hold the file when the process ends, which
                 # would abort it.
-                for batch in rows.iter_batches(
+                yield from rows.iter_batches(
                     ROWS, row_groups=[group], columns=columns, use_threads=False
-                ):
-                    yield self._completed(batch, columns)
-
-    def _completed(self, batch: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
-        """The batch, with null for columns that were asked for and that an older file lacks."""
-        for column in _LATER if self.side == "query" else ():
-            asked = columns is None or column.name in columns
-            if asked and column.name not in batch.schema.names:
-                batch = batch.append_column(column, pa.nulls(len(batch), column.type))
-        return batch
+                )
 
     def ids(self) -> SortedStrings:
         """The entities' ids, in a mapped file.
@@ -218,14 +204,13 @@ def open_snapshot(store: Store, snapshot_id: str, *, verify: bool = True) -> Sna
     """Open a snapshot, by default after comparing its file with the manifest's sha256.
 
     Raises:
-        SnapshotError: unknown, broken, of another format, or of a normaliser that this version
-            can't read.
+        SnapshotError: unknown, broken, or of another format or normaliser.
     """
     manifest = read_manifest(store, snapshot_id)
-    if manifest.normaliser not in READABLE:
+    if manifest.normaliser != NORMALISER:
         raise SnapshotError(
             f"Snapshot {snapshot_id} was written with normaliser {manifest.normaliser}, this "
-            f"version reads {' and '.join(READABLE)}; rebuild it."
+            f"version reads {NORMALISER}; rebuild it."
         )
     snapshot = Snapshot(manifest, store)
     if verify:

@@ -80,8 +80,6 @@ def write_snapshot(
     distinct keyword. The file is made in TMPDIR first.
 
     Args:
-        rows: `Row.own` must be by this version's normaliser; leave it None in rows of a snapshot of
-            another version.
         provenance: further fields of the manifest; a callable is called after the last row, for
             counts that are complete only then.
         fields: types of the extra fields that the rows carry.
@@ -249,8 +247,6 @@ class _Counts:
 
     def __init__(self, side: Side, fields: Mapping[str, FieldType]) -> None:
         self.side = side
-        # Equal rows with two versions of the normaliser are two snapshots, because their own texts
-        # match differently.
         self._sha = hashlib.sha256(NORMALISER.encode())
         if fields:
             self._sha.update(json.dumps(dict(sorted(fields.items()))).encode())
@@ -299,9 +295,7 @@ class _Counts:
             self._weighing.update(part.astype(part.dtype.newbyteorder("<")).tobytes())
 
     def content_hash(self, blend: Blend | None) -> str:
-        """Without weights, confidences and a blend it equals the hash of versions that had none of
-        them.
-        """
+        """Weights and confidences count where there are any, and so does a blend."""
         if not self._weighs and blend is None:
             return self._sha.hexdigest()
         chosen = json.dumps(blend.model_dump(mode="json") if blend else None, sort_keys=True)

@@ -13,14 +13,15 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from cogr.errors import CheckFailedError, MissingExtraError, SnapshotError, StorageError
+from cogr.errors import CheckFailedError, MissingExtraError, SnapshotError
 from cogr.keywords import self_keyword
 from cogr.mapped import Strings
 from cogr.matching.mirror import Mirror
@@ -56,11 +57,25 @@ from indexers.backends import (
 from indexers.text import Lexical
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _SERVING = "memory/serving.json"
-_NOTED = {"content_hash": str, "entities": int, "normaliser": str, "verified": bool}
-"""The note of a pushed snapshot."""
+_PAIR = TypeAdapter(dict[Side, str | None])
 _ANSWERS = pa.schema([*SCHEMA, WEIGHTS, CONFIDENCE])
+
+
+class _Note(BaseModel):
+    """The note of a pushed snapshot."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    content_hash: str
+    entities: int
+    normaliser: str
+    verified: bool
+
+
+_NOTE = TypeAdapter(_Note)
 
 
 @dataclass(frozen=True)
@@ -70,13 +85,11 @@ class _Opened:
 
     Attributes:
         answers: the rows of a query snapshot, for look-ups; empty for items.
-        normaliser: of the snapshot.
     """
 
     mirror: Mirror
     texts: Strings
     answers: pa.Table
-    normaliser: str
     fields: Strings | None
 
 
@@ -98,18 +111,21 @@ class MemoryBackend:
 
     def push(self, snapshot: Snapshot) -> Pushed:
         """Save the mirror and note it. Idempotent."""
-        started = time.perf_counter()
-        note, entities = self._note(snapshot.id), snapshot.manifest.entities
-        known = note is not None and _essentials(snapshot).items() <= note.items()
+        started, manifest = time.perf_counter(), snapshot.manifest
+        note = self._note(snapshot.id)
+        new = _Note(
+            content_hash=manifest.content_hash,
+            entities=manifest.entities,
+            normaliser=manifest.normaliser,
+            verified=False,
+        )
+        known = note is not None and note.model_copy(update={"verified": False}) == new
         mirror_of(self._store, snapshot)
         if not known:
-            self._write_note(snapshot, {**_essentials(snapshot), "verified": False})
-        return Pushed(
-            mirror_folder(snapshot.id),
-            entities,
-            0 if known else entities,
-            time.perf_counter() - started,
-        )
+            self._write_note(snapshot.id, new)
+        written = 0 if known else manifest.entities
+        seconds = time.perf_counter() - started
+        return Pushed(mirror_folder(snapshot.id), manifest.entities, written, seconds)
 
     def verify(self, snapshot: Snapshot, queries: Iterable[Keywords]) -> Verified:
         """Compare the saved mirror with the snapshot and with a mirror newly built from it."""
@@ -117,9 +133,9 @@ class MemoryBackend:
         try:
             verified = _compare(mirror_of(self._store, snapshot), snapshot, queries)
         except CheckFailedError:
-            self._write_note(snapshot, note | {"verified": False})
+            self._write_note(snapshot.id, note, verified=False)
             raise
-        self._write_note(snapshot, note | {"verified": True})
+        self._write_note(snapshot.id, note, verified=True)
         return verified
 
     def compare(
@@ -141,49 +157,41 @@ class MemoryBackend:
 
     def identity(self, snapshot_id: str) -> str:
         """The hash of what was pushed."""
-        return str(self._pushed(snapshot_id)["content_hash"])
+        return self._pushed(snapshot_id).content_hash
 
     def distrust(self, snapshot_id: str) -> None:
         """Take the mark of a passed verification back."""
-        self._store.write_json(
-            _note_path(snapshot_id), self._pushed(snapshot_id) | {"verified": False}
-        )
+        self._write_note(snapshot_id, self._pushed(snapshot_id), verified=False)
 
     def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
         """Switch the given sides at once."""
         for side, id_ in snapshots.items():
             check_side(id_, side)
-            if not self._pushed(id_)["verified"]:
+            if not self._pushed(id_).verified:
                 raise CheckFailedError(
                     f"The mirror of {id_} has not passed verification; run cogr-index verify {id_}."
                 )
         before = self.serving()
         pair = {**before, **snapshots}
-        check_normalisers({id_: self._pushed(id_)["normaliser"] for id_ in pair.values() if id_})
+        check_normalisers({id_: self._pushed(id_).normaliser for id_ in pair.values() if id_})
         if pair != before:
             self._store.write_json(_SERVING, pair)
         return {side: before[side] for side in snapshots}
 
     def serving(self) -> Mapping[Side, str | None]:
         """The snapshot that serves each side, or None."""
-        known = self._read(_SERVING) or {}
+        known = self._read(_SERVING, _PAIR) or {}
         return {side: self._sound(side, known.get(side)) for side in SIDES}
 
-    def _sound(self, side: Side, id_: Any) -> str | None:
+    def _sound(self, side: Side, id_: str | None) -> str | None:
         """The id if it is that of a pushed snapshot of this side, since the file may be damaged."""
-        if id_ is None:
-            return None
-        if (
-            isinstance(id_, str)
-            and ID.fullmatch(id_)
-            and side_of(id_) == side
-            and self._note(id_) is not None
-        ):
+        if id_ and ID.fullmatch(id_) and side_of(id_) == side and self._note(id_):
             return id_
-        self._warn(
-            f"{_SERVING} says that {id_!r} serves, which is no pushed {side} snapshot; so none "
-            "serves"
-        )
+        if id_ is not None:
+            self._warn(
+                f"{_SERVING} says that {id_!r} serves, which is not a pushed {side} snapshot; so "
+                "none serves"
+            )
         return None
 
     def list(self) -> Sequence[Listed]:
@@ -192,7 +200,7 @@ class MemoryBackend:
         names = (name.removesuffix(".json") for name in self._store.list("memory"))
         ids = [name for name in names if ID.fullmatch(name)]
         listed = [
-            Listed(id_, side_of(id_), note["entities"], self._bytes(id_), id_ in serving, True)
+            Listed(id_, side_of(id_), note.entities, self._bytes(id_), id_ in serving, True)
             for id_ in ids
             if (note := self._note(id_))
         ]
@@ -221,18 +229,18 @@ class MemoryBackend:
         if words and by_text is not None:
             boosts = {} if words.alone else boosts
             by_text *= 1 if words.alone else words.boost
-            found = _blended(opened.mirror, boosts, by_text, size)
+            best, scores, total = _blended(opened.mirror, boosts, by_text, size)
         else:
             ranking = opened.mirror.search(boosts, size)
-            found = _Blended(ranking.dense.tolist(), ranking.scores.tolist(), ranking.total)
+            best, scores, total = ranking.dense, ranking.scores, ranking.total
         hits = []
-        for dense, score in zip(found.dense, found.scores, strict=True):
+        for dense, score in zip(best.tolist(), scores.tolist(), strict=True):
             entity = opened.mirror.id_of(dense)
             parts = opened.mirror.explain(boosts, entity) if explain else {}
             fields = fields_of(opened.fields[dense]) if opened.fields else {}
             part = float(by_text[dense]) if explain and by_text is not None else 0.0
             hits.append(Hit(entity, score, opened.texts[dense], parts, fields, part))
-        return SearchResult(found.total, hits, id_, textless)
+        return SearchResult(total, hits, id_, textless)
 
     def retrieved(
         self, keywords: Keywords, *, side: Side = "item", snapshot: str | None = None
@@ -250,7 +258,7 @@ class MemoryBackend:
     def lookup(self, text: str, *, snapshot: str | None = None) -> Row | None:
         """The row of a query text; None when the query side does not hold it."""
         opened = self._opened(self._chosen("query", snapshot))
-        table, own = opened.answers, self_keyword(text, opened.normaliser)
+        table, own = opened.answers, self_keyword(text)
         place = pc.index(table["self"], own).as_py() if own else -1
         if place < 0:
             return None
@@ -282,12 +290,10 @@ class MemoryBackend:
         snapshot = open_snapshot(self._store, snapshot_id)
         batches = snapshot.batches(_ANSWERS.names) if snapshot.side == "query" else ()
         answers = pa.Table.from_batches(batches, _ANSWERS)
-        normaliser = snapshot.manifest.normaliser
         return _Opened(
             mirror_of(self._store, snapshot),
             snapshot.texts(),
             answers,
-            normaliser,
             snapshot.fields(),
         )
 
@@ -310,7 +316,7 @@ class MemoryBackend:
         self._pushed(snapshot)
         return snapshot
 
-    def _pushed(self, snapshot_id: str) -> dict[str, Any]:
+    def _pushed(self, snapshot_id: str) -> _Note:
         note = self._note(snapshot_id)
         if note is None:
             raise SnapshotError(
@@ -319,30 +325,20 @@ class MemoryBackend:
             )
         return note
 
-    def _note(self, snapshot_id: str) -> dict[str, Any] | None:
-        note = self._read(_note_path(snapshot_id))
-        if note is None or (
-            note.keys() >= _NOTED.keys() and all(type(note[key]) is _NOTED[key] for key in _NOTED)
-        ):
-            return note
-        self._warn(f"{_note_path(snapshot_id)} is damaged; push the snapshot again")
-        return None
+    def _note(self, snapshot_id: str) -> _Note | None:
+        return self._read(_note_path(snapshot_id), _NOTE)
 
-    def _read(self, path: str) -> dict[str, Any] | None:
-        """The content of a file of this backend; None, with a warning, when it is damaged: the next
-        push or publish rewrites it.
+    def _read(self, path: str, kind: TypeAdapter[T]) -> T | None:
+        """A file of this backend; None where there is none, or, with a warning, where it is
+        damaged: the next push or publish rewrites it.
         """
-        if not self._store.exists(path):
-            return None
         try:
-            found = self._store.read_json(path, "push and publish again")
-        except StorageError as error:
-            self._warn(str(error).rstrip("."))
+            return kind.validate_json(self._store.read(path))
+        except FileNotFoundError:
             return None
-        if isinstance(found, dict):
-            return found
-        self._warn(f"{path} is damaged; push and publish again")
-        return None
+        except ValidationError:
+            self._warn(f"{path} is damaged; push and publish again")
+            return None
 
     def _warn(self, what: str) -> None:
         """Warn once, since the files are read often."""
@@ -350,50 +346,32 @@ class MemoryBackend:
             self._warned.add(what)
             log.warning("%s, in the memory backend of %s.", what, self._store.url)
 
-    def _write_note(self, snapshot: Snapshot, note: dict[str, Any]) -> None:
-        self._store.write_json(_note_path(snapshot.id), note)
+    def _write_note(self, snapshot_id: str, note: _Note, **changed: bool) -> None:
+        written = note.model_copy(update=changed)
+        self._store.write_json(_note_path(snapshot_id), written.model_dump())
 
     def _bytes(self, snapshot_id: str) -> int | None:
         folder = mirror_folder(snapshot_id)
         if not self._store.is_local:
             return None
-        return sum(
-            self._store.local(f"{folder}/{name}").stat().st_size
-            for name in self._store.list(folder)
-        )
-
-
-@dataclass(frozen=True)
-class _Blended:
-    """The best results of keywords and words together: dense ids, scores, and the total."""
-
-    dense: Sequence[int]
-    scores: Sequence[float]
-    total: int
+        names = self._store.list(folder)
+        return sum(self._store.local(f"{folder}/{name}").stat().st_size for name in names)
 
 
 def _blended(
     mirror: Mirror, boosts: Mapping[str, float], by_text: NDArray[np.float32], size: int
-) -> _Blended:
+) -> tuple[NDArray[Any], NDArray[np.float32], int]:
+    """The best results of keywords and words together: dense ids, scores, and the total."""
     ranking = mirror.search(boosts, len(mirror))
     scores = by_text.copy()
     scores[ranking.dense] += ranking.scores
     found = np.flatnonzero(scores > 0)
     best = found[np.argsort(-scores[found], kind="stable")][:size]
-    return _Blended(best.tolist(), scores[best].tolist(), found.size)
+    return best, scores[best], found.size
 
 
 def _note_path(snapshot_id: str) -> str:
     return f"memory/{snapshot_id}.json"
-
-
-def _essentials(snapshot: Snapshot) -> dict[str, Any]:
-    manifest = snapshot.manifest
-    return {
-        "content_hash": manifest.content_hash,
-        "entities": manifest.entities,
-        "normaliser": manifest.normaliser,
-    }
 
 
 def _compare(saved: Mirror, snapshot: Snapshot, queries: Iterable[Keywords]) -> Verified:

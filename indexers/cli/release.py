@@ -276,9 +276,11 @@ def prune(
     if into:
         _prune_into(call, into, field, keep, None if dry_run else to, dry_run=dry_run)
         return
-    pruned = remove(
-        workspace.store, workspace.backend, keep, files=files, dry_run=dry_run, say=console.note
-    ).as_dict()
+    pruned = reports.plain(
+        remove(
+            workspace.store, workspace.backend, keep, files=files, dry_run=dry_run, say=console.note
+        )
+    )
     payload = {"dry_run": dry_run, **pruned}
     call.emit(
         payload,

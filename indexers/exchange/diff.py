@@ -86,16 +86,13 @@ def diff(
     """Compare two snapshots of one side.
 
     Args:
-        other: a snapshot of the other side, to search with (or in); None compares no results, and
-            so does one of another normaliser than either of the two.
+        other: a snapshot of the other side, to search with (or in); None compares no results.
         top: how many keywords, entities and queries are named.
         sample: queries that are searched, drawn by a fixed seed where there are more.
 
     Raises:
         SnapshotError: the snapshots are of two sides.
     """
-    if other is not None and len({one.manifest.normaliser for one in (before, after, other)}) > 1:
-        other = None
     counts, keywords = Counter[str](), Counter[str]()
     found = _entities(before, after, counts, keywords)
     most = heapq.nlargest(top, found, key=lambda one: len(one.gained) + len(one.lost))

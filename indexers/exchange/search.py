@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from cogr.errors import MissingExtraError, SnapshotError
-from cogr.keywords import NORMALISER, cut_to_budget, parse, self_keyword
+from cogr.keywords import cut_to_budget, parse, self_keyword
 from cogr.records import Query
 from cogr.snapshots import Manifest, Row, read_manifest, rounded, why_no_pair
 from cogr.snapshots.manifest import Mode
@@ -98,7 +98,7 @@ def search(
     if serving["item"] is None:
         raise SnapshotError("No item snapshot serves yet: run cogr-index rebuild --side item.")
     item = _manifest(workspace, serving["item"])
-    own = self_keyword(text, item.normaliser if item else NORMALISER)
+    own = self_keyword(text)
     queries = _manifest(workspace, serving["query"])
     apart = why_no_pair(item, queries) if item and queries else ""
     row, source = _row(workspace, text, own, keywords, serving["query"], stored=not apart)

@@ -12,7 +12,6 @@ from typing import Any, Literal, Protocol
 
 from cogr.datasets.inspection import remarks
 from cogr.errors import SnapshotError
-from cogr.keywords import NORMALISER
 from cogr.matching.mirror import Mirror
 from cogr.records import Advance, Entity, ProgressBar, Query, Say, Side
 from cogr.snapshots import Row, Snapshot
@@ -390,10 +389,9 @@ def _items(workspace: Workspace, *, serving: bool) -> Snapshot | None:
     """The item snapshot that is weighed for; None where there is none of today's rules."""
     asked = workspace.backend.serving().get("item") if serving else None
     try:
-        found = workspace.snapshot(asked, "item")
+        return workspace.snapshot(asked, "item")
     except SnapshotError:
         return None
-    return found if found.manifest.normaliser == NORMALISER else None
 
 
 def _weighed(generator: Statistical, items: Snapshot, rows: Iterable[Row]) -> Iterator[Row]:

@@ -26,9 +26,9 @@ from cogr.datasets.changes import (
 from cogr.datasets.items import Items, ItemsSpool, in_id_order
 from cogr.datasets.query_logs import LogOptions, read_log
 from cogr.errors import SettingsError, SnapshotError
-from cogr.keywords import NORMALISER, self_keyword
+from cogr.keywords import self_keyword
 from cogr.records import Entity, Item, ProgressBar, Say, Side, self_text
-from cogr.snapshots import MIGRATION, Snapshot, open_snapshot
+from cogr.snapshots import Snapshot, open_snapshot
 from cogr.snapshots.snapshot import read_set_aside
 from indexers.backends import check_side
 from indexers.exchange.labels import check_place, save_queries
@@ -181,12 +181,6 @@ def _parent(workspace: Workspace, request: UpdateRequest) -> Snapshot:
         id_ = workspace.known(request.parent)
         check_side(id_, request.side)
         parent = open_snapshot(workspace.store, id_)
-    if parent.manifest.normaliser != NORMALISER:
-        raise SnapshotError(
-            f"Snapshot {parent.id} was written with normaliser {parent.manifest.normaliser} and "
-            "this version writes "
-            f"{NORMALISER}, so an update would mix the two; {MIGRATION}."
-        )
     return parent
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,12 +17,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pyroaring import BitMap
 
 from cogr.errors import CheckFailedError, SnapshotError
-from cogr.evaluation import f1_of_pair, ndcg_of_pair
+from cogr.evaluation import f1_of_pair
 from cogr.matching.mirror import Mirror
 from cogr.records import SIDES, Dataset, Side, Split
 from cogr.settings import PublishSettings
-from cogr.settings.serving import Metric
-from cogr.snapshots import Snapshot, check_pair, open_snapshot, read_manifest
+from cogr.snapshots import Snapshot, open_snapshot, read_manifest
 from cogr.store import Store
 from indexers.backends.memory import mirror_of
 from indexers.generators import batched
@@ -35,6 +33,10 @@ LEAST_VOCABULARY = 0.5
 """Distinct keywords that a side keeps at least, as a share of the serving snapshot's. Another model
 or catalogue may move it a little; where it halves, something broke.
 """
+MOST_GROWTH = 0.05
+"""How much these shares may grow: items that no query reaches, and of each side empty keyword sets
+and sets cut to `keywords.k_max`.
+"""
 _FOLDER = "figures"
 _ROWS = 4096
 
@@ -45,102 +47,59 @@ class PairFigures(BaseModel):
     Attributes:
         split: the split that `f1` is measured on; None where the data set has no labels.
         f1: macro F1 of whole retrieved sets (paper, eq. 1).
-        ndcg: nDCG@10 of the rankings; None where it was not measured.
-        weights: keywords counted by their weights in `ndcg`.
         unreached: share of items that no keyword and no text of any query of the query snapshot
             reaches.
         dataset_hash: the data that the labels are from.
-        checksum: a sha256 over all other fields; "" in files of older versions.
+        checksum: a sha256 over all other fields.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     item: str
     query: str
     split: Split | None
     f1: float | None
-    ndcg: float | None = None
-    weights: bool = True
     unreached: float
     dataset_hash: str
     checksum: str = ""
 
     @property
     def sum(self) -> str:
-        """The right value of `checksum`. Without an nDCG it is that of older versions."""
-        left_out = {"checksum"} if self.ndcg is not None else {"checksum", "ndcg", "weights"}
-        fields = json.dumps(self.model_dump(exclude=left_out), sort_keys=True)
+        """The right value of `checksum`."""
+        fields = json.dumps(self.model_dump(exclude={"checksum"}), sort_keys=True)
         return hashlib.sha256(fields.encode()).hexdigest()
-
-    @property
-    def is_whole(self) -> bool:
-        """False where the file was changed after it was written."""
-        return self.checksum in ("", self.sum)
-
-    @property
-    def is_measured(self) -> bool:
-        """False where a figure is NaN, which older versions kept."""
-        figures = (self.unreached, self.f1, self.ndcg)
-        return all(figure is None or math.isfinite(figure) for figure in figures)
-
-    def measures(self, metric: Metric, weights: bool) -> bool:
-        """Whether the metric is among the figures, with weights or without."""
-        if metric == "f1" or self.split is None:
-            return True
-        return self.ndcg is not None and self.weights == weights
 
 
 def measure(
-    store: Store,
-    dataset: Dataset,
-    split: Split | None,
-    item: Snapshot,
-    query: Snapshot,
-    metric: Metric = "f1",
-    *,
-    weights: bool = True,
+    store: Store, dataset: Dataset, split: Split | None, item: Snapshot, query: Snapshot
 ) -> PairFigures:
     """The figures of a pair; measured once for one data set and split.
-
-    Args:
-        metric: nDCG@10 is measured only where it is asked for.
-        weights: keywords count by their weights in nDCG@10.
 
     Raises:
         CheckFailedError: a figure is NaN, with which every comparison would pass.
     """
     known = known_figures(store, item.id, query.id)
-    if (
-        known
-        and (known.split, known.dataset_hash) == (split, dataset.dataset_hash)
-        and known.is_measured
-        and known.measures(metric, weights)
-    ):
+    if known and (known.split, known.dataset_hash) == (split, dataset.dataset_hash):
         return known
     mirror = mirror_of(store, item)
     f1 = f1_of_pair(mirror, dataset, split, query) if split else None
-    ndcg = None
-    if split and metric == "ndcg@10":
-        ndcg = ndcg_of_pair(mirror, dataset, split, query, weights=weights)
-    found = PairFigures(
-        item=item.id,
-        query=query.id,
-        split=split,
-        f1=f1,
-        ndcg=ndcg,
-        weights=weights,
-        unreached=_unreached(mirror, query),
-        dataset_hash=dataset.dataset_hash,
-    )
-    if not found.is_measured:
-        raise CheckFailedError(
-            f"The figures of {item.id} with {query.id} are no numbers (F1 on {split}: {f1}, "
-            "items that no query reaches: "
-            f"{found.unreached}); check the queries' weights; what serves stays."
+    unreached = _unreached(mirror, query)
+    try:
+        found = PairFigures(
+            item=item.id,
+            query=query.id,
+            split=split,
+            f1=f1,
+            unreached=unreached,
+            dataset_hash=dataset.dataset_hash,
         )
-    left_out = {"ndcg", "weights"} if ndcg is None else set()
-    kept = found.model_dump(exclude=left_out)
-    store.write_json(_path(item.id, query.id), {**kept, "checksum": found.sum})
+    except ValidationError as error:
+        raise CheckFailedError(
+            f"The figures of {item.id} with {query.id} are not numbers (F1 on {split}: {f1}, "
+            f"items that no query reaches: {unreached}); check the queries' weights; what serves "
+            "stays."
+        ) from error
+    store.write_json(_path(item.id, query.id), {**found.model_dump(), "checksum": found.sum})
     return found
 
 
@@ -152,7 +111,8 @@ def known_figures(store: Store, item: str, query: str) -> PairFigures | None:
         found = PairFigures.model_validate_json(store.read(_path(item, query)))
     except (OSError, ValidationError):
         return None
-    return found if (found.item, found.query) == (item, query) and found.is_whole else None
+    whole = (found.item, found.query, found.checksum) == (item, query, found.sum)
+    return found if whole else None
 
 
 def forget_figures(store: Store, snapshot: str) -> None:
@@ -205,8 +165,6 @@ class Verdict:
             "split": self.now.split if self.now else None,
             "f1": self.now.f1 if self.now else None,
             "f1_before": self.before.f1 if self.before else None,
-            "ndcg": self.now.ndcg if self.now else None,
-            "ndcg_before": self.before.ndcg if self.before else None,
             "unreached": self.now.unreached if self.now else None,
             "unreached_before": self.before.unreached if self.before else None,
         }
@@ -239,7 +197,7 @@ def compare(
             reason
             for side in SIDES
             if side in serving and after[side] != serving[side]
-            for reason in _side_reasons(settings, store, serving[side], after[side])
+            for reason in _side_reasons(store, serving[side], after[side])
         ),
     ]
     return Verdict(reasons, now, before)
@@ -297,12 +255,9 @@ def _pair(
             f"The gate can't compare: {str(error).rstrip('.')}, or overrule the gate by "
             "cogr-index publish --no-gate."
         ) from error
-    check_pair(item.manifest, query.manifest)
-    settings = workspace.settings
-    metric, weights = settings.publish.metric, settings.keywords.weights
-    found = measure(workspace.store, workspace.dataset, split, item, query, metric, weights=weights)
+    found = measure(workspace.store, workspace.dataset, split, item, query)
     if held_out and held_out.learned_dev(item, query):
-        return found.model_copy(update={"f1": held_out.f1, "ndcg": None})
+        return found.model_copy(update={"f1": held_out.f1})
     return found
 
 
@@ -311,32 +266,23 @@ def _pair_reasons(
 ) -> Iterator[str]:
     if before is None or now is None:
         return
-    name, was, is_ = "F1", before.f1, now.f1
-    if settings.metric == "ndcg@10" and None not in (before.ndcg, now.ndcg):
-        name, was, is_ = "nDCG@10", before.ndcg, now.ndcg
+    was, is_ = before.f1, now.f1
     if was is not None and is_ is not None and not is_ >= was - settings.tolerance:
         yield (
-            f"{name} on {now.split} would go from {was:.4f} to {is_:.4f} (publish.tolerance is "
+            f"F1 on {now.split} would go from {was:.4f} to {is_:.4f} (publish.tolerance is "
             f"{settings.tolerance:g})"
         )
-    if not now.unreached <= before.unreached + settings.growth:
-        yield _grown(
-            settings,
-            "items that no query reaches",
-            before.unreached,
-            now.unreached,
-        )
+    yield from _grown("items that no query reaches", before.unreached, now.unreached)
 
 
-def _side_reasons(settings: PublishSettings, store: Store, before: str, now: str) -> Iterator[str]:
+def _side_reasons(store: Store, before: str, now: str) -> Iterator[str]:
     old, new = read_manifest(store, before), read_manifest(store, now)
     if not old.entities:
         return  # the side had no keywords yet, such as the query side before the first log
     shares = (("empty keyword sets", "empty"), ("sets over the budget", "cut_to_budget"))
     for what, count in shares:
         was, is_ = (getattr(one, count) / max(1, one.entities) for one in (old, new))
-        if not is_ <= was + settings.growth:
-            yield _grown(settings, f"{what} ({new.side} side)", was, is_)
+        yield from _grown(f"{what} ({new.side} side)", was, is_)
     if not new.vocabulary >= LEAST_VOCABULARY * old.vocabulary:
         yield (
             f"the vocabulary of the {new.side} side would go from {old.vocabulary:,} to "
@@ -344,8 +290,9 @@ def _side_reasons(settings: PublishSettings, store: Store, before: str, now: str
         )
 
 
-def _grown(settings: PublishSettings, what: str, before: float, now: float) -> str:
-    return (
-        f"the share of {what} would go from {before:.1%} to {now:.1%} (publish.growth is "
-        f"{settings.growth:g})"
-    )
+def _grown(what: str, before: float, now: float) -> Iterator[str]:
+    if not now <= before + MOST_GROWTH:
+        yield (
+            f"the share of {what} would go from {before:.1%} to {now:.1%} (the most is "
+            f"{MOST_GROWTH:.0%} more)"
+        )

@@ -10,12 +10,14 @@ switch was made, and finishes the entry (`finish_switch`). Every writer holds th
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NotRequired, TypedDict, cast
+from typing import Literal, NotRequired
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from cogr.errors import SnapshotError, StorageError
 from cogr.records import Side
@@ -40,10 +42,10 @@ class Entry(TypedDict):
     """
 
     time: str
-    serving: dict[str, str]
+    serving: dict[Side, str]
     rolled_back: NotRequired[str]
     begun: NotRequired[Kind]
-    before: NotRequired[dict[str, str]]
+    before: NotRequired[dict[Side, str]]
     to: NotRequired[int]
 
 
@@ -57,16 +59,7 @@ class Step:
     changed: dict[Side, str]
 
 
-class _Line(BaseModel):
-    """An entry as it is read. Keys of later versions are kept."""
-
-    model_config = ConfigDict(extra="allow")
-
-    time: str
-    serving: dict[str, str]
-
-
-_LINES = TypeAdapter(list[_Line])
+_ENTRIES = TypeAdapter(list[Entry])
 
 
 def _path(catalogue: str) -> str:
@@ -80,16 +73,15 @@ def _read(store: Store, catalogue: str) -> tuple[list[Entry], Entry | None]:
     """
     path = _path(catalogue)
     try:
-        lines = _LINES.validate_json(store.read(path))
+        entries = _ENTRIES.validate_json(store.read(path))
     except FileNotFoundError:
         return [], None
     except ValidationError as error:
         raise StorageError(
             f"The history {path} in {store.url} is damaged; restore it from a backup, or remove "
-            "it: what was published before "
-            "is then forgotten, and the next publish begins a new one."
+            "it: what was published before is then forgotten, and the next publish begins a new "
+            "one."
         ) from error
-    entries = [cast("Entry", line.model_dump()) for line in lines]
     begun = entries.pop() if entries and "begun" in entries[-1] else None
     return entries, begun
 
@@ -103,10 +95,7 @@ def _known(store: Store, catalogue: str) -> tuple[list[Entry], Entry | None]:
         store.write(f"{path}.damaged", store.read(path))
         store.remove(path)
         log.warning(
-            "%s in %s was damaged: it is kept as %s.damaged, and a new one begun.",
-            path,
-            store.url,
-            path,
+            "%s in %s was damaged: it is kept beside, and a new one begun.", path, store.url
         )
         return [], None
 
@@ -118,10 +107,8 @@ def read_history(store: Store, catalogue: str) -> list[Entry]:
 
 def kept_histories(store: Store) -> list[str]:
     """The catalogues that have a history: backends, and fields of other indexes."""
-    names = (
-        name for name in store.list("") if name.startswith("history-") and name.endswith(".json")
-    )
-    return [name.removeprefix("history-").removesuffix(".json") for name in names]
+    names = (re.fullmatch(r"history-(.*)\.json", name) for name in store.list(""))
+    return [name[1] for name in names if name]
 
 
 def named_last(store: Store, catalogue: str) -> set[str]:
@@ -148,7 +135,7 @@ def begin_switch(
     """
     entries, _ = _known(store, catalogue)
     entry: Entry = {
-        "time": _now(),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "serving": _named(after),
         "before": _named(before),
         "begun": "publish",
@@ -199,15 +186,14 @@ def previous(store: Store, catalogue: str, serving: Serving) -> Step:
     """
     entries, now = read_history(store, catalogue), _named(serving)
     numbers = _standing(entries)
-    here = next(
-        (number for number in reversed(numbers) if entries[number]["serving"] == now), len(entries)
-    )
+    served = [number for number in numbers if entries[number]["serving"] == now]
+    here = served[-1] if served else len(entries)
     for number in reversed([number for number in numbers if number < here]):
         changed = {
             side: id_ for side, id_ in entries[number]["serving"].items() if now.get(side) != id_
         }
         if changed:
-            return Step(number, changed)  # type: ignore[arg-type]
+            return Step(number, changed)
     raise SnapshotError(
         "Nothing was published before what serves now; name a snapshot with --to (cogr-index "
         "list shows them)."
@@ -217,10 +203,8 @@ def previous(store: Store, catalogue: str, serving: Serving) -> Step:
 def entry_of(store: Store, catalogue: str, serving: Serving) -> int | None:
     """The number of the newest entry that served exactly this and was not rolled back."""
     entries, named = read_history(store, catalogue), _named(serving)
-    return next(
-        (number for number in reversed(_standing(entries)) if entries[number]["serving"] == named),
-        None,
-    )
+    found = [number for number in _standing(entries) if entries[number]["serving"] == named]
+    return found[-1] if found else None
 
 
 def _standing(entries: Sequence[Entry]) -> list[int]:
@@ -228,9 +212,5 @@ def _standing(entries: Sequence[Entry]) -> list[int]:
     return [number for number, entry in enumerate(entries) if "rolled_back" not in entry]
 
 
-def _named(serving: Serving) -> dict[str, str]:
+def _named(serving: Serving) -> dict[Side, str]:
     return {side: id_ for side, id_ in serving.items() if id_}
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

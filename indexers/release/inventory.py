@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -44,60 +44,44 @@ def listing(workspace: Workspace) -> list[dict[str, Any]]:
     `serving` whether it serves nevertheless. `f1` is the gate's figure of the snapshot with what
     serves on the other side, where it was measured.
     """
-    backend = workspace.backend
+    backend, store = workspace.backend, workspace.store
     pushed, serving = {entry.snapshot: entry for entry in backend.list()}, backend.serving()
-    damaged = damaged_snapshots(workspace.store)
-    rows = [_damaged(id_, why, pushed.pop(id_, None)) for id_, why in damaged.items()]
-    for manifest in (one for one in list_snapshots(workspace.store) if one.id not in damaged):
-        f1 = _f1(workspace, manifest, serving)
-        rows.append(_row(manifest, pushed.pop(manifest.id, None)) | {"f1": f1})
+    damaged = damaged_snapshots(store)
+    rows = []
+    for id_, why in damaged.items():
+        entry = pushed.pop(id_, None)
+        rows.append(_row(id_, entry, state="damaged", damage=why))
+    for manifest in (one for one in list_snapshots(store) if one.id not in damaged):
+        entry = pushed.pop(manifest.id, None)
+        facts = {
+            "entities": manifest.entities,
+            "keywords": manifest.keywords,
+            "generator": str(manifest.generator.get("kind", "")),
+            "parent": manifest.parent,
+            "created": manifest.created,
+            "f1": _f1(workspace, manifest, serving),
+        }
+        rows.append(_row(manifest.id, entry, state=_state(entry), **facts))
     # Snapshots that another store pushed to the same cluster.
-    return [*rows, *(_foreign(entry) for entry in pushed.values())]
+    foreign = (("serving" if entry.serving else "foreign", entry) for entry in pushed.values())
+    return [*rows, *(_row(entry.snapshot, entry, state=state) for state, entry in foreign)]
 
 
-def _damaged(id_: str, why: str, entry: Listed | None) -> dict[str, Any]:
-    """The row of a damaged snapshot: its state in the backend, and the damage."""
-    known = entry or Listed(id_, side_of(id_), 0, None, False, False)
-    entities = entry.documents if entry else None
+def _row(id_: str, entry: Listed | None, **facts: Any) -> dict[str, Any]:
+    """What the backend says of a snapshot, and what else is known."""
     return {
-        **_foreign(known),
-        "state": "damaged",
-        "entities": entities,
-        "pushed": known.complete,
-        "damage": why,
-    }
-
-
-def _row(manifest: Manifest, entry: Listed | None) -> dict[str, Any]:
-    return {
-        "snapshot": manifest.id,
-        "side": manifest.side,
-        "state": _state(entry),
-        "entities": manifest.entities,
-        "keywords": manifest.keywords,
-        "generator": str(manifest.generator.get("kind", "")),
-        "parent": manifest.parent,
-        "created": manifest.created,
-        "pushed": entry is not None and entry.complete,
-        "serving": entry is not None and entry.serving,
-        "bytes": entry.bytes if entry else None,
-    }
-
-
-def _foreign(entry: Listed) -> dict[str, Any]:
-    return {
-        "snapshot": entry.snapshot,
-        "side": entry.side,
-        "state": "serving" if entry.serving else "foreign",
-        "entities": entry.documents,
+        "snapshot": id_,
+        "side": side_of(id_),
+        "entities": entry.documents if entry else None,
         "keywords": None,
         "generator": "",
         "parent": None,
         "created": "",
-        "pushed": entry.complete,
-        "serving": entry.serving,
-        "bytes": entry.bytes,
         "f1": None,
+        "pushed": entry is not None and entry.complete,
+        "serving": entry is not None and entry.serving,
+        "bytes": entry.bytes if entry else None,
+        **facts,
     }
 
 
@@ -138,16 +122,6 @@ class Pruned:
     in_use: dict[str, str]
     drafts: list[str]
     damaged: dict[str, str]
-
-    def as_dict(self) -> dict[str, Any]:
-        """For --json."""
-        return {
-            "from_backend": self.from_backend,
-            "from_store": self.from_store,
-            "in_use": self.in_use,
-            "drafts": self.drafts,
-            "damaged": self.damaged,
-        }
 
 
 def named_by(store: Store, backend: Backend) -> dict[str, str]:
@@ -220,7 +194,7 @@ def _found(store: Store, backend: Backend, keep: int, *, files: bool, dry_run: b
     used = named_by(store, backend)
     pushed = {entry.snapshot for entry in backend.list()}
     damaged = damaged_snapshots(store)
-    old = [id_ for side in SIDES for id_ in _beyond(_oldest_first(store, side, damaged), keep)]
+    old = [id_ for side in SIDES for id_ in _old(store, side, damaged, keep)]
     going = [id_ for id_ in old if id_ not in used]
     return Pruned(
         [id_ for id_ in going if id_ in pushed],
@@ -242,14 +216,11 @@ def _remove_all(store: Store, backend: Backend, pruned: Pruned, leases: Sequence
             remove(id_)
 
 
-def _oldest_first(store: Store, side: Side, damaged: Mapping[str, str]) -> list[str]:
-    """The ids of a side."""
+def _old(store: Store, side: Side, damaged: Mapping[str, str], keep: int) -> list[str]:
+    """The ids of a side but the newest `keep`, oldest first; damaged ones count as older."""
     broken = [id_ for id_ in damaged if side_of(id_) == side]
-    return [*broken, *(m.id for m in list_snapshots(store, side) if m.id not in damaged)]
-
-
-def _beyond(oldest_first: list[str], keep: int) -> Iterable[str]:
-    return oldest_first[: max(0, len(oldest_first) - keep)]
+    ids = [*broken, *(m.id for m in list_snapshots(store, side) if m.id not in damaged)]
+    return ids[: max(0, len(ids) - keep)]
 
 
 def _remove(store: Store, id_: str) -> None:

@@ -104,7 +104,7 @@ class Expander:
 
     async def expand(self, queries: Sequence[str], pair: Pair) -> Expanded:
         """Expand queries for one pair, within the deadline."""
-        texts = [self_keyword(query, pair.normaliser) for query in queries]
+        texts = [self_keyword(query) for query in queries]
         found = self._remembered(pair, texts) or await self._in_time(texts, pair)
         for expansion in found:
             self._metrics.queries.labels(expansion.source, expansion.reason).inc()

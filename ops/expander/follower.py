@@ -18,7 +18,6 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from cogr.keywords import NORMALISER
 from cogr.snapshots import Blend, Manifest, why_no_pair
 from cogr.snapshots.manifest import Mode
 from ops.expander.circuit_breaker import BadAnswerError, UnavailableError
@@ -64,11 +63,6 @@ class Pair:
     def matches(self) -> bool:
         """Whether both sides serve and make a pair."""
         return self.item is not None and self.query is not None and not self.mismatch
-
-    @property
-    def normaliser(self) -> str:
-        """The normaliser of the item side; this version's own without an item side."""
-        return self.item.normaliser if self.item else NORMALISER
 
     @property
     def round(self) -> int:

@@ -276,7 +276,7 @@ class Answers:
         if asked.keywords is not None:
             given: dict[str, float] = {}
             for one in asked.keywords:
-                if word := self_keyword(one.text, item.manifest.normaliser):
+                if word := self_keyword(one.text):
                     given.setdefault(word, one.weight)
             return Words(given, "given")
         pair = self._parts.follower.pair
@@ -289,7 +289,7 @@ class Answers:
 
     async def _unserved(self, query: str, item: Opened, queries: Opened | None) -> Words:
         """Keywords of a pair that does not serve."""
-        text, source, reason = self_keyword(query, item.manifest.normaliser), "index", ""
+        text, source, reason = self_keyword(query), "index", ""
         row = await asyncio.to_thread(queries.row_of, query) if queries else None
         if row is None and text:
             row, reason = await self._writers.ask(item, queries, text)

@@ -21,7 +21,7 @@ from typing import Any
 from pyroaring import BitMap
 
 from cogr.datasets.items import in_id_order
-from cogr.keywords import READABLE, self_keyword
+from cogr.keywords import NORMALISER, self_keyword
 from cogr.mapped import Strings
 from cogr.matching.mirror import Mirror
 from cogr.records import Dataset, FieldValue, Item, Query, fields_of
@@ -90,7 +90,7 @@ class Opened:
         return None if dense is None else next(self.snapshot.rows([dense]))
 
     def _first_of(self, text: str) -> tuple[int | None, str]:
-        own, mirror = self_keyword(text, self.manifest.normaliser), self.mirror
+        own, mirror = self_keyword(text), self.mirror
         same = (dense for dense in mirror.bitmap(own) if mirror.own_keyword(dense) == own)
         return (next(same, None) if own else None), own
 
@@ -150,7 +150,9 @@ class PageData:
 
     def choices(self, serving: Pair) -> list[ListedPair]:
         """The pairs to choose from: the serving pair, then the newest first."""
-        usable = [one for one in list_snapshots(self.workspace.store) if one.normaliser in READABLE]
+        usable = [
+            one for one in list_snapshots(self.workspace.store) if one.normaliser == NORMALISER
+        ]
         newest = usable[::-1]
         items, queries = ([one for one in newest if one.side == side] for side in ("item", "query"))
         pairs = [

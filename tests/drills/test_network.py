@@ -44,7 +44,7 @@ ENDPOINT = {
     "generator.model": "fake",
     "generator.openai.api_key": "none",
 }
-QUICK = {"redis.timeout": "5", "opensearch.timeout": "10", "generator.openai.timeout": "10"}
+QUICK = {"redis.timeout": "5", "generator.openai.timeout": "10"}
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ from indexers.backends.opensearch.mapping import IndexState, alias_name
 
 _TEXTLESS = (
     "The index {index} has no analysed texts: opensearch.text_analyzer was not set when it was "
-    "pushed, or it is of a former version; the next rebuild brings them."
+    "pushed; the next rebuild brings them."
 )
 
 
@@ -55,15 +55,10 @@ class OpenSearchBackend:
         self._store = store
 
     def push(self, snapshot: Snapshot) -> Pushed:
-        """See `push.push`. Where the parent is pushed and has the same normaliser, only the
-        difference is written.
-        """
+        """See `push.push`. Where the parent is pushed, only the difference is written."""
         parent = snapshot.manifest.parent
-        base = (
-            open_snapshot(self._store, parent) if parent in self._store.list("snapshots") else None
-        )
-        if base is not None and base.manifest.normaliser != snapshot.manifest.normaliser:
-            base = None
+        known = parent in self._store.list("snapshots")
+        base = open_snapshot(self._store, parent) if parent and known else None
         return push.push(self.cluster, self.prefix, snapshot, base)
 
     def verify(self, snapshot: Snapshot, queries: Iterable[Keywords]) -> Verified:
@@ -135,9 +130,7 @@ class OpenSearchBackend:
     def lookup(self, text: str, *, snapshot: str | None = None) -> Row | None:
         """The row of a query text; None when the query side does not hold it."""
         state = self._index("query", snapshot)
-        return search.lookup(
-            self.cluster, state.name, self_keyword(text, str(state.meta["normaliser"]))
-        )
+        return search.lookup(self.cluster, state.name, self_keyword(text))
 
     def delete(self, snapshot: str) -> None:
         """See `indexes.delete`."""

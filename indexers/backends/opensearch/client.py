@@ -23,6 +23,10 @@ from indexers.backends.opensearch.errors import Refusal, refusal_of, service_err
 
 RETRIES = 7
 """Retries after the first attempt; with the waits below they last about half a minute."""
+TIMEOUT = 60.0
+"""Seconds that a request may take."""
+BULK_THREADS = 2
+"""Bulk requests in flight."""
 FIRST_WAIT = 0.25
 LONGEST_WAIT = 16.0
 OLDEST = (2, 4)
@@ -113,7 +117,7 @@ class Cluster:
 
         Args:
             doing: the activity, for error sentences.
-            timeout: seconds; the setting `opensearch.timeout` when None.
+            timeout: seconds; TIMEOUT when None.
             missing_ok: 404 gives None.
             exists_ok: so does the refusal to create an index that exists.
             retry_connection: False for requests that must not run twice.
@@ -145,7 +149,7 @@ class Cluster:
         from opensearchpy.exceptions import OpenSearchException
 
         params = dict(params or {})
-        params["request_timeout"] = timeout or self.settings.timeout
+        params["request_timeout"] = timeout or TIMEOUT
         try:
             answer, refusal = (
                 self._transport.perform_request(method, path, params=params, body=body),
@@ -224,7 +228,7 @@ def _connect(settings: OpenSearchSettings, urls: Collection[str]) -> Any:
     return OpenSearch(
         _hosts(urls),
         http_auth=_auth(settings),
-        pool_maxsize=settings.bulk_threads + 1,
+        pool_maxsize=BULK_THREADS + 1,
         **_patience(len(urls)),
         **_tls(settings, urls),
     )
@@ -257,7 +261,7 @@ def _tls(settings: OpenSearchSettings, urls: Collection[str]) -> dict[str, Any]:
     if settings.ca_file:
         _check_ca(settings.ca_file)
     return {
-        "verify_certs": settings.verify_certs,
+        "verify_certs": True,
         "ssl_show_warn": False,
         "ca_certs": settings.ca_file or None,
     }

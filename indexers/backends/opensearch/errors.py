@@ -16,6 +16,8 @@ _TRANSIENT = {429, 502, 503, 504}
 _LONGEST = 500
 """Most characters of a reason."""
 _ITS_OWN = {"error", "found", "status", "_index", "acknowledged"}
+_PROXIES = {401, 403, 413, 429, 502, 503, 504}
+"""A page without JSON is the answer of a proxy before the cluster."""
 _PLAIN_HTTP = (
     "WRONG_VERSION_NUMBER",
     "RECORD_LAYER_FAILURE",
@@ -66,22 +68,17 @@ def refusal_of(error: Exception) -> Refusal:
     """The refusal behind an exception of opensearch-py."""
     from opensearchpy import exceptions
 
-    if isinstance(error, exceptions.ConnectionError) and isinstance(error.info, UnicodeDecodeError):
-        return Refusal(0, "no_json")
-    if isinstance(error, exceptions.ConnectionTimeout):
-        return Refusal(0, "timeout", str(error.error))
-    if isinstance(error, exceptions.SSLError):
-        return Refusal(0, "tls", str(error.error))
     if isinstance(error, exceptions.ConnectionError):
-        return Refusal(0, "connection", str(error.error))
+        if isinstance(error.info, UnicodeDecodeError):
+            return Refusal(0, "no_json")
+        timed_out = isinstance(error, exceptions.ConnectionTimeout)
+        tls = isinstance(error, exceptions.SSLError)
+        kind = "timeout" if timed_out else "tls" if tls else "connection"
+        return Refusal(0, kind, str(error.error))
     if isinstance(error, exceptions.TransportError):
         return _answered(error.status_code, error.info, str(error.error))
     # A page instead of JSON, or JSON of another shape, raises various errors in the library.
     return Refusal(200 if isinstance(error, exceptions.SerializationError) else 0, "no_json")
-
-
-_PROXIES = {401, 403, 413, 429, 502, 503, 504}
-"""A page without JSON is the answer of a proxy before the cluster."""
 
 
 def _answered(status: int, info: Any, fallback: str) -> Refusal:
@@ -89,10 +86,7 @@ def _answered(status: int, info: Any, fallback: str) -> Refusal:
     if not isinstance(body, Mapping):
         # A cluster's own answer is empty, or has one of these; any other comes from another program
         # and is not shown.
-        its_own = not fallback or (
-            isinstance(info, Mapping) and not info.keys().isdisjoint(_ITS_OWN)
-        )
-        if its_own:
+        if not fallback or (isinstance(info, Mapping) and not info.keys().isdisjoint(_ITS_OWN)):
             return Refusal(status, "", str(body or fallback)[:_LONGEST])
         return Refusal(status, "" if status in _PROXIES else "no_json")
     causes = body.get("root_cause") or [body]
@@ -117,112 +111,96 @@ def service_error(refusal: Refusal, url: str, doing: str) -> CogrError:
         url: its address, without credentials.
         doing: the activity, such as "writing to the index shop-items-...".
     """
-    what, todo = _sentence(refusal)
-    kind = _KINDS.get(refusal.kind) or (ForbiddenError if refusal.status == 403 else ServiceError)
-    return kind(f"OpenSearch at {url} {what} ({doing}); {todo}.")
+    what, remedy = _sentence(refusal)
+    gone, blocked = (f"{kind}_exception" for kind in ("index_not_found", "cluster_block"))
+    forbidden = refusal.status == 403 and refusal.kind != blocked
+    kind = IndexGoneError if refusal.kind == gone else ForbiddenError if forbidden else ServiceError
+    return kind(f"OpenSearch at {url} {what.format(refusal)} ({doing}); {remedy}.")
 
 
-_KINDS = {
-    "index_not_found_exception": IndexGoneError,
-    "cluster_block_exception": ServiceError,
-}
 _AGAIN = "the same command goes on from here"
+_LIFT = f"free disk space or lift the block; {_AGAIN}"
+_KINDS = {
+    "connection": (
+        "can't be reached",
+        f"check that it runs and that opensearch.url is right; {_AGAIN}",
+    ),
+    "timeout": ("did not answer in time", f"see the cluster's load; {_AGAIN}"),
+    # A cluster's message when every node's disk is above the high watermark.
+    "index_create_block_exception": (
+        "creates no indexes: {0.reason}",
+        f"its disks are nearly full, or somebody blocked it: {_LIFT}",
+    ),
+    "cluster_block_exception": ("is blocked: {0.reason}", f"lift the block; {_AGAIN}"),
+    "index_not_found_exception": (
+        "does not have it: {0.reason}",
+        "it was removed meanwhile; push the snapshot again",
+    ),
+}
+_KINDS |= dict.fromkeys(
+    ("invalid_alias_name_exception", "invalid_index_name_exception"),
+    (
+        "refuses the name: {0.reason}",
+        "choose another opensearch.prefix or remove what has the name",
+    ),
+)
+_STATUS = {
+    401: (
+        "does not accept the credentials",
+        "check opensearch.username and opensearch.password",
+    ),
+    404: (
+        "does not have it: {0.reason}",
+        "it was removed meanwhile; run the same command again",
+    ),
+    413: ("finds the request too large", "raise the limit there, or of a proxy before it"),
+    429: ("is overloaded and kept refusing", f"see its load; {_AGAIN}"),
+}
+_STATUS |= dict.fromkeys(
+    (502, 503, 504),
+    ("is not available (status {0.status})", f"see the cluster's health; {_AGAIN}"),
+)
 
 
 def _sentence(refusal: Refusal) -> tuple[str, str]:
-    by_kind = _by_kind(refusal)
-    if by_kind:
-        return by_kind
-    match refusal.status:
-        case 401:
-            return (
-                "does not accept the credentials",
-                "check opensearch.username and opensearch.password",
-            )
-        case 403:
-            return (
-                f"does not allow this to the user: {refusal.reason or 'forbidden'}",
-                "grant the privileges listed in docs/opensearch.md, then run the same command "
-                "again",
-            )
-        case 404:
-            return (
-                f"does not have it: {refusal.reason}",
-                "it was removed meanwhile; run the same command again",
-            )
-        case 413:
-            return "finds the request too large", "raise the limit there, or of a proxy before it"
-        case 429:
-            return (
-                "is overloaded and kept refusing",
-                f"wait or lower opensearch.bulk_threads; {_AGAIN}",
-            )
-        case 502 | 503 | 504:
-            return (
-                f"is not available (status {refusal.status})",
-                f"see the cluster's health; {_AGAIN}",
-            )
-    return f"refuses with status {refusal.status}: {refusal.kind} {refusal.reason}".rstrip(
-        ": "
-    ), "see the cluster's log"
+    """The failure, with fields of the refusal to fill in, and the remedy."""
+    kind, reason = refusal.kind, refusal.reason
+    if kind == "tls":
+        return _of_tls(reason)
+    if kind == "no_json":
+        status = " (status {0.status})" if refusal.status else ""
+        return (
+            f"does not answer as OpenSearch does{status}",
+            "check that opensearch.url is a cluster and not a web page",
+        )
+    if kind == "cluster_block_exception" and ("flood" in reason or "read-only" in reason):
+        return "is read-only: {0.reason}", _LIFT
+    if found := _KINDS.get(kind) or _STATUS.get(refusal.status):
+        return found
+    if refusal.status == 403:
+        return (
+            f"does not allow this to the user: {'{0.reason}' if reason else 'forbidden'}",
+            "grant the privileges listed in docs/opensearch.md, then run the same command again",
+        )
+    told = " ".join(f"{{0.{name}}}" for name in ("kind", "reason") if getattr(refusal, name))
+    return (
+        f"refuses with status {{0.status}}{': ' if told else ''}{told}",
+        "see the cluster's log",
+    )
 
 
-def _by_kind(refusal: Refusal) -> tuple[str, str] | None:
-    match refusal.kind:
-        case "connection":
-            return (
-                "can't be reached",
-                f"check that it runs and that opensearch.url is right; {_AGAIN}",
-            )
-        case "timeout":
-            return (
-                "did not answer in time",
-                f"see the cluster's load or raise opensearch.timeout; {_AGAIN}",
-            )
-        case "tls" if any(sign in refusal.reason.replace(" ", "_").upper() for sign in _PLAIN_HTTP):
-            return (
-                "speaks no TLS",
-                "write http:// in opensearch.url, or name the port that speaks TLS",
-            )
-        case "tls" if "CERTIFICATE" not in refusal.reason.upper():
-            return (
-                f"can't be spoken to by TLS: {refusal.reason}",
-                "check scheme and port of opensearch.url, and the versions of TLS that the "
-                "cluster takes",
-            )
-        case "tls":
-            return (
-                f"has a certificate that can't be verified: {refusal.reason}",
-                "set opensearch.ca_file to the CA that signed it, and use a host name that is in "
-                "it",
-            )
-        case "no_json":
-            return (
-                "answers as no OpenSearch "
-                f"does{f' (status {refusal.status})' if refusal.status else ''}",
-                "check that opensearch.url is a cluster and not a web page",
-            )
-        case "cluster_block_exception" if (
-            "flood" in refusal.reason or "read-only" in refusal.reason
-        ):
-            return f"is read-only: {refusal.reason}", f"free disk space or lift the block; {_AGAIN}"
-        case "index_create_block_exception":
-            # A cluster's message when every node's disk is above the high watermark.
-            return (
-                f"creates no indexes: {refusal.reason}",
-                "its disks are nearly full, or somebody blocked it: free disk space or lift the "
-                f"block; {_AGAIN}",
-            )
-        case "cluster_block_exception":
-            return f"is blocked: {refusal.reason}", f"lift the block; {_AGAIN}"
-        case "index_not_found_exception":
-            return (
-                f"does not have it: {refusal.reason}",
-                "it was removed meanwhile; push the snapshot again",
-            )
-        case "invalid_alias_name_exception" | "invalid_index_name_exception":
-            return (
-                f"refuses the name: {refusal.reason}",
-                "choose another opensearch.prefix or remove what has the name",
-            )
-    return None
+def _of_tls(reason: str) -> tuple[str, str]:
+    if any(sign in reason.replace(" ", "_").upper() for sign in _PLAIN_HTTP):
+        return (
+            "does not speak TLS",
+            "write http:// in opensearch.url, or name the port that speaks TLS",
+        )
+    if "CERTIFICATE" not in reason.upper():
+        return (
+            "can't be spoken to by TLS: {0.reason}",
+            "check scheme and port of opensearch.url, and the versions of TLS that it takes",
+        )
+    return (
+        "has a certificate that can't be verified: {0.reason}",
+        "set opensearch.ca_file to the CA that signed it, and use a host name that is in it",
+    )

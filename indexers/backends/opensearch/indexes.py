@@ -16,7 +16,7 @@ from cogr.records import SIDES, Side
 from cogr.snapshots import Snapshot, check_normalisers
 from indexers.backends import Listed, check_side, side_of
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.errors import service_error
+from indexers.backends.opensearch.errors import ForbiddenError, service_error
 from indexers.backends.opensearch.mapping import IndexState, alias_name, check_scored, index_name
 
 MERGE_SECONDS = 4 * 3600.0
@@ -59,12 +59,11 @@ def check_count(cluster: Cluster, name: str, snapshot: Snapshot) -> None:
     Raises:
         CheckFailedError: the counts differ.
     """
-    docs = stats(cluster, name, "docs")["docs"]
-    found, expected = docs["count"], snapshot.manifest.entities
-    if found != expected:
+    docs, expected = stats(cluster, name, "docs")["docs"], snapshot.manifest.entities
+    if docs["count"] != expected:
         raise CheckFailedError(
-            f"The index {name} holds {found} documents, the snapshot {expected}; delete it and "
-            "push the snapshot again."
+            f"The index {name} holds {docs['count']} documents, the snapshot {expected}; delete it "
+            "and push the snapshot again."
         )
     if docs["deleted"]:
         raise CheckFailedError(
@@ -145,14 +144,11 @@ def _force_merge(cluster: Cluster, name: str, params: dict[str, Any]) -> None:
 
 def stats(cluster: Cluster, name: str, metric: str) -> dict[str, Any]:
     """Statistics of an index's primary shards. Raises ServiceError when a shard did not answer."""
-    answer = cluster.call(
-        "GET", f"/{name}/_stats/{metric}", doing=f"reading the statistics of {name}"
-    )
-    shards = answer["_shards"]
-    if shards["failed"] or not answer["indices"]:
+    doing = f"reading the statistics of {name}"
+    answer = cluster.call("GET", f"/{name}/_stats/{metric}", doing=doing)
+    if (failed := answer["_shards"]["failed"]) or not answer["indices"]:
         raise ServiceError(
-            f"{shards['failed']} shards of {name} at {cluster.url} gave no statistics; try again "
-            "later."
+            f"{failed} shards of {name} at {cluster.url} gave no statistics; try again later."
         )
     primaries: dict[str, Any] = answer["indices"][name]["primaries"]
     return primaries
@@ -175,20 +171,21 @@ def publish(cluster: Cluster, prefix: str, snapshots: Mapping[Side, str]) -> dic
     new = {side: _publishable(cluster, prefix, side, id_) for side, id_ in snapshots.items()}
     pair = [state for side in SIDES for state in ([new[side]] if side in new else now[side])]
     check_normalisers({state.snapshot: str(state.meta.get("normaliser")) for state in pair})
-    actions = [
-        action
-        for side, state in new.items()
-        for action in _switch(alias_name(prefix, side), now[side], state.name)
-    ]
+    actions: list[dict[str, Any]] = []
+    for side, state in new.items():
+        alias, others = alias_name(prefix, side), [o for o in now[side] if o.name != state.name]
+        actions += [_removal(other.name, alias) for other in others]
+        if len(others) == len(now[side]):
+            actions.append({"add": {"index": state.name, "alias": alias}})
     if actions:
-        cluster.call(
-            "POST",
-            "/_aliases",
-            body={"actions": actions},
-            doing=f"switching the aliases of {prefix}",
-            retry_connection=False,
-        )
+        body, doing = {"actions": actions}, f"switching the aliases of {prefix}"
+        cluster.call("POST", "/_aliases", body=body, doing=doing, retry_connection=False)
     return {side: now[side][0].snapshot if now[side] else None for side in new}
+
+
+def _removal(index: str, alias: str) -> dict[str, Any]:
+    """The alias action, which fails where the alias has moved meanwhile."""
+    return {"remove": {"index": index, "alias": alias, "must_exist": True}}
 
 
 def serving(cluster: Cluster, prefix: str) -> dict[Side, str | None]:
@@ -197,10 +194,8 @@ def serving(cluster: Cluster, prefix: str) -> dict[Side, str | None]:
     One request reads both, so they are consistent.
     """
     aliased = _aliased(cluster, prefix)
-    return {
-        side: state.snapshot if (state := _only(prefix, side, aliased[side])) else None
-        for side in SIDES
-    }
+    states = {side: _only(prefix, side, aliased[side]) for side in SIDES}
+    return {side: state.snapshot if state else None for side, state in states.items()}
 
 
 def serving_index(cluster: Cluster, prefix: str, side: Side) -> IndexState | None:
@@ -250,22 +245,25 @@ def complete_index(cluster: Cluster, prefix: str, snapshot_id: str) -> IndexStat
 
 def listed(cluster: Cluster, prefix: str) -> list[Listed]:
     """Every pushed snapshot under the prefix, with its size, by side and id."""
-    pattern, found = _pattern(prefix), _all(cluster, prefix)
-    ours = [
-        state
-        for name, answer in found.items()
-        if (state := IndexState.read(name, answer)).snapshot
-        and index_name(prefix, state.snapshot) == name
-    ]
-    if not ours:
+    states = [state for state in _all(cluster, prefix) if _is_whole(prefix, state)]
+    if not states:
         return []
-    stats = cluster.call(
-        "GET", f"/{pattern}/_stats/docs,store", doing="reading the sizes of the indexes"
-    )["indices"]
-    return sorted(
-        (_listed(prefix, state, stats.get(state.name)) for state in ours),
-        key=lambda one: (one.side, one.snapshot),
-    )
+    path, doing = f"/{_pattern(prefix)}/_stats/docs,store", "reading the sizes of the indexes"
+    sizes = cluster.call("GET", path, doing=doing)["indices"]
+    found = []
+    for state in states:
+        side, size = side_of(state.snapshot), sizes.get(state.name)
+        found.append(
+            Listed(
+                snapshot=state.snapshot,
+                side=side,
+                documents=size["primaries"]["docs"]["count"] if size else 0,
+                bytes=size["total"]["store"]["size_in_bytes"] if size else None,
+                serving=alias_name(prefix, side) in state.aliases,
+                complete=state.complete,
+            )
+        )
+    return sorted(found, key=lambda one: (one.side, one.snapshot))
 
 
 def _pattern(prefix: str) -> str:
@@ -273,9 +271,16 @@ def _pattern(prefix: str) -> str:
     return ",".join(f"{alias_name(prefix, side)}-{side}-r*" for side in SIDES)
 
 
-def _all(cluster: Cluster, prefix: str) -> dict[str, Any]:
-    found: dict[str, Any] = cluster.call("GET", f"/{_pattern(prefix)}", doing="listing the indexes")
-    return found
+def _all(cluster: Cluster, prefix: str) -> list[IndexState]:
+    """The indexes of a prefix that cogr wrote."""
+    found = cluster.call("GET", f"/{_pattern(prefix)}", doing="listing the indexes")
+    states = (IndexState.read(name, answer) for name, answer in found.items())
+    return [state for state in states if state.snapshot]
+
+
+def _is_whole(prefix: str, state: IndexState) -> bool:
+    """Whether an index has the name of its snapshot, as a draft has not."""
+    return state.name == index_name(prefix, state.snapshot)
 
 
 def left_behind(cluster: Cluster, prefix: str) -> list[str]:
@@ -284,14 +289,12 @@ def left_behind(cluster: Cluster, prefix: str) -> list[str]:
 
     Both must be older than DRAFT_SECONDS, longer than a push under way takes.
     """
-    states = [IndexState.read(name, answer) for name, answer in _all(cluster, prefix).items()]
     oldest = (time.time() - DRAFT_SECONDS) * 1e3
     return sorted(
         state.name
-        for state in states
-        if state.snapshot
-        and not state.aliases
-        and state.name != index_name(prefix, state.snapshot)
+        for state in _all(cluster, prefix)
+        if not state.aliases
+        and not _is_whole(prefix, state)
         and float(state.settings["creation_date"]) < oldest
     )
 
@@ -325,19 +328,19 @@ def delete(cluster: Cluster, prefix: str, snapshot_id: str) -> None:
         action
         for one in serves
         for action in (
-            {"remove": {"index": one.name, "alias": alias, "must_exist": True}},
+            _removal(one.name, alias),
             {"add": {"index": one.name, "alias": alias, **one.alias_options[alias]}},
         )
     ]
     body = {"actions": [*stays, {"remove_index": {"index": state.name}}]}
-    _, refusal = cluster.try_once("POST", "/_aliases", body) if stays else (None, None)
-    if not stays or (
-        refusal and refusal.status == 403 and refusal.kind != "cluster_block_exception"
-    ):
+    try:
+        if stays:
+            cluster.call("POST", "/_aliases", body=body, doing=doing, retry_connection=False)
+    except ForbiddenError:
+        stays = []
+    if not stays:
         # Nothing serves, or this user may remove indexes but not change aliases (the role writer).
         cluster.call("DELETE", f"/{state.name}", doing=doing)
-    elif refusal:
-        cluster.call("POST", "/_aliases", body=body, doing=doing, retry_connection=False)
 
 
 def _aliased(
@@ -388,27 +391,3 @@ def _publishable(cluster: Cluster, prefix: str, side: Side, snapshot_id: str) ->
             "health, or push the snapshot again."
         )
     return state
-
-
-def _switch(alias: str, now: list[IndexState], target: str) -> list[dict[str, Any]]:
-    """Alias actions from the present index to the target; none when the alias names it already."""
-    actions: list[dict[str, Any]] = [
-        {"remove": {"index": state.name, "alias": alias, "must_exist": True}}
-        for state in now
-        if state.name != target
-    ]
-    if all(state.name != target for state in now):
-        actions.append({"add": {"index": target, "alias": alias}})
-    return actions
-
-
-def _listed(prefix: str, state: IndexState, stats: Mapping[str, Any] | None) -> Listed:
-    side = side_of(state.snapshot)
-    return Listed(
-        snapshot=state.snapshot,
-        side=side,
-        documents=stats["primaries"]["docs"]["count"] if stats else 0,
-        bytes=stats["total"]["store"]["size_in_bytes"] if stats else None,
-        serving=alias_name(prefix, side) in state.aliases,
-        complete=state.complete,
-    )

@@ -202,7 +202,6 @@ def lookup(cluster: Cluster, index: str, own: str) -> Row | None:
 
 
 def _stored_row(source: Mapping[str, Any], own: str) -> Row:
-    """Documents of former versions have neither weights nor a confidence."""
     return Row(
         source["query_id"],
         source["text"],

@@ -22,7 +22,7 @@ from cogr.snapshots import Row, Snapshot
 from indexers.backends import Keywords, Mismatch, Verified, boosts_of, mismatches, sample
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import check_count, complete_index, mark
-from indexers.backends.opensearch.mapping import IndexState, document, documents, id_field
+from indexers.backends.opensearch.mapping import document, documents, id_field
 from indexers.backends.opensearch.search import checked, everything
 
 _MGET = 100
@@ -47,64 +47,39 @@ def verify(
         ServiceError: the cluster can't be reached or refuses.
     """
     state = complete_index(cluster, prefix, snapshot.id)
+    scored = mirror.scored_by(cluster.version.bm25)
     try:
-        verified = _compare(
-            cluster, state, snapshot, mirror.scored_by(cluster.version.bm25), queries
-        )
+        check_count(cluster, state.name, snapshot)
+        sampled = _check_documents(cluster, state.name, snapshot)
+        scores = [_check_parity(cluster, state.name, snapshot.side, scored, one) for one in queries]
     except CheckFailedError:
         if state.verified:
             mark(cluster, state, verified=False)
         raise
     if not state.verified:
         mark(cluster, state, verified=True)
-    return verified
-
-
-def _compare(
-    cluster: Cluster,
-    state: IndexState,
-    snapshot: Snapshot,
-    mirror: Mirror,
-    queries: Iterable[Keywords],
-) -> Verified:
-    index = state.name
-    check_count(cluster, index, snapshot)
-    sampled = _check_documents(cluster, index, snapshot)
-    compared = scores = 0
-    for keywords in queries:
-        scores += _check_parity(cluster, index, snapshot.side, mirror, keywords)
-        compared += 1
-    return Verified(index, snapshot.manifest.entities, sampled, compared, scores)
+    return Verified(state.name, snapshot.manifest.entities, sampled, len(scores), sum(scores))
 
 
 def _check_documents(cluster: Cluster, index: str, snapshot: Snapshot) -> int:
-    """Compare a sample that is always the same for one snapshot; the number of
-    documents compared.
+    """Compare a sample that is always the same for one snapshot; the number of documents
+    compared.
     """
     chosen = sample(snapshot)
     sampled = documents(snapshot, chosen)
     while batch := dict(islice(sampled, _MGET)):
         doing = f"reading documents of {index}"
         answer = cluster.call("POST", f"/{index}/_mget", body={"ids": list(batch)}, doing=doing)
-        for found, (id_, expected) in zip(answer["docs"], batch.items(), strict=True):
-            _check_document(index, id_, expected, found.get("_source"))
-    return len(chosen)
-
-
-def _check_document(
-    index: str, id_: str, expected: dict[str, Any], found: dict[str, Any] | None
-) -> None:
-    if found is None:
-        raise CheckFailedError(
-            f"The document {id_!r} of the snapshot is not in the index {index}; {_REPAIR}."
-        )
-    for field in sorted(expected.keys() | found.keys()):
-        if expected.get(field) != found.get(field):
-            raise CheckFailedError(
-                f"The field {field} of document {id_!r} in the index {index} is "
-                f"{found.get(field)!r}, "
-                f"the snapshot says {expected.get(field)!r}; {_REPAIR}."
+        found = {one["_id"]: one["_source"] for one in answer["docs"] if one.get("found")}
+        for one in mismatches(batch, found):
+            what = (
+                f"The document {one.id!r} of the snapshot is not in the index {index}"
+                if one.kind == "missing"
+                else f"The field {one.field} of document {one.id!r} in the index {index} is "
+                f"{one.found}, the snapshot says {one.expected}"
             )
+            raise CheckFailedError(f"{what}; {_REPAIR}.")
+    return len(chosen)
 
 
 _REPAIR = "delete it and push the snapshot again"
@@ -115,23 +90,20 @@ def _check_parity(
 ) -> int:
     """Compare the whole retrieved set of one keyword list; the number of scores compared."""
     boosts = boosts_of(keywords)
-    found = everything(cluster, index, side, boosts)
-    distinct = list(boosts)
-    expected = mirror.search(boosts, len(mirror))
+    found, expected = everything(cluster, index, side, boosts), mirror.search(boosts, len(mirror))
     if found.total != expected.total:
         raise CheckFailedError(
-            f"The index {index} retrieves {found.total} for {distinct}, the mirror "
+            f"The index {index} retrieves {found.total} for {list(boosts)}, the mirror "
             f"{expected.total}; {_REPAIR}."
         )
-    live = np.array([hit.score for hit in found.hits], np.float32)
-    ids = expected.ids
+    live, ids = np.array([hit.score for hit in found.hits], np.float32), expected.ids
     same = live.view(np.uint32) == expected.scores.view(np.uint32)
     for rank, hit in enumerate(found.hits):
         if hit.id != ids[rank] or not same[rank]:
             raise CheckFailedError(
-                f"At rank {rank + 1} for {distinct} the index {index} has {hit.id!r} with score "
-                f"{hit.score}, "
-                f"the mirror {ids[rank]!r} with {float(expected.scores[rank])}; {_REPAIR}."
+                f"At rank {rank + 1} for {list(boosts)} the index {index} has {hit.id!r} with "
+                f"score {hit.score}, the mirror {ids[rank]!r} with "
+                f"{float(expected.scores[rank])}; {_REPAIR}."
             )
     return expected.total
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cogr.errors import DataError, ServiceError
-from indexers.backends.opensearch.client import RETRIES, Cluster, wait_before
+from indexers.backends.opensearch.client import BULK_THREADS, RETRIES, Cluster, wait_before
 from indexers.backends.opensearch.errors import Refusal, service_error
 
 CHUNK_BYTES = 4 << 20
@@ -43,16 +43,14 @@ Document = Mapping[str, Any]
 def write_documents(cluster: Cluster, index: str, documents: Iterable[tuple[str, Document]]) -> int:
     """Create documents; existing ones are left unchanged. Returns how many were new.
 
-    Memory: `opensearch.bulk_threads` + 2 chunks.
+    Memory: BULK_THREADS + 2 chunks.
 
     Raises:
         DataError: an id longer than OpenSearch takes.
         ServiceError: the cluster can't be reached or refuses. Written documents stay; the same call
             goes on.
     """
-    return _send_all(
-        cluster, index, (entry("create", id_, document) for id_, document in documents)
-    )
+    return _send_all(cluster, index, (entry("create", id_, one) for id_, one in documents))
 
 
 def change_documents(
@@ -63,14 +61,8 @@ def change_documents(
 
     Repeating it changes nothing more. Memory and errors as of `write_documents`.
     """
-    return _send_all(
-        cluster,
-        index,
-        (
-            entry("delete" if document is None else "index", id_, document)
-            for id_, document in changes
-        ),
-    )
+    entries = (entry("delete" if one is None else "index", id_, one) for id_, one in changes)
+    return _send_all(cluster, index, entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +104,11 @@ def _merging(seen: Seen, fields: Document) -> bytes:
 
 def _send_all(cluster: Cluster, index: str, entries: Iterable[bytes]) -> int:
     """Send entries from several threads. Returns how many took effect."""
-    settings = cluster.settings
-    sender = _Sender(cluster, index)
-    done = 0
-    pending: deque[Future[int]] = deque()
-    with ThreadPoolExecutor(settings.bulk_threads, thread_name_prefix="bulk") as pool:
+    sender, done, pending = _Sender(cluster, index), 0, deque[Future[int]]()
+    with ThreadPoolExecutor(BULK_THREADS, thread_name_prefix="bulk") as pool:
         try:
             for chunk in chunks(entries, CHUNK_DOCUMENTS):
-                if len(pending) > settings.bulk_threads:
+                if len(pending) > BULK_THREADS:
                     done += pending.popleft().result()
                 pending.append(pool.submit(sender.send, chunk))
             done += sum(future.result() for future in pending)
@@ -162,9 +151,7 @@ class _Sender:
     """
 
     def __init__(self, cluster: Cluster, index: str) -> None:
-        self._cluster = cluster
-        self._index = index
-        self._draw = random.Random()
+        self._cluster, self._index, self._draw = cluster, index, random.Random()
         self._most = CHUNK_DOCUMENTS
         self.stop = threading.Event()
 

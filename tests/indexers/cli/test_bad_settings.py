@@ -94,8 +94,8 @@ def test_any_value_of_any_key_is_taken_or_refused_in_one_sentence(shop: Path, va
         ("fleet.lost_seconds=inf", "fleet.lost_seconds: input should be a finite number"),
         ("publish.tolerance=nan", "publish.tolerance: input should be a finite number"),
         (
-            "opensearch.timeout=1e9",
-            "opensearch.timeout: input should be less than or equal to 2000000",
+            "serving.deadline=1e9",
+            "serving.deadline: input should be less than or equal to 2000000",
         ),
         ("keywords.k_max=99999999999999999999999", "keywords.k_max: input should be at most"),
         ("keywords=3", "keywords: input should be"),

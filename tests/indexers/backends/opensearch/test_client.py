@@ -64,7 +64,7 @@ def test_a_web_page_is_no_cluster() -> None:
     with serve(lambda _: (200, b"<html>Welcome"), content_type="text/html") as url:
         with pytest.raises(
             ServiceError,
-            match="answers as no OpenSearch does .*; check that opensearch.url is a cluster",
+            match="does not answer as OpenSearch does .*; check that opensearch.url is a cluster",
         ):
             _ = Cluster(OpenSearchSettings(url=url)).version
 
@@ -91,7 +91,7 @@ def test_the_answers_of_what_is_no_cluster_are_not_taken_for_an_index_that_is_go
     # The library keeps no status of a body that is no UTF-8, or no JSON object.
     told = "" if b"\xe9" in body or body == b"[1]" else f" (status {status})"
     assert str(caught.value) == (
-        f"OpenSearch at {url} answers as no OpenSearch does{told} (listing); "
+        f"OpenSearch at {url} does not answer as OpenSearch does{told} (listing); "
         "check that opensearch.url is a cluster and not a web page."
     )
 
@@ -99,7 +99,7 @@ def test_the_answers_of_what_is_no_cluster_are_not_taken_for_an_index_that_is_go
 def test_tls_to_a_port_that_speaks_none_is_not_a_matter_of_certificates() -> None:
     with serve(lambda _: (200, b"{}")) as url:
         with pytest.raises(
-            ServiceError, match=r"speaks no TLS \(looking\); write http:// in opensearch.url"
+            ServiceError, match=r"does not speak TLS \(looking\); write http:// in opensearch.url"
         ):
             Cluster(OpenSearchSettings(url=url.replace("http:", "https:"))).call(
                 "GET", "/", doing="looking"
@@ -124,7 +124,7 @@ def test_a_cluster_that_never_answers_is_given_up() -> None:
     with serve(hang) as url:
         cluster = Cluster(OpenSearchSettings(url=url, timeout=0.05))
         with pytest.raises(
-            ServiceError, match=r"did not answer in time .* raise opensearch.timeout"
+            ServiceError, match=r"did not answer in time .*; see the cluster's load"
         ):
             cluster.call("GET", "/x", doing="looking")
 

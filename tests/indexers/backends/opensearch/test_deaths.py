@@ -140,7 +140,7 @@ def test_a_push_killed_at_any_step(
     rows = random_world(50)
     snapshot = frozen(store, "item", rows)
     prefix = f"test-{uuid.uuid4().hex[:8]}"
-    settings = opensearch.model_copy(update={"prefix": prefix, "bulk_threads": 1})
+    settings = opensearch.model_copy(update={"prefix": prefix})
     with proxy_to(settings.url or "") as proxy:
         through = settings.model_copy(update={"url": proxy.url}).model_dump_json()
         process = subprocess.Popen(

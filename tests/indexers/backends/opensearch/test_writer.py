@@ -74,14 +74,14 @@ def test_a_slow_cluster_slows_the_reader_down(monkeypatch: pytest.MonkeyPatch) -
 
     with serve(slow) as url:
         monkeypatch.setattr(writer, "CHUNK_DOCUMENTS", 10)
-        settings = OpenSearchSettings(url=url, bulk_threads=2)
+        settings = OpenSearchSettings(url=url)
         assert writer.write_documents(Cluster(settings), "x", documents()) == 400
     assert written == 400
     # Two chunks on their way, one waiting for a thread, one being filled, one handed over.
     assert most_ahead <= 10 * (2 + 3)
 
 
-def test_requests_that_are_too_large_go_in_halves() -> None:
+def test_requests_that_are_too_large_go_in_halves(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
 
     def small(request: Request) -> Answer:
@@ -89,8 +89,9 @@ def test_requests_that_are_too_large_go_in_halves() -> None:
         return (413, b"<html>too large") if sizes[-1] > 30 else (200, b'{"errors": false}')
 
     documents = [(str(number), {"text": "x"}) for number in range(3000)]
+    monkeypatch.setattr(writer, "BULK_THREADS", 1)
     with serve(small) as url:
-        cluster = Cluster(OpenSearchSettings(url=url, bulk_threads=1))
+        cluster = Cluster(OpenSearchSettings(url=url))
         assert writer.write_documents(cluster, "x", documents) == 3000
     assert sum(size for size in sizes if size <= 30) == 3000
     assert sum(size > 30 for size in sizes) < 10, "a limit is learned"
