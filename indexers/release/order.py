@@ -303,15 +303,16 @@ def _check_rounds(
     workspace: Workspace, ids: Sequence[str], seen: Serving, say: Say, *, refused: bool
 ) -> None:
     """Refuse a switch after which items and queries are no pair, or warn of it. What another store
-    published is unknown here.
+    published, or what is damaged, is unknown here.
     """
-    store, serving = workspace.store, {**workspace.backend.serving(), **seen}
-    after = {**serving, **_sides(store, ids)}
-    known = set(store.list("snapshots"))
-    item, query = (id_ if (id_ := after.get(side)) in known else None for side in ("item", "query"))
-    if not (ids and item and query):
-        return
-    if not (why := why_no_pair(read_manifest(store, item), read_manifest(store, query))):
+    store, switched = workspace.store, _sides(workspace.store, ids)
+    after = {**workspace.backend.serving(), **seen, **switched}
+    item, query = after.get("item"), after.get("query")
+    why = ""
+    if switched and item and query:
+        with suppress(SnapshotError):
+            why = why_no_pair(read_manifest(store, item), read_manifest(store, query))
+    if not why:
         return
     what = (
         f"{item} and {query} are no pair: {why}, so the queries' precomputed keywords would not be "

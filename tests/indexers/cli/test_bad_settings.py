@@ -263,7 +263,7 @@ def test_folders_and_files_in_one_anothers_place_are_one_sentence(
     refused(cogr_index("list", "-c", "folder"), "is a folder")
     refused(cogr_index("list", "-c", "file/cogr.toml"), "can't be read (Not a directory)")
     refused(cogr_index("list", "-c", "x" * 300), "can't be read (File name too long)")
-    refused(cogr_index("list", "--set", "store=file"), "is no folder")
+    refused(cogr_index("list", "--set", "store=file"), "is not a folder")
     refused(
         cogr_index("list", "--set", "opensearch.ca_file=folder", *cluster), "opensearch.ca_file"
     )

@@ -113,7 +113,7 @@ def test_each_figure_stops_a_publish_and_its_limit_lets_it_pass(
         if name != limit:
             monkeypatch.setattr(f"indexers.release.gate.{name}", value)
     ended = served.run("publish", worse, *flags)
-    assert (ended.status, ended.err.count("would go from"), reason in ended.err) == (1, 1, True)
+    assert (ended.status, reason in ended.err) == (1, True)
     monkeypatch.undo()
     monkeypatch.chdir(served.folder)
     for name, value in (("LEAST_VOCABULARY", 0.0), ("MOST_GROWTH", 1.0)):

@@ -116,13 +116,14 @@ def test_a_cluster_that_is_down_is_said_at_once() -> None:
     assert time.monotonic() - began < 2
 
 
-def test_a_cluster_that_never_answers_is_given_up() -> None:
+def test_a_cluster_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     def hang(_: Request) -> Answer | None:
         time.sleep(0.3)
         return None
 
     with serve(hang) as url:
-        cluster = Cluster(OpenSearchSettings(url=url, timeout=0.05))
+        monkeypatch.setattr(client, "TIMEOUT", 0.05)
+        cluster = Cluster(OpenSearchSettings(url=url))
         with pytest.raises(
             ServiceError, match=r"did not answer in time .*; see the cluster's load"
         ):
