@@ -20,14 +20,7 @@ from indexers.cli import console
 from indexers.cli.console import Call, common_options
 
 log = logging.getLogger(__name__)
-_COLUMNS = ("snapshot", "state", "entities", "keywords", "F1", "age", "MB", "generator", "parent")
-_BY_NEED = ("snapshot", "state", "F1", "age", "entities", "generator", "MB", "keywords", "parent")
-"""Columns by what a reader needs most."""
-_ALWAYS = 2
-"""So many of them are shown however narrow the terminal is."""
-_NUMBERS = ("entities", "keywords", "F1", "age", "MB")
-_BETWEEN = 2
-"""Spaces between two columns: rich pads each by one on both sides."""
+_NUMBERS = ("F1", "age", "entities", "MB")
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
@@ -43,59 +36,28 @@ def list_(call: Call) -> None:
 
 
 def listed(out: Console, rows: Sequence[Mapping[str, Any]]) -> None:
-    """The listing as a table with the columns that fit; ids are never shortened."""
+    """The listing as a table; ids are never shortened. --json has the rest."""
     from rich.table import Table
     from rich.text import Text
 
     if not rows:
         out.print("No snapshot yet: run cogr-index rebuild --side item.")
         return
-    columns = {name: [_cell(name, row) for row in rows] for name in _COLUMNS}
-    shown, left_out = _fitting(columns, out.width)
     table = Table(box=None, pad_edge=False)
-    for name in shown:
+    for name in ("snapshot", "state", *_NUMBERS):
         table.add_column(name, no_wrap=True, justify="right" if name in _NUMBERS else "left")
-    for cells in zip(*(columns[name] for name in shown), strict=True):
-        table.add_row(*map(Text, cells))
-    out.print(table, soft_wrap=len(shown) <= _ALWAYS)
+    for row in rows:
+        numbers = (
+            "" if row["f1"] is None else f"{row['f1']:.4f}",
+            age(row["created"], time.time()),
+            "" if row["entities"] is None else f"{row['entities']:,}",
+            "" if row["bytes"] is None else f"{row['bytes'] / 1e6:.1f}",
+        )
+        table.add_row(*map(Text, (row["snapshot"], row["state"], *numbers)))
+    out.print(table, soft_wrap=True)
     for row in rows:
         if row["state"] == "damaged":
             out.print(f"{row['damage']}{' It serves.' if row['serving'] else ''}", soft_wrap=True)
-    if left_out:
-        out.print(
-            f"No room for: {', '.join(left_out)} (a wider terminal, or --json, shows them).",
-            soft_wrap=True,
-        )
-
-
-def _fitting(columns: Mapping[str, Sequence[str]], width: int) -> tuple[list[str], list[str]]:
-    """The columns that fit, in their order, and those that don't; the most important are chosen
-    first.
-    """
-    room = width
-    shown: list[str] = []
-    for name in _BY_NEED:
-        needed = max(map(len, (name, *columns[name]))) + _BETWEEN * bool(shown)
-        if needed <= room or len(shown) < _ALWAYS:
-            shown.append(name)
-            room -= needed
-    return [name for name in columns if name in shown], [
-        name for name in columns if name not in shown
-    ]
-
-
-def _cell(name: str, row: Mapping[str, Any]) -> str:
-    """One value, spelled for people."""
-    if name == "age":
-        return age(row["created"], time.time())
-    value = row[{"F1": "f1", "MB": "bytes"}.get(name, name)]
-    if value is None:
-        return ""
-    if name == "MB":
-        return f"{value / 1e6:.1f}"
-    return (
-        f"{value:.4f}" if name == "F1" else f"{value:,}" if isinstance(value, int) else str(value)
-    )
 
 
 def age(created: str, now: float) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -58,11 +59,8 @@ def probes(
         except SnapshotError as error:
             log.warning("Its results are compared on keywords of its own: %s", error)
     words = mirror_of(store, snapshot).words
-    return (
-        [draw.sample(words, min(len(words), draw.randint(1, 15))) for _ in range(count)]
-        if words
-        else []
-    )
+    sizes = (min(len(words), draw.randint(1, 15)) for _ in range(count if words else 0))
+    return [draw.sample(words, size) for size in sizes]
 
 
 def _drawn(store: Store, snapshot_id: str, count: int, draw: random.Random) -> list[Row]:
@@ -192,27 +190,21 @@ class Compared:
 
     def with_piece(self, rows: list[Row], found: list[Mismatch]) -> Compared:
         """After one more piece."""
-        counts = {
-            kind: sum(one.kind == kind for one in found)
-            for kind in ("missing", "extra", "different")
-        }
+        kinds = Counter(one.kind for one in found)
         return replace(
             self,
             after=rows[-1].id if rows else self.after,
             entities=self.entities + len(rows),
             first=(*self.first, *found)[:KEPT],
-            **{kind: getattr(self, kind) + count for kind, count in counts.items()},
+            missing=self.missing + kinds["missing"],
+            extra=self.extra + kinds["extra"],
+            different=self.different + kinds["different"],
         )
 
     def as_dict(self, show: int = KEPT) -> dict[str, Any]:
         """For --json."""
-        shown = {
-            "first": [asdict(one) for one in self.first[:show]],
-            "differences": self.differences,
-        }
-        return {
-            name: value for name, value in asdict(self).items() if name not in ("after", "identity")
-        } | shown
+        made = asdict(replace(self, first=self.first[:show])) | {"differences": self.differences}
+        return {name: one for name, one in made.items() if name not in ("after", "identity")}
 
 
 _COMPARED = TypeAdapter(Compared)

@@ -83,7 +83,7 @@ class Cluster:
         self.settings = settings
         self.urls = _urls(settings)
         self.url = ",".join(self.urls)
-        self._transport = _connect(settings, self.urls).transport
+        self._transport = _connect(settings).transport
         self._draw = random.Random()
         self._reached = False
 
@@ -94,8 +94,7 @@ class Cluster:
         Raises:
             ServiceError: it can't be reached, is no OpenSearch, or is too old.
         """
-        info = self.call("GET", "/", doing="asking for its version")
-        return read_version(info, self.url)
+        return read_version(self.call("GET", "/", doing="asking for its version"), self.url)
 
     def call(
         self,
@@ -105,7 +104,6 @@ class Cluster:
         doing: str,
         body: Any = None,
         params: dict[str, Any] | None = None,
-        timeout: float | None = None,
         missing_ok: bool = False,
         exists_ok: bool = False,
         retry_connection: bool = True,
@@ -117,7 +115,6 @@ class Cluster:
 
         Args:
             doing: the activity, for error sentences.
-            timeout: seconds; TIMEOUT when None.
             missing_ok: 404 gives None.
             exists_ok: so does the refusal to create an index that exists.
             retry_connection: False for requests that must not run twice.
@@ -126,7 +123,7 @@ class Cluster:
             ServiceError: the cluster can't be reached or refuses.
         """
         for attempt in range(RETRIES + 1):
-            answer, refusal = self.try_once(method, path, body, params, timeout)
+            answer, refusal = self.try_once(method, path, body, params)
             if refusal is None:
                 return answer
             if (missing_ok and refusal.status == 404) or (exists_ok and refusal.already_exists):
@@ -143,21 +140,16 @@ class Cluster:
         path: str,
         body: Any,
         params: dict[str, Any] | None = None,
-        timeout: float | None = None,
     ) -> tuple[Any, Refusal | None]:
         """One request without retries: the answer, or the refusal."""
         from opensearchpy.exceptions import OpenSearchException
 
-        params = dict(params or {})
-        params["request_timeout"] = timeout or TIMEOUT
+        params, answer, refusal = {**(params or {}), "request_timeout": TIMEOUT}, None, None
         try:
-            answer, refusal = (
-                self._transport.perform_request(method, path, params=params, body=body),
-                None,
-            )
+            answer = self._transport.perform_request(method, path, params=params, body=body)
         except (OpenSearchException, AttributeError) as error:
             # The latter because the library expects the JSON of a refusal to be an object.
-            answer, refusal = None, refusal_of(error)
+            refusal = refusal_of(error)
         self._reached = self._reached or refusal is None or refusal.answered
         return answer, refusal
 
@@ -177,20 +169,19 @@ def read_version(info: Any, url: str) -> Version:
     """
     version = info.get("version") if isinstance(info, dict) else None
     if not isinstance(version, dict) or "number" not in version:
-        raise ServiceError(f"{url} answers, but is no OpenSearch; check opensearch.url.")
-    number = str(version["number"])
+        raise ServiceError(f"{url} answers, but is not OpenSearch; check opensearch.url.")
+    number, oldest = str(version["number"]), ".".join(map(str, OLDEST))
     if version.get("distribution") != "opensearch":
         raise ServiceError(
-            f"{url} says that it is Elasticsearch {number}, whose keyword fields are scored "
-            "otherwise: use OpenSearch "
-            f"{OLDEST[0]}.{OLDEST[1]} or newer, or turn "
+            f"{url} says that it is Elasticsearch {number}, which scores keyword fields "
+            f"differently: use OpenSearch {oldest} or newer, or turn "
             "compatibility.override_main_response_version off if it is one."
         )
     major, minor = (int(part) for part in number.split(".")[:2])
     if (major, minor) < OLDEST:
         raise ServiceError(
             f"{url} is OpenSearch {number}, which has no point in time for paging: upgrade it to "
-            f"{OLDEST[0]}.{OLDEST[1]} or newer."
+            f"{oldest} or newer."
         )
     return Version(major, minor, number)
 
@@ -213,45 +204,35 @@ def connect_async(settings: OpenSearchSettings) -> Any:
     """
     from opensearchpy import AsyncOpenSearch
 
-    urls = _urls(settings)
-    return AsyncOpenSearch(
-        _hosts(urls),
-        http_auth=_auth(settings, for_async=True),
-        **_patience(len(urls)),
-        **_tls(settings, urls),
-    )
+    return AsyncOpenSearch(**_options(settings, for_async=True))
 
 
-def _connect(settings: OpenSearchSettings, urls: Collection[str]) -> Any:
+def _connect(settings: OpenSearchSettings) -> Any:
     from opensearchpy import OpenSearch
 
-    return OpenSearch(
-        _hosts(urls),
-        http_auth=_auth(settings),
-        pool_maxsize=BULK_THREADS + 1,
-        **_patience(len(urls)),
-        **_tls(settings, urls),
-    )
+    return OpenSearch(pool_maxsize=BULK_THREADS + 1, **_options(settings))
 
 
-def _patience(hosts: int) -> dict[str, Any]:
+def _options(settings: OpenSearchSettings, *, for_async: bool = False) -> dict[str, Any]:
     """The library tries a second host at once; `Cluster.call` does all other retries and waits."""
-    return {"max_retries": hosts - 1, "retry_on_status": (), "retry_on_timeout": False}
+    urls = _urls(settings)
+    return {
+        "hosts": _hosts(urls),
+        "http_auth": _auth(settings, for_async=for_async),
+        "max_retries": len(urls) - 1,
+        "retry_on_status": (),
+        "retry_on_timeout": False,
+        **_tls(settings, urls),
+    }
 
 
 def _hosts(urls: Collection[str]) -> list[dict[str, Any]]:
     hosts = []
-    for url in urls:
-        parts = urlsplit(url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        hosts.append(
-            {
-                "host": parts.hostname,
-                "port": port,
-                "use_ssl": parts.scheme == "https",
-                "url_prefix": parts.path,
-            }
-        )
+    for parts in map(urlsplit, urls):
+        tls = parts.scheme == "https"
+        port = parts.port or (443 if tls else 80)
+        host = {"host": parts.hostname, "port": port, "use_ssl": tls, "url_prefix": parts.path}
+        hosts.append(host)
     return hosts
 
 
@@ -260,11 +241,7 @@ def _tls(settings: OpenSearchSettings, urls: Collection[str]) -> dict[str, Any]:
         return {}
     if settings.ca_file:
         _check_ca(settings.ca_file)
-    return {
-        "verify_certs": True,
-        "ssl_show_warn": False,
-        "ca_certs": settings.ca_file or None,
-    }
+    return {"verify_certs": True, "ca_certs": settings.ca_file or None}
 
 
 def _check_ca(path: str) -> None:

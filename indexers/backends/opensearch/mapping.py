@@ -136,7 +136,7 @@ def document(side: Side, row: Row) -> dict[str, Any]:
     words, own = list(row.keywords), row.self_keyword
     keywords = [*words, own] if own and own not in words else words
     made: dict[str, Any] = {
-        f"{side}_id": row.id,
+        id_field(side): row.id,
         "keywords": keywords,
         "text": row.text,
         **row.fields,
@@ -218,28 +218,21 @@ def check_scored(state: IndexState, version: Version) -> None:
     """
     field = state.properties.get("keywords", {})
     similarity = state.settings.get("similarity", {}).get(SIMILARITY, {})
-    reasons = {
-        "it has no field keywords of type keyword": field.get("type") != "keyword",
-        "its keywords have no norms, so that long keyword sets are not weighed down": field.get(
-            "norms"
-        )
-        is not True,
-        "its keywords do not store frequencies": field.get("index_options", "docs") == "docs",
-        "its keywords are not scored (use_similarity is not set)": version.has_use_similarity
-        and field.get("use_similarity") is not True,
-        f"its similarity is not BM25 with k1 {DEFAULT.k1} and b {DEFAULT.b}": field.get(
-            "similarity"
-        )
-        != SIMILARITY
-        or (float(similarity.get("k1", -1)), float(similarity.get("b", -1)))
-        != (DEFAULT.k1, DEFAULT.b),
+    scored = not version.has_use_similarity or field.get("use_similarity") is True
+    ours = field.get("similarity") == SIMILARITY
+    formula = (float(similarity.get("k1", -1)), float(similarity.get("b", -1)))
+    met = {
+        "it has no field keywords of type keyword": field.get("type") == "keyword",
+        "its keywords have no norms, so long sets are not weighed down": field.get("norms") is True,
+        "its keywords do not store frequencies": field.get("index_options", "docs") != "docs",
+        "its keywords are not scored (use_similarity is not set)": scored,
+        f"its similarity is not BM25 with k1 {DEFAULT.k1} and b {DEFAULT.b}": ours
+        and formula == (DEFAULT.k1, DEFAULT.b),
     }
-    for reason, holds in reasons.items():
-        if holds:
-            raise ServiceError(
-                f"The index {state.name} can't be used: {reason}; delete it and push the "
-                "snapshot again."
-            )
+    for flaw in (flaw for flaw, holds in met.items() if not holds):
+        raise ServiceError(
+            f"The index {state.name} can't be used: {flaw}; delete it and push the snapshot again."
+        )
 
 
 ROLES = ("writer", "publisher", "reader", "merger")
@@ -255,18 +248,13 @@ def role(name: str, prefix: str, index: str = "") -> dict[str, Any]:
         index: for `merger`, the product index (or alias) that keywords are written into.
     """
     text = files(__package__).joinpath("roles", f"{name}.json").read_text("utf-8")
-    filled: dict[str, Any] = json.loads(text, object_hook=lambda one: _filled(one, prefix, index))
-    return filled
-
-
-def _filled(one: dict[str, Any], prefix: str, index: str) -> dict[str, Any]:
-    patterns = one.get("index_patterns")
-    if patterns is not None:
-        one["index_patterns"] = [_named(pattern, prefix, index) for pattern in patterns]
-    return one
-
-
-def _named(pattern: str, prefix: str, index: str) -> str:
-    """Between slashes a pattern is a regular expression."""
-    spelled = re.escape(prefix) if pattern.startswith("/") else prefix
-    return pattern.replace("PREFIX", spelled).replace("INDEX", index)
+    made: dict[str, Any] = json.loads(text)
+    for part in made["index_permissions"]:
+        part["index_patterns"] = [
+            # Between slashes a pattern is a regular expression.
+            one.replace("PREFIX", re.escape(prefix) if one[0] == "/" else prefix).replace(
+                "INDEX", index
+            )
+            for one in part["index_patterns"]
+        ]
+    return made

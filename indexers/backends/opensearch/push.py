@@ -299,9 +299,7 @@ def _change_clone(
     cluster can't clone.
     """
     changes = _changes(base, snapshot)
-    # The mapping is sent again, since an index of a former version may lack some fields.
-    meta = meta_of(snapshot.manifest, source.meta.get("text_analyzer", ""))
-    naming = mapping(snapshot.side, cluster.version, meta)
+    naming = {"_meta": meta_of(snapshot.manifest, source.meta.get("text_analyzer", ""))}
     with ThreadPoolExecutor(1, "changes") as reader:
         # The first changes are read while the cluster copies.
         first = reader.submit(list[tuple[str, Document | None]], islice(changes, _FIRST))

@@ -17,6 +17,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -152,15 +153,8 @@ def top(
         "_source": {"excludes": _UNSHOWN},
         "explain": explain,
     }
-    doing = f"searching {index}"
-    answer = checked(
-        cluster.call("POST", f"/{index}/_search", body=body, params=_EXACT, doing=doing),
-        cluster.url,
-        index,
-    )
-    return Found(
-        answer["hits"]["total"]["value"], [_hit(hit, keywords) for hit in answer["hits"]["hits"]]
-    )
+    found = ask(cluster, index, body)["hits"]
+    return Found(found["total"]["value"], [_hit(hit, keywords) for hit in found["hits"]])
 
 
 def everything(cluster: Cluster, index: str, side: Side, keywords: Keywords) -> Found:
@@ -168,13 +162,8 @@ def everything(cluster: Cluster, index: str, side: Side, keywords: Keywords) -> 
     if not keywords:
         return Found(0, ())
     body = {**search_body(side, keywords, PAGE), "_source": False}
-    doing = f"searching {index}"
-    first = checked(
-        cluster.call("POST", f"/{index}/_search", body=body, params=_EXACT, doing=doing),
-        cluster.url,
-        index,
-    )
-    total, hits = first["hits"]["total"]["value"], first["hits"]["hits"]
+    first = ask(cluster, index, body)["hits"]
+    total, hits = first["total"]["value"], first["hits"]
     if total > len(hits):
         hits = [hit for page in _pages(cluster, index, body) for hit in page]
     if len(hits) != total:
@@ -183,25 +172,33 @@ def everything(cluster: Cluster, index: str, side: Side, keywords: Keywords) -> 
             "search again."
         )
     scores = float32s([hit["sort"][0] for hit in hits])
-    return Found(
-        total, [Hit(hit["sort"][1], score) for hit, score in zip(hits, scores, strict=True)]
-    )
+    return Found(total, [Hit(hit["sort"][1], one) for hit, one in zip(hits, scores, strict=True)])
+
+
+def ask(
+    cluster: Cluster, index: str, body: Mapping[str, Any], path: str | None = None
+) -> Mapping[str, Any]:
+    """The whole answer of a search, with statistics of all shards.
+
+    Args:
+        path: of the search, where the body names the index by its point in time.
+
+    Raises:
+        ServiceError: only a part of it came (`checked`), or the cluster refuses.
+    """
+    path, doing = path or f"/{index}/_search", f"searching {index}"
+    answer = cluster.call("POST", path, body=body, params=_EXACT, doing=doing)
+    return checked(answer, cluster.url, index)
 
 
 def lookup(cluster: Cluster, index: str, own: str) -> Row | None:
     """The stored row of a query whose text is this keyword; None when the index has none."""
     if not own:
         return None
-    body = lookup_body(own)
-    doing = f"looking up a query in {index}"
-    answer = checked(
-        cluster.call("POST", f"/{index}/_search", body=body, doing=doing), cluster.url, index
-    )
-    hits = answer["hits"]["hits"]
-    return _stored_row(hits[0]["_source"], own) if hits else None
-
-
-def _stored_row(source: Mapping[str, Any], own: str) -> Row:
+    hits = ask(cluster, index, lookup_body(own))["hits"]["hits"]
+    if not hits:
+        return None
+    source = hits[0]["_source"]
     return Row(
         source["query_id"],
         source["text"],
@@ -245,28 +242,20 @@ def checked(answer: Mapping[str, Any], url: str, index: str) -> Mapping[str, Any
 
 
 def _pages(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
-    doing = f"paging through {index}"
-    pit = cluster.call(
-        "POST", f"/{index}/_search/point_in_time", params={"keep_alive": _KEEP_ALIVE}, doing=doing
-    )["pit_id"]
+    doing, path = f"paging through {index}", f"/{index}/_search/point_in_time"
+    opened = cluster.call("POST", path, params={"keep_alive": _KEEP_ALIVE}, doing=doing)
+    pit = opened["pit_id"]
     try:
-        after: dict[str, Any] = {}
+        request = {**body, "pit": {"id": pit, "keep_alive": _KEEP_ALIVE}}
         while True:
-            request = {**body, **after, "pit": {"id": pit, "keep_alive": _KEEP_ALIVE}}
-            answer = checked(
-                cluster.call("POST", "/_search", body=request, params=_EXACT, doing=doing),
-                cluster.url,
-                index,
-            )
-            hits = answer["hits"]["hits"]
+            hits = ask(cluster, index, request, "/_search")["hits"]["hits"]
             yield hits
             if len(hits) < PAGE:
                 return
-            after = {"search_after": hits[-1]["sort"]}
+            request["search_after"] = hits[-1]["sort"]
     finally:
-        cluster.call(
-            "DELETE", "/_search/point_in_time", body={"pit_id": [pit]}, doing=doing, missing_ok=True
-        )
+        gone = {"pit_id": [pit]}
+        cluster.call("DELETE", "/_search/point_in_time", body=gone, doing=doing, missing_ok=True)
 
 
 def _hit(hit: Mapping[str, Any], keywords: Iterable[str]) -> Hit:
@@ -306,24 +295,9 @@ def _parts(explanation: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
 
 
 TEMPLATE_PARAMETERS = (
-    *(
-        "keywords",
-        "weighted",
-        "text",
-        "text_query",
-        "text_boost",
-        "size",
-        "from",
-        "search_after",
-        "filters",
-        "post_filter",
-        "sort",
-        "aggs",
-        "fields",
-    ),
-    *("highlight", "explain"),
+    *("keywords", "weighted", "text", "text_query", "text_boost", "size", "from", "search_after"),
+    *("filters", "post_filter", "sort", "aggs", "fields", "highlight", "explain"),
 )
-"""Names of the parameters."""
 MISNAMED = {
     "filter": "filters",
     "query": "keywords",
@@ -343,16 +317,17 @@ MISNAMED = {
 """Wrong names for parameters, from other APIs. Mustache ignores unknown names, so the template
 refuses these.
 """
-_SIZE = 10
-_WEIGHT_OR_ONE = "{{weight}}{{^weight}}1{{/weight}}"
-"""Quoted, as all numbers here: OpenSearch reads it as a number or refuses it."""
-_TEXT_BOOST = "{{text_boost}}{{^text_boost}}1{{/text_boost}}"
-_TEXT_QUERY = f'{{"bool": {{"must": [{{{{#toJson}}}}.{{{{/toJson}}}}], "boost": "{_TEXT_BOOST}"}}}}'
-"""The query of the caller's own text search, with the caller's boost."""
-_NO_TEXT = (
-    '{{#text}}, "the parameter text has no fields to search: set publish.text_fields and publish '
-    'again": true{{/text}}'
+_TEXT_CLAUSE = (
+    '{{#text}}{"multi_match": {"query": "{{text}}", "fields": %s, "boost": '
+    '"{{text_boost}}{{^text_boost}}1{{/text_boost}}"}},{{/text}}'
 )
+_REFUSAL = '{{#%s}}, "%s": true{{/%s}}'
+"""OpenSearch repeats the key, a sentence, in its error."""
+_NO_FIELDS = "the parameter text has no fields to search: set publish.text_fields and publish again"
+_SOURCE = (
+    '{{#fields.0}}[{{#fields}}"{{.}}",{{/fields}} "_"]{{/fields.0}}{{^fields.0}}true{{/fields.0}}'
+)
+"""The last name of the list is not a field."""
 _NO_MUSTACHE = ("script_lang not supported", "unsupported lang [mustache]")
 """Messages of several versions."""
 
@@ -380,84 +355,23 @@ def template_source(
         shown: fields that are always returned; empty: whole documents, unless `fields` names some.
         text_fields: the fields for a text search; empty: a text is refused.
     """
-    # A match_none ends the list, so that every clause before it may end with a comma; it scores
-    # nothing.
-    plain, named = (_clauses(field, named=named) for named in (False, True))
-    clauses = f"{{{{^explain}}}}{plain}{{{{/explain}}}}{{{{#explain}}}}{named}{{{{/explain}}}}"
-    clauses += _each("text_query", _TEXT_QUERY)
-    if text_fields:
-        words = json.dumps(text_clause("{{text}}", text_fields, _TEXT_BOOST))
-        clauses += f"{{{{#text}}}}{words},{{{{/text}}}}"
-    query = (
-        f'{{"minimum_should_match": 1, "should": [{clauses} {{"match_none": {{}}}}], "filter": '
-        f"{_structure('filters', '[]')}}}"
-    )
+    wrong = {
+        one: f"the parameter {one} is unknown: it is called {MISNAMED[one]}" for one in MISNAMED
+    }
+    wrong |= {} if text_fields else {"text": _NO_FIELDS}
     last = [{"_score": "desc"}, *([{id_field: "asc"}] if id_field else [])]
+    always = f'[{{{{#fields}}}}"{{{{.}}}}",{{{{/fields}}}} {json.dumps(shown)[1:]}'
     parts = {
-        "query": f'{{"bool": {query}}}',
-        "size": f'"{{{{size}}}}{{{{^size}}}}{_SIZE}{{{{/size}}}}"',
-        "from": '"{{from}}{{^from}}0{{/from}}"',
-        "track_total_hits": "true",
-        "sort": f"[{_each('sort', '{{#toJson}}.{{/toJson}}')} {json.dumps(last)[1:]}",
-        "post_filter": _structure("post_filter", '{"match_all": {}}'),
-        "aggs": _structure("aggs", "{}"),
+        "FIELD": field,
+        "TEXT_CLAUSE": _TEXT_CLAUSE % json.dumps(text_fields) if text_fields else "",
+        "LAST]": json.dumps(last)[1:],
+        "SOURCE": always if shown else _SOURCE,
+        "REFUSALS": "".join(_REFUSAL % (one, why, one) for one, why in wrong.items()),
     }
-    body = ", ".join(f'"{name}": {value}' for name, value in parts.items())
-    after = (
-        "{{#search_after.0}}, "
-        + f'"search_after": {_structure("search_after")}'
-        + "{{/search_after.0}}"
-    )
-    highlight = {"encoder": "html", "fields": {field: {"type": "plain", "number_of_fragments": 0}}}
-    marked = "{{#highlight}}, " + f'"highlight": {json.dumps(highlight)}' + "{{/highlight}}"
-    refused = _refusals() if text_fields else _refusals() + _NO_TEXT
-    return f"{{{body}, {_given_back(shown)}{after}{marked}{refused}}}"
-
-
-def _given_back(shown: Sequence[str]) -> str:
-    names = _each("fields", json.dumps("{{.}}"))
-    if shown:
-        return f'"_source": [{names} {json.dumps(shown)[1:]}'
-    # The last name of the list is no field.
-    return (
-        f'"_source": {{{{#fields.0}}}}[{names} '
-        f'"_"]{{{{/fields.0}}}}{{{{^fields.0}}}}true{{{{/fields.0}}}}'
-    )
-
-
-def _refusals() -> str:
-    """Parts of the body for misnamed parameters. Their keys are sentences, which OpenSearch repeats
-    in its error.
-    """
-    return "".join(
-        f'{{{{#{wrong}}}}}, "the parameter {wrong} is unknown: it is called {right}": '
-        f"true{{{{/{wrong}}}}}"
-        for wrong, right in MISNAMED.items()
-    )
-
-
-def _clauses(field: str, *, named: bool) -> str:
-    """The clauses of keywords and of weighted ones; with names, a hit says which matched."""
-    given: dict[str, tuple[str, float | str]] = {
-        "keywords": ("{{.}}", 1.0),
-        "weighted": ("{{keyword}}", _WEIGHT_OR_ONE),
-    }
-    return "".join(
-        _each(name, json.dumps(clause(text, field, boost, **({"_name": text} if named else {}))))
-        for name, (text, boost) in given.items()
-    )
-
-
-def _each(name: str, element: str) -> str:
-    return f"{{{{#{name}}}}}{element},{{{{/{name}}}}}"
-
-
-def _structure(name: str, default: str = "") -> str:
-    """A list or an object of the caller, inserted unchanged. It must not be a text, which toJson
-    writes unquoted.
-    """
-    given = f"{{{{#toJson}}}}{name}{{{{/toJson}}}}"
-    return f"{given}{{{{^{name}}}}}{default}{{{{/{name}}}}}" if default else given
+    source = files(__package__).joinpath("search.mustache").read_text("utf-8")
+    for name, part in parts.items():
+        source = source.replace(name, part)
+    return source
 
 
 def install_template(cluster: Cluster, prefix: str) -> bool:
@@ -478,21 +392,15 @@ def install_template(cluster: Cluster, prefix: str) -> bool:
 
 
 def _stored(cluster: Cluster, name: str) -> bool:
-    doing = f"storing the search template {name}"
-    path = f"/_scripts/{name}"
-    there = cluster.call("GET", path, doing=doing, missing_ok=True)
+    doing, path = f"storing the search template {name}", f"/_scripts/{name}"
+    there = cluster.call("GET", path, doing=doing, missing_ok=True) or {}
     wanted = {"lang": "mustache", "source": template_source()}
-    if there and _has(there, wanted):
+    if wanted.items() <= there.get("script", {}).items():
         return True
-    answer, refusal = cluster.try_once("PUT", path, {"script": wanted})
-    if refusal is not None and any(words in refusal.reason for words in _NO_MUSTACHE):
+    _, refusal = cluster.try_once("PUT", path, {"script": wanted})
+    if refusal is None:
+        return True
+    if any(words in refusal.reason for words in _NO_MUSTACHE):
         log.warning("%s has no mustache templates; %s is not stored.", cluster.url, name)
         return False
-    if refusal is not None:
-        raise service_error(refusal, cluster.url, doing)
-    return bool(answer)
-
-
-def _has(answer: Any, wanted: dict[str, str]) -> bool:
-    stored = answer.get("script", {})
-    return all(stored.get(key) == value for key, value in wanted.items())
+    raise service_error(refusal, cluster.url, doing)

@@ -23,7 +23,7 @@ from indexers.backends import Keywords, Mismatch, Verified, boosts_of, mismatche
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import check_count, complete_index, mark
 from indexers.backends.opensearch.mapping import document, documents, id_field
-from indexers.backends.opensearch.search import checked, everything
+from indexers.backends.opensearch.search import ask, everything
 
 _MGET = 100
 
@@ -144,12 +144,8 @@ def _documents(
         "sort": [{id_field(side): "asc"}],
         "track_total_hits": True,
     }
-    doing = f"reading documents of {index}"
     while True:
-        answer = checked(
-            cluster.call("POST", f"/{index}/_search", body=body, doing=doing), cluster.url, index
-        )
-        hits = answer["hits"]["hits"]
+        hits = ask(cluster, index, body)["hits"]["hits"]
         for hit in hits:
             yield hit["_id"], hit["_source"]
         if len(hits) < PAGE or hits[-1]["sort"] == [None]:

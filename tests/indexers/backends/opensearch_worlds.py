@@ -25,3 +25,9 @@ def backend_of(
     finally:
         backend.cluster.call("DELETE", f"/{settings.prefix}-*", doing="cleaning up")
         backend.close()
+
+
+def flags_of(server: OpenSearchSettings, prefix: str | None = None) -> list[str]:
+    """The flags of commands that work on it."""
+    sets = (f"opensearch.url={server.url}", f"opensearch.prefix={prefix or server.prefix}")
+    return [flag for one in sets for flag in ("--set", one)]

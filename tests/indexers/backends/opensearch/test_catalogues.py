@@ -26,7 +26,7 @@ from indexers.backends.opensearch.mapping import (
 from indexers.release.history import begin_switch, finish_switch
 from indexers.release.inventory import prune
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen
-from tests.indexers.backends.opensearch_worlds import backend_of
+from tests.indexers.backends.opensearch_worlds import backend_of, flags_of
 from tests.indexers.conftest import Command
 
 
@@ -74,15 +74,7 @@ def test_a_rollback_goes_to_what_its_own_catalogue_served(
             stack.enter_context(backend_of(opensearch, store, prefix=prefix))
             for prefix in (first, f"{first}-stage")
         ]
-        flags = [
-            (
-                "--set",
-                f"opensearch.url={opensearch.url}",
-                "--set",
-                f"opensearch.prefix={backend.prefix}",
-            )
-            for backend in backends
-        ]
+        flags = [flags_of(opensearch, backend.prefix) for backend in backends]
         for backend in backends:
             for snapshot in (old, new):
                 backend.push(snapshot)

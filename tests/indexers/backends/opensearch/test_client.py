@@ -40,12 +40,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (
             info("7.10.2", None),
-            r"Elasticsearch 7.10.2, whose keyword fields are scored otherwise: use OpenSearch",
+            r"Elasticsearch 7.10.2, which scores keyword fields differently: use OpenSearch",
         ),
         (info("1.3.20"), r"is OpenSearch 1.3.20, .* upgrade it to 2.4 or newer"),
         (info("2.3.0"), r"is OpenSearch 2.3.0"),
-        ({"tagline": "something else"}, "is no OpenSearch; check opensearch.url"),
-        ([], "is no OpenSearch"),
+        ({"tagline": "something else"}, "is not OpenSearch; check opensearch.url"),
+        ([], "is not OpenSearch"),
     ],
 )
 def test_what_is_no_opensearch_of_2_4_or_newer_is_refused(answer: Any, says: str) -> None:

@@ -5,24 +5,20 @@ after every mishap.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cogr.differences import differences
 from cogr.errors import CheckFailedError
-from cogr.records import Side
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Blend, Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
 from indexers.backends import Words
 from indexers.backends.opensearch import indexes, push
 from indexers.backends.opensearch.backend import OpenSearchBackend
-from indexers.backends.opensearch.client import Version
 from indexers.backends.opensearch.indexes import read_index, stats
-from indexers.backends.opensearch.mapping import index_name, mapping
+from indexers.backends.opensearch.mapping import index_name
 from tests.indexers.backends.backend_worlds import random_queries, random_world
 from tests.indexers.backends.opensearch_worlds import backend_of
 
@@ -86,20 +82,17 @@ def weighed(store: Store, rows: list[Row], parent: Snapshot | None = None) -> Sn
 
 
 @pytest.mark.parametrize("server", ["opensearch", "opensearch_2"])
-def test_weights_come_into_an_index_whose_parent_knows_none(
+def test_weights_come_into_an_index_whose_parent_has_none(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     server: str,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = Store(tmp_path)
     without = [dataclasses.replace(row, weights=(), confidence=None) for row in QUERIES]
     first = weighed(store, without)
     second = weighed(store, QUERIES, first)
     with backend_of(request.getfixturevalue(server), store) as backend:
-        with monkeypatch.context() as patch:
-            patch.setattr(push, "mapping", _mapping_of_before)
-            backend.push(first)
+        backend.push(first)
         backend.verify(first, [])
         assert backend.lookup("velvet SOFA", snapshot=first.id) == without[0]
         assert backend.push(second).written == 2
@@ -133,13 +126,6 @@ def test_titles_are_searched_after_a_push_beside_an_index_that_knows_none(
         backend.verify(third, [["sofa"]])
         found = backend.search([], snapshot=third.id, words=words)
         assert (found.total, found.textless) == (28, "")
-
-
-def _mapping_of_before(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, Any]:
-    made = mapping(side, version, meta)
-    for name in ("weights", "confidence"):
-        del made["properties"][name]
-    return made
 
 
 def test_other_weights_and_confidences_than_the_snapshots_are_found(

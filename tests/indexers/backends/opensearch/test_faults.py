@@ -357,42 +357,6 @@ def test_an_unscored_mapping_is_refused_with_the_reason(shop: Shop) -> None:
 # Publishing
 
 
-def test_a_pair_is_switched_by_one_call_that_no_reader_sees_halfway(shop: Shop) -> None:
-    store = shop.old.store
-    pairs = [
-        (shop.old, frozen(store, "query", SHOPPERS)),
-        (shop.new, frozen(store, "query", SHOPPERS[:2], round_=1)),
-    ]
-    for snapshot in itertools.chain(*pairs):
-        shop.backend.push(snapshot)
-        shop.backend.verify(snapshot, [])
-    shop.backend.publish({"query": pairs[0][1].id})
-    shop.proxy.seen.clear()
-    for number in range(4):
-        item, query = pairs[(number + 1) % 2]
-        before = pairs[number % 2]
-        assert shop.backend.publish({"item": item.id, "query": query.id}) == {
-            "item": before[0].id,
-            "query": before[1].id,
-        }
-        assert shop.direct.serving() == {"item": item.id, "query": query.id}
-    calls = [
-        json.loads(request.body)
-        for request in shop.proxy.seen
-        if request.is_for("POST", "_aliases")
-    ]
-    assert len(calls) == 4
-    assert [sorted(next(iter(action)) for action in call["actions"]) for call in calls] == [
-        ["add", "add", "remove", "remove"]
-    ] * 4
-    assert all(
-        action["remove"]["must_exist"]
-        for call in calls
-        for action in call["actions"]
-        if "remove" in action
-    )
-
-
 @pytest.mark.parametrize("answer", [FORBIDDEN, UNAVAILABLE, None])
 def test_a_switch_that_is_refused_leaves_the_alias(shop: Shop, answer: Answer | None) -> None:
     shop.backend.push(shop.new)

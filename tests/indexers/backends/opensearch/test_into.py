@@ -34,6 +34,7 @@ from indexers.release.external import ForeignIndex
 from indexers.workspace import Workspace
 from tests.documents import examples
 from tests.indexers.backends.backend_worlds import SHOP, frozen, random_queries, random_world
+from tests.indexers.backends.opensearch_worlds import flags_of
 from tests.indexers.conftest import Command
 
 
@@ -304,12 +305,7 @@ def test_switching_rolling_back_and_leaving_old_fields_out(
     newest = frozen(store, "item", [replace(SHOP[0], keywords=("settee",)), *SHOP[1:3]], round_=2)
     products.add(ids_of(old))
     settings = products.workspace.settings.opensearch
-    flags = (
-        "--set",
-        f"opensearch.url={settings.url}",
-        "--set",
-        f"opensearch.prefix={settings.prefix}",
-    )
+    flags = flags_of(settings)
     flags = ("--into", products.alias, *flags, "--json")
 
     def published(snapshot: Snapshot) -> dict[str, Any]:
@@ -440,12 +436,7 @@ def test_a_prune_that_is_killed_leaves_no_index_blocked(
     for snapshot in (old, new):
         products.place().publish(snapshot.id, lambda _: None)
     settings = products.workspace.settings.opensearch
-    flags = [
-        "--set",
-        f"opensearch.url={settings.url}",
-        "--set",
-        f"opensearch.prefix={settings.prefix}",
-    ]
+    flags = flags_of(settings)
     prune = [
         "prune",
         "--into",

@@ -20,7 +20,7 @@ from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.client import Cluster
 from indexers.release.verify import warm_up
 from tests.indexers.backends.backend_worlds import frozen
-from tests.indexers.backends.opensearch_worlds import backend_of
+from tests.indexers.backends.opensearch_worlds import backend_of, flags_of
 from tests.indexers.conftest import Command
 
 pytestmark = pytest.mark.server
@@ -139,13 +139,10 @@ def test_both_indexes_are_asked_what_readers_ask_before_the_switch(
 ) -> None:
     store = Store(shop / ".cogr")
     settings = backend.cluster.settings
-    flags = (
-        "--set",
-        f"opensearch.url={settings.url}",
-        "--set",
-        f"opensearch.prefix={settings.prefix}",
+    flags = [
+        *flags_of(settings),
         "--no-gate",
-    )
+    ]
     old, new = (pair_of(backend, store, round_) for round_ in (1, 2))
     backend.publish({one.side: one.id for one in old})
     requests.clear()
@@ -189,13 +186,10 @@ def test_a_warm_up_that_fails_stops_the_switch(
 ) -> None:
     store = Store(shop / ".cogr")
     settings = backend.cluster.settings
-    flags = (
-        "--set",
-        f"opensearch.url={settings.url}",
-        "--set",
-        f"opensearch.prefix={settings.prefix}",
+    flags = [
+        *flags_of(settings),
         "--no-gate",
-    )
+    ]
     old, new = (pair_of(backend, store, round_) for round_ in (1, 2))
     backend.publish({one.side: one.id for one in old})
     index = f"{settings.prefix}-queries-{new[1].id}"

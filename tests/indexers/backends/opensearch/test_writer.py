@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cogr.errors import DataError, ServiceError
+from cogr.errors import ServiceError
 from cogr.settings import OpenSearchSettings
 from indexers.backends.opensearch import writer
 from indexers.backends.opensearch.client import Cluster
@@ -115,9 +115,3 @@ def test_one_refused_document_ends_the_write(monkeypatch: pytest.MonkeyPatch) ->
             ServiceError, match="strict_dynamic_mapping_exception mapping set to strict"
         ):
             writer.write_documents(cluster, "x", documents)
-
-
-def test_an_id_is_measured_in_bytes() -> None:
-    assert writer.entry("create", "ü" * 256, {})
-    with pytest.raises(DataError, match="512 bytes"):
-        writer.entry("create", "ü" * 257, {})
