@@ -95,7 +95,7 @@ def _known(store: Store, catalogue: str) -> tuple[list[Entry], Entry | None]:
         store.write(f"{path}.damaged", store.read(path))
         store.remove(path)
         log.warning(
-            "%s in %s was damaged: it is kept beside, and a new one begun.", path, store.url
+            "%s in %s was damaged: it is kept as *.damaged, and a new one begun.", path, store.url
         )
         return [], None
 

@@ -152,7 +152,7 @@ def test_waits_grow_and_differ_but_have_an_end() -> None:
     ("settings", "says"),
     [
         ({"url": None}, "opensearch.url is not set"),
-        ({"url": "localhost:9200"}, "is no URL; write it as https://host:9200"),
+        ({"url": "localhost:9200"}, "is not a URL; write it as https://host:9200"),
         ({"url": "https://user:secret@host:9200"}, "has credentials in it"),
         ({"url": "https://user:sec/secret@host:9200"}, "has an @ behind its host"),
         ({"url": "https://user:sec#secret@host:9200"}, "has an @ behind its host"),
