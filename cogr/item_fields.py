@@ -133,11 +133,7 @@ def _made(id_: str, name: str, value: Scalar, type_: FieldType) -> Scalar:
 def _boolean(value: Scalar) -> bool | None:
     if isinstance(value, bool):
         return value
-    return (
-        {"true": True, "false": False}.get(value.strip().lower())
-        if isinstance(value, str)
-        else None
-    )
+    return {"true": True, "false": False}.get(str(value).strip().lower())
 
 
 def _long(value: Scalar) -> int | None:
@@ -155,10 +151,6 @@ def _double(value: Scalar) -> float | None:
     return made if math.isfinite(made) else None
 
 
-def _date(value: Scalar) -> str | None:
-    return _time(value.strip()) if isinstance(value, str) else None
-
-
 def _time(text: str) -> str | None:
     """A time as an index reads it."""
     try:
@@ -168,16 +160,12 @@ def _time(text: str) -> str | None:
     return text if _TIME.fullmatch(text) else found.isoformat()
 
 
-def _keyword(value: Scalar) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
 _MAKERS: Mapping[FieldType, Callable[[Scalar], Scalar | None]] = {
     "boolean": _boolean,
     "long": _long,
     "double": _double,
-    "date": _date,
-    "keyword": _keyword,
+    "date": lambda value: _time(value.strip()) if isinstance(value, str) else None,
+    "keyword": lambda value: value if isinstance(value, str) else json.dumps(value),
 }
 _CALLED: Mapping[FieldType, str] = {
     "boolean": "true or false",

@@ -7,7 +7,7 @@ normalised as generated ones are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -65,18 +65,12 @@ def import_snapshot(store: Store, path: Path, side: Side, k_max: int) -> Snapsho
         cut = sum(over_budget(row.keywords, k_max) for row in rows)
         rows = [_cut(row, k_max) for row in rows]
         provenance = Provenance(k_max=k_max, cut_to_budget=cut, notes={"imported": path.name})
-        types = types_of(
-            ((row.id, row.fields_json) for row in rows),
-            sorted({name for row in rows for name in row.fields}),
-        )
+        names = sorted({name for row in rows for name in row.fields})
+        types = types_of(((row.id, row.fields_json) for row in rows), names)
         return write_snapshot(store, side, typed_rows(rows, types), provenance, types)
-    snapshot = write_snapshot(
-        store,
-        manifest.side,
-        typed_rows(rows, manifest.fields),
-        _provenance(manifest),
-        manifest.fields,
-    )
+    known = {name: getattr(manifest, name) for name in Provenance.__dataclass_fields__}
+    typed = typed_rows(rows, manifest.fields)
+    snapshot = write_snapshot(store, manifest.side, typed, Provenance(**known), manifest.fields)
     if snapshot.manifest.content_hash != manifest.content_hash:
         raise SnapshotError(
             f"The content of {path} is not what {manifest_beside(path)} says; export it again, "
@@ -105,24 +99,21 @@ def _manifest(path: Path) -> Manifest | None:
     return manifest
 
 
-def _provenance(manifest: Manifest) -> Provenance:
-    return Provenance(**{name: getattr(manifest, name) for name in Provenance.__dataclass_fields__})
-
-
 def _rows(path: Path, *, as_they_are: bool) -> Iterator[Row]:
     """Rows of a file. Rows of an exported snapshot are taken unchanged; the hash in its manifest is
     checked afterwards.
     """
     for place, record in _records(path):
         id_, text = id_field(record, "id", place), text_field(record, "text", place)
-        given = _given(record, place)
-        words = tuple(given) if as_they_are else _keywords(given, text)
-        spelled = given if as_they_are else [*map(normalise, given)]
+        spelled = words = _given(record, place)
+        if not as_they_are:
+            spelled, own = [*map(normalise, words)], self_keyword(text)
+            words = [word for word in dict.fromkeys(spelled) if word and word != own]
         weights = _weights(record, spelled, words, place)
         sure = record.get("confidence")
         if sure is not None:
             sure = _number(sure, "confidence", 0, 1, place)
-        yield Row(id_, text, words, _extra(record, place), weights, sure)
+        yield Row(id_, text, tuple(words), _extra(record, place), weights, sure)
 
 
 def _records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
@@ -158,7 +149,7 @@ def _given(record: dict[str, Any], place: Place) -> list[str]:
 
 
 def _weights(
-    record: dict[str, Any], spelled: list[str], words: tuple[str, ...], place: Place
+    record: dict[str, Any], spelled: Sequence[str], words: Sequence[str], place: Place
 ) -> tuple[float, ...]:
     """Weights of a row's words and of its text; a repeated keyword keeps its first weight."""
     given = record.get("weights")
@@ -188,10 +179,4 @@ def _number(value: Any, name: str, least: float, most: float, place: Place) -> f
 def _cut(row: Row, k_max: int) -> Row:
     """The row with the keywords of the budget alone, and their weights."""
     kept = cut_to_budget(row.keywords, k_max)
-    weights = (*row.weights[: len(kept)], *row.weights[-1:])
-    return replace(row, keywords=kept, weights=weights)
-
-
-def _keywords(given: list[str], text: str) -> tuple[str, ...]:
-    own = self_keyword(text)
-    return tuple(word for word in dict.fromkeys(map(normalise, given)) if word and word != own)
+    return replace(row, keywords=kept, weights=(*row.weights[: len(kept)], *row.weights[-1:]))

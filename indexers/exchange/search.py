@@ -52,28 +52,23 @@ class Answered:
 
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
+        names = ("query", "source", "confidence", "mode", "note", "snapshot", "backend", "total")
+        hits = [
+            {
+                "id": hit.id,
+                "score": float(hit.score),
+                "title": hit.text,
+                "matched": dict(hit.matched),
+                "words": hit.words,
+                **({"fields": dict(hit.fields)} if hit.fields else {}),
+            }
+            for hit in self.hits
+        ]
         return {
-            "query": self.query,
+            **{name: getattr(self, name) for name in names},
             "keywords": list(self.keywords),
             "weights": list(self.keywords.values()),
-            "source": self.source,
-            "confidence": self.confidence,
-            "mode": self.mode,
-            "note": self.note,
-            "snapshot": self.snapshot,
-            "backend": self.backend,
-            "total": self.total,
-            "hits": [
-                {
-                    "id": hit.id,
-                    "score": float(hit.score),
-                    "title": hit.text,
-                    "matched": dict(hit.matched),
-                    "words": hit.words,
-                }
-                | ({"fields": dict(hit.fields)} if hit.fields else {})
-                for hit in self.hits
-            ],
+            "hits": hits,
         }
 
 
