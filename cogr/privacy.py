@@ -58,21 +58,16 @@ class QueryFilter:
 
     def keeps(self, text: str) -> bool:
         """Whether a text may be kept."""
-        reason = self._reason(text)
-        self.counts += Counter([reason] if reason else [])
+        kind = personal_data(text) if self._personal and len(text) <= LONGEST else ""
+        if reason := TOO_LONG if len(text) > LONGEST else kind and f"queries with {kind}":
+            self.counts[reason] += 1
         return not reason
 
     def normalised(self, texts: Sequence[str]) -> list[str]:
-        """The normalised text of each text; "" for one that may not be kept."""
-        return [self_keyword(text) if self.keeps(text) else "" for text in texts]
-
-    def _reason(self, text: str) -> str:
-        if len(text) > LONGEST:
-            return TOO_LONG
-        kind = personal_data(text) if self._personal else ""
-        if kind:
-            return f"queries with {kind}"
-        return "" if self_keyword(text) else EMPTY
+        """The normalised text of each text; "" for one that may not be kept, or is empty then."""
+        found = [self_keyword(text) if self.keeps(text) else None for text in texts]
+        self.counts += Counter({EMPTY: found.count("")})
+        return [text or "" for text in found]
 
 
 def personal_data(text: str) -> str:

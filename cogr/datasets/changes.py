@@ -17,7 +17,7 @@ from typing import Any
 from cogr.datasets.builder import Options, content_hash, make_item
 from cogr.datasets.fields import check_id, id_field, number_field, text_field
 from cogr.datasets.items import ItemsSpool, in_id_order
-from cogr.datasets.query_logs import QueryLog
+from cogr.datasets.query_logs import QueryLog, Searched
 from cogr.datasets.reading import Place, json_records, lines
 from cogr.errors import DataError
 from cogr.keywords import self_keyword
@@ -229,37 +229,20 @@ def _only_in_one(one: Iterable[str], other: Iterable[str]) -> tuple[set[str], se
 
 @dataclass(frozen=True)
 class LogChanges:
-    """The changes from a search log, with counts.
-
-    `lines` = `without` + the lines of the queries; `queries` = `known` + `rare` + `taken`.
+    """The changes from a search log.
 
     Attributes:
         changes: queries that became frequent and have no keywords yet.
         unsaved: frequent queries that the data set lacks, with keywords or without; the most
             frequent first.
-        lines: lines of the log.
-        without: those that hold no query.
-        queries: distinct queries, by their normalised texts.
-        known: how many of them have keywords already.
-        rare: how many of the rest were asked less often than `min_count`.
-        taken: the others, which are in `changes`.
+        counts: `lines` of the log, of which `without` hold no query; distinct `queries`, by their
+            normalised texts, of which `known` have keywords, `rare` were asked too rarely, and
+            `taken` are in `changes`; queries `left_out` as `cogr.privacy` says.
     """
 
     changes: Changes
     unsaved: Sequence[Query]
-    lines: int
-    without: int
-    queries: int
-    known: int
-    rare: int
-    taken: int
-
-    def counts(self) -> dict[str, int]:
-        """The counts by name."""
-        return {
-            name: getattr(self, name)
-            for name in ("lines", "without", "queries", "known", "rare", "taken")
-        }
+    counts: Mapping[str, int]
 
 
 def changes_of_log(
@@ -269,35 +252,42 @@ def changes_of_log(
 
     Spellings with the same normalised text count together; the most frequent one is the query's
     text. The id depends only on the normalised text, so reading a log twice changes nothing.
-    Memory: the distinct texts of the log.
 
     Args:
-        min_count: how often a query must have been asked.
+        min_count: how many clients must have asked a query; a search whose client the log does not
+            say counts as a client of its own.
         known: normalised texts that have keywords already.
         saved: normalised texts of the data set's queries.
     """
-    spellings: dict[str, Counter[str]] = {}
+    spellings: dict[str, list[Searched]] = {}
     for searched in log.queries:
-        spellings.setdefault(self_keyword(searched.text), Counter())[searched.text] += (
-            searched.count
-        )
-    blank = spellings.pop("", Counter())  # texts such as ???, which are empty when normalised
-    by_count = sorted(spellings.items(), key=lambda pair: (-pair[1].total(), pair[0]))
-    frequent = {own: _logged(own, some) for own, some in by_count if some.total() >= min_count}
-    new = {own: query for own, query in frequent.items() if own not in known}
+        spellings.setdefault(self_keyword(searched.text), []).append(searched)
+    blank = spellings.pop("", [])  # texts such as ???, which are empty when normalised
+    asked = {own: _clients(some) for own, some in spellings.items()}
+    often = [own for own in sorted(asked) if asked[own] >= min_count]
+    often.sort(key=lambda own: -asked[own])
+    frequent = {own: _logged(own, spellings[own]) for own in often}
+    new = {query.id: query for own, query in frequent.items() if own not in known}
     had = sum(own in known for own in spellings)
-    return LogChanges(
-        Changes("query", {query.id: query for query in new.values()}, frozenset()),
-        [query for own, query in frequent.items() if own not in saved],
-        lines=log.lines,
-        without=log.without + len(blank),
-        queries=len(spellings),
-        known=had,
-        rare=len(spellings) - had - len(new),
-        taken=len(new),
-    )
+    counts = {
+        "lines": log.lines,
+        "without": log.without + len(blank),
+        "queries": len(spellings),
+        "known": had,
+        "rare": len(spellings) - had - len(new),
+        "taken": len(new),
+        "left_out": sum(log.left_out.values()),
+    }
+    unsaved = [query for own, query in frequent.items() if own not in saved]
+    return LogChanges(Changes("query", new, frozenset()), unsaved, counts)
 
 
-def _logged(own: str, spellings: Counter[str]) -> Query:
-    text = min(spellings, key=lambda text: (-spellings[text], text))
+def _clients(spellings: Sequence[Searched]) -> int:
+    """Distinct clients, and searches without a client."""
+    clients = frozenset[str]().union(*(one.clients for one in spellings))
+    return len(clients) + sum(one.count - one.known for one in spellings)
+
+
+def _logged(own: str, spellings: Sequence[Searched]) -> Query:
+    text = min(spellings, key=lambda one: (-one.count, one.text)).text
     return Query(f"log-{sha256(own.encode()).hexdigest()[:12]}", text)

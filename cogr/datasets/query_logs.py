@@ -1,22 +1,18 @@
-"""Query logs: the queries, how often each was asked, and which items were clicked.
+"""Query logs: the queries, how often each was asked and by whom, and which items were clicked.
 
 Read by `cogr-ops shadow` and `cogr-index update --from-log`. The formats:
 
-- `jsonl`: objects with `query`, perhaps `count` and `clicked` (ids);
-- `csv`: a header, a column of queries, perhaps one of counts;
-- `ubi`: records of User Behavior Insights as its two indexes hold them, `ubi_queries` and
-  `ubi_events`, in one file or several, plain or as search hits with `_source`;
+- `jsonl`: objects with `query`, perhaps `count`, `clicked` (ids) and `client_id`;
+- `csv`: a header, a column of queries, perhaps columns of counts and of clients;
+- `ubi`: records of User Behavior Insights 1.3 (https://github.com/o19s/ubi) as its two indexes hold
+  them, `ubi_queries` and `ubi_events`, in one file or several, plain or as hits with `_source`;
 - `access`: a web server's log whose request lines carry the query as a URL parameter;
 - `text`: a query a line, or a query, a tab and a count;
 - `auto`: the one of these that the file's first lines look like.
 
-Files may be gzip. Memory: the distinct queries, the ids of clicked and shown items, and for UBI
-also the ids of queries.
-
-UBI is version 1.3 (https://github.com/o19s/ubi, `schema/1.3.0`). An event needs only `action_name`
-and `timestamp`: it may belong to no query, have its query's text itself (`user_query`), or name no
-item. A record with an `action_name` is an event, any other one a query. `trainers.labels.events`
-reads the same records by DuckDB, for logs of millions of records.
+Files may be gzip. Queries that `cogr.privacy` leaves out are counted. Memory: the distinct queries,
+with the ids of their clients and of clicked and shown items; for UBI also the ids of queries.
+`trainers.labels.events` reads UBI too, by DuckDB, for logs of millions of records.
 """
 
 from __future__ import annotations
@@ -25,36 +21,33 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 from urllib.parse import parse_qs
 
-from cogr.datasets.fields import id_field, number_field, text_field, time_field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from cogr.datasets.fields import id_field, number_field, text_field
 from cogr.datasets.reading import DELIMITERS, Place, Sheet, json_records, lines
 from cogr.errors import DataError
+from cogr.privacy import QueryFilter
 from cogr.records import CLICKS, LogFormat
 
 _REQUEST_LINE = re.compile(r'"(?:GET|HEAD|POST) [^ ?"]*\?([^ "]*)[^"]*"')
 _REQUEST = re.compile(r'"(?:GET|HEAD|POST|PUT|OPTIONS) [^"]* HTTP/[\d.]+"')
 _LOOKED_AT = 50
+# Names of a CSV's columns, in any case; the first one found is taken.
 QUERY_COLUMNS = (
-    "query",
-    "user_query",
-    "search_query",
-    "search_term",
-    "search term",
-    "searchterm",
-    "keyword",
-    "term",
-    "q",
+    *("query", "user_query", "search_query", "search_term", "search term", "searchterm"),
+    *("keyword", "term", "q"),
 )
-"""Names of a CSV's column of queries, in any case; the first one found is taken."""
 COUNT_COLUMNS = ("count", "searches", "frequency", "volume", "total")
-"""The same for the column of counts."""
+CLIENT_COLUMNS = ("client_id", "session_id")
+IMPRESSION = "impression"
+"""UBI's `action_name` for an impression."""
 
 
 @dataclass(frozen=True)
@@ -64,16 +57,17 @@ class Searched:
     Attributes:
         text: as it was typed, without surrounding white space.
         count: how often.
-        clicked: ids of items that were clicked for it.
-        shown: ids of items that were shown for it, where the log has them.
-        positions: item id -> mean position of its clicks, from UBI's events.
+        clicked, shown: ids of items that were clicked, and shown, for it.
+        clients: who asked it, as far as the log says.
+        known: how many of the searches have a client.
     """
 
     text: str
     count: int
     clicked: frozenset[str] = frozenset()
     shown: frozenset[str] = frozenset()
-    positions: Mapping[str, float] = field(default_factory=dict, hash=False)
+    clients: frozenset[str] = frozenset()
+    known: int = 0
 
 
 @dataclass(frozen=True)
@@ -82,9 +76,8 @@ class LogOptions:
 
     Attributes:
         format: format of every file; auto detects each.
-        column: name of the query in a CSV's header or a JSON object; None for `QUERY_COLUMNS`, or
-            "query".
-        count_column: the same for how often; None for `COUNT_COLUMNS`, or "count".
+        column, count_column: names of the query and of how often it was asked, in a CSV's header or
+            a JSON object; None for the usual ones.
         parameter: of the URL in an access log.
         clicks: UBI actions that count as clicks.
     """
@@ -104,65 +97,95 @@ class QueryLog:
         queries: the distinct ones, most frequent first.
         lines: lines (records, rows) that were read; blank ones don't count.
         without: how many of them have no query: other pages, events, empty texts.
+        left_out: distinct queries that `cogr.privacy` leaves out, by reason.
     """
 
     queries: Sequence[Searched]
     lines: int
     without: int
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
-class _Log:
-    counts: Counter[str] = field(default_factory=Counter)
-    clicked: dict[str, set[str]] = field(default_factory=dict)
-    shown: dict[str, set[str]] = field(default_factory=dict)
-    positions: dict[str, dict[str, list[int]]] = field(default_factory=dict)
-    texts: dict[str, str] = field(default_factory=dict)
-    """UBI: text by query_id."""
-    asked: dict[str, set[str]] = field(default_factory=dict)
-    """UBI: text -> queries, or sessions, of events that have a text of their own."""
-    waiting: list[tuple[UbiEvent, bool]] = field(default_factory=list)
-    """UBI: events that came before their queries, and whether they are clicks."""
-    lines: int = 0
-    without: int = 0
+class _Query:
+    count: int = 0
+    known: int = 0
+    clicked: set[str] = field(default_factory=set)
+    shown: set[str] = field(default_factory=set)
+    clients: set[str] = field(default_factory=set)
 
-    def add(self, text: str, count: int, clicked: Iterable[str] = ()) -> None:
+    def add(self, count: int, client: str | None) -> None:
+        self.count += count
+        if client:
+            self.known += count
+            self.clients.add(client)
+
+    def searched(self, text: str) -> Searched:
+        clicked, shown, clients = map(frozenset, (self.clicked, self.shown, self.clients))
+        return Searched(text, self.count, clicked, shown, clients, self.known)
+
+
+class _Log:
+    """The counts so far."""
+
+    def __init__(self, options: LogOptions) -> None:
+        self.options = options
+        self.queries: dict[str, _Query] = {}
+        self.lines = self.without = 0
+        self._texts: dict[str, str] = {}
+        """UBI: text by query_id."""
+        self._asked: dict[str, dict[str, str | None]] = {}
+        """UBI: text -> query or session of events that have this text of their own -> client."""
+        self._waiting: list[UbiRecord] = []
+        """UBI: events whose query is not known yet."""
+
+    def query(self, text: str) -> _Query:
+        return self.queries.setdefault(text, _Query())
+
+    def add(
+        self, text: str, count: int = 1, client: str | None = None, clicked: Iterable[str] = ()
+    ) -> None:
+        self.lines += 1
         if text := text.strip():
-            self.counts[text] += count
-            self.clicked.setdefault(text, set()).update(clicked)
+            found = self.query(text)
+            found.add(count, client)
+            found.clicked.update(clicked)
         else:
             self.without += 1
 
-    def event(self, event: UbiEvent, *, clicked: bool, last: bool = False) -> None:
-        """Count a click or an impression for its query, as soon as the query is known."""
-        if event.text:
-            who = event.query_id or f"of {event.session_id or event.client_id}"
-            self.asked.setdefault(event.text, set()).add(who)
-        text = event.text or self.texts.get(event.query_id or "", "")
-        if text and event.item is not None:
-            (self.clicked if clicked else self.shown).setdefault(text, set()).add(event.item)
-            if clicked and event.position is not None:
-                places = self.positions.setdefault(text, {}).setdefault(event.item, [])
-                places.append(event.position)
-        elif event.query_id is not None and event.item is not None and not last:
-            self.waiting.append((event, clicked))
+    def add_ubi(self, record: UbiRecord) -> None:
+        text = record.user_query.strip()
+        if record.action_name is None:
+            self.add(text, client=record.client)
+            if record.query_id:
+                self._texts[record.query_id] = text
+            if text:
+                self.query(text).shown.update(record.query_response_hit_ids or ())
+            return
+        self.lines, self.without = self.lines + 1, self.without + 1
+        if record.action_name in (*self.options.clicks, IMPRESSION):
+            if text:
+                search = record.query_id or f"of {record.client}"
+                self._asked.setdefault(text, {})[search] = record.client
+            if text or record.query_id:
+                self._waiting.append(record)
 
     def end(self) -> None:
-        """Finish: all queries are known now.
+        """Give events to their queries, which are all known now.
 
         A text without a record in `ubi_queries` counts once for each query id that events name with
-        it, or, without query ids, once for each session.
+        it, or, without query ids, once for each client.
         """
-        for event, clicked in self.waiting:
-            self.event(event, clicked=clicked, last=True)
-        alone = {text: len(who) for text, who in self.asked.items() if text not in self.counts}
-        self.counts.update(alone)
-
-    def searched(self, text: str, count: int) -> Searched:
-        clicked, shown = (frozenset(ids.get(text, ())) for ids in (self.clicked, self.shown))
-        places = self.positions.get(text, {})
-        means = {item: sum(found) / len(found) for item, found in places.items()}
-        return Searched(text, count, clicked, shown, means)
+        for text, searches in self._asked.items():
+            if text not in self.queries:
+                for client in searches.values():
+                    self.query(text).add(1, client)
+        for record in self._waiting:
+            text = record.user_query.strip() or self._texts.get(record.query_id or "", "")
+            item = record.event_attributes and record.event_attributes.object.object_id
+            if text and item:
+                found = self.query(text)
+                (found.shown if record.action_name == IMPRESSION else found.clicked).add(item)
 
 
 def read_log(paths: Sequence[Path], options: LogOptions) -> QueryLog:
@@ -175,14 +198,16 @@ def read_log(paths: Sequence[Path], options: LogOptions) -> QueryLog:
     for path in paths:
         if not path.is_file():
             raise DataError(f"The log {path} is not there; name a file of queries.")
-    log = _Log()
+    log = _Log(options)
     for path in paths:
-        _READERS[_format(path, options)](path, log, options)
+        _READERS[_format(path, options)](path, log)
     log.end()
-    if not log.counts:
+    if not log.queries:
         raise DataError(f"No query is in {', '.join(map(str, paths))}; {_ADVICE[options.format]}.")
-    ordered = sorted(log.counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    return QueryLog([log.searched(*pair) for pair in ordered], log.lines, log.without)
+    kept = QueryFilter()
+    queries = [one.searched(text) for text, one in log.queries.items() if kept.keeps(text)]
+    queries.sort(key=lambda one: (-one.count, one.text))
+    return QueryLog(queries, log.lines, log.without, kept.counts)
 
 
 _ADVICE = {
@@ -197,17 +222,16 @@ _ADVICE = {
 }
 
 
-def sample(queries: Sequence[Searched], most: int, seed: int) -> list[Searched]:
+def sample(queries: Sequence[Searched], most: int) -> list[Searched]:
     """At most `most` searches, drawn at random; a query's chance is its share of the traffic.
 
     A log with at most `most` distinct queries stays whole, with its counts.
     """
     if len(queries) <= most:
         return list(queries)
-    drawn = Counter(
-        random.Random(seed).sample(queries, most, counts=[query.count for query in queries])
-    )
-    return [replace(query, count=count) for query, count in drawn.most_common()]
+    counts = [query.count for query in queries]
+    drawn = Counter(random.Random(0).sample(range(len(queries)), most, counts=counts))
+    return [replace(queries[at], count=count) for at, count in drawn.most_common()]
 
 
 def _format(path: Path, options: LogOptions) -> LogFormat:
@@ -218,99 +242,84 @@ def _format(path: Path, options: LogOptions) -> LogFormat:
         return LogFormat.csv
     first = [line for _, line in islice(lines(path), _LOOKED_AT) if line.strip()]
     if first and first[0].lstrip().startswith("{"):
-        return _json_format(first[0])
+        return LogFormat.ubi if _is_ubi(first[0]) else LogFormat.jsonl
     if any(_REQUEST.search(line) for line in first):
         return LogFormat.access
-    return LogFormat.csv if first and _names_columns(first[0], options) else LogFormat.text
+    return LogFormat.csv if first and _is_header(first[0], options) else LogFormat.text
 
 
-def _json_format(line: str) -> LogFormat:
+def _is_ubi(line: str) -> bool:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
-        return LogFormat.jsonl  # its reader reports the fault
+        return False  # the other reader reports the fault
     inner = record.get("_source")
     keys = {*record, *(inner if isinstance(inner, dict) else ())}
-    return (
-        LogFormat.ubi
-        if keys & {"user_query", "action_name"} and "query" not in keys
-        else LogFormat.jsonl
-    )
+    return bool(keys & {"user_query", "action_name"}) and "query" not in keys
 
 
-def _names_columns(line: str, options: LogOptions) -> bool:
+def _is_header(line: str, options: LogOptions) -> bool:
     """Whether a line is a header with a column of queries and other columns."""
     wanted = {options.column.casefold()} if options.column else {*QUERY_COLUMNS}
-    rows = (
-        {name.strip(' "').casefold() for name in line.split(one)}
-        for one in DELIMITERS
-        if one in line
-    )
-    return any(wanted & row for row in rows)
+    names = (line.split(one) for one in DELIMITERS if one in line)
+    return any(wanted & {name.strip(' "').casefold() for name in row} for row in names)
 
 
-def _read_jsonl(path: Path, log: _Log, options: LogOptions) -> None:
-    query, often = options.column or "query", options.count_column or "count"
+def _read_jsonl(path: Path, log: _Log) -> None:
+    query, often = log.options.column or "query", log.options.count_column or "count"
     for place, record in json_records(path):
-        log.lines += 1
         if query not in record:
             raise DataError(
                 f"{place}: the record has no {query!r}; give every record one, or name it with "
                 "--column."
             )
-        log.add(
-            text_field(record, query, place), _count(record, often, place), _clicked(record, place)
+        client = next((name for name in CLIENT_COLUMNS if record.get(name)), "")
+        _add(log, place, record, query, often, client)
+
+
+def _read_csv(path: Path, log: _Log) -> None:
+    named, counted = log.options.column, log.options.count_column
+    sheet = Sheet.open(path, [named] if named else QUERY_COLUMNS)
+    query = _column(sheet, [named] if named else QUERY_COLUMNS)
+    often = _column(sheet, [counted] if counted else COUNT_COLUMNS)
+    if not query or (counted and not often):
+        missing = f"{counted!r}; name it with --count-column" if query else ""
+        shown = ", ".join(name for name in sheet.header if name)
+        raise DataError(
+            f"{path}, line 1: the header has no column of "
+            f"{missing or 'queries; name it with --column'} (there are: {shown:.300})."
         )
+    client = _column(sheet, CLIENT_COLUMNS)
+    for place, record in sheet.records():
+        record.pop("clicked", None)
+        _add(log, place, record, query, often, client)
 
 
-def _count(record: Mapping[str, Any], key: str, place: Place) -> int:
-    count = number_field(record, key, place, default=1.0)
+def _add(
+    log: _Log, place: Place, record: Mapping[str, Any], query: str, often: str, client: str
+) -> None:
+    count, clicked = number_field(record, often, place, 1.0), record.get("clicked", [])
     if count < 1 or count != int(count):
         raise DataError(
-            f"{place}: {key!r} is {record[key]!r}; write how often it was asked, 1 or more."
+            f"{place}: {often!r} is {record[often]!r}; write how often it was asked, 1 or more."
         )
-    return int(count)
-
-
-def _clicked(record: Mapping[str, Any], place: Place) -> list[str]:
-    clicked = record.get("clicked", [])
     if not isinstance(clicked, list):
         raise DataError(
             f"{place}: 'clicked' is no list; write the ids of the clicked items as a list."
         )
-    return [id_field({"clicked": id_}, "clicked", place) for id_ in clicked]
+    ids = [id_field({"clicked": id_}, "clicked", place) for id_ in clicked]
+    log.add(text_field(record, query, place), int(count), str(record.get(client, "")), ids)
 
 
-def _read_csv(path: Path, log: _Log, options: LogOptions) -> None:
-    sheet = Sheet.open(path, [options.column] if options.column else QUERY_COLUMNS)
-    query = _column(sheet, options.column, QUERY_COLUMNS)
-    often = _column(sheet, options.count_column, COUNT_COLUMNS)
-    if query is None or (often is None and options.count_column):
-        missing, flag = (
-            ("queries", "--column")
-            if query is None
-            else (repr(options.count_column), "--count-column")
-        )
-        shown = ", ".join(name for name in sheet.header if name)
-        raise DataError(
-            f"{path}, line 1: the header has no column of {missing}; name it with {flag} (there "
-            f"are: {shown:.300})."
-        )
-    for place, row in sheet.rows():
-        log.lines += 1
-        log.add(row[query], _text_count(row[often] or "1", place) if often is not None else 1)
+def _column(sheet: Sheet, wanted: Sequence[str]) -> str:
+    """The header's own name of the first wanted column that it has; "" without any."""
+    names = {one.casefold(): one for one in sheet.header}
+    return next((names[one] for one in map(str.casefold, wanted) if one in names), "")
 
 
-def _column(sheet: Sheet, name: str | None, usual: Sequence[str]) -> int | None:
-    names = [one.casefold() for one in sheet.header]
-    wanted = usual if name is None else [name.casefold()]
-    return next((names.index(one) for one in wanted if one in names), None)
-
-
-def _read_text(path: Path, log: _Log, _: LogOptions) -> None:
+def _read_text(path: Path, log: _Log) -> None:
     for number, line in lines(path):
         if line.strip():
-            log.lines += 1
             text, tab, count = line.strip().partition("\t")
             log.add(text, _text_count(count, Place(path, number)) if tab else 1)
 
@@ -318,37 +327,24 @@ def _read_text(path: Path, log: _Log, _: LogOptions) -> None:
 def _text_count(text: str, place: Place) -> int:
     if not text.strip().isdecimal():
         raise DataError(
-            f"{place}: {text!r} is no count; write how often the query was asked, in digits alone."
+            f"{place}: {text!r} is not a count; write how often the query was asked, in digits."
         )
     return int(text)
 
 
-def _read_ubi(path: Path, log: _Log, options: LogOptions) -> None:
-    clicks = frozenset(options.clicks)
-    for record in read_ubi([path]):
-        log.lines += 1
-        if isinstance(record, UbiQuery):
-            log.add(record.text, 1)
-            if record.query_id is not None:
-                log.texts[record.query_id] = record.text
-            if record.text and record.hits:
-                log.shown.setdefault(record.text, set()).update(record.hits)
-            continue
-        log.without += 1
-        # An event may belong to no query.
-        clicked = record.action in clicks
-        if clicked or record.action == IMPRESSION:
-            log.event(record, clicked=clicked)
-
-
-def _read_access(path: Path, log: _Log, options: LogOptions) -> None:
-    """Lines without a search request are of other pages, and left out."""
+def _read_access(path: Path, log: _Log) -> None:
+    """Lines without a search request are of other pages. The address is the client."""
     for _, line in lines(path):
         if line.strip():
-            log.lines += 1
             found = _REQUEST_LINE.search(line)
-            texts = parse_qs(found[1], errors="replace").get(options.parameter, []) if found else []
-            log.add(texts[0] if texts else "", 1)
+            asked = parse_qs(found[1], errors="replace") if found else {}
+            text = asked.get(log.options.parameter, [""])[0]
+            log.add(text, client=line.split(maxsplit=1)[0])
+
+
+def _read_ubi(path: Path, log: _Log) -> None:
+    for place, record in json_records(path):
+        log.add_ubi(ubi_record(place, record))
 
 
 _READERS = {
@@ -360,153 +356,50 @@ _READERS = {
 }
 
 
-IMPRESSION = "impression"
-"""UBI's `action_name` for an impression."""
+def _blank(value: Any) -> Any:
+    """Collectors write "" for an unknown id."""
+    return None if value == "" else value
 
 
-class UbiQuery(NamedTuple):
-    """One search: a record of `ubi_queries`.
-
-    Attributes:
-        text: `user_query`, without surrounding white space; "" where the record has none.
-        query_id, client_id, session_id: None where the record has none.
-        timestamp: unconverted; see `seconds`.
-        hits: `query_response_hit_ids`, ids of the items found, best first.
-    """
-
-    place: Place
-    text: str
-    query_id: str | None
-    client_id: str | None
-    session_id: str | None
-    timestamp: str | float | None
-    hits: tuple[str, ...]
+class _Ubi(BaseModel):
+    model_config = ConfigDict(coerce_numbers_to_str=True)
 
 
-class UbiEvent(NamedTuple):
-    """An action of a shopper, or an impression: a record of `ubi_events`.
-
-    Attributes:
-        action: `action_name`.
-        text: the event's own `user_query`, without surrounding white space; "" for none.
-        query_id, client_id, session_id: None where the record has none.
-        timestamp: unconverted; see `seconds`.
-        item: `event_attributes.object.object_id`; None for an event about no item.
-        position: `event_attributes.position.ordinal`, the item's position in the results, counted
-            by the application (in the schema's examples from 1); None for none.
-    """
-
-    place: Place
-    action: str
-    text: str
-    query_id: str | None
-    client_id: str | None
-    session_id: str | None
-    timestamp: str | float | None
-    item: str | None
-    position: int | None
+_Id = Annotated[str | None, BeforeValidator(_blank)]
 
 
-def read_ubi(paths: Sequence[Path]) -> Iterator[UbiQuery | UbiEvent]:
-    """Records of files with one JSON object a line, plain or packed by gzip; streams.
-
-    Raises:
-        DataError: a file is not there, or a record is bad; names file and line.
-    """
-    for path in paths:
-        if not path.is_file():
-            raise DataError(f"The log {path} is not there; name a file of UBI records.")
-    for path in paths:
-        yield from ubi_records(json_records(path))
+class _Object(_Ubi):
+    object_id: _Id = None
 
 
-def ubi_records(
-    records: Iterable[tuple[Place, Mapping[str, Any]]],
-) -> Iterator[UbiQuery | UbiEvent]:
-    """Typed records, in the order of the given ones. Raises DataError for a bad one."""
-    for place, record in records:
-        yield ubi_record(place, record)
+class _Attributes(_Ubi):
+    object: Annotated[_Object, BeforeValidator(lambda value: value or {})] = _Object()
 
 
-def ubi_record(place: Place, record: Mapping[str, Any]) -> UbiQuery | UbiEvent:
-    """One record.
+class UbiRecord(_Ubi):
+    """A search, or an event where it has an `action_name`; what of UBI's schema is read here."""
 
-    Raises DataError: a field has another type than in the schema.
-    """
-    if "_source" in record:
-        record = _inner(record, "_source", place)
-    text = text_field(record, "user_query", place).strip()
-    query, client, session = (
-        _id(record, key, place) for key in ("query_id", "client_id", "session_id")
-    )
-    time = record.get("timestamp")
-    if "action_name" not in record:
-        hits = _hits(record, place)
-        return UbiQuery(place, text, query, client, session, time, hits)
-    attributes = _inner(record, "event_attributes", place)
-    object_, position = (_inner(attributes, key, place) for key in ("object", "position"))
-    return UbiEvent(
-        place,
-        text_field(record, "action_name", place),
-        text,
-        query,
-        client,
-        session,
-        time,
-        _id(object_, "object_id", place),
-        _ordinal(position.get("ordinal"), place),
-    )
+    action_name: str | None = None
+    user_query: Annotated[str, BeforeValidator(lambda value: value or "")] = ""
+    query_id: _Id = None
+    client_id: _Id = None
+    session_id: _Id = None
+    query_response_hit_ids: list[str] | None = None
+    event_attributes: _Attributes | None = None
+
+    @property
+    def client(self) -> str | None:
+        """Who searched, or in which session."""
+        return self.client_id or self.session_id
 
 
-def seconds(record: UbiQuery | UbiEvent) -> float | None:
-    """A record's time in seconds since 1970, None without a time. A time without a zone is UTC.
-
-    A number means milliseconds, as for a date in OpenSearch. Raises DataError.
-    """
-    if record.timestamp is None or record.timestamp == "":
-        return None
-    if isinstance(record.timestamp, int | float) and not isinstance(record.timestamp, bool):
-        return record.timestamp / 1000
-    time = time_field({"timestamp": record.timestamp}, "timestamp", record.place)
-    return time.astimezone(UTC).timestamp() if time else None
-
-
-def _id(record: Mapping[str, Any], key: str, place: Place) -> str | None:
-    """An id; None for none and for "", which collectors write for an unknown id."""
-    value = record.get(key)
-    return None if value is None or value == "" else id_field(record, key, place)
-
-
-def _hits(record: Mapping[str, Any], place: Place) -> tuple[str, ...]:
-    hits = record.get("query_response_hit_ids")
-    if hits is None:
-        return ()
-    if not isinstance(hits, list):
+def ubi_record(place: Place, record: Mapping[str, Any]) -> UbiRecord:
+    """One record, plain or as a hit. Raises DataError where it breaks the schema."""
+    try:
+        return UbiRecord.model_validate(record.get("_source", record))
+    except ValidationError as error:
+        name = ".".join(map(str, error.errors()[0]["loc"])) or "_source"
         raise DataError(
-            f"{place}: 'query_response_hit_ids' is no list; export the records as UBI writes them."
-        )
-    return tuple(id_field({"hit": hit}, "hit", place) for hit in hits)
-
-
-def _ordinal(value: Any, place: Place) -> int | None:
-    if value is None or value == "":
-        return None
-    if isinstance(value, str) and value.isdecimal():
-        return int(value)
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise DataError(
-            f"{place}: the position's 'ordinal' is {value!r}; write the place in the results as an "
-            "integer."
-        )
-    return value
-
-
-def _inner(record: Mapping[str, Any], key: str, place: Place) -> Mapping[str, Any]:
-    value = record.get(key)
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise DataError(f"{place}: {key!r} is no object; export the records as UBI writes them.")
-    return value
+            f"{place}: {name!r} has another type than in UBI; export the records as UBI writes "
+            "them."
+        ) from error

@@ -144,7 +144,11 @@ def update(
     parameter: ParameterOption = "q",
     min_count: Annotated[
         int,
-        typer.Option("--min-count", min=1, help="Least count of a query in the log."),
+        typer.Option(
+            "--min-count",
+            min=1,
+            help="Fewest clients that asked a query; fewest searches in a log without clients.",
+        ),
     ] = 10,
     save: SaveOption = None,
     parent: Annotated[

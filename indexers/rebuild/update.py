@@ -66,7 +66,8 @@ class UpdateRequest:
             lacks are removed.
         log: the files of a search log; queries in it that became frequent get keywords.
         log_options: the format of the log.
-        min_count: fewest searches of a query in the log for it to be taken.
+        min_count: fewest clients that asked a query of the log for it to be taken; fewest searches
+            where the log has no clients.
         save: a file for the log's queries that the data set lacks, as its records; written last.
         parent: the snapshot to start from; what serves by default.
         push: write the snapshot to the backend.
@@ -148,9 +149,8 @@ def update_side(
     prometheus.write(workspace.settings.metrics)
     carried, counts = rebuilt.snapshot.manifest.entities - len(job.entities), None
     if log:
-        counts = log.counts() | {
-            "saved": save_queries(request.save, log.unsaved) if request.save else 0
-        }
+        saved = save_queries(request.save, log.unsaved) if request.save else 0
+        counts = {**log.counts, "saved": saved}
     return Updated(outcome, parent.id, len(changes.upserts), len(changes.deletes), carried, counts)
 
 
@@ -204,11 +204,14 @@ def _read_log(
     known = {own for batch in parent.batches() for own in batch["self"].to_pylist()}
     saved = {self_keyword(self_text(query)) for query in workspace.dataset.entities("query")}
     found = changes_of_log(log, request.min_count, known, saved)
+    counts = {name: f"{count:,}" for name, count in found.counts.items()}
+    by_clients = any(searched.clients for searched in log.queries)
+    rare = f"by fewer than {request.min_count} clients" if by_clients else ""
+    reasons = "".join(f"; left out: {count:,} {name}" for name, count in log.left_out.items())
     say(
-        f"log: {found.lines:,} lines read, {found.without:,} of them without a query; "
-        f"{found.queries:,} queries: "
-        f"{found.known:,} known, {found.rare:,} asked less than {request.min_count} times, "
-        f"{found.taken:,} taken"
+        f"log: {counts['lines']} lines read, {counts['without']} of them without a query; "
+        f"{counts['queries']} queries: {counts['known']} known, {counts['rare']} asked "
+        f"{rare or f'less than {request.min_count} times'}, {counts['taken']} taken{reasons}"
     )
     return found
 

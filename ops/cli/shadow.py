@@ -98,7 +98,6 @@ def shadow(
     limit: Annotated[
         int, typer.Option("--limit", min=1, help="Most queries; a larger log is sampled.")
     ] = 1000,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the sample.")] = 0,
     rate: Annotated[float, typer.Option("--rate", min=0.01, help="Most queries a second.")] = 20.0,
     parameter: ParameterOption = "q",
     click: ClickOption = None,
@@ -119,7 +118,7 @@ def shadow(
     for body, keywords in zip(bodies, (False, True), strict=True):
         body.need(keywords=keywords)
     log = read_log(logs, LogOptions(format_, column, count_column, parameter, click or CLICKS))
-    queries = sample(log.queries, limit, seed)
+    queries = sample(log.queries, limit)
     reader = _reader(call.workspace, size)
     old = Present(replace(reader, id_field=id_field), index, bodies[0])
     # An index that a snapshot was pushed to has the items' ids as the documents' own.
@@ -129,6 +128,7 @@ def shadow(
     with progress_bar("Asking both", len(queries)) as advance:
         done = replay(queries, old, new, rate, advance)
     read = {"lines": log.lines, "without": log.without, "queries": len(log.queries)}
+    read["left_out"] = sum(log.left_out.values())
     payload = {
         "log": read,
         "size": size,

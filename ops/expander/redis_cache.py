@@ -1,5 +1,5 @@
 """Redis or Valkey: cached answers, and the backlog of queries that could not be answered. Holds
-keywords, never items.
+keywords, never items, and no query with personal data (`cogr.privacy`).
 
 A cached answer's key names the pair and the normaliser, so that a new round never reads old
 answers; it expires after a day. The backlog is a sorted set of normalised query
@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from cogr.errors import ServiceError, SettingsError, SnapshotError
 from cogr.keywords import NORMALISER
+from cogr.privacy import QueryFilter, personal_data
 from cogr.records import Query, Say
 from cogr.settings.fleet import RedisSettings
 from cogr.settings.serving import ServingSettings
@@ -68,6 +69,7 @@ class Cache:
 
     async def connect(self) -> None:
         """Open the connection, which takes longer than an answer may."""
+        personal_data("+1 212 555 0100")  # loads its libraries
         await self._upstream.call(self._reads.ping, self._write_seconds)
 
     async def read(self, pair: Pair, texts: Sequence[str]) -> list[Row | None]:
@@ -85,10 +87,11 @@ class Cache:
 
     async def write(self, pair: Pair, answers: Mapping[str, Row]) -> None:
         """Cache the rows of normalised texts."""
+        kept = {text: row for text, row in answers.items() if self._keeps(text)}
 
         async def ask() -> None:
             async with self._redis.pipeline(transaction=False) as batch:
-                for text, row in answers.items():
+                for text, row in kept.items():
                     batch.set(self._key(pair, text), to_bytes(row), ex=CACHE_SECONDS)
                 await batch.execute()
 
@@ -96,6 +99,8 @@ class Cache:
 
     async def add_to_backlog(self, text: str) -> None:
         """Put an unanswered text into the backlog, or increment its count."""
+        if not self._keeps(text):
+            return
 
         async def ask() -> None:
             async with self._redis.pipeline(transaction=False) as batch:
@@ -106,6 +111,11 @@ class Cache:
 
         await self._upstream.call(ask, self._write_seconds)
         self._metrics.backlog_added.inc()
+
+    def _keeps(self, text: str) -> bool:
+        kept = QueryFilter().keeps(text)
+        self._metrics.personal.inc(not kept)
+        return kept
 
     async def most_asked(self, most: int) -> list[str]:
         """Texts of the backlog, the most asked ones first."""

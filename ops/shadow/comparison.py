@@ -93,7 +93,6 @@ def rows(done: Replayed) -> list[dict[str, Any]]:
             "present": list(one.present.ids),
             "candidate": list(one.candidate.ids),
             "clicked": sorted(one.searched.clicked),
-            "positions": dict(sorted(one.searched.positions.items())),
         }
         for one in done.compared
     ]

@@ -237,6 +237,8 @@ def test_the_backlog_is_worked_off(
     serve_pair(opened)
     with running(opened, model="m-{round}", hot_queries=0) as expander:
         wait_for(lambda: expander.parts.follower.pair.matches)
+        assert expander.expand("mail ann@example.com")["source"] == "none"
+        wait_for(lambda: expander.metric("cogr_expander_personal_total") == 1)
         for query in ("one chair", "two blue chairs", "two blue chairs", "three", "three"):
             assert expander.expand(query)["source"] == "none"
             wait_for(lambda: not expander.metric("cogr_expander_in_flight"))

@@ -1,0 +1,237 @@
+"""Query logs in every format: queries, counts, clients, clicks; personal data is left out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from cogr.datasets.changes import changes_of_log
+from cogr.datasets.query_logs import LogOptions, QueryLog, Searched, sample
+from cogr.datasets.query_logs import read_log as read_whole_log
+from cogr.errors import DataError
+from cogr.records import LogFormat
+
+UBI = [
+    {"query_id": "1", "user_query": "green couch ", "client_id": "x"},
+    {"_source": {"query_id": "2", "user_query": "green couch"}},
+    {"query_id": "3", "user_query": "lamp"},
+    {"query_id": "1", "action_name": "click", "event_attributes": {"object": {"object_id": "a"}}},
+    {
+        "query_id": "2",
+        "action_name": "add_to_cart",
+        "event_attributes": {"object": {"object_id": 7}},
+    },
+    {"query_id": "3", "action_name": "hover", "event_attributes": {"object": {"object_id": "c"}}},
+    {"query_id": "3", "action_name": "click", "event_attributes": {"object": None}},
+    {
+        "action_name": "click",
+        "timestamp": "2026-11-21T10:00:00Z",
+        "event_attributes": {"object": {"object_id": "d"}},
+    },
+    {
+        "query_id": "of another day",
+        "action_name": "click",
+        "event_attributes": {"object": {"object_id": "b"}},
+    },
+]
+ACCESS = """\
+10.0.0.1 - - [21/Nov/2026:10:00:00 +0000] "GET /search?q=green+couch&page=1 HTTP/1.1" 200 5 "-" "x"
+10.0.0.1 - - [21/Nov/2026:10:00:01 +0000] "GET /style.css HTTP/1.1" 200 512 "-" "Mozilla"
+::1 - - [21/Nov/2026:10:00:02 +0000] "GET /?q=caf%C3%A9%22%7B%7Bquery%7D%7D HTTP/1.1" 200 1 "-" "-"
+no line of ours
+"""
+
+
+def read_log(
+    paths: list[Path], format_: LogFormat = LogFormat.auto, **options: Any
+) -> list[Searched]:
+    return list(read_whole_log(paths, LogOptions(format_, **options)).queries)
+
+
+def lines_of(path: Path, records: list[object]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def test_jsonl_counts_and_clicks_add_up(tmp_path: Path) -> None:
+    records = [
+        {"query": " sofa", "count": 3},
+        {"query": "lamp", "clicked": ["c", 4]},
+        {"query": "sofa", "clicked": ["a"]},
+    ]
+    found = read_log([lines_of(tmp_path / "log", records)], LogFormat.jsonl)
+    assert found == [
+        Searched("sofa", 4, frozenset("a")),
+        Searched("lamp", 1, frozenset(("c", "4"))),
+    ]
+
+
+def test_ubi_joins_events_to_queries(tmp_path: Path) -> None:
+    events, queries = (
+        lines_of(tmp_path / "events", UBI[3:]),
+        lines_of(tmp_path / "queries", UBI[:3]),
+    )
+    asked = {"clients": frozenset("x"), "known": 1}
+    expected = [Searched("green couch", 2, frozenset(("a", "7")), **asked), Searched("lamp", 1)]
+    assert read_log([events, queries], LogFormat.ubi) == expected
+    assert read_log([events, queries]) == expected
+    hovered = read_log([queries, events], LogFormat.ubi, clicks=["hover"])
+    assert hovered == [Searched("green couch", 2, **asked), Searched("lamp", 1, frozenset("c"))]
+
+
+def test_a_ubi_event_may_say_its_query_itself(tmp_path: Path) -> None:
+    def event(action: str, item: str, ordinal: object = None, **rest: object) -> dict[str, object]:
+        attributes = {"object": {"object_id": item}, "position": {"ordinal": ordinal}}
+        time = {"timestamp": "2026-11-21T10:00:00Z"}
+        return {"action_name": action, "event_attributes": attributes, **time, **rest}
+
+    records: list[object] = [
+        event("click", "a", 3, user_query="sofa ", session_id="s"),
+        event("click", "a", "4", user_query="sofa", session_id="t"),
+        event("impression", "b", 1, user_query="sofa", session_id="t"),
+        event("impression", "c", query_id="1"),
+        event("click", "d", 0, query_id="1", user_query=""),
+        event("click", "x", query_id="gone"),
+        event("click", "y", session_id="s"),
+        {"action_name": "login", "timestamp": "2026-11-21T10:00:00Z"},
+        {"query_id": "1", "user_query": "lamp", "query_response_hit_ids": ["d", "e"]},
+        {"query_id": "2", "user_query": "rug", "query_response_hit_ids": []},
+        event("click", "f", query_id="2", user_query="rug"),
+    ]
+    assert read_log([lines_of(tmp_path / "events", records)], LogFormat.ubi) == [
+        Searched("sofa", 2, frozenset("a"), frozenset("b"), frozenset("st"), 2),
+        Searched("lamp", 1, frozenset("d"), frozenset("cde")),
+        Searched("rug", 1, frozenset("f")),
+    ]
+
+
+def test_an_access_log_gives_its_parameter_and_its_addresses(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(ACCESS)
+    cafe, couch = read_log([tmp_path / "log"], LogFormat.access)
+    assert cafe == Searched('café"{{query}}', 1, clients=frozenset(["::1"]), known=1)
+    assert (couch.text, couch.clients) == ("green couch", {"10.0.0.1"})
+    (page,) = read_log([tmp_path / "log"], LogFormat.access, parameter="page")
+    assert page.text == "1"
+
+
+def test_auto_reads_each_file_as_it_looks(tmp_path: Path) -> None:
+    texts = {
+        "log.txt": "sofa\n\ngreen, soft sofa\t2\nquery\n",
+        "log.jsonl": (
+            '{"query": "sofa"}\n{"query": "green, soft sofa", "count": 2}\n{"query": "query"}\n'
+        ),
+        "ubi.ndjson": "".join(
+            json.dumps({"query_id": None, "user_query": text}) + "\n"
+            for text in ("sofa", "green, soft sofa", "green, soft sofa", "query")
+        ),
+        "log.csv": '\ufeffid;Search Term;Count\n1;sofa;\n2;"green, soft sofa";2\n;;\n3;query;1\n',
+        "header only.txt": 'query,count\nsofa,1\n"green, soft sofa",2\nquery,1\n',
+        "access.log": "".join(
+            f'1.1.1.1 - - [x] "GET {path} HTTP/1.1" 200 1\n'
+            for path in (
+                "/",
+                "/s?q=sofa",
+                "/s?q=green%2C+soft+sofa",
+                "/s?q=green,%20soft%20sofa",
+                "/s?q=query",
+            )
+        ),
+    }
+    expected = [("green, soft sofa", 2), ("query", 1), ("sofa", 1)]
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+        found = read_log([tmp_path / name])
+        assert [(one.text, one.count) for one in found] == expected, name
+    everything = read_whole_log([tmp_path / name for name in texts], LogOptions())
+    assert [searched.count for searched in everything.queries] == [12, 6, 6]
+    # The page that holds no query is counted; blank lines and rows are no lines.
+    assert (everything.lines, everything.without) == (3 + 3 + 4 + 3 + 3 + 5, 1)
+    (tmp_path / "odd.csv").write_text("what,often\nsofa,3\n")
+    assert read_log([tmp_path / "odd.csv"], column="what", count_column="often") == [
+        Searched("sofa", 3)
+    ]
+
+
+def test_a_sample_follows_the_traffic() -> None:
+    log = [
+        Searched("often", 9000, frozenset("a")),
+        *(Searched(f"rare {number}", 1) for number in range(1000)),
+    ]
+    drawn = sample(log, 500)
+    assert sum(query.count for query in drawn) == 500
+    assert drawn[0].text == "often"
+    assert drawn[0].clicked == frozenset("a")
+    assert 420 < drawn[0].count < 480
+    assert sample(log[:3], 3) == log[:3]
+
+
+PERSONAL = ("ann@example.com", "0049 170 1234567", "４１１１１１１１１１１１１１１１", "fe80::1")
+
+
+@pytest.mark.parametrize("format_", LogFormat)
+def test_personal_data_is_left_out_of_every_format_and_counted(
+    tmp_path: Path, format_: LogFormat
+) -> None:
+    texts = ("sofa", *PERSONAL)
+    written = {
+        LogFormat.jsonl: [json.dumps({"query": text}) for text in texts],
+        LogFormat.csv: ["query,client_id", *(f"{text},c" for text in texts)],
+        LogFormat.ubi: [json.dumps({"user_query": text}) for text in texts],
+        LogFormat.access: [f'::1 - - [x] "GET /?q={quote(text)} HTTP/1.1" 200 1' for text in texts],
+        LogFormat.text: list(texts),
+        LogFormat.auto: list(texts),
+    }
+    (tmp_path / "log").write_text("\n".join(written[format_]))
+    found = read_whole_log([tmp_path / "log"], LogOptions(format_))
+    assert [one.text for one in found.queries] == ["sofa"]
+    assert found.left_out == {
+        "queries with an e-mail address": 1,
+        "queries with a telephone number": 1,
+        "queries with a payment card number": 1,
+        "queries with an IP address": 1,
+    }
+
+
+def counts(log: QueryLog, least: int) -> tuple[int, int, int]:
+    found = changes_of_log(log, least, (), ()).counts
+    return found["rare"], found["taken"], found["left_out"]
+
+
+def test_frequent_means_asked_by_many_clients_where_the_log_says_who(tmp_path: Path) -> None:
+    one = [{"user_query": "me again", "client_id": "one"}] * 50
+    many = [
+        {"user_query": text, "client_id": f"c{n}"} for n in range(9) for text in ("Sofa", "sofa")
+    ]
+    log = lines_of(tmp_path / "log", [*one, *many, {"user_query": "sofa"}])
+    assert counts(read_whole_log([log], LogOptions()), 10) == (1, 1, 0)
+    assert counts(read_whole_log([log], LogOptions()), 11) == (2, 0, 0)
+    for name, lines in (
+        ("log.csv", ["query,Session_ID", *["me,a"] * 5, *(f"sofa,{n}" for n in range(5))]),
+        ("log.jsonl", [f'{{"query": "{text}", "client_id": {n % 5 if text == "sofa" else 1}}}'
+                       for n in range(10) for text in ("me", "sofa")]),
+    ):  # fmt: skip
+        (tmp_path / name).write_text("\n".join(lines))
+        assert counts(read_whole_log([tmp_path / name], LogOptions()), 5) == (1, 1, 0), name
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ({"action_name": 5, "event_attributes": []}, "'event_attributes'"),
+        ({"action_name": {}}, "'action_name'"),
+        ({"user_query": "a", "query_response_hit_ids": "b"}, "'query_response_hit_ids'"),
+        ({"user_query": ["a"]}, "'user_query'"),
+        ({"user_query": "a", "query_id": {}}, "'query_id'"),
+        ({"_source": "x"}, "'_source'"),
+    ],
+)
+def test_a_bad_record_of_ubi_is_named_by_its_place(
+    tmp_path: Path, record: dict[str, Any], said: str
+) -> None:
+    log = lines_of(tmp_path / "log", [{"user_query": "sofa"}, record])
+    with pytest.raises(DataError, match=f"log, line 2: {said} has another type"):
+        read_whole_log([log], LogOptions(LogFormat.ubi))
