@@ -9,6 +9,7 @@ one call (`indexers.release`).
 
 from __future__ import annotations
 
+import logging
 import math
 import statistics
 import time
@@ -17,6 +18,8 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from cogr.errors import CheckFailedError, GeneratorError, MissingExtraError, SnapshotError
 from cogr.evaluation import figures_of_pair
@@ -31,6 +34,8 @@ from trainers.evaluation import bm25_row, evaluate
 from trainers.training.building import Build, build_snapshot
 from trainers.training.rounds import Round, State, dev_f1, is_set_apart
 from trainers.training.run_folder import Run
+
+log = logging.getLogger(__name__)
 
 STATISTICAL = "statistical"
 DISTILLED = "distilled"
@@ -171,16 +176,21 @@ class Rivals:
         return self.distilled if name == DISTILLED else self.statistical
 
 
+_RIVALS = TypeAdapter(Rivals)
+
+
 def known_rivals(run: Run) -> Rivals | None:
-    """The rivals of a run as last measured; None before."""
+    """The rivals of a run as last measured; None before, or where the file is broken: they are
+    measured again.
+    """
     path = f"{run.path}/rivals.json"
     if not run.store.exists(path):
         return None
-    kept = run.store.read_json(path)
-    pairs = {name: kept.get(name) for name in (STATISTICAL, DISTILLED)}
-    return Rivals(
-        **{**kept, **{name: Contender(**of) if of else None for name, of in pairs.items()}}
-    )
+    try:
+        return _RIVALS.validate_json(run.store.read(path))
+    except ValidationError:
+        log.warning("The figures in %s are broken and are measured again.", run.store.full(path))
+        return None
 
 
 def rivals(workspace: Workspace, run: Run, say: Say) -> Rivals:

@@ -139,8 +139,8 @@ class Driver:
                 raise TrainingError(
                     f"The run {self.run.name} has no trained models yet: run cogr-train sft."
                 )
-            if publish is False and state.rounds[-1].publishing == "asked":
-                state = state.with_publishing(None)
+            if publish is False:
+                state = self._withdraw()
             if not state.unpublished:
                 state = state.begun()
                 self._finish(state.with_publishing("asked") if publish else state)
@@ -153,10 +153,20 @@ class Driver:
         Args:
             publish: as in `round`, which raises the same errors.
         """
-        done = self.sft()
+        self.sft()
+        if publish is False:
+            self._withdraw()
         while (state := self.run.state()).rounds_done < rounds or state.unpublished:
-            done = self.round(publish)
-        return done
+            self.round(publish)
+        return state.finished[-1]
+
+    def _withdraw(self) -> State:
+        """Forget that the last round was to be published. Returns the state."""
+        state = self.run.state()
+        if state.rounds and state.rounds[-1].publishing == "asked":
+            state = state.with_publishing(None)
+            self.run.save(state)
+        return state
 
     def _prune(self, choice: Choice | None) -> None:
         """Remove models of old rounds, by `training.keep_models`."""

@@ -110,6 +110,15 @@ def test_a_round_is_published_as_a_pair_and_a_rejected_one_is_not(copied: Shop) 
     assert workspace.backend.serving() == serving
 
 
+def test_what_was_to_be_published_is_withdrawn_and_no_other_round_begins(copied: Shop) -> None:
+    driver = copied.driver()
+    driver.run.save(driver.run.state().with_publishing("asked"))
+    assert driver.reach(1, publish=False).number == 1
+    state = driver.run.state()
+    assert (len(state.finished), state.unfinished) == (2, None)
+    assert state.rounds[-1].publishing is None
+
+
 def test_a_round_that_is_worse_than_what_serves_is_not_published(copied: Shop) -> None:
     workspace = copied.workspace("training.gate.on=true")
     pair = perfect_pair(workspace)
