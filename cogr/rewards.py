@@ -18,7 +18,7 @@ import importlib
 import math
 from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
 
@@ -46,20 +46,6 @@ def f_measure(true_positives: float, retrieved: float, relevant: float, beta: fl
 
 
 @dataclass(frozen=True)
-class RelevanceProbabilities:
-    """Probabilities of relevance to a query, used instead of labels where a run edits a pair:
-    labels alone would teach edits that no unseen query could profit from.
-
-    Attributes:
-        p: dense id of an item -> probability; 0 for all others.
-        expected: expected number of relevant items.
-    """
-
-    p: Mapping[int, float]
-    expected: float
-
-
-@dataclass(frozen=True)
 class World:
     """The data that rewards are computed against. Make one with `World.of`.
 
@@ -73,7 +59,6 @@ class World:
         beta: beta of the F measure.
         query_weights: query id -> its weight in sums over queries.
         item_weights: float64 by dense id (revenue, margin); None: every item counts 1.
-        probabilities: query id -> the probabilities that query rewards use instead of labels.
     """
 
     items: Mirror
@@ -84,7 +69,6 @@ class World:
     beta: float
     query_weights: Mapping[str, float]
     item_weights: NDArray[np.float64] | None
-    probabilities: Mapping[str, RelevanceProbabilities] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -97,8 +81,6 @@ class World:
         k_max: int = 30,
         beta: float = 1.0,
         item_weights: Mapping[str, float] | None = None,
-        own_text_ignored: Collection[str] = (),
-        probabilities: Mapping[str, RelevanceProbabilities] | None = None,
     ) -> World:
         """A world of a data set's records.
 
@@ -110,9 +92,6 @@ class World:
             k_max: the budget of distinct keywords.
             beta: beta of the F measure, above 0.
             item_weights: item id -> weight, for every item of the mirror.
-            own_text_ignored: ids of queries whose own text retrieves nothing here, since items have
-                it as a keyword because of their labels.
-            probabilities: see the attribute.
 
         Raises:
             DataError: an id that a mirror lacks; a weight that is missing, negative or not finite;
@@ -132,16 +111,12 @@ class World:
             relevant={
                 query.id: items.bitmap_of_ids(relevant.get(query.id, ())) for query in queries
             },
-            own={
-                query.id: "" if query.id in own_text_ignored else self_keyword(query.text)
-                for query in queries
-            },
+            own={query.id: self_keyword(query.text) for query in queries},
             queries=query_mirror,
             k_max=k_max,
             beta=beta,
             query_weights=weights,
             item_weights=None if item_weights is None else _by_dense_id(item_weights, items),
-            probabilities=probabilities or {},
         )
 
     def relevant_to(self, query_id: str) -> BitMap:
@@ -177,7 +152,6 @@ def query_reward(world: World, query_id: str, keywords: Sequence[str]) -> float:
     """F of the full retrieved set of S_q ∪ {q}; 0 above the budget (paper, eq. 2).
 
     F1 for the paper's beta of 1. Sums of item weights replace counts where the world has weights.
-    Where the world has probabilities for the query, F of expected counts.
 
     Raises:
         DataError: the query is not one that counts.
@@ -186,81 +160,12 @@ def query_reward(world: World, query_id: str, keywords: Sequence[str]) -> float:
     if over_budget(keywords, world.k_max):
         return 0.0
     retrieved = world.items.retrieved((*keywords, world.own[query_id]))
-    if (known := world.probabilities.get(query_id)) is not None:
-        likely = sum(known.p.get(item, 0.0) for item in retrieved)
-        return f_measure(likely, len(retrieved), known.expected, world.beta)
     if world.item_weights is None:
         hits: float = retrieved.intersection_cardinality(relevant)
         return f_measure(hits, len(retrieved), len(relevant), world.beta)
     return f_measure(
         world.mass(retrieved & relevant), world.mass(retrieved), world.mass(relevant), world.beta
     )
-
-
-MOST_CHOICES = 16
-"""Most keywords for `best_subset`, which tries every subset."""
-
-
-def best_subset(
-    world: World,
-    query_id: str,
-    words: Sequence[str],
-    held: Collection[str] = (),
-    price: float = 0.0,
-) -> tuple[str, ...]:
-    """The subset of these keywords with the highest `query_reward`, in their order; of equal
-    subsets one with the fewest edits.
-
-    All subsets are tried: their rewards are sums over the subsets of the complement (the zeta
-    transform), n 2^n additions for n words.
-
-    Args:
-        words: `MOST_CHOICES` at most.
-        held: the keywords that are in the set now.
-        price: reward that each edit (a keyword dropped or added) must add.
-
-    Raises:
-        DataError: the query is not one that counts, or there are too many words.
-    """
-    if len(words) > MOST_CHOICES:
-        raise DataError(f"{len(words)} keywords have too many subsets; at most {MOST_CHOICES}.")
-    relevant, known = world.relevant_to(query_id), world.probabilities.get(query_id)
-    own = world.items.bitmap(world.own[query_id])
-    finds: dict[int, int] = {}
-    for number, word in enumerate(words):
-        for item in world.items.bitmap(word) - own:
-            finds[item] = finds.get(item, 0) | 1 << number
-
-    def summed(weight: Callable[[int], float]) -> NDArray[np.float64]:
-        by_mask = np.zeros(1 << len(words))
-        for item, mask in finds.items():
-            by_mask[mask] += weight(item)
-        return sum(map(weight, own)) + _of_subsets(by_mask)
-
-    mass = (lambda _: 1.0) if world.item_weights is None else world.item_weights.__getitem__
-    if known is None:
-        tp, wanted = summed(lambda item: mass(item) * (item in relevant)), world.mass(relevant)
-    else:
-        mass, wanted = (lambda _: 1.0), known.expected
-        tp = summed(lambda item: known.p.get(item, 0.0))
-    sizes = _of_subsets(np.isin(np.arange(tp.size), 1 << np.arange(len(words))).astype(np.float64))
-    now = sum(1 << number for number, word in enumerate(words) if word in held)
-    edits = sizes[np.arange(tp.size) ^ now]
-    squared = world.beta**2
-    reward = f_beta(tp, np.maximum(summed(mass) + squared * wanted, 1e-12), 1 + squared)
-    reward[sizes > world.k_max] = 0.0
-    best = int(np.lexsort((edits, -np.round(reward - price * edits, 9)))[0])
-    return tuple(word for number, word in enumerate(words) if best >> number & 1)
-
-
-def _of_subsets(by_mask: NDArray[np.float64]) -> NDArray[np.float64]:
-    """For each subset the sum of the values at masks that intersect it."""
-    within = by_mask.copy()
-    for bit in range(by_mask.size.bit_length() - 1):
-        halves = within.reshape(-1, 2, 1 << bit)
-        halves[:, 1] += halves[:, 0]
-    found: NDArray[np.float64] = within[-1] - within[::-1]
-    return found
 
 
 def item_reward(world: World, item_id: str, keywords: Sequence[str]) -> float:

@@ -48,8 +48,7 @@ fields = ["price"]
 [training]
 candidates = 2
 invented_queries = 5
-[training.gate]
-on = false
+rules = "paper"
 [training.tiny]
 hidden = 32
 layers = 1

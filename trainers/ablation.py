@@ -1,9 +1,9 @@
 """The paper's ablations: variants of one configuration, each trained with several seeds, and their
 table.
 
-A variant is the configuration with a few other settings (`VARIANTS`). Every variant and seed is a
-run of its own in the store. Its name has a hash of settings and data, so that a finished run is not
-trained again and a killed one goes on. A run counts by its last accepted round.
+Every variant and seed is a run of its own in the store. Its name has a hash of settings and data,
+so that a finished run is not trained again and a killed one goes on. A run counts by its last
+accepted round.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from statistics import mean, stdev
 from typing import Any
 
@@ -28,27 +27,11 @@ from trainers.training.stage import Launcher
 from trainers.training.trainer_config import check_settings, items_from
 
 FULL = "full"
-BETA = 2.0
 MEASURES = ("p", "r", "f1")
-Launch = Callable[[Sequence[str]], Launcher]
-"""From `--set` values to the launcher of a run with these settings."""
+Changes = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Variant:
-    """One row of the table.
-
-    Attributes:
-        title: its title in the table.
-        changes: settings -> dotted key -> another value. Raises SettingsError where the
-            configuration has no such thing to change.
-    """
-
-    title: str
-    changes: Callable[[Settings], Mapping[str, Any]]
-
-
-def _without_descriptions(settings: Settings) -> Mapping[str, Any]:
+def _without_descriptions(settings: Settings) -> Changes:
     user = settings.prompts.template("item").user
     if "{description}" not in user:
         raise SettingsError("Item prompts show no description that could be left out.")
@@ -58,7 +41,7 @@ def _without_descriptions(settings: Settings) -> Mapping[str, Any]:
     return {"prompts.item_user": "\n".join(lines).replace("{description}", "").rstrip()}
 
 
-def _with_search_results(settings: Settings) -> Mapping[str, Any]:
+def _with_search_results(settings: Settings) -> Changes:
     user = settings.prompts.template("query").user
     if "{search_results}" in user:
         raise SettingsError("Query prompts show search results already.")
@@ -67,7 +50,7 @@ def _with_search_results(settings: Settings) -> Mapping[str, Any]:
     return {"prompts.query_user": user + "\nSearch results: {search_results}"}
 
 
-def _frozen(settings: Settings) -> Mapping[str, Any]:
+def _frozen(settings: Settings) -> Changes:
     frozen = {"training.variant": "frozen-items"}
     if items_from(settings.training) != "labels":
         return frozen
@@ -75,33 +58,28 @@ def _frozen(settings: Settings) -> Mapping[str, Any]:
     return {**frozen, "training.sft.items_from": "extractive"}
 
 
-VARIANTS: Mapping[str, Variant] = {
-    FULL: Variant("CoGR (full)", lambda _: {}),
-    "transposed": Variant(
-        "Transposed F1", lambda _: {"training.item.reward": "cogr.rewards:transposed_reward"}
+VARIANTS: Mapping[str, tuple[str, Callable[[Settings], Changes]]] = {
+    FULL: ("CoGR (full)", lambda _: {}),
+    "transposed": (
+        "Transposed F1",
+        lambda _: {"training.item.reward": "cogr.rewards:transposed_reward"},
     ),
-    "shared": Variant("Shared generator", lambda _: {"training.variant": "shared"}),
-    "no-sft": Variant("No SFT", lambda _: {"training.variant": "no-sft"}),
-    "frozen": Variant("CoGR-frozen (items never trained)", _frozen),
-    "no-description": Variant("- Description", _without_descriptions),
-    "search": Variant("+ Search results", _with_search_results),
-    "f-beta": Variant(f"F-beta, beta {BETA:g}", lambda _: {"training.f_beta": BETA}),
+    "shared": ("Shared generator", lambda _: {"training.variant": "shared"}),
+    "no-sft": ("No SFT", lambda _: {"training.variant": "no-sft"}),
+    "frozen": ("CoGR-frozen (items never trained)", _frozen),
+    "no-description": ("- Description", _without_descriptions),
+    "search": ("+ Search results", _with_search_results),
 }
-"""Name -> variant: the paper's tables on training design, information and frozen items, and the F
-measure of its section 2.3.
+"""Name -> title in the table, and from settings to what the variant changes: the paper's tables on
+training design, information and frozen items. The function raises SettingsError where the
+configuration has nothing of the kind to change.
 """
 
 
 @dataclass(frozen=True)
 class Row:
-    """The result of one variant with one seed.
-
-    Attributes:
-        run: name of its run; "" where it has none.
-        round: number of the round that was measured.
-        figures: p, r and f1 of that round's pair; empty where the variant failed or is left out.
-        failed: the error of a run that failed.
-        left_out: why the variant does not apply to this configuration.
+    """The result of one variant with one seed: the number of the round that was measured, and its
+    p, r and f1; or why the run failed, or why the variant is left out.
     """
 
     variant: str
@@ -118,7 +96,7 @@ class Row:
 
 
 def chosen(names: str) -> list[str]:
-    """Variants by name, comma between them, or `all`. Raises SettingsError for one that is none."""
+    """Variants by name, comma between them, or `all`. Raises SettingsError for an unknown one."""
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     if wanted == ["all"]:
         return list(VARIANTS)
@@ -133,31 +111,21 @@ def chosen(names: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Ablation:
-    """Variants of one configuration.
-
-    Attributes:
-        config: the configuration file, None for the default one.
-        overrides: `--set` values, which all variants have.
-        rounds: rounds after SFT.
-        launch: starts the processes of a run.
-        say: gets messages about the progress.
+    """Variants of one configuration, with so many rounds after SFT; `launcher` has the
+    configuration's file and overrides.
     """
 
-    config: Path | None
-    overrides: Sequence[str]
+    launcher: Launcher
     rounds: int
-    launch: Launch
     say: Say
 
     def rows(self, variants: Sequence[str], seeds: int) -> Iterator[Row]:
         """Every variant with every seed, seed by seed, so that a table of all variants is complete
-        early.
-
-        An error goes into the row of its run, and the others go on.
+        early. An error goes into the row of its run, and the others go on.
 
         Raises DataError where there are neither test nor dev queries.
         """
-        base = Workspace.open(self.config, self.overrides)
+        base = Workspace.open(self.launcher.config, self.launcher.overrides)
         with_dev(base).dataset.require(split_of(base.dataset))
         first = base.settings.training.seed
         for seed in range(first, first + seeds):
@@ -166,33 +134,30 @@ class Ablation:
 
     def _row(self, base: Workspace, name: str, seed: int) -> Row:
         try:
-            changes = VARIANTS[name].changes(base.settings)
+            changes = {**VARIANTS[name][1](base.settings), "training.seed": seed}
         except SettingsError as error:
             return Row(name, seed, left_out=str(error))
-        more = {**changes, "training.seed": seed}
-        own = (f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in more.items())
-        overrides = [*self.overrides, *own]
-        opened = Workspace.open(self.config, overrides).with_dataset(base.dataset)
+        own = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in changes.items()]
+        launcher = replace(self.launcher, overrides=(*self.launcher.overrides, *own))
+        opened = Workspace.open(launcher.config, launcher.overrides).with_dataset(base.dataset)
         run = run_name(opened, name, seed)
         try:
-            done = self._trained(opened, run, overrides)
+            done = self._trained(opened, run, launcher)
         except CogrError as error:
             self.say(f"{name}, seed {seed}: {error}")
             return Row(name, seed, run, failed=str(error))
         found = of_round(done).figures[split_of(base.dataset)]
         return Row(name, seed, run, done.number, {key: float(found[key]) for key in MEASURES})
 
-    def _trained(self, workspace: Workspace, name: str, overrides: Sequence[str]) -> Round:
+    def _trained(self, workspace: Workspace, name: str, launcher: Launcher) -> Round:
         """The last accepted round of a run, which is trained now where it is not finished."""
         run = Run(workspace.store, name)
         if not run.exists or run.state().rounds_done < self.rounds:
             self.say(f"training {name}")
             check_settings(workspace)
-            launcher = self.launch(overrides)
-            driver = Driver(workspace, create(workspace, name), launcher, self.say, alone=True)
-            driver.sft()
-            while driver.run.state().rounds_done < self.rounds:
-                driver.round()
+            Driver(workspace, create(workspace, name), launcher, self.say, alone=True).reach(
+                self.rounds
+            )
         done = State(rounds=run.state().finished[: self.rounds + 1]).base
         assert done is not None, "round 0 is always built upon"
         return done
@@ -206,7 +171,7 @@ def run_name(workspace: Workspace, variant: str, seed: int) -> str:
 
 
 def split_of(dataset: Dataset) -> Split:
-    """The split that variants are compared on: test, else dev."""
+    """The split that variants are compared on: test where there is one, otherwise dev."""
     return "test" if dataset.queries.get("test") else "dev"
 
 
@@ -219,14 +184,18 @@ def table(rows: Sequence[Row]) -> list[dict[str, Any]]:
     for name in dict.fromkeys(row.variant for row in rows):
         own = [row for row in rows if row.variant == name]
         found = {row.seed: row.figures for row in own if row.figures}
-        line: dict[str, Any] = {"variant": name, "title": VARIANTS[name].title, "seeds": len(found)}
-        for key in MEASURES:
-            line[key] = _spread([figures[key] for figures in found.values()])
-        pairs = [figures["f1"] - full[seed] for seed, figures in found.items() if seed in full]
-        line["f1_over_full"] = None if name == FULL else _spread(pairs)
-        line["failed"] = {row.seed: row.failed for row in own if row.failed}
-        line["left_out"] = own[0].left_out
-        lines.append(line)
+        over = [figures["f1"] - full[seed] for seed, figures in found.items() if seed in full]
+        lines.append(
+            {
+                "variant": name,
+                "title": VARIANTS[name][0],
+                "seeds": len(found),
+                **{key: _spread([one[key] for one in found.values()]) for key in MEASURES},
+                "f1_over_full": None if name == FULL else _spread(over),
+                "failed": {row.seed: row.failed for row in own if row.failed},
+                "left_out": own[0].left_out,
+            }
+        )
     return lines
 
 
@@ -234,8 +203,5 @@ def _spread(values: Sequence[float]) -> dict[str, float | None] | None:
     """Mean and sample standard deviation; the latter None for a single value."""
     if not values:
         return None
-    spread = stdev(values) if len(values) > 1 else None
-    return {
-        "mean": round(mean(values), 6),
-        "sd": None if spread is None else round(spread, 6),
-    }
+    sd = round(stdev(values), 6) if len(values) > 1 else None
+    return {"mean": round(mean(values), 6), "sd": sd}

@@ -17,7 +17,6 @@ from pydantic import Field, field_validator
 from cogr.settings.table import LONGEST, Table, http_url, usable_path
 
 ItemsFrom = Literal["auto", "self", "labels", "extractive", "statistical"]
-QueriesFrom = Literal["items", "statistical", "proposals", "edits"]
 Rules = Literal["own", "paper"]
 TrainingVariant = Literal["full", "no-sft", "frozen-items", "shared"]
 Rollouts = Literal["transformers", "vllm-colocate", "vllm-server"]
@@ -39,17 +38,6 @@ class SftSettings(Table):
             "What writes the first item keywords: self (the model, as in the paper); labels (pairs "
             "of words that relevant items share), extractive or statistical for a model that can't "
             "write any; auto is labels for tiny, else self"
-        ),
-    )
-    queries_from: QueriesFrom = Field(
-        "items",
-        description=(
-            "What a query learns to write: items (the most frequent keywords of its relevant "
-            "items, algorithm 1), statistical (what that generator, which has not seen its labels, "
-            "writes for it), proposals (a random half of the candidates that its prompt shows: "
-            "SFT teaches to copy, the rounds teach what to choose) or edits (the set that its "
-            "prompt shows, each keyword kept with probability 0.85 and each candidate added with "
-            "0.15, so that the likeliest answer is a copy and samples vary)"
         ),
     )
     item_keywords: int = Field(10, ge=1, description="M: keywords of an item (paper, section 4.3)")
@@ -88,14 +76,6 @@ class GrpoSettings(Table):
 
 class QueryGrpoSettings(GrpoSettings):
     """GRPO of the query side."""
-
-    by: Literal["grpo", "expert"] = Field(
-        "grpo",
-        description=(
-            "Method of training: grpo, or expert: fine-tuning on the best edit of the set in the "
-            "prompt, found by exact search (needs prompts.query_variant edit)"
-        ),
-    )
 
     epochs: float = Field(
         10.0, gt=0, description="Passes over the training queries in a round (section 4.3)"
@@ -148,48 +128,13 @@ class RolloutSettings(Table):
     temperature: float = Field(1.0, gt=0, description="Temperature (paper, table of decoding)")
     max_tokens: int = Field(512, ge=1, description="Longest completion (verl: max_response_length)")
     vllm_url: str | None = Field(None, description="Address of the server, for vllm-server")
-    vllm_gpu_share: float = Field(
-        0.3, gt=0, le=1, description="Share of GPU memory for vllm-colocate"
-    )
-    vllm_max_model_len: int | None = Field(
-        None,
-        ge=1,
-        description=(
-            "Most tokens of prompt and completion in vllm-colocate; by default those of the "
-            "longest prompt and max_tokens, not the model's whole context"
-        ),
-    )
 
     _is_url = field_validator("vllm_url")(http_url)
-
-
-class GateSettings(Table):
-    """When a round is built upon."""
-
-    on: bool = Field(
-        True,
-        description=(
-            "Reject a round whose dev F1 is more than publish.tolerance below that of the last "
-            "accepted one; it stays on record, and the next round does not start from it. Where "
-            "the data have no dev split, a fifth of the "
-            "training queries is set apart as one"
-        ),
-    )
 
 
 class TrainingSettings(Table):
     """The training loop: SFT, then rounds of GRPO on both sides in turn."""
 
-    start: str = Field(
-        "model",
-        description=(
-            "Pair of round 0: model (the fine-tuned models write it, as in the paper), source "
-            "(queries as with model, items by what wrote their targets, see "
-            "training.sft.items_from), "
-            "statistical (that generator's), or the ids of an item and a query snapshot, "
-            "separated by a comma"
-        ),
-    )
     model: str = Field(
         "tiny",
         description="Start of both sides: a model folder, a Hugging Face name, smollm2 or tiny",
@@ -201,9 +146,6 @@ class TrainingSettings(Table):
             "Number format of computations; auto is bfloat16 on GPUs that have it. Weights are "
             "kept in float32"
         ),
-    )
-    f_beta: float = Field(
-        1.0, gt=0, description="Beta of the rewards' F measure; above 1 favours recall"
     )
     accelerate: str | None = Field(
         None,
@@ -231,23 +173,6 @@ class TrainingSettings(Table):
             "crash. 0: no checkpoints"
         ),
     )
-    evaluate_steps: int = Field(
-        0,
-        ge=0,
-        description=(
-            "Steps of a GRPO stage after which the whole side is generated and its F1 measured, "
-            "for the figure of the report. Each time costs an index build of that side, and the "
-            "memory of one more model. 0: only after each stage"
-        ),
-    )
-    keep_models: int = Field(
-        0,
-        ge=0,
-        description=(
-            "Rounds whose models are kept: the last accepted ones and the best on dev; older "
-            "models are removed when a round ends. 0 keeps all"
-        ),
-    )
     variant: TrainingVariant = Field(
         "full",
         description=(
@@ -269,9 +194,11 @@ class TrainingSettings(Table):
     rules: Rules = Field(
         "own",
         description=(
-            "own: a round takes only those new item sets that don't lower training F1, and a "
-            "completion cut at max_tokens scores as over the budget; paper: a round takes all of "
-            "them, and a cut completion scores as it is"
+            "own: a round takes only new item sets that don't lower training F1; a completion "
+            "cut at max_tokens scores as over the budget; a round whose dev F1 falls by more than "
+            "publish.tolerance is not built upon (without a dev split a fifth of the training "
+            "queries is set apart as one). paper: a round takes all new sets, a cut completion "
+            "scores as it is, and every round is built upon"
         ),
     )
     candidates: int = Field(
@@ -297,14 +224,8 @@ class TrainingSettings(Table):
     rollouts: RolloutSettings = Field(default_factory=RolloutSettings)
     lora: LoraSettings = Field(default_factory=LoraSettings)
     tiny: TinySettings = Field(default_factory=TinySettings)
-    gate: GateSettings = Field(default_factory=GateSettings)
 
     _is_path = field_validator("accelerate")(usable_path)
-
-    @property
-    def given_items(self) -> bool:
-        """Whether the items of round 0 are those that the targets of SFT are made of."""
-        return self.variant == "frozen-items" or self.start == "source"
 
     @property
     def index_by(self) -> Literal["transformers", "vllm"]:

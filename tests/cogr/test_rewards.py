@@ -8,7 +8,6 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain, combinations
 
 import pytest
 from hypothesis import given, settings
@@ -18,10 +17,7 @@ from cogr.errors import DataError, SettingsError
 from cogr.matching.mirror import Mirror
 from cogr.records import Query
 from cogr.rewards import (
-    MOST_CHOICES,
-    RelevanceProbabilities,
     World,
-    best_subset,
     f_measure,
     item_reward,
     load_reward,
@@ -310,63 +306,3 @@ def test_load_reward(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         with pytest.raises(SettingsError, match=f"reward {path!r}"):
             load_reward(path)
-
-
-@settings(deadline=None, max_examples=60)
-@given(entities, st.lists(st.floats(0, 1), min_size=7, max_size=7), st.booleans(), st.data())
-def test_the_best_subset_is_the_one_of_all_that_is_rewarded_most(
-    made: list[tuple[list[str], str]],
-    likely: list[float],
-    by_probabilities: bool,
-    data: st.DataObject,
-) -> None:
-    ids = [f"i{number}" for number in range(len(made))]
-    mirror = Mirror.from_sets(ids, [words for words, _ in made], [own for _, own in made])
-    relevant = data.draw(st.lists(st.sampled_from(ids), unique=True))
-    likely_relevant = RelevanceProbabilities(
-        dict(enumerate(likely[: len(ids)])), sum(likely) / 2 + 0.1
-    )
-    world = World.of(
-        mirror,
-        [Query("q", "t1")],
-        {"q": relevant},
-        k_max=4,
-        beta=data.draw(st.sampled_from([1.0, 2.0])),
-        own_text_ignored=["q"] if data.draw(st.booleans()) else [],
-        item_weights=None if by_probabilities else {id_: data.draw(weights) for id_ in ids},
-        probabilities={"q": likely_relevant} if by_probabilities else None,
-    )
-    shown = WORDS[:6]
-    subsets = chain.from_iterable(combinations(shown, size) for size in range(7))
-    most = max(query_reward(world, "q", words) for words in subsets)
-    assert query_reward(world, "q", best_subset(world, "q", shown)) == pytest.approx(most, abs=1e-8)
-
-
-def test_of_equal_subsets_the_one_of_fewest_edits_and_an_edit_must_bring_its_price() -> None:
-    mirror = Mirror.from_sets(["a", "b", "c"], [["oak", "elm"], ["pine"], ["fir"]])
-    world = World.of(mirror, [Query("q", "")], {"q": ["a", "b"]})
-    assert best_subset(world, "q", ["elm", "oak", "pine"], ["elm", "pine"]) == ("elm", "pine")
-    assert best_subset(world, "q", ["elm", "oak", "pine"], ["oak"]) == ("oak", "pine")
-    # Of one item of two: F1 2/3. The other one brings a third, dropping it costs that.
-    assert best_subset(world, "q", ["oak", "pine"], ["oak"], price=0.4) == ("oak",)
-    assert best_subset(world, "q", ["oak", "fir"], ["oak", "fir"], price=0.1) == ("oak",)
-    with pytest.raises(DataError, match="17 keywords have too many subsets; at most 16"):
-        best_subset(world, "q", [f"w{number}" for number in range(MOST_CHOICES + 1)])
-
-
-def test_probabilities_reward_by_expected_counts_and_an_ignored_text_finds_nothing() -> None:
-    mirror = Mirror.from_sets(["a", "b"], [["oak", "asked"], ["oak"]])
-    queries, relevant = [Query("q", "asked")], {"q": ["a"]}
-    counted = World.of(mirror, queries, relevant)
-    assert query_reward(counted, "q", []) == 1.0
-    ignored = World.of(mirror, queries, relevant, own_text_ignored=["q"])
-    assert query_reward(ignored, "q", []) == 0.0
-    assert query_reward(ignored, "q", ["oak"]) == pytest.approx(2 / 3)
-    by_probabilities = World.of(
-        mirror,
-        queries,
-        relevant,
-        own_text_ignored=["q"],
-        probabilities={"q": RelevanceProbabilities({0: 0.5, 1: 0.25}, 1.0)},
-    )
-    assert query_reward(by_probabilities, "q", ["oak"]) == pytest.approx(2 * 0.75 / 3)

@@ -17,7 +17,6 @@ from tests.shops import write_sample_part
 from tests.trainers.shop import InThisProcess
 from trainers.ablation import VARIANTS, Ablation, Row, chosen, run_name, table
 from trainers.training import driver, stage
-from trainers.training.checkpoints import prune_models
 from trainers.training.driver import Driver
 from trainers.training.rounds import Round
 from trainers.training.run_folder import Run, create, open_run
@@ -41,10 +40,8 @@ class Shop:
         self.said: list[str] = []
 
     def ablation(self, *overrides: str, rounds: int = 1) -> Ablation:
-        def launch(own: Sequence[str]) -> InThisProcess:
-            return InThisProcess(self.config, tuple(own))
-
-        return Ablation(self.config, (*TINY, *overrides), rounds, launch, self.said.append)
+        launcher = InThisProcess(self.config, (*TINY, *overrides))
+        return Ablation(launcher, rounds, self.said.append)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +92,7 @@ def test_without_sft_rounds_start_from_the_untrained_model(
 def test_a_shared_generator_is_one_lineage_with_both_prompts(
     trained: tuple[Shop, dict[str, Row]],
 ) -> None:
-    run, (sft, first) = rounds_of(trained[0], trained[1]["shared"])
+    _, (sft, first) = rounds_of(trained[0], trained[1]["shared"])
     assert sft.model("item") == sft.model("query") != sft.output("targets")
     examples = sft.stages[1].notes["examples"]
     targets = sft.stage("targets")
@@ -103,7 +100,6 @@ def test_a_shared_generator_is_one_lineage_with_both_prompts(
     assert examples == targets.notes["items"] + targets.notes["queries"]
     # What each model was made of stands in its card.
     assert first.model("query") != first.model("item")
-    assert prune_models(run, run.state(), None, 1) == [Path(sft.model("item")).name]
 
 
 def test_variants_change_prompts_and_rewards(trained: tuple[Shop, dict[str, Row]]) -> None:
@@ -115,14 +111,13 @@ def test_variants_change_prompts_and_rewards(trained: tuple[Shop, dict[str, Row]
         return {key for key, value in frozen[name].items() if value != full[key]}
 
     assert changed("transposed") == {"training.item.reward"}
-    assert changed("f-beta") == {"training.f_beta"}
     assert changed("search") == {"prompts.query_user"}
     assert "{search_results}" in frozen["search"]["prompts.query_user"]
     assert changed("no-description") == {"prompts.item_user"}
     assert frozen["no-description"]["prompts.item_user"] == "{item}"
     paper = Settings(dataset={"loader": "jsonl", "path": "data"})
-    assert VARIANTS["no-description"].changes(paper) == {"prompts.item_variant": "title"}
-    assert VARIANTS["search"].changes(paper) == {"prompts.query_variant": "search"}
+    assert VARIANTS["no-description"][1](paper) == {"prompts.item_variant": "title"}
+    assert VARIANTS["search"][1](paper) == {"prompts.query_variant": "search"}
 
 
 def test_what_is_trained_is_not_trained_again_and_what_fails_keeps_the_others(
@@ -215,7 +210,7 @@ def test_variants_are_compared_with_one_another_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = write_sample_part(tmp_path / "shop", items=24)
-    workspace = Workspace.open(config, ["training.gate.on=true"])
+    workspace = Workspace.open(config, ["training.rules=own"])
     run = create(workspace)
 
     def measured(*_: object) -> None:
@@ -232,6 +227,6 @@ def test_another_seed_and_other_settings_are_other_runs(tmp_path: Path) -> None:
     config = write_sample_part(tmp_path / "shop", items=24)
     names = {
         run_name(Workspace.open(config, own), "full", 0)
-        for own in ([], ["training.seed=1"], ["training.f_beta=2"], ["training.save_steps=7"])
+        for own in ([], ["training.seed=1"], ["keywords.k_max=9"], ["training.save_steps=7"])
     }
     assert len(names) == 3, "how often it is saved decides nothing"

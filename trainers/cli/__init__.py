@@ -37,7 +37,6 @@ app = typer.Typer(
 )
 add_version(app, "cogr-train")
 
-app.command()(commands.check)
 app.command()(commands.init)
 app.command()(commands.sft)
 app.command("round")(commands.round_)

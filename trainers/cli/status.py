@@ -1,5 +1,5 @@
 """What `cogr-train` prints for people: a run's rounds, the baselines, the chosen pair and the
-one that serves; what `check` found; the table of `ablate`.
+one that serves; what `run --dry-run` found; the table of `ablate`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from trainers.training.contest import (
     known_rivals,
     round_name,
 )
-from trainers.training.devices.check import GIB
+from trainers.training.estimate import GIB
 from trainers.training.run_folder import Run
 
 if TYPE_CHECKING:
-    from trainers.training.devices.check import Report
     from trainers.training.driver import RunStatus
+    from trainers.training.estimate import Estimate
 
 
 def known_choice(run: Run) -> Choice | None:
@@ -31,29 +31,26 @@ def known_choice(run: Run) -> Choice | None:
     return choose(contenders(run.state(), beside))
 
 
-def show_check(out: Console, report: Report) -> None:
-    """What `cogr-train check` found, for people."""
-    size = "of unknown size" if report.parameters is None else f"{report.parameters / 1e9:.3g} B"
-    gpus = ", ".join(f"{gpu / GIB:.0f} GiB" for gpu in report.machine.gpus) or "none"
-    out.print(f"Model: {report.model}, {size} parameters.")
-    out.print(f"GPUs: {gpus}; memory {report.machine.main / GIB:.0f} GiB.")
-    if report.needed is not None:
-        parts = (report.needed.states, report.needed.activations, report.needed.engine)
-        weights, passes, engine = (f"{part / GIB:.1f}" for part in parts)
+def show_estimate(out: Console, found: Estimate) -> None:
+    """What `cogr-train run --dry-run` found, for people."""
+    size = "of unknown size" if found.parameters is None else f"{found.parameters / 1e9:.3g} B"
+    gpus = ", ".join(f"{gpu / GIB:.0f} GiB" for gpu in found.machine.gpus) or "none"
+    out.print(f"Model: {found.model}, {size} parameters.")
+    out.print(f"GPUs: {gpus}; memory {found.machine.main / GIB:.0f} GiB.")
+    if (needed := found.needed) is not None:
+        parts = (needed.peak, needed.states, needed.activations, needed.engine)
+        peak, weights, passes, engine = (f"{part / GIB:.1f}" for part in parts)
         out.print(
-            f"A process needs about {report.needed.peak / GIB:.1f} GiB: {weights} for weights, "
-            f"gradients and moments, {passes} for a pass or {engine} for vLLM, the rest for room."
+            f"A process needs about {peak} GiB: {weights} for weights, gradients and moments, "
+            f"{passes} for a pass or {engine} for vLLM, the rest for room."
         )
-    if report.stages:
+    if found.stages:
         table = Table("stage", "steps", "tokens written at most", "hours")
-        for one in report.stages:
+        for one in found.stages:
             table.add_row(one.stage, f"{one.steps:,}", f"{one.tokens:,}", f"{one.hours:.2f}")
         out.print(table)
-        out.print(
-            f"SFT and {report.rounds} rounds: about {report.hours:.1f} hours at "
-            f"{report.tflops:g} TFLOP/s a process (--tflops)."
-        )
-    for reason in report.refused:
+        out.print(f"SFT and {found.rounds} rounds: about {found.hours:.1f} hours.")
+    for reason in found.refused:
         out.print(f"Refused: {reason}")
 
 

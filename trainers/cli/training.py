@@ -57,47 +57,13 @@ def init(call: Call, run: RunOption = "main") -> None:
 
 
 @common_options(backend=False)
-def check(
-    call: Call,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds after SFT.")] = 5,
-    tflops: Annotated[
-        float | None,
-        typer.Option(
-            "--tflops",
-            min=1e-6,
-            help=(
-                "Speed of one process, in 10^12 operations a second; 200 on a GPU and 0.02 "
-                "without one by default."
-            ),
-            show_default=False,
-        ),
-    ] = None,
-) -> None:
-    """Check whether a configuration fits this machine: memory, steps, tokens, hours, and settings
-    that training would refuse. Loads no weights; exit status 1 if something would be refused.
-    """
-    from cogr.errors import CheckFailedError
-    from trainers.cli.status import show_check
-    from trainers.training.devices.check import look_over
-
-    report = look_over(call.workspace, rounds, tflops)
-    call.emit(report.as_dict(), lambda out: show_check(out, report))
-    if report.refused:
-        raise CheckFailedError(
-            f"This configuration can't be trained here, for {len(report.refused)} "
-            f"reason{'s' * (len(report.refused) > 1)}, see above."
-        )
-    console.next_command(_command("init", call, "main"))
-
-
-@common_options(backend=False)
 def sft(call: Call, run: RunOption = "main") -> None:
     """Round 0: fine-tune both sides on the targets of the paper's algorithm 1, index both,
     evaluate.
     """
     from trainers.cli.status import show
 
-    driver = _driver(call, run)
+    driver = _project(call).driver(run, begin=True)
     done = driver.sft()
     call.emit(done.as_dict(driver.run.name), lambda out: show(out, driver.run, driver.choice()))
     console.next_command(_command("round", call, run))
@@ -133,6 +99,16 @@ def run_rounds(
     run: RunOption = "main",
     branch: BranchOption = None,
     publish: PublishOption = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help=(
+                "Train nothing: print memory, steps, tokens and hours to expect, and what training "
+                "would refuse; exit status 1 if it would."
+            ),
+        ),
+    ] = False,
 ) -> None:
     """Run SFT if it is not done, then rounds up to the given number.
 
@@ -140,6 +116,9 @@ def run_rounds(
     """
     from trainers.cli.status import show
 
+    if dry_run:
+        _estimate(call, rounds)
+        return
     trained = _project(call).train(rounds, run=run, branch=branch, publish=publish)
     opened, found = trained.driver.run, trained.status
     call.emit(trained.as_dict(), lambda out: show(out, opened, found.choice, found))
@@ -231,16 +210,10 @@ def ablate(
     from trainers.training.stage import Launcher
 
     names = chosen(variants)
-    accelerate = call.workspace.settings.training.accelerate
     rows = []
-    ablation = Ablation(
-        call.config,
-        call.overrides,
-        rounds,
-        lambda overrides: Launcher(call.config, tuple(overrides), accelerate=accelerate),
-        console.note,
-    )
-    for row in ablation.rows(names, seeds):
+    accelerate = call.workspace.settings.training.accelerate
+    launcher = Launcher(call.config, tuple(call.overrides), accelerate=accelerate)
+    for row in Ablation(launcher, rounds, console.note).rows(names, seeds):
         rows.append(row)
         console.note(f"{len(rows)} of {len(names) * seeds} done: {row.variant}, seed {row.seed}")
     split, lines = split_of(call.workspace.dataset), table(rows)
@@ -253,7 +226,7 @@ def ablate(
     call.emit(payload, lambda out: show_ablation(out, lines, split, rounds))
     if failed := sum(bool(row.failed) for row in rows):
         raise CheckFailedError(
-            f"{failed} of {len(rows)} runs failed, see above; mend that and run the same command "
+            f"{failed} of {len(rows)} runs failed, see above; fix that and run the same command "
             "again: the others are not trained again."
         )
 
@@ -304,6 +277,17 @@ def report(
     if figures is not None:
         line += f"\n{len(written) - 1} files in {figures}"
     call.emit(payload, lambda print_to: print_to.print(line))
+
+
+def _estimate(call: Call, rounds: int) -> None:
+    from cogr.errors import CheckFailedError
+    from trainers.cli.status import show_estimate
+    from trainers.training.estimate import estimate
+
+    found = estimate(call.workspace, rounds)
+    call.emit(found.as_dict(), lambda out: show_estimate(out, found))
+    if found.refused:
+        raise CheckFailedError("This configuration can't be trained here, see above.")
 
 
 def _driver(call: Call, name: str, new: str | None = None) -> Driver:

@@ -67,16 +67,11 @@ class Pair:
 
 @dataclass(frozen=True)
 class StageLog:
-    """The steps of one training stage, as its log has them.
-
-    Attributes:
-        measured: figures inside the stage: "step", and F1 by split (`training.evaluate_steps`).
-    """
+    """The steps of one training stage, as its log has them."""
 
     round: int
     side: Side
     steps: Sequence[Mapping[str, Any]]
-    measured: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -294,8 +289,8 @@ class Facts:
             for stage in round_.stages:
                 trained, _, side = stage.name.partition("-")
                 if trained == "train":
-                    lines = (self._lines(round_, stage, f"{side}{end}") for end in ("", ".f1"))
-                    found.append(StageLog(round_.number, cast("Side", side), *lines))
+                    lines = self._lines(round_, stage, side)
+                    found.append(StageLog(round_.number, cast("Side", side), lines))
         return found
 
     def _lines(self, round_: Round, stage: StageRecord, name: str) -> list[Mapping[str, Any]]:

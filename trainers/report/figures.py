@@ -95,18 +95,13 @@ def _rejected(pairs: Sequence[Pair]) -> list[int]:
 
 
 def steps_figure(facts: Facts) -> Iterator[Figure]:
-    """F1 over all GRPO steps, inside a phase too where it was measured (paper, section 5.2)."""
+    """F1 over all GRPO steps (paper, section 5.2)."""
     canvas, logs = Canvas("GRPO step", "F1"), [log for log in facts.logs if log.round and log.steps]
     begun = [0, *accumulate(len(log.steps) for log in logs)]
     after = {(pair.round, pair.verdict is None): pair.figures for pair in facts.pairs}
     for split in [split for split in facts.splits if split != "train"] or facts.splits:
         points = [(0.0, after[0, False][split]["f1"])]
-        for start, end, log in zip(begun, begun[1:], logs, strict=False):
-            points += [
-                (float(start + one["step"]), float(one[split]))
-                for one in log.measured
-                if split in one and one["step"] < len(log.steps)
-            ]
+        for end, log in zip(begun[1:], logs, strict=False):
             if (figures := after.get((log.round, log.side == "query"))) is not None:
                 points.append((float(end), figures[split]["f1"]))
         if logs:

@@ -1,30 +1,21 @@
-"""Which new keyword sets of a round are accepted: of items those that still raise F1 when they are
-taken one after another; of edited queries those whose predicted gain exceeds a margin, which is
-chosen on dev queries.
+"""Which new item sets of a round are accepted: those that still raise F1 when they are taken one
+after another.
 
 Every item's marginal reward (paper, section 2.3) is measured against the same reference. When all
 items move at once, the gains overlap and are not realised in full. Here sets are taken one after
 another, the most promising first, with the counts updated as it goes. The paper takes all of them:
 `training.rules = "paper"`.
-
-Queries don't depend on one another. Where a run edits an existing pair (`training.start`), an edit
-must raise F1: the pair of a round is never worse on the dev queries than the pair before it.
 """
 
 from __future__ import annotations
 
-import math
-import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cogr.keywords import self_keyword
-from cogr.records import Query
-from cogr.rewards import Reference, World, query_reward
-from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
-from trainers.training.building import build_index, draw_sets, practice_snapshot
+from cogr.rewards import Reference, World
+from cogr.snapshots import Provenance, Snapshot, write_snapshot
+from trainers.training.building import draw_sets
 from trainers.training.inputs import Inputs, Wrote, counts_of
 
 _PASSES = 3
@@ -125,177 +116,16 @@ def _objective(world: World, new: Mapping[str, Sequence[str]]) -> float:
     return everything.objective
 
 
-# Queries
-
-MARGINS = (-1.0, -0.1, -0.05, -0.02, -0.01, 0.0, 0.01, 0.02)
-"""Margins that are tried: predicted changes of F1 that an edit must exceed. The ranker wrote the
-sets that are edited, so it mostly predicts a loss, but the model may know what the ranker does not.
-The dev queries decide how large a predicted loss is still acceptable.
-"""
-LEAST_ERRORS = 2.0
-"""The gain on the dev queries must exceed 0 by so many standard errors. The best of several margins
-is often the luckiest: with one error a gain of 0.007 on dev was a loss of 0.002 on test.
-"""
-
-
-@dataclass(frozen=True)
-class Margin:
-    """The predicted gain that an edit must exceed.
-
-    Attributes:
-        least: change of F1; infinite where no edit is taken.
-        gain: mean change of F1 of the queries that it was chosen by.
-        error: its standard error.
-    """
-
-    least: float
-    gain: float = 0.0
-    error: float = 0.0
-
-
-def choose_margin(predicted: Sequence[float], true: Sequence[float]) -> Margin:
-    """The margin with the largest gain in F1; infinite where no gain is significant. So these
-    queries never lose.
-
-    Args:
-        predicted: predicted change of F1 by each query's edit.
-        true: the true change.
-    """
-    best = Margin(math.inf)
-    for least in MARGINS:
-        gains = [t if p > least else 0.0 for p, t in zip(predicted, true, strict=True)]
-        mean = statistics.fmean(gains or [0.0])
-        error = statistics.pstdev(gains or [0.0]) / math.sqrt(len(gains) or 1)
-        if mean > max(best.gain, LEAST_ERRORS * error):
-            best = Margin(least, mean, error)
-    return best
-
-
-def index_queries(inputs: Inputs) -> Wrote:
-    """The query snapshot of the round. Where the run edits a pair, it has the edits that gain, and
-    for other queries the sets of the round that is built upon.
-    """
-    wrote = build_index(inputs, "query")
-    if not inputs.edits or not inputs.round.number:
-        return wrote
-    dataset, new = inputs.workspace.dataset, inputs.snapshot(wrote.output)
-    everything = [query for query in dataset.entities("query") if isinstance(query, Query)]
-    edits = _Edits.of(inputs, everything, inputs.snapshot(inputs.before.queries), new)
-    judges = _judges(inputs)
-    margin = edits.margin(inputs, judges) if judges else Margin(0.0)
-    rows = edits.rows(inputs, margin)
-    built = write_snapshot(
-        inputs.workspace.store, "query", rows, _provenance(edits.old, new, {}), new.manifest.fields
-    )
-    trained = inputs.snapshot(str(wrote.notes["practice"]))
-    practised = _Edits.of(inputs, inputs.practice, inputs.snapshot(inputs.before.practice), trained)
-    notes = {
-        "edited": len(edits.gains),
-        "accepted": sum(gain > margin.least for gain in edits.gains.values()),
-        "margin": margin.least if math.isfinite(margin.least) else None,
-        "dev_gain": round(margin.gain, 4),
-        "dev_error": round(margin.error, 4),
-        "generated": new.id,
-        "practice": practice_snapshot(inputs, trained, practised.rows(inputs, margin)).id,
-    }
-    return Wrote(built.id, {**notes, **counts_of(built)})
-
-
-@dataclass(frozen=True)
-class _Edits:
-    """A round's edited query sets beside the sets before it.
-
-    Attributes:
-        world: the edited queries, with the ranker's probabilities in place of labels.
-        gains: id of each edited query -> the change of F1 by these probabilities. A query is edited
-            when it retrieves other items.
-    """
-
-    old: Snapshot
-    new: Snapshot
-    world: World
-    gains: Mapping[str, float]
-
-    @classmethod
-    def of(cls, inputs: Inputs, queries: Sequence[Query], old: Snapshot, new: Snapshot) -> _Edits:
-        items, before, after = inputs.mirror(inputs.before.items), old.by_id, new.by_id
-        edited = [
-            query
-            for query in queries
-            if items.retrieved((*after[query.id].keywords, self_keyword(query.text)))
-            != items.retrieved((*before[query.id].keywords, self_keyword(query.text)))
-        ]
-        world = World.of(
-            items,
-            edited,
-            {},
-            k_max=max(inputs.workspace.settings.keywords.k_max, old.manifest.k_max),
-            own_text_ignored=inputs.own_text_ignored,
-            probabilities=inputs.probabilities(items, edited, 0.0),
-        )
-        gains = {query.id: _gain(world, query.id, before, after) for query in edited}
-        return cls(old, new, world, gains)
-
-    def margin(self, inputs: Inputs, judges: Sequence[Query]) -> Margin:
-        """The margin, chosen by the labels of the dev queries."""
-        world = World.of(
-            self.world.items, judges, inputs.workspace.dataset.relevant, k_max=self.world.k_max
-        )
-        rows = self.old.by_id, self.new.by_id
-        true = [_gain(world, one.id, *rows) if one.id in self.gains else 0.0 for one in judges]
-        return choose_margin([self.gains.get(one.id, 0.0) for one in judges], true)
-
-    def rows(self, inputs: Inputs, margin: Margin) -> list[Row]:
-        """Every query's row: the edited one where its predicted gain exceeds the margin."""
-        new = self.new.by_id
-        return [
-            self._edited(inputs, row, new[row.id].keywords)
-            if self.gains.get(row.id, -math.inf) > margin.least
-            else row
-            for row in self.old.rows()
-        ]
-
-    def _edited(self, inputs: Inputs, row: Row, keywords: Sequence[str]) -> Row:
-        """A row with the new keywords, and with those old keywords that retrieve nothing else: they
-        order the retrieved items.
-        """
-        items, own = self.world.items, row.self_keyword
-        found = items.retrieved((*keywords, own))
-        ordering = [word for word in row.keywords if items.bitmap(word) <= found]
-        words = tuple(dict.fromkeys((*keywords, *ordering)))[: self.world.k_max]
-        weights: tuple[float, ...] = ()
-        if inputs.workspace.settings.keywords.weights and row.weights:
-            (of,) = inputs.ranker.weigh([Query(row.id, row.text)], [words], items)
-            weights = tuple(of.get(word, 1.0) for word in (*words, own)) if of else ()
-        return replace(row, keywords=words, weights=weights)
-
-
-def _gain(world: World, id_: str, old: Mapping[str, Row], new: Mapping[str, Row]) -> float:
-    before, after = (query_reward(world, id_, rows[id_].keywords) for rows in (old, new))
-    return after - before
-
-
-# Items
-
-
 def accept_items(inputs: Inputs) -> Wrote:
-    """The round's item snapshot: accepted new sets, and the old sets of all other items. A run that
-    edits a pair keeps all old sets where the dev queries would lose.
-    """
-    old, new = (
-        inputs.snapshot(inputs.before.items),
-        inputs.snapshot(inputs.round.output("index-item")),
-    )
-    items = inputs.mirror(old.id)
-    queries = inputs.round.practice if inputs.edits else inputs.round.queries
-    train = inputs.world(items, inputs.mirror(queries), practice=False)
-    practice = (
-        inputs.world(items, inputs.mirror(inputs.round.practice), practice=True)
-        if inputs.invented.queries
-        else None
-    )
-    frozen = inputs.settings.variant == "frozen-items"
-    candidates = {} if frozen else _candidates(inputs, old, new)
+    """The round's item snapshot: accepted new sets, and the old sets of all other items."""
+    old = inputs.snapshot(inputs.before.items)
+    if inputs.settings.variant == "frozen-items":
+        return Wrote(old.id, counts_of(old))
+    new = inputs.snapshot(inputs.round.output("index-item"))
+    items, queries = inputs.mirror(old.id), inputs.mirror(inputs.round.practice)
+    train = inputs.world(items, inputs.mirror(inputs.round.queries), practice=False)
+    practice = inputs.world(items, queries, practice=True) if inputs.invented.queries else None
+    candidates = _candidates(inputs, old, new)
     chosen = accept(train, candidates, practice)
     everything = inputs.settings.rules == "paper"
     taken = {id_: sets[0] for id_, sets in candidates.items()} if everything else chosen.accepted
@@ -307,41 +137,13 @@ def accept_items(inputs: Inputs) -> Wrote:
         "all_at_once": _mean(chosen.at_once, train),
         "realised": _mean(chosen.at_once if everything else chosen.realised, train),
     }
-    if frozen:
-        return Wrote(old.id, {**notes, **counts_of(old)})
     kept = old.by_id
     rows = (
         replace(row, keywords=tuple(taken.get(row.id, kept[row.id].keywords))) for row in new.rows()
     )
     provenance = _provenance(old, new, notes)
     written = write_snapshot(inputs.workspace.store, "item", rows, provenance, new.manifest.fields)
-    if inputs.edits:
-        written, judged = _not_worse(inputs, old, written)
-        notes |= judged
     return Wrote(written.id, {**notes, **counts_of(written)})
-
-
-def _not_worse(
-    inputs: Inputs, old: Snapshot, new: Snapshot
-) -> tuple[Snapshot, Mapping[str, float]]:
-    """The new item snapshot, or the old one where the dev queries would lose; and notes."""
-    if not (judges := _judges(inputs)):
-        return new, {}
-    before, after = (_f1(inputs, judges, snapshot) for snapshot in (old, new))
-    gain = {"dev_gain": round(after - before, 4)}
-    return (new, gain) if after >= before else (old, {**gain, "accepted": 0})
-
-
-def _judges(inputs: Inputs) -> Sequence[Query]:
-    """The dev queries, where rounds are judged by them."""
-    return inputs.workspace.dataset.queries.get("dev", ()) if inputs.settings.gate.on else ()
-
-
-def _f1(inputs: Inputs, judges: Sequence[Query], items: Snapshot) -> float:
-    """Mean F1 of the dev queries with the round's query snapshot."""
-    sets, relevant = inputs.snapshot(inputs.round.queries).by_id, inputs.workspace.dataset.relevant
-    world = World.of(inputs.mirror(items.id), judges, relevant, k_max=sys.maxsize)
-    return statistics.fmean(query_reward(world, one.id, sets[one.id].keywords) for one in judges)
 
 
 def _candidates(inputs: Inputs, old: Snapshot, new: Snapshot) -> dict[str, list[Sequence[str]]]:

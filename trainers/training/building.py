@@ -7,8 +7,7 @@ store; nothing is published here.
 from __future__ import annotations
 
 import hashlib
-import random
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,27 +18,20 @@ from pyroaring import BitMap
 from cogr.datasets.changes import Changes
 from cogr.keywords import over_budget, parse, self_keyword
 from cogr.prompts import Prompt
-from cogr.records import Advance, Entity, Query, Side, self_text
-from cogr.rewards import MOST_CHOICES, best_subset
+from cogr.records import Advance, Entity, Side, self_text
 from cogr.settings import GeneratorSettings
-from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snapshot
-from indexers.generators import Answer, Completion, Request, batched, make_generator
+from cogr.snapshots import Snapshot, open_snapshot
+from indexers.generators import Answer, Completion, Request, make_generator
 from indexers.generators.model_folders import encode
-from indexers.generators.statistical.generator import Statistical
 from indexers.rebuild.plan import Job, generate_missing, make_plan
-from indexers.rebuild.prompt_candidates import choices, proposals
 from indexers.rebuild.run import generate_and_freeze, job_by
 from indexers.rebuild.update import narrowed
 from indexers.telemetry.terminal import progress_bar
 from indexers.workspace import Workspace, generator_options
-from trainers.training.devices import ranks
+from trainers.training import ranks
 from trainers.training.inputs import Inputs, Wrote, counts_of
 
 STATISTICAL = "statistical"
-KEPT, ADDED = 0.85, 0.15
-"""Probability that a perturbed set keeps a keyword, and that it adds a candidate."""
-EDIT_PRICE = 0.005
-"""Expected F1 that each edit of a best set must add."""
 
 
 def prompts_of(workspace: Workspace, side: Side, entities: Sequence[Entity]) -> list[Prompt]:
@@ -107,8 +99,6 @@ def build_index(inputs: Inputs, side: Side) -> Wrote:
     """The keywords of a whole side by the model that was just trained; of the invented queries too,
     for the item side.
     """
-    if not inputs.round.number and inputs.edits:
-        return _start(inputs, side)
     if (kept := _kept_items(inputs, side)) is not None:
         return Wrote(kept, counts_of(inputs.snapshot(kept)))
     barrier = inputs.run.folder("trainer")
@@ -119,44 +109,9 @@ def build_index(inputs: Inputs, side: Side) -> Wrote:
     return Wrote(built.id, {**counts_of(built), **notes})
 
 
-def _start(inputs: Inputs, side: Side) -> Wrote:
-    """The snapshot that the run starts from (`training.start`)."""
-    workspace, start = inputs.workspace, inputs.settings.start
-    own = Build(side, 0, None, STATISTICAL)
-    if start == STATISTICAL:
-        first = build_snapshot(workspace, own)
-    else:
-        first = inputs.snapshot(workspace.known(start.split(",")[side == "query"].strip()))
-    notes = counts_of(first)
-    if side == "query":
-        invented = build_snapshot(workspace, replace(own, entities=inputs.practice))
-        rows = {**invented.by_id, **{query.id: first.by_id[query.id] for query in inputs.train}}
-        notes["practice"] = practice_snapshot(inputs, invented, rows.values()).id
-    return Wrote(first.id, notes)
-
-
-def practice_snapshot(inputs: Inputs, like: Snapshot, rows: Iterable[Row]) -> Snapshot:
-    """Training queries without their own text (`Inputs.own_text_ignored`), and invented queries
-    with it.
-    """
-    kept = (
-        replace(row, text="", weights=(), own=None) if row.id in inputs.own_text_ignored else row
-        for row in sorted(rows, key=lambda row: row.id)
-    )
-    provenance = Provenance(
-        round=inputs.round.number,
-        k_max=like.manifest.k_max,
-        generator=like.manifest.generator,
-        dataset_hash=like.manifest.dataset_hash,
-        notes={"practice": "training queries without their own text"},
-    )
-    return write_snapshot(inputs.workspace.store, "query", kept, provenance)
-
-
 def index_share(inputs: Inputs, side: Side) -> None:
     """The part of `build_index` that every process but the first does: its share of the answers."""
-    begins = not inputs.round.number and inputs.edits
-    if not begins and _kept_items(inputs, side) is None:
+    if _kept_items(inputs, side) is None:
         for build in _builds(inputs, side):
             write_share(inputs.workspace, build, inputs.run.folder("trainer"))
 
@@ -165,10 +120,10 @@ def _kept_items(inputs: Inputs, side: Side) -> str | None:
     """The item snapshot of the round, where no model writes it: the one from which the targets were
     made.
     """
-    if side == "query" or not inputs.settings.given_items:
+    if side == "query" or inputs.settings.variant != "frozen-items":
         return None
     if inputs.round.number:
-        return inputs.before.items if inputs.settings.variant == "frozen-items" else None
+        return inputs.before.items
     return str(inputs.notes("targets")["snapshot"])
 
 
@@ -186,8 +141,7 @@ def _builds(inputs: Inputs, side: Side) -> list[Build]:
         parent=None if base is None else (base.queries if side == "query" else base.items),
         vocabulary=vocabulary,
     )
-    practises = bool(inputs.invented.queries) or inputs.edits
-    if side == "query" and round_.number and practises:
+    if side == "query" and round_.number and inputs.invented.queries:
         return [replace(whole, entities=inputs.practice), whole]
     return [whole]
 
@@ -297,81 +251,3 @@ def _usable(answer: Answer, own: Mapping[str, str], k_max: int) -> tuple[str, ..
         return ()
     words = keywords_of(answer.text, own[answer.id])
     return () if over_budget(words, k_max) else words
-
-
-def statistical_targets(
-    workspace: Workspace, queries: Sequence[Query], budget: int
-) -> dict[str, tuple[str, ...]]:
-    """The keywords that `statistical` writes for each query, out of fold for training queries, so
-    that a target is reachable for an unseen query.
-
-    Queries for which it writes none are left out.
-    """
-    with workspace.generator("query", "statistical") as writer:
-        assert isinstance(writer, Statistical)
-        found = [
-            (query.id, tuple(words[:budget]))
-            for batch in batched(queries, 256)
-            for query, words in zip(batch, writer.artefact.targets(batch), strict=True)
-        ]
-    return {id_: words for id_, words in found if words}
-
-
-def proposal_targets(
-    workspace: Workspace, queries: Sequence[Query], budget: int
-) -> dict[str, tuple[str, ...]]:
-    """A random half of the candidates that each query's prompt shows, one at least, in the prompt's
-    order.
-
-    A model that has learned this copies well and chooses at random, so GRPO can explore all sets.
-    Queries without candidates are left out. The draw depends on `training.seed` and on the query's
-    id.
-    """
-    shown, found = proposals(workspace, "query", queries), {}
-    for query in queries:
-        words = [word for word, _ in shown[query.id]]
-        if words:
-            draw = random.Random(f"{workspace.settings.training.seed} {query.id}")
-            found[query.id] = tuple(
-                [word for word in words if draw.random() < 0.5][:budget] or [draw.choice(words)]
-            )
-    return found
-
-
-def perturbed_targets(workspace: Workspace, queries: Sequence[Query]) -> dict[str, tuple[str, ...]]:
-    """The set that each query's prompt shows, each keyword kept with `KEPT` and each candidate
-    added with `ADDED`, in the prompt's order.
-
-    The likeliest answer of a model that has learned this is the set itself; its samples are
-    variations of it. The draw depends on `training.seed` and on the query's id. Queries without any
-    keyword or candidate are left out.
-    """
-    found = {}
-    for id_, shown in choices(workspace, queries).items():
-        draw = random.Random(f"{workspace.settings.training.seed} {id_}")
-        kept = [move.word for move in shown.keywords if draw.random() < KEPT]
-        added = [move.word for move in shown.candidates if draw.random() < ADDED]
-        if words := [*kept, *added] or shown.words[:1]:
-            found[id_] = tuple(words)
-    return found
-
-
-def best_targets(inputs: Inputs) -> dict[str, tuple[str, ...]]:
-    """The best edit of the set that each query's prompt shows, by the practice reward, in the
-    prompt's order; the set itself where no edit gains.
-
-    Only the first `MOST_CHOICES` keywords of a prompt are tried. A set stays unchanged where it is
-    longer than that, or where its best subset is empty.
-    """
-    practice = inputs.practice
-    world = inputs.world(inputs.mirror(inputs.before.items), None, practice=True)
-    found = {}
-    for id_, shown in choices(inputs.workspace, practice).items():
-        held = [move.word for move in shown.keywords]
-        words = shown.words[:MOST_CHOICES]
-        best: Sequence[str] = held
-        if len(held) <= MOST_CHOICES:
-            best = best_subset(world, id_, words, held, EDIT_PRICE) or held
-        if best:
-            found[id_] = tuple(best)
-    return found

@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 
 from cogr.errors import GeneratorError, StorageError, TrainingError
 from cogr.prompts import Prompt
-from cogr.records import SIDES, Side
+from cogr.records import Side
 from cogr.settings.training import TrainingSettings
 from cogr.store import file_sha256, storage_errors
 from indexers.generators.model_folders import (
@@ -37,9 +37,8 @@ from indexers.generators.model_folders import (
     read_json,
     resolve_model,
 )
-from trainers.training.devices import ranks
+from trainers.training import ranks
 from trainers.training.inputs import Inputs, Wrote
-from trainers.training.rounds import State
 from trainers.training.run_folder import Run
 from trainers.training.trainer_config import computes_in_bfloat16, is_out_of_memory
 
@@ -224,32 +223,6 @@ def check_model(run: Run, path: str) -> None:
         raise TrainingError(
             f"The checkpoint {folder} is broken: {wrong[0]} does not match its sha256."
         )
-
-
-def prune_models(run: Run, state: State, best: int | None, keep: int) -> list[str]:
-    """Remove model folders of old rounds; returns their names.
-
-    Kept are the models of the last `keep` accepted rounds, of the best round on dev, of every round
-    after the first of these, and the models that these started from. Snapshots stay, so every pair
-    can still serve.
-
-    Args:
-        best: number of the best round on dev; None where rounds are not judged.
-    """
-    built_on = [done.number for done in state.finished if done.verdict == "accepted"][-keep:]
-    if not keep or not built_on:
-        return []
-    kept = [done for done in state.finished if done.number >= built_on[0] or done.number == best]
-    needed = {done.model(side) for done in kept for side in SIDES}
-    needed.add(state.finished[0].output("targets"))
-    removed = []
-    for done in state.finished:
-        for model in sorted({done.model(side) for side in SIDES} - needed):
-            folder = run.store.local(model)
-            if folder.is_dir() and folder.parent == run.folder("models"):
-                shutil.rmtree(folder)
-                removed.append(folder.name)
-    return removed
 
 
 def context_of(folder: Path) -> int:

@@ -30,7 +30,7 @@ from indexers.telemetry import prometheus, traces
 from indexers.telemetry.terminal import duration
 from indexers.telemetry.traces import stage as recorded
 from indexers.workspace import Workspace
-from trainers.training.checkpoints import check_model, prune_models
+from trainers.training.checkpoints import check_model
 from trainers.training.contest import (
     DISTILLED,
     STATISTICAL,
@@ -144,7 +144,7 @@ class Driver:
             if not state.unpublished:
                 state = state.begun()
                 self._finish(state.with_publishing("asked") if publish else state)
-            self._prune(self.choice())
+            self.choice()
             return self._publish()
 
     def reach(self, rounds: int, publish: bool | None = None) -> Round:
@@ -168,25 +168,16 @@ class Driver:
             self.run.save(state)
         return state
 
-    def _prune(self, choice: Choice | None) -> None:
-        """Remove models of old rounds, by `training.keep_models`."""
-        state, keep = self.run.state(), self.workspace.settings.training.keep_models
-        chosen = choice.chosen.items if choice else None
-        best = next((done.number for done in state.finished if done.items == chosen), None)
-        if removed := prune_models(self.run, state, best, keep):
-            self._say(f"Removed {', '.join(removed)} (training.keep_models {keep}).")
-
     def choice(self) -> Choice | None:
         """The pair that is to serve: the best of the rounds and of their rivals on dev. None
         without dev queries.
 
         Rivals are measured at the first call.
         """
-        if not self.workspace.settings.training.gate.on or not self.workspace.dataset.queries.get(
-            "dev"
-        ):
+        workspace = self.workspace
+        if workspace.settings.training.rules == "paper" or not workspace.dataset.queries.get("dev"):
             return None
-        beside = None if self._alone else rivals(self.workspace, self.run, self._say)
+        beside = None if self._alone else rivals(workspace, self.run, self._say)
         return choose(contenders(self.run.state(), beside))
 
     def status(self) -> RunStatus:

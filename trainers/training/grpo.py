@@ -37,15 +37,12 @@ from trainers.training.checkpoints import (
     trainable_tokenizer,
 )
 from trainers.training.inputs import Inputs, Wrote
-from trainers.training.probe import Probe
-from trainers.training.probe import as_callback as as_prober
 from trainers.training.step_log import GrpoLog, Tally, as_callback
 from trainers.training.trainer_config import (
     grpo_batch,
     grpo_config,
     set_up,
     silence,
-    vllm_length,
 )
 
 
@@ -64,7 +61,6 @@ class GrpoJob:
         log: step figures go there, as jsonl.
         seed: of data order and rollouts; each round has one of its own.
         midway: its checkpoints.
-        probe: measures F1 during training; None for never.
     """
 
     base: Path
@@ -79,7 +75,6 @@ class GrpoJob:
     log: Path
     seed: int
     midway: Midway
-    probe: Probe | None = None
 
 
 def train_grpo(inputs: Inputs, side: Side) -> Wrote:
@@ -94,9 +89,8 @@ def grpo_job(inputs: Inputs, side: Side) -> GrpoJob:
     queries = inputs.mirror(inputs.round.practice) if side == "item" else None
     known = inputs.snapshot(inputs.before.queries if side == "query" else inputs.before.items)
     prompts, base = prompts_of(inputs.workspace, side, entities), inputs.model_before(side)
-    folder = base_folder(inputs.run, base)
     return GrpoJob(
-        base=folder,
+        base=base_folder(inputs.run, base),
         prompts=prompts,
         ids=[entity.id for entity in entities],
         own={entity.id: own_keyword(entity) for entity in entities},
@@ -108,7 +102,6 @@ def grpo_job(inputs: Inputs, side: Side) -> GrpoJob:
         log=inputs.log(side),
         seed=inputs.settings.seed + inputs.round.number,
         midway=Midway.of(inputs, side, prompts, base=base, items=inputs.before.items),
-        probe=Probe.of(inputs, side, folder),
     )
 
 
@@ -174,8 +167,6 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
         callbacks=[as_callback(log), as_saver(job.midway)],
     )
     silence(trainer)
-    if job.probe is not None:
-        trainer.add_callback(as_prober(job.probe, trainer))
     return Prepared(trainer, log, len(rows))
 
 
@@ -206,7 +197,7 @@ def _room(job: GrpoJob, tokenizer: Any) -> int | None:
     rollouts = job.settings.rollouts
     if rollouts.by != "vllm-colocate":
         return None
-    return vllm_length(rollouts, max(len(encode(prompt, tokenizer)) for prompt in job.prompts))
+    return max(len(encode(prompt, tokenizer)) for prompt in job.prompts) + rollouts.max_tokens
 
 
 def _scorer(job: GrpoJob, tokenizer: Any, model: Any) -> CompletionScorer:

@@ -11,34 +11,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from cogr.matching.mirror import Mirror
 from cogr.records import Query, Say, Side
-from cogr.rewards import RelevanceProbabilities, World
+from cogr.rewards import World
 from cogr.settings.training import TrainingSettings
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import mirror_of
-from indexers.generators import batched
 from indexers.workspace import Workspace
 from trainers.training.rounds import Round, StageName, State
 from trainers.training.run_folder import Run
 from trainers.word_model import Invented, WordModel
 
-if TYPE_CHECKING:
-    from indexers.generators.statistical.artefact import Artefact
-    from indexers.generators.statistical.generator import Statistical
-
-_BATCH = 64
-LABELS = 0.5
-"""Weight of the labels in these probabilities; the out-of-fold probability of `statistical` has the
-rest.
-"""
-
 INVENTED_WEIGHT = 0.3
 """Of an invented query in the item rewards, where a training query has 1: three of them tell as
-much
-as one that somebody asked."""
+much as one that somebody asked.
+"""
 
 
 @dataclass(frozen=True)
@@ -140,64 +129,14 @@ class Inputs:
         assert record is not None
         return record.notes
 
-    @property
-    def edits(self) -> bool:
-        """Whether the run edits an existing pair (`training.start`)."""
-        return self.settings.start not in ("model", "source")
-
-    @cached_property
-    def ranker(self) -> Artefact:
-        """The ranker of `statistical`, for this data set."""
-        with self.workspace.generator("query", "statistical") as generator:
-            return cast("Statistical", generator).artefact
-
-    def probabilities(
-        self, items: Mirror, queries: Sequence[Query], labels: float
-    ) -> dict[str, RelevanceProbabilities]:
-        """Probabilities by the ranker, out of fold for training queries, mixed with labels.
-
-        Args:
-            items: says which dense id an item has.
-            queries: of any split; only training and invented queries' labels are looked at.
-            labels: how much these count, 0 to 1.
-        """
-        known = {**self.relevant, **self.invented.relevant}
-        dense = [items.dense(id_) for id_ in self.ranker.item_ids]
-        found = {}
-        for batch in batched(queries, _BATCH):
-            for query, (likely, p) in zip(batch, self.ranker.probabilities(batch), strict=True):
-                relevant, share = known.get(query.id, ()), labels if query.id in known else 0.0
-                mixed = dict.fromkeys(map(items.dense, relevant), share) if share else {}
-                for row, of in zip(likely.tolist(), p.tolist(), strict=True):
-                    mixed[dense[row]] = mixed.get(dense[row], 0.0) + (1 - share) * of
-                expected = self.ranker.ranker.multiplier * float(p.sum())
-                total = share * len(relevant) + (1 - share) * expected
-                found[query.id] = RelevanceProbabilities(mixed, total)
-        return found
-
-    @property
-    def own_text_ignored(self) -> frozenset[str]:
-        """Training queries, where items may have the texts of these queries as keywords because of
-        their labels: in practice these texts retrieve nothing.
-        """
-        return frozenset(self.relevant) if self.edits else frozenset()
-
     def world(self, items: Mirror, queries: Mirror | None, *, practice: bool) -> World:
-        """The world of the training queries, with the invented ones for practice.
-
-        A run that edits a pair practises on probabilities instead of labels: labels alone would
-        teach edits that nothing but the labels suggests, so an unseen query could not profit.
-        """
-        honest = practice and self.edits
+        """The world of the training queries, with the invented ones for practice."""
         return World.of(
             items,
             self.practice if practice else self.train,
             {**self.relevant, **self.invented.relevant} if practice else self.relevant,
             query_mirror=queries,
             k_max=self.workspace.settings.keywords.k_max,
-            beta=self.settings.f_beta,
-            own_text_ignored=self.own_text_ignored,
-            probabilities=self.probabilities(items, self.practice, LABELS) if honest else None,
         )
 
     def mirror(self, snapshot_id: str) -> Mirror:

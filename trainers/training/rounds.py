@@ -2,8 +2,8 @@
 decides whether later rounds build upon a round.
 
 Round 0 is SFT (paper, algorithm 1), the others are those of algorithm 2. A finished round has a
-verdict: its dev F1 is compared with that of the last accepted round. The paper has no gate; it
-reports the best round. `run_folder` keeps the records on disk.
+verdict: its dev F1 is compared with that of the last accepted round. The paper has no gate:
+it reports five rounds. `run_folder` keeps the records on disk.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 from cogr.datasets.changes import Changes
 from cogr.datasets.splits import DEV_SHARE, by_hash
 from cogr.records import Dataset, Query, Split
-from cogr.settings.training import GateSettings
+from cogr.settings.training import Rules
 from indexers.workspace import Workspace
 
 StageName = Literal[
@@ -227,22 +227,21 @@ def dev_f1(figures: Mapping[str, Any]) -> float | None:
 
 
 def verdict(
-    gate: GateSettings, tolerance: float, base: Round | None, done: StageRecord
+    rules: Rules, tolerance: float, base: Round | None, done: StageRecord
 ) -> tuple[Verdict, str]:
     """Whether a round is accepted or rejected, and the reason.
 
-    Without dev queries, or with the gate off, every round is accepted.
+    Without dev queries, or by the paper's rules, every round is accepted.
 
     Args:
-        gate: whether it is on.
         tolerance: dev F1 that may be lost (`publish.tolerance`).
         base: the round that it was built upon; None in round 0.
         done: the evaluation of the round that is judged.
     """
     evaluation = base.stage("evaluate") if base else None
     now, before = dev_f1(done.notes), dev_f1(evaluation.notes) if evaluation else None
-    if not gate.on or now is None or before is None:
-        return "accepted", "no dev split to judge by" if gate.on and now is None else ""
+    if rules == "paper" or now is None or before is None:
+        return "accepted", "no dev split to judge by" if rules == "own" and now is None else ""
     if now >= before - tolerance:
         return "accepted", f"dev F1 {before:.4f} -> {now:.4f}"
     return (
@@ -260,13 +259,13 @@ SET_APART = "training queries set apart as dev"
 
 def with_dev(workspace: Workspace) -> Workspace:
     """The workspace as training sees it: without the items of `training.new_items`, and with a dev
-    split wherever the gate is on and the data can spare one.
+    split wherever rounds are judged and the data can spare one.
     """
     training = workspace.settings.training
     if training.new_items and HELD_OUT not in workspace.dataset.notes:
         workspace = workspace.with_dataset(hold_out(workspace.dataset, training.new_items))
-    gate, dataset = training.gate, workspace.dataset
-    if not gate.on or dataset.queries.get("dev"):
+    dataset = workspace.dataset
+    if training.rules == "paper" or dataset.queries.get("dev"):
         return workspace
     ids = by_hash((query.id for query in dataset.queries.get("train", ())), DEV_SHARE)
     return workspace if len(ids) < LEAST else workspace.with_dataset(set_apart(dataset, ids))
@@ -311,10 +310,10 @@ def is_set_apart(dataset: Dataset) -> bool:
 
 def judged_by(workspace: Workspace) -> str:
     """One sentence on the queries by which rounds are judged, and how they were chosen."""
-    gate, dataset = workspace.settings.training.gate, workspace.dataset
+    dataset = workspace.dataset
     dev, train = (len(dataset.queries.get(split, ())) for split in ("dev", "train"))
-    if not gate.on:
-        return "Nothing is judged: training.gate.on is false, so that every round is built upon."
+    if workspace.settings.training.rules == "paper":
+        return 'Nothing is judged: training.rules is "paper", so every round is built upon.'
     if is_set_apart(dataset):
         return (
             f"Judged by {dev} of the {dev + train} training queries, chosen by the hash of their "

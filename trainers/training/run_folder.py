@@ -19,25 +19,20 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from cogr.datasets.splits import DEV_SHARE
 from cogr.errors import TrainingError
 from cogr.keywords import NORMALISER
-from cogr.records import SIDES
 from cogr.settings import Settings
 from cogr.store import Store
 from indexers.workspace import Workspace
 from trainers.training.rounds import FORMAT, Round, StageRecord, State, with_dev
-from trainers.training.trainer_config import LORA_TIMES
 
 log = logging.getLogger(__name__)
 
 DEFAULT_RUN = "main"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
-_RESULTS = "{search_results}"
 _STATE, _BEFORE = "state.json", "state-before.json"
 
 
-# Settings without influence on what is learned: places of data, memory of a step, logging.
 _FREE = frozenset(
     {
         "dataset.path",
@@ -46,74 +41,15 @@ _FREE = frozenset(
         "training.save_steps",
         "training.accelerate",
         "training.report_to",
-        "training.keep_models",
-        "training.evaluate_steps",
-        "training.rollouts.vllm_max_model_len",
         "generator.statistical.evidence",
         "training.sft.micro_batch",
         "training.query.micro_batch",
         "training.item.micro_batch",
         "training.rollouts.by",
         "training.rollouts.vllm_url",
-        "training.rollouts.vllm_gpu_share",
     }
 )
-
-_LORA_TIMES = "training.lora.learning_rate_times"
-_FIXED: Mapping[str, Any] = {
-    _LORA_TIMES: LORA_TIMES,
-    "generator.statistical.edits": True,
-    "training.gate.dev_share": DEV_SHARE,
-}
-"""Settings of former versions that are still compared, and what holds now: runs were begun with
-other values.
-"""
-
-# Values of later settings, for runs that were begun before these settings existed.
-_ONCE = {
-    "generator.statistical.edits": True,
-    "training.gate.dev_share": 0.0,
-    _LORA_TIMES: 1.0,
-    "training.new_items": 0.0,
-    "training.query.by": "grpo",
-    "training.start": "model",
-}
-
-
-def _renamed(then: Mapping[str, Any]) -> dict[str, Any]:
-    """What former settings of a run are called now; {} for a run of this version."""
-    if "prompts.search_from" not in then:
-        return {}
-    variants = {
-        "no-sft": not then.get("training.sft.on", True),
-        "frozen-items": then.get("training.frozen_items", False),
-        "shared": then.get("training.shared", False),
-    }
-    start = then.get("training.start", "model")
-    source = then.get("training.sft.first_items") == "source"
-    rules = (then.get("training.accept"), then.get("training.rollouts.unfinished_is_over_budget"))
-    as_one = {("pays", True): "own", ("all", False): "paper"}
-    return {
-        **_renamed_prompts(then),
-        # Two at once have no name now, and differ from whatever is set.
-        "training.variant": " and ".join(name for name in variants if variants[name]) or "full",
-        "training.start": "source" if source and start == "model" else start,
-        "training.rules": next(
-            (name for pair, name in as_one.items() if pair == rules), str(rules)
-        ),
-    }
-
-
-def _renamed_prompts(then: Mapping[str, Any]) -> dict[str, Any]:
-    """Variants of prompts say what former runs had in a setting of its own beside them."""
-    shown = {"statistical": "proposals", "edits": "edit"}.get(then["prompts.search_from"])
-    found = {}
-    for key, text in (
-        (f"prompts.{side}_variant", then.get(f"prompts.{side}_user")) for side in SIDES
-    ):
-        if shown and (then[key] in ("search", "edit") if text is None else _RESULTS in text):
-            found[key] = shown
-    return found
+"""Settings without influence on what is learned: places of data, memory of a step, logging."""
 
 
 def frozen_settings(settings: Settings) -> dict[str, Any]:
@@ -130,8 +66,7 @@ def frozen_settings(settings: Settings) -> dict[str, Any]:
             for name in ("dtype", "max_model_len", "constrained", "sampling", "statistical")
         }
     }
-    frozen = {key: value for key, value in _flat({**values, **own}) if key not in _FREE}
-    return {**frozen, **_FIXED}
+    return {key: value for key, value in _flat({**values, **own}) if key not in _FREE}
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -223,7 +158,7 @@ class Run:
             raise TrainingError(
                 f"What the run {self.name} was begun with ({self.store.full(path)}) is broken; "
                 "restore it, or, if data and "
-                f"settings are the same, remove it and run cogr-train init --run {self.name}: "
+                f"settings are the same, remove it and run cogr-train run --run {self.name}: "
                 "its rounds stay."
             ) from error
 
@@ -234,7 +169,7 @@ class Run:
         """
         if not self.exists:
             raise TrainingError(
-                f"There is no run {self.name} in {self.store.url}: begin one with cogr-train init."
+                f"There is no run {self.name} in {self.store.url}: begin one with cogr-train run."
             )
         frozen = self.frozen()
         if frozen["format"] != FORMAT or frozen["normaliser"] != NORMALISER:
@@ -242,16 +177,9 @@ class Run:
                 f"The run {self.name} was begun by another version (format {frozen['format']}, "
                 "normaliser "
                 f"{frozen['normaliser']}; this one has {FORMAT}, {NORMALISER}); begin a new run "
-                "with cogr-train init --run NAME."
+                "under another name: cogr-train run --run NAME."
             )
-        settings_now = frozen_settings(workspace.settings)
-        then = frozen["settings"]
-        settings_then = {**_ONCE, **then, **_renamed(then)}
-        settings_then |= {key: then[key] for key in _FIXED if key in then}
-        if not settings_now["training.lora.rank"]:
-            # Without adapters, their learning rate may be any.
-            settings_then[_LORA_TIMES] = LORA_TIMES
-        if changed := changes(settings_then, settings_now):
+        if changed := changes(frozen["settings"], frozen_settings(workspace.settings)):
             raise TrainingError(
                 f"The run {self.name} was begun with other settings: {'; '.join(changed[:5])}; "
                 "set them back, or go on under a new name with --branch NAME."
@@ -281,7 +209,7 @@ def open_run(workspace: Workspace, name: str) -> Run:
         known = ", ".join(workspace.store.list("runs")) or "none"
         raise TrainingError(
             f"There is no run {name} in {workspace.store.url} (it has {known}): begin one with "
-            "cogr-train init."
+            "cogr-train run."
         )
     return run
 

@@ -1,7 +1,6 @@
-"""Supervised fine-tuning: round 0 of both sides on targets from labels (paper, section 2.2), and
-expert iteration on exactly rewarded edits.
+"""Supervised fine-tuning: round 0 of both sides on targets from labels (paper, section 2.2).
 
-The stages `targets`, `train-item` and `train-query` of that round. The targets are the paper's
+The stages `targets`, `train-item` and `train-query`. The targets are the paper's
 algorithm 1. Training is by TRL's SFTTrainer, with loss on the answer only.
 """
 
@@ -24,13 +23,9 @@ from indexers.generators.model_folders import resolve_model
 from trainers.tiny import texts_of, tiny_model
 from trainers.training.building import (
     Build,
-    best_targets,
     build_snapshot,
-    perturbed_targets,
     prompts_of,
-    proposal_targets,
     sft_example,
-    statistical_targets,
     write_share,
 )
 from trainers.training.checkpoints import (
@@ -105,36 +100,21 @@ def write_targets(inputs: Inputs) -> Wrote:
         return Wrote(base, {"items": 0, "queries": 0, "snapshot": ""})
     sets, snapshot = _first_sets(inputs, source, base)
     items = item_targets(sets, sft.item_keywords)
-    queries: Mapping[str, Sequence[str]]
-    if sft.queries_from == "statistical":
-        queries = statistical_targets(inputs.workspace, inputs.practice, sft.query_keywords)
-    elif sft.queries_from == "edits":
-        queries = perturbed_targets(inputs.workspace, inputs.practice)
-    elif sft.queries_from == "proposals":
-        queries = proposal_targets(inputs.workspace, inputs.practice, sft.query_keywords)
-    else:
-        queries = query_targets(
-            items, {**inputs.relevant, **inputs.invented.relevant}, sft.query_keywords
-        )
+    relevant = {**inputs.relevant, **inputs.invented.relevant}
+    queries = query_targets(items, relevant, sft.query_keywords)
     if not queries.keys() & inputs.relevant.keys():
         raise DataError(
             f"The first item keywords ({source}) give no training query a target; look at its "
-            "relevant items' texts, or set training.sft.items_from or training.sft.queries_from."
+            "relevant items' texts, or set training.sft.items_from."
         )
     _write_targets(inputs, items, queries)
-    notes = {
-        "items_from": source,
-        "queries_from": sft.queries_from,
-        "items": len(items),
-        "queries": len(queries),
-    }
+    notes = {"items_from": source, "items": len(items), "queries": len(queries)}
     return Wrote(base, {**notes, "snapshot": snapshot})
 
 
 def _needs_first_sets(inputs: Inputs) -> bool:
     """Whether the first item keywords are needed, for targets or for an item snapshot."""
-    settings = inputs.settings
-    return settings.variant != "no-sft" or settings.given_items
+    return inputs.settings.variant != "no-sft"
 
 
 def _write_targets(
@@ -229,27 +209,6 @@ def train_sft(inputs: Inputs, side: Side) -> Wrote:
         midway=Midway.of(inputs, side, prompts, targets=targets),
     )
     return save_side(inputs, side, run_sft(job))
-
-
-def train_expert(inputs: Inputs) -> Wrote:
-    """The query side fine-tuned on the best edits (`training.query.by`), where a round would train
-    it by GRPO.
-    """
-    targets, own = best_targets(inputs), inputs.settings.query
-    entities = [query for query in inputs.practice if query.id in targets]
-    prompts, base = prompts_of(inputs.workspace, "query", entities), inputs.model_before("query")
-    best_sets = [targets[query.id] for query in entities]
-    job = SftJob(
-        base=base_folder(inputs.run, base),
-        prompts=prompts,
-        targets=best_sets,
-        epochs=own.epochs,
-        log=inputs.log("query"),
-        halvings=inputs.halvings,
-        settings=inputs.settings,
-        midway=Midway.of(inputs, "query", prompts, targets=best_sets, base=base),
-    )
-    return save_side(inputs, "query", run_sft(job))
 
 
 def _trained_entities(inputs: Inputs, side: Side) -> Sequence[Entity]:

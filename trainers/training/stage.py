@@ -6,7 +6,7 @@ process does all stages of a round, since importing torch, transformers and TRL 
 many a stage of a small model. With a GPU or vLLM each stage has its own process: only its end is
 sure to free the GPU's memory.
 
-Of several processes (`devices.ranks`) all train, and all write keywords for an index; the first
+Of several processes (`ranks`) all train, and all write keywords for an index; the first
 alone does the rest, and records.
 """
 
@@ -36,14 +36,14 @@ from indexers.backends.memory import MemoryBackend
 from indexers.telemetry import logs
 from indexers.workspace import Workspace
 from trainers.evaluation import evaluate
-from trainers.training.acceptance import accept_items, index_queries
+from trainers.training import ranks
+from trainers.training.acceptance import accept_items
 from trainers.training.building import build_index, index_share
-from trainers.training.devices import ranks
 from trainers.training.grpo import train_grpo
 from trainers.training.inputs import Inputs, Wrote
 from trainers.training.rounds import StageName, StageRecord, State, verdict, with_dev
 from trainers.training.run_folder import Run, open_run
-from trainers.training.sft import share_targets, train_expert, train_sft, write_targets
+from trainers.training.sft import share_targets, train_sft, write_targets
 from trainers.training.trainer_config import is_out_of_memory
 
 OUT_OF_MEMORY = 75
@@ -103,7 +103,7 @@ class Launcher:
     def command(self, run: str, stages: int, halvings: int, processes: int) -> list[str]:
         """The command line.
 
-        Several processes are started by `devices.ranks`, with one thread each unless
+        Several processes are started by `ranks`, with one thread each unless
         OMP_NUM_THREADS says else. One needs no launcher, which imports torch for seconds.
 
         Args:
@@ -258,8 +258,8 @@ def do_next(workspace: Workspace, run: Run, halvings: int) -> None:
         notes=wrote.notes,
     )
     settings, last = workspace.settings, name == inputs.round.plan[-1]
-    gate, tolerance = settings.training.gate, settings.publish.tolerance
-    judged = verdict(gate, tolerance, inputs.base, record) if last else (None, "")
+    rules, tolerance = settings.training.rules, settings.publish.tolerance
+    judged = verdict(rules, tolerance, inputs.base, record) if last else (None, "")
     run.save(state.with_stage(record, *judged))
 
 
@@ -276,15 +276,11 @@ def _silent(_: str) -> None:
 
 
 def train_side(inputs: Inputs, side: Side) -> Wrote:
-    """Train a side: SFT in round 0, then GRPO or expert iteration. A side that is not trained keeps
-    its model.
-    """
+    """Train a side: SFT in round 0, then GRPO. A side that is not trained keeps its model."""
     if (kept := inputs.kept_model(side)) is not None:
         return Wrote(kept, {})
     if not inputs.round.number:
         return train_sft(inputs, side)
-    if side == "query" and inputs.settings.query.by == "expert":
-        return train_expert(inputs)
     return train_grpo(inputs, side)
 
 
@@ -305,7 +301,7 @@ WORK: Mapping[StageName, Callable[[Inputs], Wrote]] = {
     "train-item": lambda inputs: train_side(inputs, "item"),
     "train-query": lambda inputs: train_side(inputs, "query"),
     "index-item": lambda inputs: build_index(inputs, "item"),
-    "index-query": index_queries,
+    "index-query": lambda inputs: build_index(inputs, "query"),
     "accept-items": accept_items,
     "evaluate": evaluate_round,
 }

@@ -22,7 +22,7 @@ import numpy as np
 from cogr.errors import CheckFailedError, TrainingError
 from cogr.records import Advance, Say
 from indexers.telemetry.terminal import progress_bar
-from trainers.training.devices import ranks
+from trainers.training import ranks
 
 
 @dataclass

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cogr.errors import MissingExtraError, SettingsError, TrainingError
-from cogr.records import SIDES, Side
 from cogr.rewards import load_reward
-from cogr.settings import Settings
 from cogr.settings.training import (
     GrpoSettings,
     ItemsFrom,
@@ -21,9 +19,7 @@ from cogr.settings.training import (
     SftSettings,
     TrainingSettings,
 )
-from cogr.snapshots import open_snapshot
 from indexers.generators.model_folders import without_bars
-from indexers.generators.statistical.generator import is_installed
 from indexers.workspace import Workspace
 from trainers.training.rounds import with_dev
 from trainers.trl_on_cpu import score_answers_only
@@ -66,8 +62,6 @@ def check_settings(workspace: Workspace) -> None:
             "training.sft.item_keywords (M); raise the one or lower the other."
         )
     items_from(training)
-    _check_proposals(workspace.settings)
-    _check_start(workspace)
     queries = len(with_dev(workspace).dataset.require("train")) + training.invented_queries
     sizes = {"query": queries, "item": len(workspace.dataset.items)}
     for side, settings in (("query", training.query), ("item", training.item)):
@@ -77,47 +71,6 @@ def check_settings(workspace: Workspace) -> None:
             grpo_batch(settings, sizes[side], training.rollouts.generations, training.processes)
         except TrainingError as error:
             raise TrainingError(f"training.{side}: {error}") from None
-
-
-def _check_start(workspace: Workspace) -> None:
-    """Raises SettingsError, SnapshotError for a pair of ids that is none, MissingExtraError without
-    the ranker that says which edits pay.
-    """
-    start = workspace.settings.training.start
-    if start in ("model", "source"):
-        return
-    if not is_installed():
-        raise MissingExtraError(f'training.start = "{start}"', "statistical")
-    if start == "statistical":
-        return
-    ids = [workspace.known(id_.strip()) for id_ in start.split(",")]
-    sides: list[Side] = []
-    if len(ids) == len(SIDES):
-        sides = [open_snapshot(workspace.store, id_, verify=False).manifest.side for id_ in ids]
-    if sides != ["item", "query"]:
-        raise SettingsError(
-            f"training.start is {start!r}; make it model, source, statistical, or the ids of an "
-            "item and a query snapshot with a comma between."
-        )
-
-
-def _check_proposals(settings: Settings) -> None:
-    prompts, training = settings.prompts, settings.training
-    shows = "{search_results}" in prompts.template("query").user
-    edits = {"training.sft.queries_from": training.sft.queries_from == "edits"}
-    edits["training.query.by"] = training.query.by == "expert"
-    for key in (key for key, edited in edits.items() if edited):
-        if not (shows and prompts.source("query") == "edits"):
-            raise SettingsError(
-                f"{key} is for a model that edits, but query prompts show no keywords to edit; set "
-                'prompts.query_variant to "edit", and {search_results} into a prompts.query_user.'
-            )
-    shown = shows and prompts.source("query") == "statistical"
-    if settings.training.sft.queries_from == "proposals" and not shown:
-        raise SettingsError(
-            'training.sft.queries_from is "proposals", but query prompts show no keywords; set '
-            'prompts.query_variant to "proposals", and {search_results} into a prompts.query_user.'
-        )
 
 
 def items_from(settings: TrainingSettings) -> ItemsFrom:
@@ -132,11 +85,9 @@ def items_from(settings: TrainingSettings) -> ItemsFrom:
         found = settings.sft.items_from
     else:
         found = "labels" if settings.model == "tiny" else "self"
-    if found == "labels" and settings.given_items:
-        frozen = settings.variant == "frozen-items"
-        indexed = 'variant is "frozen-items"' if frozen else 'start is "source"'
+    if found == "labels" and settings.variant == "frozen-items":
         raise SettingsError(
-            f"training.{indexed}, but labels are no generator that could index all items; "
+            'training.variant is "frozen-items", but labels can not index all items; '
             'set training.sft.items_from to "extractive" or "statistical".'
         )
     return found
@@ -333,23 +284,8 @@ def _times(settings: TrainingSettings) -> float:
     return LORA_TIMES if settings.lora.rank else 1.0
 
 
-def vllm_length(rollouts: RolloutSettings, longest: int) -> int:
-    """Tokens of prompt and completion that vLLM makes room for.
-
-    Args:
-        longest: tokens of the longest prompt.
-
-    Raises:
-        TrainingError: the setting is less than they need.
-    """
-    needed = longest + rollouts.max_tokens
-    if rollouts.vllm_max_model_len is not None and rollouts.vllm_max_model_len < needed:
-        raise TrainingError(
-            f"training.rollouts.vllm_max_model_len is {rollouts.vllm_max_model_len:,}, but the "
-            f"longest prompt has {longest:,} tokens and a completion up to "
-            f"{rollouts.max_tokens:,}; set it to {needed:,} or more, or leave it out."
-        )
-    return rollouts.vllm_max_model_len or needed
+VLLM_SHARE = 0.3
+"""Share of a GPU's memory that vLLM takes beside training."""
 
 
 def _vllm(rollouts: RolloutSettings, max_model_len: int | None) -> dict[str, Any]:
@@ -359,7 +295,7 @@ def _vllm(rollouts: RolloutSettings, max_model_len: int | None) -> dict[str, Any
         return {
             "use_vllm": True,
             "vllm_mode": "colocate",
-            "vllm_gpu_memory_utilization": rollouts.vllm_gpu_share,
+            "vllm_gpu_memory_utilization": VLLM_SHARE,
             "vllm_max_model_length": max_model_len,
             "vllm_enable_sleep_mode": True,
         }

@@ -44,8 +44,8 @@ CONFIGURATION = """
 name = "scripted"
 [generator.scripted]
 script = "script.jsonl"
-[training.gate]
-on = false
+[training]
+rules = "paper"
 """
 SERVED = [{**ITEMS[0], "text": "A velvet sofa, green, for the living room"}, *ITEMS[1:]]
 CANDIDATES: Mapping[str, list[dict[str, str]]] = {

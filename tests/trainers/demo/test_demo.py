@@ -57,7 +57,7 @@ FEW_STEPS = (
     "training.item.max_steps=2",
     "training.item.prompts_per_step=4",
     "training.item.micro_batch=32",
-    "training.gate.on=false",
+    "training.rules=paper",
     "rebuild.max_failure_share=1.0",
 )
 

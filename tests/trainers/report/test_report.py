@@ -258,20 +258,15 @@ def test_the_command_writes_a_file_without_torch(tmp_path: Path) -> None:
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in figures.glob("*.png"))
 
 
-def test_f1_is_drawn_over_all_steps_and_inside_a_phase(tmp_path: Path) -> None:
-    workspace, run = whole_run(tmp_path)
-    lines = [{"step": 2, "test": 0.123, "dev": 0.2}, {"step": 6, "test": 0.9}]
-    log = run.folder("logs") / "r001-item.f1.jsonl"
-    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    facts = Facts(workspace, run)
+def test_f1_is_drawn_over_all_steps(tmp_path: Path) -> None:
+    facts = Facts(*whole_run(tmp_path))
     with style():
         (figure,) = steps_figure(facts)
     tips = [tip for tip in figure.tips.values() if tip.startswith("test, ")]
-    # SFT, after query 1, in item 1, after it, after query 2, after item 2: six steps each.
+    # SFT, after query 1, after item 1, after query 2, after item 2: six steps each.
     steps = [tip.split(", ")[1] for tip in tips]
-    assert steps == [f"step {at}" for at in (0, 6, 8, 12, 18, 24)]
-    assert tips[2] == "test, step 8, 0.123"
-    assert tips[3].endswith(f"{facts.whole[1].figures['test']['f1']:.4g}"), "the pair that stands"
+    assert steps == [f"step {at}" for at in (0, 6, 12, 18, 24)]
+    assert tips[2].endswith(f"{facts.whole[1].figures['test']['f1']:.4g}"), "the pair that stands"
     assert not any(tip.startswith("train, ") for tip in figure.tips.values())
 
 

@@ -23,10 +23,9 @@ from trainers.training import driver as driving
 from trainers.training.contest import Contender, Rivals, choose, known_rivals
 from trainers.training.driver import Driver
 from trainers.training.rounds import LEAST, judged_by, with_dev
-from trainers.training.run_folder import create
 from trainers.training.stage import Launcher
 
-GATED = ("training.gate.on=true", "dataset.dev_share=0")
+GATED = ("training.rules=own", "dataset.dev_share=0")
 
 
 def contender(name: str, f1: float | None, se: float = 0.02) -> Contender:
@@ -115,8 +114,8 @@ def test_a_share_of_the_training_queries_is_dev_where_the_data_have_none(tmp_pat
 @pytest.mark.parametrize(
     ("override", "share", "sentence"),
     [
-        ("training.gate.on=false", DEV_SHARE, "every round is built upon"),
-        ("training.gate.on=true", 0.05, f"is below {LEAST}; every round is built upon"),
+        ("training.rules=paper", DEV_SHARE, "every round is built upon"),
+        ("training.rules=own", 0.05, f"is below {LEAST}; every round is built upon"),
         ("dataset.dev_share=0.2", DEV_SHARE, "dev queries of the data"),
     ],
 )
@@ -127,90 +126,6 @@ def test_nothing_is_set_apart_where_it_is_not_asked_for_or_there_is_a_dev_split(
     workspace = Workspace.open(without_dev(tmp_path), (*GATED, override))
     assert with_dev(workspace) is workspace
     assert sentence in judged_by(workspace)
-
-
-FORMER = {
-    "prompts.search_from": "bm25",
-    "training.accept": "pays",
-    "training.rollouts.unfinished_is_over_budget": True,
-    "training.sft.first_items": "model",
-    "training.sft.on": True,
-}
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "differs"),
-    [
-        ({}, [], ""),
-        (
-            {"training.accept": "all", "training.rollouts.unfinished_is_over_budget": False},
-            ["training.rules=paper"],
-            "",
-        ),
-        ({"training.sft.first_items": "source"}, ["training.start=source"], ""),
-        ({"training.sft.on": False}, ["training.variant=no-sft"], ""),
-        ({"training.frozen_items": True}, ["training.variant=frozen-items"], ""),
-        ({"training.shared": True}, ["training.variant=shared"], ""),
-        (
-            {"training.shared": True, "training.sft.on": False},
-            ["training.variant=shared"],
-            r"training\.variant was 'no-sft and shared' and is 'shared'",
-        ),
-        ({"training.accept": "all"}, ["training.rules=paper"], r"training\.rules was"),
-        (
-            {"training.gate.dev_share": 0.0},
-            [],
-            r"training\.gate\.dev_share was 0\.0 and is 0\.2",
-        ),
-        (
-            {"prompts.search_from": "statistical", "prompts.query_user": "{search_results}"},
-            ["prompts.query_variant=proposals", "prompts.query_user={search_results}"],
-            "",
-        ),
-        ({"generator.statistical.edits": False}, [], r"edits was False and is True"),
-    ],
-)
-def test_a_run_of_former_settings_goes_on_with_what_they_are_called_now(
-    tmp_path: Path, before: dict[str, object], now: list[str], differs: str
-) -> None:
-    workspace = Workspace.open(without_dev(tmp_path), (*GATED, *now))
-    run = create(workspace)
-    frozen = dict(run.frozen())
-    new = ("training.rules", "training.variant")
-    settings = {key: value for key, value in frozen["settings"].items() if key not in new}
-    plain = {"training.start": "model", "prompts.query_variant": "plain"}
-    frozen["settings"] = {**settings, **plain, **FORMER, **before}
-    run.store.write_json(f"{run.path}/run.json", frozen)
-    if not differs:
-        run.check(workspace)
-        return
-    with pytest.raises(TrainingError, match=differs):
-        run.check(workspace)
-
-
-def test_a_run_that_was_begun_with_settings_that_are_gone_goes_on(tmp_path: Path) -> None:
-    workspace = Workspace.open(without_dev(tmp_path), GATED)
-    run = create(workspace)
-    frozen = dict(run.frozen())
-    frozen["settings"] |= {"training.tiny.heads": 2, "training.query.keyword_price": 0.0}
-    run.store.write_json(f"{run.path}/run.json", frozen)
-    run.check(workspace)
-
-
-@pytest.mark.parametrize(("rank", "goes_on"), [(0, True), (4, False)])
-def test_adapters_that_were_begun_with_other_learning_rates_do_not_go_on(
-    tmp_path: Path, rank: int, goes_on: bool
-) -> None:
-    workspace = Workspace.open(without_dev(tmp_path), (*GATED, f"training.lora.rank={rank}"))
-    run = create(workspace)
-    frozen = dict(run.frozen())
-    frozen["settings"] |= {"training.lora.learning_rate_times": 3.0}
-    run.store.write_json(f"{run.path}/run.json", frozen)
-    if goes_on:
-        run.check(workspace)
-    else:
-        with pytest.raises(TrainingError, match=r"learning_rate_times was 3\.0 and is 10\.0"):
-            run.check(workspace)
 
 
 class Run:

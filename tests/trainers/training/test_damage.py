@@ -67,7 +67,7 @@ def test_a_broken_beginning_can_be_written_again_and_its_rounds_stay(copied: Sho
     run = run_of(copied)
     run.store.write("runs/main/run.json", b"")
     with pytest.raises(
-        TrainingError, match="remove it and run cogr-train init --run main: its rounds stay"
+        TrainingError, match="remove it and run cogr-train run --run main: its rounds stay"
     ):
         run.check(copied.workspace())
     run.store.remove("runs/main/run.json")

@@ -17,7 +17,7 @@ from cogr.errors import CheckFailedError, DataError, SettingsError, TrainingErro
 from cogr.matching.mirror import Mirror
 from cogr.records import Query
 from cogr.rewards import Reference, World, query_reward
-from cogr.settings.training import GateSettings, QueryGrpoSettings, SftSettings, TrainingSettings
+from cogr.settings.training import QueryGrpoSettings, Rules, SftSettings, TrainingSettings
 from indexers.workspace import Workspace
 from tests.shops import write_shop
 from trainers.training.acceptance import accept
@@ -274,7 +274,7 @@ def test_a_branch_keeps_the_finished_rounds_under_the_new_settings(shop: Shop) -
 
 def test_runs_that_are_not_there_or_broken_are_named(shop: Shop) -> None:
     workspace = shop()
-    with pytest.raises(TrainingError, match="There is no run main .*cogr-train init"):
+    with pytest.raises(TrainingError, match="There is no run main .*cogr-train run"):
         open_run(workspace, "main")
     with pytest.raises(TrainingError, match="no name of a run"):
         create(workspace, "../other")
@@ -485,21 +485,20 @@ def test_one_list_for_all_is_told_from_many_lists() -> None:
     assert commonest_share([("q", ("a",)), ("r", ("b",)), ("s", ("b",))]) == pytest.approx(2 / 3)
 
 
-def judged(gate: GateSettings, before: float | None, now: float | None) -> tuple[str, str]:
+def judged(rules: Rules, before: float | None, now: float | None) -> tuple[str, str]:
     notes = [{} if value is None else {"dev": {"f1": value}} for value in (before, now)]
     base = Round(number=0, stages=(record("evaluate", "", **notes[0]),))
-    return verdict(gate, 0.01, base, record("evaluate", "", **notes[1]))
+    return verdict(rules, 0.01, base, record("evaluate", "", **notes[1]))
 
 
 def test_a_round_that_loses_more_dev_f1_than_the_tolerance_is_rejected() -> None:
-    gate = GateSettings()
-    assert judged(gate, 0.5, 0.495)[0] == "accepted"
-    assert judged(gate, 0.5, 0.48) == (
+    assert judged("own", 0.5, 0.495)[0] == "accepted"
+    assert judged("own", 0.5, 0.48) == (
         "rejected",
         "dev F1 0.5000 -> 0.4800, which loses more than the tolerance of 0.01",
     )
-    assert judged(GateSettings(on=False), 0.5, 0.1)[0] == "accepted"
-    assert judged(gate, None, None) == ("accepted", "no dev split to judge by")
+    assert judged("paper", 0.5, 0.1)[0] == "accepted"
+    assert judged("own", None, None) == ("accepted", "no dev split to judge by")
 
 
 def test_memory_errors_are_told_from_other_errors() -> None:
@@ -540,7 +539,7 @@ def test_several_processes_are_started_by_a_launcher_and_one_without() -> None:
     own += ["--run", "main", "--stages", "6", "--halvings", "1"]
     one = [sys.executable, "-m", "trainers.training.stage", *own]
     assert launcher.command("main", 6, 1, 1) == one
-    several = [sys.executable, "-m", "trainers.training.devices.ranks", "4", "", *own]
+    several = [sys.executable, "-m", "trainers.training.ranks", "4", "", *own]
     assert launcher.command("main", 6, 1, 4) == several
     sharded = Launcher(Path("cogr.toml"), ["store=here"], accelerate="fsdp.yaml")
     assert sharded.command("main", 6, 1, 4) == [*several[:4], "fsdp.yaml", *own]

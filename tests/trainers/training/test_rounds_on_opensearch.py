@@ -143,7 +143,7 @@ def test_a_round_that_is_not_built_upon_gives_way_to_the_best_pair(
 ) -> None:
     run, backend = open_run(copied.workspace(), "main"), cluster.backend(copied)
     run.save(with_dev_f1(run.state(), 0.9))
-    asked = ("-c", copied.config, *cluster.options, "--set", "training.gate.on=true")
+    asked = ("-c", copied.config, *cluster.options, "--set", "training.rules=own")
     asked += ("--set", "publish.tolerance=0")
     ended = cogr_train("round", "--branch", "gated", "--publish", *asked)
     assert ended.status == 0, ended.err

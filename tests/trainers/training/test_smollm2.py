@@ -79,8 +79,7 @@ max_tokens = 24
 max_failure_share = 1.0
 [training]
 model = "smollm2"
-[training.gate]
-on = false
+rules = "paper"
 [training.sft]
 items_from = "extractive"
 learning_rate = 1e-4

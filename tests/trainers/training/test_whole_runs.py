@@ -20,7 +20,7 @@ from tests.shops import write_sample_part
 from tests.trainers.shop import InThisProcess, Shop, perfect_pair, whole
 from trainers.demo.folder import train_sample
 from trainers.training import stage
-from trainers.training.checkpoints import check_model, load_model, prune_models, round_weights
+from trainers.training.checkpoints import load_model, round_weights
 from trainers.training.contest import publish_round
 from trainers.training.driver import Driver
 from trainers.training.inputs import Inputs, Wrote
@@ -120,7 +120,7 @@ def test_what_was_to_be_published_is_withdrawn_and_no_other_round_begins(copied:
 
 
 def test_a_round_that_is_worse_than_what_serves_is_not_published(copied: Shop) -> None:
-    workspace = copied.workspace("training.gate.on=true")
+    workspace = copied.workspace("training.rules=own")
     pair = perfect_pair(workspace)
     for snapshot in pair:
         push_and_verify(workspace.backend, workspace.store, snapshot, 10)
@@ -211,20 +211,6 @@ def test_a_reward_that_fails_stops_the_stage_and_loses_nothing(copied: Shop) -> 
             workspace, run, InThisProcess(copied.config, (override,)), copied.said.append
         ).round()
     assert len(whole(copied, "other")) == 2
-
-
-def test_models_of_old_rounds_are_removed_and_pairs_stay(copied: Shop) -> None:
-    run = open_run(copied.workspace(), "main")
-    state, (first, second) = run.state(), whole(copied)
-    assert prune_models(run, state, best=0, keep=1) == prune_models(run, state, None, 0) == []
-    removed = prune_models(run, state, best=None, keep=1)
-    assert sorted(removed) == sorted(Path(first.model(side)).name for side in ("item", "query"))
-    for side in ("item", "query"):
-        assert not run.store.exists(first.model(side))
-        check_model(run, second.model(side))
-    for id_ in (first.items, first.queries, second.items):
-        open_snapshot(run.store, id_)
-    assert copied.driver("main", "training.keep_models=1").run.state() == state
 
 
 def test_rounded_weights_serve_and_training_goes_on_from_whole_ones(

@@ -20,9 +20,8 @@ from cogr.errors import TrainingError
 from indexers.workspace import Workspace
 from tests.shops import write_sample_part
 from tests.trainers.shop import Shop, whole
-from trainers.training import building
+from trainers.training import building, ranks
 from trainers.training.building import Build, build_snapshot, write_share
-from trainers.training.devices import ranks
 from trainers.training.driver import Driver
 from trainers.training.rounds import Round
 from trainers.training.run_folder import Run, branch, create, open_run
@@ -39,8 +38,8 @@ BATCHES = (
     "training.sft.query_epochs=6",
     "training.query.micro_batch=4",
     "training.item.micro_batch=4",
-    "training.query.reward=tests.trainers.training.devices.same_draws:query_reward",
-    "training.item.reward=tests.trainers.training.devices.same_draws:item_reward",
+    "training.query.reward=tests.trainers.training.same_draws:query_reward",
+    "training.item.reward=tests.trainers.training.same_draws:item_reward",
 )
 TWO = (*BATCHES, "training.processes=2")
 TOLERANCE = 1e-5
@@ -221,7 +220,7 @@ def test_errors_of_several_processes_are_one_sentence(
 def test_the_launcher_ends_as_the_process_that_failed(
     ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranks, "STAGE", "tests.trainers.training.devices.ending")
+    monkeypatch.setattr(ranks, "STAGE", "tests.trainers.training.ending")
     began = time.monotonic()
     assert ranks.launch(2, [ending]) == int(ending)
     assert time.monotonic() - began < ranks.GRACE

@@ -1,7 +1,7 @@
 """The processes that train a stage together, one a GPU; without GPUs they share the CPU, by gloo.
 
 The first of them (rank 0) locks the run, saves and records; the others train with it and wait for
-it. `python -m trainers.training.devices.ranks COUNT FILE ARGUMENTS` starts so many processes of
+it. `python -m trainers.training.ranks COUNT FILE ARGUMENTS` starts so many processes of
 `trainers.training.stage` by accelerate's launcher, with its configuration file, or "" for none.
 Where one of them ends with an error or is killed, the others are ended at once, at the latest after
 `GRACE` seconds, and this module ends as the first that failed did; accelerate's own command turns
