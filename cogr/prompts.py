@@ -18,7 +18,7 @@ from cogr.errors import SettingsError
 from cogr.records import Entity, Side, self_text
 
 ItemVariant = Literal["full", "title", "search", "proposals"]
-QueryVariant = Literal["plain", "search", "proposals", "edit"]
+QueryVariant = Literal["plain", "search", "proposals"]
 
 _PLACEHOLDER = re.compile(r"\{(query|item|description|search_results)\}")
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -76,22 +76,10 @@ ITEM_USER = (
 )
 _SEARCH = "\nSearch results: {search_results}"
 
-EDIT_SYSTEM = "You edit the matching keywords of user search queries."
-EDIT_USER = (
-    "Edit the keywords of the query: drop those that find wrong items, add candidates that find "
-    "what is missing, or keep them all. Behind each keyword stand the items that it finds, those "
-    "that no other keyword finds, and by how many points F1 is expected to change if it is "
-    "dropped (a keyword) or added (a candidate). "
-    "Output only the edited comma-separated list of keywords, no explanation.\n"
-    "User query: {query}\n"
-    "Keywords: {search_results}"
-)
-
 QUERY_TEMPLATES: dict[QueryVariant, Template] = {
     "plain": Template("query", QUERY_SYSTEM, QUERY_USER),
     "search": Template("query", QUERY_SYSTEM, QUERY_USER + _SEARCH),
     "proposals": Template("query", QUERY_SYSTEM, QUERY_USER + _SEARCH),
-    "edit": Template("query", EDIT_SYSTEM, EDIT_USER),
 }
 ITEM_TEMPLATES: dict[ItemVariant, Template] = {
     "full": Template("item", ITEM_SYSTEM, ITEM_USER),

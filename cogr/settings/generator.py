@@ -31,8 +31,7 @@ class KeywordSettings(Table):
     )
 
 
-Source = Literal["bm25", "statistical", "edits"]
-_SOURCES: Mapping[str, Source] = {"proposals": "statistical", "edit": "edits"}
+Source = Literal["bm25", "statistical"]
 
 
 class PromptSettings(Table):
@@ -51,9 +50,7 @@ class PromptSettings(Table):
         description=(
             "plain: the query alone; search: with titles of the best items by BM25; proposals: "
             "with keywords proposed by the generator statistical (out of fold for training "
-            "queries), each with its confidence, (0) to (9); edit: with the keywords that "
-            "statistical writes and further candidates, each with the items that it finds, those "
-            "that only it finds, and the expected change of F1"
+            "queries), each with its confidence, (0) to (9)"
         ),
     )
     description_tokens: int = Field(
@@ -66,10 +63,7 @@ class PromptSettings(Table):
     search_results: int = Field(
         10,
         ge=1,
-        description=(
-            "Most results in a prompt of the variants search and proposals, and most keywords "
-            "and candidates in one of edit; the whole set of the query is always shown"
-        ),
+        description=("Most results in a prompt of the variants search and proposals"),
     )
     item_system: str | None = Field(None, description="System message of your own for items")
     item_user: str | None = Field(
@@ -91,7 +85,7 @@ class PromptSettings(Table):
     def source(self, side: Side) -> Source:
         """What {search_results} are on one side, where its text has them."""
         variant = self.item_variant if side == "item" else self.query_variant
-        return _SOURCES.get(variant, "bm25")
+        return "statistical" if variant == "proposals" else "bm25"
 
     def template(self, side: Side) -> Template:
         """The template of one side, with the texts of your own put in."""

@@ -339,12 +339,6 @@ class Artefact:
         value = f1_of(hits, retrieved.size, state.expected)
         return replace(found, keywords=keywords, value=value, retrieved=retrieved.size, hits=hits)
 
-    def choices(self, queries: Sequence[Query]) -> Iterator[EditState]:
-        """S_q of each query as it is answered, and what might come in besides."""
-        scored = self.probabilities(queries)
-        found = [self._chosen(query, *one) for query, one in zip(queries, scored, strict=True)]
-        return self.edit_states(queries, scored, found)
-
     def edit_states(
         self,
         queries: Sequence[Query],
