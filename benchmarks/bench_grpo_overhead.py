@@ -56,8 +56,6 @@ QUICK = Sizes(
     2,
     {
         **_COMMON,
-        "training.tiny.hidden": 32,
-        "training.tiny.layers": 1,
         "training.sft.item_epochs": 1,
         "training.sft.query_epochs": 1,
         "training.rollouts.max_tokens": 8,

@@ -49,9 +49,6 @@ fields = ["price"]
 candidates = 2
 invented_queries = 5
 rules = "paper"
-[training.tiny]
-hidden = 32
-layers = 1
 [training.sft]
 item_keywords = 3
 query_keywords = 3

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from cogr.records import Dataset
-from cogr.settings.training import TinySettings
 from indexers.generators.model_folders import without_bars
 
 PAD, END, WRITE = "<|pad|>", "<|end|>", "<|keywords|>"
-HEADS = 4
+HIDDEN, LAYERS, HEADS = 96, 2, 4
 """Attention heads: two attend to too little, eight are too narrow at this width."""
 CONTEXT = 512
 """Tokens of prompt and completion together: a description and its keywords."""
@@ -37,7 +36,7 @@ CHAT_TEMPLATE = (
 )
 
 
-def tiny_model(folder: Path, texts: Iterable[str], settings: TinySettings, seed: int) -> None:
+def tiny_model(folder: Path, texts: Iterable[str], seed: int) -> None:
     """Write the untrained model and its tokenizer into a folder; equal arguments give an equal
     model.
     """
@@ -47,9 +46,9 @@ def tiny_model(folder: Path, texts: Iterable[str], settings: TinySettings, seed:
     tokenizer = tiny_tokenizer(texts)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
-        hidden_size=settings.hidden,
-        intermediate_size=2 * settings.hidden,
-        num_hidden_layers=settings.layers,
+        hidden_size=HIDDEN,
+        intermediate_size=2 * HIDDEN,
+        num_hidden_layers=LAYERS,
         num_attention_heads=HEADS,
         num_key_value_heads=HEADS,
         max_position_embeddings=CONTEXT,

@@ -22,13 +22,6 @@ TrainingVariant = Literal["full", "no-sft", "frozen-items", "shared"]
 Rollouts = Literal["transformers", "vllm-colocate", "vllm-server"]
 
 
-class TinySettings(Table):
-    """The model `tiny`: a Llama with a tokenizer of its own, trained on the catalogue."""
-
-    hidden: int = Field(96, ge=16, multiple_of=8, description="Width, shared by four heads")
-    layers: int = Field(2, ge=1, description="Decoder layers")
-
-
 class SftSettings(Table):
     """Supervised fine-tuning: the paper's phase 1, algorithm 1."""
 
@@ -154,12 +147,11 @@ class TrainingSettings(Table):
             "processes share weights and optimizer; by default each process has all of them"
         ),
     )
-    report_to: tuple[Literal["completions", "tensorboard", "mlflow", "trackio"], ...] = Field(
+    report_to: tuple[Literal["tensorboard", "mlflow", "trackio", "wandb"], ...] = Field(
         (),
         description=(
-            "What is written besides the step figures: completions (what was sampled and its "
-            "reward, as jsonl), the step figures as TensorBoard events, the trainer's own figures "
-            "to MLflow or trackio, which need their packages"
+            "Where the trainer's figures are sent besides the step figures, as in TRL; each needs "
+            "its package"
         ),
     )
     processes: int = Field(
@@ -223,7 +215,6 @@ class TrainingSettings(Table):
     item: ItemGrpoSettings = Field(default_factory=ItemGrpoSettings)
     rollouts: RolloutSettings = Field(default_factory=RolloutSettings)
     lora: LoraSettings = Field(default_factory=LoraSettings)
-    tiny: TinySettings = Field(default_factory=TinySettings)
 
     _is_path = field_validator("accelerate")(usable_path)
 

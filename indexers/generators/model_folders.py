@@ -73,7 +73,8 @@ class LocalModelOptions(Options):
 
 
 def with_base(model: str) -> tuple[str, Path | None]:
-    """A model and no adapter; for the folder of an adapter, its base and that folder.
+    """A model and no adapter; for the folder of an adapter, its base and that folder. A base may be
+    named by its path from there.
 
     Raises GeneratorError for an adapter that names no base.
     """
@@ -86,7 +87,8 @@ def with_base(model: str) -> tuple[str, Path | None]:
             f"The adapter {folder} does not say what its base is; write it into its "
             "adapter_config.json, as base_model_name_or_path."
         )
-    return base, folder
+    beside = folder / base
+    return (str(beside.resolve()) if beside.is_dir() else base), folder
 
 
 def _is_adapter(folder: Path) -> bool:

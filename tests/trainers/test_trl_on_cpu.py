@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cogr.prompts import Prompt
-from cogr.settings.training import LoraSettings, SftSettings, TinySettings, TrainingSettings
+from cogr.settings.training import LoraSettings, SftSettings, TrainingSettings
 from indexers.generators.model_folders import encode
 from tests.trainers.shop import Shop
 from trainers.training import grpo, sft
@@ -36,7 +36,6 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny_model(
         folder,
         [" ".join(WORDS)] * 3,
-        TinySettings(hidden=32, layers=1),
         seed=0,
     )
     return folder

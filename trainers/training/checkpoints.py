@@ -36,6 +36,7 @@ from indexers.generators.model_folders import (
     load_tokenizer,
     read_json,
     resolve_model,
+    with_base,
 )
 from trainers.training import ranks
 from trainers.training.inputs import Inputs, Wrote
@@ -56,28 +57,42 @@ _SUMMED = TypeAdapter(dict[str, str])
 
 def load_model(folder: Path, settings: TrainingSettings | None = None) -> Any:
     """The model, ready to train, in float32; the base of adapters in bfloat16 where training is.
+    The folder of an adapter gives its base with that adapter, which goes on learning.
 
     Raises GeneratorError. Out-of-memory errors pass unchanged.
     """
     import torch
     from transformers import AutoModelForCausalLM
 
+    base, adapter = based(folder)
     frozen = settings is not None and settings.lora.rank and computes_in_bfloat16(settings)
     try:
         model = AutoModelForCausalLM.from_pretrained(
-            folder,
+            base,
             dtype=torch.bfloat16 if frozen else torch.float32,
             use_safetensors=True,
             trust_remote_code=False,
             local_files_only=True,
         )
-        return model if frozen else _unrounded(model, folder)
+        if not frozen:
+            model = _unrounded(model, base)
+        if adapter is not None:
+            from peft import PeftModel
+
+            model = PeftModel.from_pretrained(model, str(adapter), is_trainable=True)
+        return model
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         if is_out_of_memory(error):
             raise
         raise GeneratorError(
             f"The model {folder} can't be loaded ({first_line(error)})."
         ) from error
+
+
+def based(folder: Path) -> tuple[Path, Path | None]:
+    """A model folder and None, or the base of an adapter and the adapter's folder."""
+    base, adapter = with_base(str(folder))
+    return (folder, None) if adapter is None else (resolve_model(base), adapter)
 
 
 def _unrounded(model: Any, folder: Path) -> Any:
@@ -227,12 +242,13 @@ def check_model(run: Run, path: str) -> None:
 
 def context_of(folder: Path) -> int:
     """Tokens that the model reads, prompt and completion together."""
-    return context_length(folder, LocalModelOptions(model=str(folder)))
+    base, _ = based(folder)
+    return context_length(base, LocalModelOptions(model=str(base)))
 
 
-def lora_config(settings: TrainingSettings) -> Any:
-    """The LoRA configuration, or None when all weights are trained."""
-    if not settings.lora.rank:
+def lora_config(settings: TrainingSettings, base: Path) -> Any:
+    """The LoRA configuration; None when all weights are trained, or the adapter of `base` is."""
+    if not settings.lora.rank or based(base)[1] is not None:
         return None
     from peft import LoraConfig
 
@@ -372,38 +388,26 @@ class Trained:
     notes: Mapping[str, Any]
 
     def write(self, folder: Path) -> None:
-        """Write weights and tokenizer, in bfloat16 where training computes in it. Adapters are
-        merged, so that every engine can load the folder.
+        """Write weights and tokenizer, in bfloat16 where training computes in it. Of adapters only
+        these are written, in float32, with the name of their base: merged into bfloat16 weights,
+        small steps would be lost.
         """
-        if hasattr(self.trainer.accelerator.unwrap_model(self.trainer.model), "merge_and_unload"):
-            self._merge(folder)
-        else:
-            self.trainer.save_model(str(folder))
-        if self.trainer.args.bf16:
+        self.trainer.save_model(str(folder))
+        file = folder / "adapter_config.json"
+        if file.exists():
+            config = json.loads(file.read_bytes())
+            base = Path(config["base_model_name_or_path"])
+            if base.parent.resolve() == folder.parent.resolve():
+                config["base_model_name_or_path"] = f"../{base.name}"
+            file.write_text(json.dumps(config, indent=2), "utf-8")
+        elif self.trainer.args.bf16:
             round_weights(folder)
-
-    def _merge(self, folder: Path) -> None:
-        model = self.trainer.accelerator.unwrap_model(self.trainer.model)
-        if self._shared:
-            # Each process holds a share: the adapter is gathered, and merged into a whole base.
-            from peft import PeftModel
-
-            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".tmp-") as adapter:
-                self.trainer.save_model(adapter)
-                base = load_model(Path(model.get_base_model().name_or_path))
-                model = PeftModel.from_pretrained(base, adapter)
-        model.merge_and_unload().save_pretrained(folder)
-        self.trainer.processing_class.save_pretrained(folder)
-
-    @property
-    def _shared(self) -> bool:
-        return bool(self.trainer.is_fsdp_enabled or self.trainer.is_deepspeed_enabled)
 
     def take_part(self) -> None:
         """The part of `write` that every process but the first does: where each holds a share of
         the weights, it sends its own.
         """
-        if self._shared:
+        if self.trainer.is_fsdp_enabled or self.trainer.is_deepspeed_enabled:
             self.trainer.save_model(self.trainer.args.output_dir)
 
 

@@ -43,6 +43,7 @@ from trainers.training.trainer_config import (
     grpo_config,
     set_up,
     silence,
+    to_tensorboard,
 )
 
 
@@ -143,7 +144,6 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
         lambda: scorer.tally,
         job.known,
         say,
-        tensorboard="tensorboard" in job.settings.report_to,
         goes_on_after=step_of(job.midway.last()),
     )
     rows = [
@@ -163,8 +163,8 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
         ),
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
-        peft_config=lora_config(job.settings),
-        callbacks=[as_callback(log), as_saver(job.midway)],
+        peft_config=lora_config(job.settings, job.base),
+        callbacks=[as_callback(log), as_saver(job.midway), *to_tensorboard(job.settings, job.log)],
     )
     silence(trainer)
     return Prepared(trainer, log, len(rows))
@@ -213,7 +213,6 @@ def _scorer(job: GrpoJob, tokenizer: Any, model: Any) -> CompletionScorer:
         generations=job.settings.rollouts.generations,
         unfinished_is_over_budget=job.settings.rules == "own",
         failures=job.log.with_suffix(".failed.json"),
-        keep_texts="completions" in job.settings.report_to,
     )
 
 
@@ -229,7 +228,6 @@ class CompletionScorer:
         unfinished_is_over_budget: score a completion that was cut at the length limit as over the
             budget.
         failures: file for the completions being scored when scoring fails.
-        keep_texts: keep the completions in the tally, for the log.
     """
 
     def __init__(
@@ -242,7 +240,6 @@ class CompletionScorer:
         generations: int,
         unfinished_is_over_budget: bool,
         failures: Path,
-        keep_texts: bool = False,
     ) -> None:
         self.__name__ = "retrieval"
         self.world = world
@@ -252,7 +249,6 @@ class CompletionScorer:
         self._ends = frozenset(ends)
         self._strict = unfinished_is_over_budget
         self._failures = failures
-        self._keep_texts = keep_texts
         # A set over any budget, as which unfinished completions are scored.
         self._too_many = tuple(f"keyword {number}" for number in range(world.k_max + 1))
 
@@ -277,8 +273,6 @@ class CompletionScorer:
         tally.unfinished += not finished
         tally.over_budget += over_budget(keywords, self.world.k_max)
         tally.sets.append((id_, keywords))
-        if self._keep_texts:
-            tally.texts.append(text)
         scored = keywords if finished or not self._strict else self._too_many
         try:
             reward = self._reward(self.world, id_, scored)

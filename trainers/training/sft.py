@@ -45,7 +45,14 @@ from trainers.training.checkpoints import (
 from trainers.training.inputs import Inputs, Wrote
 from trainers.training.run_folder import Run
 from trainers.training.step_log import SftLog, as_callback
-from trainers.training.trainer_config import items_from, set_up, sft_batch, sft_config, silence
+from trainers.training.trainer_config import (
+    items_from,
+    set_up,
+    sft_batch,
+    sft_config,
+    silence,
+    to_tensorboard,
+)
 from trainers.word_model import WordModel
 
 # Targets
@@ -165,7 +172,7 @@ def base_model(inputs: Inputs) -> str:
     return save_model(
         inputs.run,
         "base",
-        lambda folder: tiny_model(folder, texts_of(dataset), settings.tiny, settings.seed),
+        lambda folder: tiny_model(folder, texts_of(dataset), settings.seed),
         {"dataset": dataset.dataset_hash, "trained": "no"},
     )
 
@@ -255,15 +262,14 @@ def run_sft(job: SftJob) -> Trained:
     examples, too_long = _examples(job, tokenizer)
     batch = sft_batch(settings.sft, len(examples), settings.processes, job.halvings)
     after = step_of(job.midway.last())
-    events = "tensorboard" in settings.report_to
-    log = SftLog(job.log, tensorboard=events, goes_on_after=after)
+    log = SftLog(job.log, goes_on_after=after)
     trainer = SFTTrainer(
         model=load_model(job.base, job.settings),
         args=sft_config(settings, job.epochs, batch, len(examples), job.midway.folder),
         train_dataset=Dataset.from_list(examples),
         processing_class=tokenizer,
-        peft_config=lora_config(settings),
-        callbacks=[as_callback(log), as_saver(job.midway)],
+        peft_config=lora_config(settings, job.base),
+        callbacks=[as_callback(log), as_saver(job.midway), *to_tensorboard(settings, job.log)],
     )
     silence(trainer)
     with log:

@@ -1,5 +1,5 @@
-"""Monitoring of training: the figures of each step, as jsonl and, when asked, as TensorBoard
-events; and the collapse detector, which warns of a collapsing policy and then stops the stage.
+"""Monitoring of training: the figures of each step as jsonl, and the collapse detector, which warns
+of a collapsing policy and then stops the stage.
 
 Nothing here changes what is learned. A loss that is NaN or infinite stops the stage.
 """
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,7 +30,6 @@ class Tally:
 
     Attributes:
         generations: completions a prompt, one after another.
-        texts: the completions, where they are to be logged.
     """
 
     generations: int
@@ -40,7 +38,6 @@ class Tally:
     tokens: int = 0
     rewards: list[float] = field(default_factory=list)
     sets: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
     over_budget: int = 0
     unfinished: int = 0
 
@@ -54,7 +51,6 @@ class Tally:
             tokens=sum(tally.tokens for tally in tallies),
             rewards=[reward for tally in tallies for reward in tally.rewards],
             sets=[one for tally in tallies for one in tally.sets],
-            texts=[text for tally in tallies for text in tally.texts],
             over_budget=sum(tally.over_budget for tally in tallies),
             unfinished=sum(tally.unfinished for tally in tallies),
         )
@@ -175,17 +171,14 @@ class StepLog:
     progress ends with it.
 
     Args:
-        path: the jsonl file; TensorBoard events go to `tensorboard/` beside it, in a folder of the
-            same name.
-        tensorboard: whether to write those.
+        path: the jsonl file.
         goes_on_after: the step up to which its lines are kept.
     """
 
-    def __init__(self, path: Path, *, tensorboard: bool = False, goes_on_after: int = 0) -> None:
+    def __init__(self, path: Path, *, goes_on_after: int = 0) -> None:
         self.losses: list[float] = []
         self._began = self._ended = 0.0
         self._file: TextIO | None = None
-        self._events: Any = None
         self._shown = ExitStack()
         self._advance: Advance = lambda _: None
         self._what = f"training, {path.stem.rpartition('-')[2]} side"
@@ -197,13 +190,6 @@ class StepLog:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("w", encoding="utf-8", buffering=1)
         self._file.writelines(_line(record) for record in kept)
-        folder = path.parent / "tensorboard" / path.stem
-        if not goes_on_after:
-            shutil.rmtree(folder, ignore_errors=True)
-        if tensorboard:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._events = SummaryWriter(str(folder), purge_step=goes_on_after + 1)
 
     def __enter__(self) -> None:
         pass
@@ -212,8 +198,6 @@ class StepLog:
         self._shown.close()
         if self._file is not None:
             self._file.close()
-        if self._events is not None:
-            self._events.close()
 
     def begins(self, steps: int) -> None:
         """Training begins, of so many steps."""
@@ -248,11 +232,6 @@ class StepLog:
         self._advance(1)
         if self._file is not None:
             self._file.write(_line(record))
-        if self._events is not None:
-            for name, value in _scalars(record):
-                self._events.add_scalar(name, value, record["step"])
-            # A stage may be killed or stopped at any step.
-            self._events.flush()
 
     def check_loss(self, logs: Mapping[str, Any], step: int) -> None:
         """Raise TrainingError when the loss or the gradient is NaN or infinite."""
@@ -275,14 +254,6 @@ def _until(path: Path, step: int) -> list[Mapping[str, Any]]:
         return []
     records = [json.loads(line) for line in path.read_text("utf-8").splitlines()[:step]]
     return [record for record in records if record["step"] <= step]
-
-
-def _scalars(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    for name, value in record.items():
-        if isinstance(value, Mapping):
-            yield from _scalars(value, f"{prefix}{name}/")
-        elif isinstance(value, int | float) and prefix + name != "step":
-            yield prefix + name, value
 
 
 class SftLog(StepLog):
@@ -317,7 +288,6 @@ class GrpoLog(StepLog):
             log joins them.
         known: keywords of the side's snapshot before; others are new.
         say: where a collapse is named.
-        tensorboard: write TensorBoard events too.
         goes_on_after: as of `StepLog`; the collapse detector has seen those steps.
     """
 
@@ -328,7 +298,6 @@ class GrpoLog(StepLog):
         known: Collection[str],
         say: Say,
         *,
-        tensorboard: bool = False,
         goes_on_after: int = 0,
     ) -> None:
         self._tally = tally
@@ -336,7 +305,7 @@ class GrpoLog(StepLog):
         self._detector = CollapseDetector(say)
         self.rewards: list[float] = []
         self.seconds = {"rollout": 0.0, "reward": 0.0, "update": 0.0}
-        super().__init__(path, tensorboard=tensorboard, goes_on_after=goes_on_after)
+        super().__init__(path, goes_on_after=goes_on_after)
 
     def logged(self, step: int, logs: Mapping[str, Any]) -> None:
         self.check_loss(logs, step)
@@ -347,7 +316,6 @@ class GrpoLog(StepLog):
             "update": self._ended - tally.ended,
         }
         shares = step_shares(tally, self._known)
-        self._write_completions(step, tally)
         self.write(
             {
                 "step": step,
@@ -363,16 +331,6 @@ class GrpoLog(StepLog):
             }
         )
         self._detector.stop(step)
-
-    def _write_completions(self, step: int, tally: Tally) -> None:
-        """Each completion of a step, where they are to be logged."""
-        if self._file is None or not tally.texts:
-            return
-        path = Path(self._file.name).with_suffix(".completions.jsonl")
-        with path.open("a" if step > 1 else "w", encoding="utf-8") as file:
-            for (id_, _), text, reward in zip(tally.sets, tally.texts, tally.rewards, strict=True):
-                found = {"step": step, "entity": id_, "reward": round(reward, 6), "text": text}
-                file.write(_line(found))
 
     def _seen(self, record: Mapping[str, Any]) -> None:
         super()._seen(record)

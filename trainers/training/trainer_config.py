@@ -41,7 +41,7 @@ def check_settings(workspace: Workspace) -> None:
     for package in ("torch", "transformers", "trl", *({"tensorboard"} & {*training.report_to})):
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError("Training", "train")
-    for package in {*training.report_to} - {"completions"}:
+    for package in training.report_to:
         if importlib.util.find_spec(package) is None:
             raise SettingsError(
                 f"training.report_to names {package}, which is not installed; run pip install "
@@ -339,7 +339,7 @@ def _formats(settings: TrainingSettings, output: Path) -> dict[str, Any]:
         "save_strategy": "steps" if settings.save_steps else "no",
         "save_steps": max(1, settings.save_steps),
         "save_total_limit": 2,  # The previous checkpoint stays until the new one is complete.
-        "report_to": [place for place in settings.report_to if place in ("mlflow", "trackio")],
+        "report_to": [place for place in settings.report_to if place != "tensorboard"],
         "project": "cogr",
         "run_name": f"{output.parent.parent.name} {output.name}",
         "logging_steps": 1,
@@ -360,6 +360,18 @@ def set_up(seed: int) -> None:
     without_bars()
     score_answers_only()
     set_seed(seed)
+
+
+def to_tensorboard(settings: TrainingSettings, log: Path) -> list[Any]:
+    """The callback that writes the trainer's figures as TensorBoard events to `tensorboard/`
+    beside the step log, where `training.report_to` asks for them.
+    """
+    if "tensorboard" not in settings.report_to:
+        return []
+    from torch.utils.tensorboard import SummaryWriter
+    from transformers.integrations import TensorBoardCallback
+
+    return [TensorBoardCallback(SummaryWriter(str(log.parent / "tensorboard" / log.stem)))]
 
 
 def silence(trainer: Any) -> None:

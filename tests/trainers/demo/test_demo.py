@@ -42,8 +42,6 @@ CHOICE = Choice(
     *[Contender("statistical", "i", "q", {"dev": {"f1": 0.7, "f1_se": 0.04, "queries": 32}})] * 2
 )
 FEW_STEPS = (
-    "training.tiny.hidden=64",
-    "training.tiny.layers=1",
     "training.sft.learning_rate=0.01",
     "training.sft.item_epochs=3",
     "training.sft.query_epochs=6",

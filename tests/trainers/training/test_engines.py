@@ -1,4 +1,4 @@
-"""A folder that LoRA training wrote is loaded as it is by both engines of index builds."""
+"""Adapters that LoRA training wrote: what they keep, and both engines that write with them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from cogr.settings.training import TrainingSettings
 from tests.shops import write_sample_part
 from tests.trainers.shop import InThisProcess, Shop
+from trainers import tiny
+from trainers.tiny import tiny_model
+from trainers.training.checkpoints import Trained, load_model, lora_config
 from trainers.training.driver import Driver
 from trainers.training.run_folder import create
 
@@ -19,20 +24,20 @@ pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 
 @pytest.fixture(scope="module")
-def merged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
-    """A configuration, a model folder that was trained by LoRA and merged, and the query snapshot
-    that it wrote in its run.
+def adapted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
+    """A configuration, the adapter that two stages of LoRA trained, and the query snapshot that it
+    wrote in its run.
     """
     config = write_sample_part(tmp_path_factory.mktemp("lora"), items=40)
-    # Wide enough for vLLM's kernels: heads of 32.
-    overrides = (
-        "training.lora.rank=4",
-        "training.tiny={hidden=128, layers=1}",
-    )
+    overrides = ("training.lora.rank=4",)
     shop = Shop(config)
     workspace = shop.workspace(*overrides)
     run = create(workspace)
-    done = Driver(workspace, run, InThisProcess(config, overrides), shop.said.append).sft()
+    driver = Driver(workspace, run, InThisProcess(config, overrides), shop.said.append)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tiny, "HIDDEN", 128)  # vLLM's kernels need heads of 32.
+        driver.sft()
+    done = driver.round()
     return config, run.store.local(done.model("query")), done.queries
 
 
@@ -62,32 +67,51 @@ def rebuild(
     return subprocess.run([*command, *chosen], capture_output=True, text=True, check=False)
 
 
-def test_merged_weights_are_whole_weights(merged: tuple[Path, Path, str]) -> None:
-    _, model, _ = merged
+def test_an_adapter_goes_on_learning_and_names_its_base(adapted: tuple[Path, Path, str]) -> None:
+    _, model, _ = adapted
     names = {file.name for file in model.iterdir()}
-    assert {
-        "model.safetensors",
-        "config.json",
-        "tokenizer.json",
-        "README.md",
-        "sha256.json",
-    } <= names
-    assert not any(name.startswith("adapter") or name.endswith(".bin") for name in names)
+    assert {"adapter_model.safetensors", "tokenizer.json", "README.md", "sha256.json"} <= names
+    assert not any(name.startswith("model") or name.endswith(".bin") for name in names)
+    config = json.loads((model / "adapter_config.json").read_text())
+    assert (model / config["base_model_name_or_path"] / "model.safetensors").is_file()
 
 
-def test_transformers_loads_merged_weights(merged: tuple[Path, Path, str], tmp_path: Path) -> None:
-    config, model, written = merged
+def test_a_small_step_survives_being_saved_on_a_bfloat16_base(tmp_path: Path) -> None:
+    """Merged into bfloat16 weights it would be rounded away."""
+    import torch
+    from peft import get_peft_model
+
+    base = tmp_path / "base"
+    tiny_model(base, ["oak table", "pine desk"], 0)
+    settings = TrainingSettings.model_validate({"lora": {"rank": 64}, "dtype": "bfloat16"})
+    model = get_peft_model(load_model(base, settings), lora_config(settings, base))
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=1e-6)
+    step = {name: w.detach().clone() for name, w in model.named_parameters() if "lora_" in name}
+    trainer = SimpleNamespace(save_model=model.save_pretrained, args=SimpleNamespace(bf16=True))
+    Trained(trainer, {}).write(tmp_path / "adapter")
+    again = dict(load_model(tmp_path / "adapter", settings).named_parameters())
+    for name, weight in step.items():
+        lost = (again[name] - weight).norm() / weight.norm()
+        assert lost < 0.02, name
+        assert again[name].requires_grad
+    assert lora_config(settings, tmp_path / "adapter") is None
+
+
+def test_transformers_loads_an_adapter(adapted: tuple[Path, Path, str], tmp_path: Path) -> None:
+    config, model, written = adapted
     ended = rebuild(config, model, tmp_path, "transformers")
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout)["snapshot"] == written
 
 
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
-def test_vllm_loads_merged_weights(merged: tuple[Path, Path, str], tmp_path: Path) -> None:
+def test_vllm_loads_an_adapter(adapted: tuple[Path, Path, str], tmp_path: Path) -> None:
     from cogr.snapshots import open_snapshot
     from cogr.store import Store
 
-    config, model, written = merged
+    config, model, written = adapted
     ended = rebuild(config, model, tmp_path, "vllm")
     assert ended.returncode == 0, ended.stderr
     one = open_snapshot(Store(tmp_path), json.loads(ended.stdout)["snapshot"]).by_id

@@ -289,7 +289,6 @@ def test_a_loss_that_is_no_number_stops_the_stage(tmp_path: Path, logs: dict[str
 def test_the_sample_is_trained_step_by_step_and_only_once(tmp_path: Path) -> None:
     config = write_sample_part(tmp_path, items=40)
     small = [
-        "training.tiny={hidden=32, layers=1}",
         "training.invented_queries=5",
         "training.candidates=1",
         "training.sft.item_epochs=1",

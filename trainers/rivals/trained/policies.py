@@ -241,7 +241,6 @@ class DeepRetrieval:
             "model": start.name, "seed": task.seed, "save_steps": 0, "processes": 1, "query": query,
             "sft": sft,
             "rollouts": own.rollouts.model_copy(update=rollouts),
-            "report_to": tuple(place for place in own.report_to if place != "completions"),
         }  # fmt: skip
         return own.model_copy(update=changes)
 
