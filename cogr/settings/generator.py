@@ -6,7 +6,6 @@ What they do is in `cogr.keywords`, `cogr.prompts` and `indexers.generators`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, SecretStr, field_validator
