@@ -37,7 +37,6 @@ query_system = ""
 query_user = "{query}"
 [generator]
 dtype = "float32"
-batch_size = 64
 [generator.sampling]
 temperature = 0
 max_tokens = 16

@@ -72,7 +72,6 @@ path = "data"
 description_tokens = 256
 [generator]
 dtype = "float32"
-batch_size = 16
 [generator.sampling]
 max_tokens = 24
 [rebuild]
