@@ -45,7 +45,7 @@ class SftSettings(Table):
     batch_size: int = Field(
         32, ge=1, description="Examples in an optimizer step, over all processes"
     )
-    micro_batch: int = Field(8, ge=1, description="Examples at once on a device")
+    micro_batch: int = Field(8, ge=1, description="Most examples at once on a device")
 
 
 class GrpoSettings(Table):
@@ -62,7 +62,7 @@ class GrpoSettings(Table):
     micro_batch: int = Field(
         32,
         ge=1,
-        description="Completions at once on a device (verl: ppo_micro_batch_size_per_gpu)",
+        description="Most completions at once on a device (verl: ppo_micro_batch_size_per_gpu)",
     )
     reward: str = Field(description="module:function of the reward; see docs/training.md")
 
@@ -79,7 +79,7 @@ class QueryGrpoSettings(GrpoSettings):
     micro_batch: int = Field(
         64,
         ge=1,
-        description="Completions at once on a device (verl: ppo_micro_batch_size_per_gpu)",
+        description="Most completions at once on a device (verl: ppo_micro_batch_size_per_gpu)",
     )
     reward: str = Field(
         "cogr.rewards:query_reward", description="module:function of the reward (eq. 2)"

@@ -17,7 +17,7 @@ from trainers.training.contest import (
     known_rivals,
     round_name,
 )
-from trainers.training.estimate import GIB
+from trainers.training.memory import GIB
 from trainers.training.run_folder import Run
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from cogr.settings.training import (
 )
 from indexers.generators.model_folders import without_bars
 from indexers.workspace import Workspace
+from trainers.training.memory import VLLM_SHARE, checkpoints_gradients
 from trainers.training.rounds import with_dev
 from trainers.trl_on_cpu import score_answers_only
 
@@ -114,87 +115,52 @@ class Batch:
 def grpo_batch(
     side: GrpoSettings, entities: int, generations: int, processes: int, halvings: int = 0
 ) -> Batch:
-    """How a step is shared out.
+    """How a step is shared out: in the largest micro batch up to `micro_batch` that divides it.
 
-    With fewer entities than prompts_per_step every step takes as many as the processes can share,
-    in the largest micro batch that divides them.
+    With fewer entities than prompts_per_step every step takes as many as the processes can share.
 
-    Raises:
-        TrainingError: a group of one, completions that the processes can't share, or a micro batch
-            that does not divide the step; it names the nearest that do.
+    Raises TrainingError for a group of one, and for completions that the processes can't share.
     """
     if generations < 2:
         raise TrainingError(
             f"training.rollouts.generations is {generations}, but GRPO compares the completions "
             "of one prompt; set 2 or more."
         )
+    least = processes // math.gcd(generations, processes)
     prompts = min(side.prompts_per_step, entities)
     if prompts < side.prompts_per_step:
-        prompts -= prompts % _least_prompts(generations, processes)
+        prompts -= prompts % least
     completions = prompts * generations
-    good = [
-        size
-        for size in range(1, completions // processes + 1)
-        if completions % (size * processes) == 0
-    ]
-    if not good:
+    if not completions or completions % processes:
         raise TrainingError(
             f"{completions or min(side.prompts_per_step, entities) * generations} completions a "
             f"step can't be shared by {processes} processes; make prompts_per_step a multiple of "
-            f"{_least_prompts(generations, processes)}, or train with fewer processes."
+            f"{least}, or train with fewer processes."
         )
-    micro = min(side.micro_batch, completions // processes)
-    if micro not in good and prompts == side.prompts_per_step:
-        below, above = (
-            max(size for size in good if size < micro),
-            min(size for size in good if size > micro),
-        )
-        raise TrainingError(
-            f"micro_batch is {side.micro_batch}, which does not divide the {completions} "
-            "completions of a step "
-            f"(prompts_per_step x generations) on {processes} processes; the nearest that do are "
-            f"{below} and {above}."
-        )
-    micro = max(size for size in good if size <= max(1, micro >> halvings))
+    micro = _micro(completions // processes, side.micro_batch, halvings)
     return Batch(prompts, micro, completions // (micro * processes))
 
 
-def _least_prompts(generations: int, processes: int) -> int:
-    """The prompts of a step must be a multiple of this, so that each process has as many
-    completions.
-    """
-    return processes // math.gcd(generations, processes)
-
-
 def sft_batch(sft: SftSettings, examples: int, processes: int, halvings: int = 0) -> Batch:
-    """How a step of SFT is shared out; with fewer examples than batch_size every step takes them
-    all.
+    """How a step of SFT is shared out: in the largest micro batch up to `micro_batch` that divides
+    it. With fewer examples than batch_size every step takes them all.
 
-    A process computes micro_batch examples at once, or its share of the batch if that is smaller: a
-    batch of 32 on 8 processes is 4 each.
-
-    Raises:
-        TrainingError: a batch that is no multiple of what all processes compute at once; names the
-            nearest that are.
+    Raises TrainingError for a batch that the processes can't share.
     """
-    if sft.batch_size < processes:
+    if sft.batch_size % processes:
         raise TrainingError(
             f"training.sft.batch_size is {sft.batch_size}, which {processes} processes can't "
             f"share; make it a multiple of {processes}, or lower training.processes."
         )
     batch = min(sft.batch_size, examples)
-    micro = max(1, min(sft.micro_batch, batch // processes))
-    at_once = micro * processes
-    if batch % at_once and examples >= sft.batch_size:
-        raise TrainingError(
-            f"training.sft.batch_size is {batch}, which is no multiple of micro_batch times "
-            f"processes ({at_once}); "
-            f"the nearest are {batch // at_once * at_once} and "
-            f"{(batch // at_once + 1) * at_once}."
-        )
-    halved = max(1, micro >> halvings)
-    micro = max(size for size in range(1, halved + 1) if micro % size == 0)
+    micro = _micro(max(1, batch // processes), sft.micro_batch, halvings)
     return Batch(batch, micro, max(1, batch // (micro * processes)))
+
+
+def _micro(share: int, most: int, halvings: int) -> int:
+    """The largest divisor of a process's share of a step, up to a number that may be halved."""
+    most = max(1, min(share, most) >> halvings)
+    return next(size for size in range(most, 0, -1) if share % size == 0)
 
 
 # Configurations of the trainers
@@ -284,10 +250,6 @@ def _times(settings: TrainingSettings) -> float:
     return LORA_TIMES if settings.lora.rank else 1.0
 
 
-VLLM_SHARE = 0.3
-"""Share of a GPU's memory that vLLM takes beside training."""
-
-
 def _vllm(rollouts: RolloutSettings, max_model_len: int | None) -> dict[str, Any]:
     if rollouts.by == "transformers":
         return {"use_vllm": False}
@@ -315,13 +277,6 @@ def computes_in_bfloat16(settings: TrainingSettings) -> bool:
     return settings.dtype == "bfloat16" or (
         settings.dtype == "auto" and gpu and torch.cuda.is_bf16_supported()
     )
-
-
-def checkpoints_gradients(settings: TrainingSettings) -> bool:
-    """Whether activations are computed again instead of kept: for real models, whose activations
-    take more memory than their weights; it costs a third more time.
-    """
-    return settings.model != "tiny"
 
 
 def _formats(settings: TrainingSettings, output: Path) -> dict[str, Any]:

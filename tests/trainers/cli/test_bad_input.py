@@ -85,14 +85,6 @@ def test_a_run_of_something_else(
             "training.rollouts.generations is 1, but GRPO compares",
         ),
         (
-            "training.query.micro_batch=7",
-            "training.query: micro_batch is 7, which does not divide the 16 completions",
-        ),
-        (
-            "training.sft.micro_batch=7",
-            "training.sft.batch_size is 32, which is no multiple of micro_batch",
-        ),
-        (
             "keywords.k_max=2",
             "keywords.k_max is 2, below the 3 keywords of training.sft.item_keywords (M)",
         ),

@@ -13,7 +13,15 @@ from cogr.settings.training import RolloutSettings, TrainingSettings
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.shops import write_sample_part
-from trainers.training.estimate import GIB, KNOWN, Machine, Memory, estimate, shape_of
+from trainers.training.estimate import estimate
+from trainers.training.memory import (
+    GIB,
+    KNOWN,
+    Machine,
+    Memory,
+    checkpoints_gradients,
+    shape_of,
+)
 from trainers.training.trainer_config import Batch, grpo_config, sft_config
 
 ROOT = Path(__file__).parents[3]
@@ -99,6 +107,20 @@ def test_the_examples_for_machines_fit_them(
     assert missing == []
     assert report.needed is not None
     assert 0.5 < report.needed.peak / min(machine.gpus) <= 1
+
+
+def test_activations_are_computed_again_only_where_memory_asks() -> None:
+    def again(gib: int, **more: object) -> bool:
+        model = {"model": "Qwen/Qwen3-1.7B", **more}
+        settings = TrainingSettings.model_validate(model)
+        return checkpoints_gradients(settings, Machine((gib * GIB,), 500 * GIB))
+
+    few = {"query": {"micro_batch": 4}, "item": {"micro_batch": 4}}
+    assert again(80)
+    assert not again(80, **few)
+    assert again(30, **few)
+    assert again(80, **few | {"model": "some/model"}), "of unknown size"
+    assert not again(1, model="tiny")
 
 
 def test_the_papers_own_configuration_does_not_fit_smaller_gpus(shop: Path) -> None:

@@ -1,0 +1,185 @@
+"""The memory of training, by arithmetic: from the sizes in a model's configuration, and what a
+machine has. docs/training.md has a table.
+
+It is the arithmetic of mixed precision with Adam: 16 bytes a trained parameter (Rajbhandari et al.,
+ZeRO, 2020, section 3.1). Activations are kept, or computed again (gradient checkpointing,
+Korthikanti et al., 2022). Measured memory differs by allocator and kernels; `ROOM` is left for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cogr.settings.training import TrainingSettings
+from trainers.tiny import MOST_TOKENS
+
+GIB = 1024**3
+ROOM = 4 * GIB
+"""Memory left for CUDA's context, NCCL's buffers and fragmentation."""
+VLLM_SHARE = 0.3
+"""Share of a GPU's memory that vLLM takes beside training."""
+PROMPT = 512
+"""Tokens of a prompt where they are not known yet."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a decoder with gated feed-forward layers, as in a model's `config.json`."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    inner: int
+    vocabulary: int
+    tied: bool
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Shape:
+        """Of a `config.json`. Raises KeyError, TypeError where it is another kind of model."""
+        hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
+        return cls(
+            hidden,
+            int(config["num_hidden_layers"]),
+            heads,
+            int(config.get("num_key_value_heads") or heads),
+            int(config.get("head_dim") or hidden // heads),
+            int(config["intermediate_size"]),
+            int(config["vocab_size"]),
+            bool(config.get("tie_word_embeddings", False)),
+        )
+
+    @property
+    def parameters(self) -> int:
+        """How many weights, without norms, which are fewer than one in a thousand."""
+        attention = 2 * self.hidden * self.head_size * (self.heads + self.kv_heads)
+        layer = attention + 3 * self.hidden * self.inner
+        return self.layers * layer + self.vocabulary * self.hidden * (1 if self.tied else 2)
+
+    def adapters(self, rank: int) -> int:
+        """How many weights adapters of all linear layers have."""
+        queries, keys = self.heads * self.head_size, self.kv_heads * self.head_size
+        ends = (
+            2 * (self.hidden + queries) + 2 * (self.hidden + keys) + 3 * (self.hidden + self.inner)
+        )
+        return self.layers * rank * ends
+
+    def states(self, processes: int, rank: int, *, sharded: bool) -> int:
+        """Bytes of weights, gradients and moments on one GPU; `sharded` by FSDP2."""
+        trained = self.adapters(rank) if rank else self.parameters
+        frozen = 2 * self.parameters if rank else 0
+        if not sharded or processes == 1:
+            return frozen + 16 * trained
+        ends = self.vocabulary * self.hidden
+        largest = 4 * max(ends, (self.parameters - ends) // self.layers)
+        return (frozen + 16 * trained) // processes + largest
+
+    def activations(self, sequences: int, prompt: int, completion: int, *, again: bool) -> int:
+        """Bytes that a forward and backward pass keeps: the input of each layer (float32), the
+        activations inside one layer (`again`: computed a second time) or all, and the logits of
+        the completions, once as bfloat16 and twice as float32.
+        """
+        tokens = sequences * (prompt + completion)
+        inside = tokens * (2 * (6 * self.hidden + 3 * self.inner) + 16 * self.hidden)
+        kept = self.layers * tokens * self.hidden * 4
+        logits = sequences * completion * self.vocabulary * 10
+        return (kept + inside if again else self.layers * inside) + logits
+
+
+KNOWN = {
+    "tiny": Shape(96, 2, 4, 4, 24, 192, MOST_TOKENS, True),
+    "Qwen/Qwen3-1.7B": Shape(2048, 28, 16, 8, 128, 6144, 151_936, True),
+    "Qwen/Qwen3-4B-Instruct-2507": Shape(2560, 36, 32, 8, 128, 9728, 151_936, True),
+}
+"""Sizes of the paper's models, for machines without their configuration."""
+
+
+def shape_of(model: str) -> Shape | None:
+    """The sizes of a model; None where its configuration is neither here nor known."""
+    from huggingface_hub import try_to_load_from_cache
+
+    from indexers.generators import smollm2
+
+    folder = smollm2.unpack() if model == smollm2.NAME else Path(model).expanduser()
+    file: Any = folder / "config.json"
+    if not folder.is_dir() and model.count("/") == 1:
+        file = try_to_load_from_cache(model, "config.json")
+    try:
+        return Shape.of(json.loads(Path(file).read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError):
+        return KNOWN.get(model)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Memory of each GPU and main memory, in bytes."""
+
+    gpus: tuple[int, ...]
+    main: int
+
+    @classmethod
+    def here(cls) -> Machine:
+        """This machine, as torch sees it."""
+        import torch
+
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        gpus = tuple(torch.cuda.get_device_properties(n).total_memory for n in range(count))
+        return cls(gpus, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+    def of_one(self, processes: int) -> int:
+        """What one process has."""
+        return min(self.gpus, default=self.main // processes)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one process: weights, gradients and moments; one pass; vLLM beside them."""
+
+    states: int
+    activations: int
+    engine: int
+
+    @property
+    def peak(self) -> int:
+        """Training and vLLM take turns, but vLLM takes its whole share when it wakes."""
+        return self.states + max(self.activations, self.engine) + ROOM
+
+
+def memory(settings: TrainingSettings, shape: Shape, prompt: int, machine: Machine) -> Memory:
+    """Memory of the stage that needs most: the GRPO of one side."""
+    again = checkpoints_gradients(settings, machine, prompt)
+    return _memory(settings, shape, prompt, machine, again=again)
+
+
+def _memory(
+    settings: TrainingSettings, shape: Shape, prompt: int, machine: Machine, *, again: bool
+) -> Memory:
+    rollouts, rank = settings.rollouts, settings.lora.rank
+    micro = max(settings.query.micro_batch, settings.item.micro_batch)
+    share = VLLM_SHARE if rollouts.by == "vllm-colocate" else 0.0
+    return Memory(
+        shape.states(settings.processes, rank, sharded=settings.accelerate is not None),
+        shape.activations(micro, prompt, rollouts.max_tokens, again=again),
+        round(share * machine.of_one(settings.processes)),
+    )
+
+
+def checkpoints_gradients(
+    settings: TrainingSettings, machine: Machine | None = None, prompt: int = PROMPT
+) -> bool:
+    """Whether activations are computed again instead of kept: only where memory asks, since it
+    takes a third more time. A model of unknown size computes them again.
+    """
+    if settings.model == "tiny":
+        return False
+    shape, found = shape_of(settings.model), machine or Machine.here()
+    if shape is None:
+        return True
+    kept = _memory(settings, shape, prompt, found, again=False)
+    return kept.peak > found.of_one(settings.processes)
