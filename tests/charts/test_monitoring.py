@@ -53,14 +53,9 @@ def named_metrics() -> set[str]:
     return {name for expression in asked for name in re.findall(r"\bcogr_\w+", expression)}
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [rule["expr"] for rule in RULES] + [e for board in BOARDS for e in expressions(board)],
-)
-def test_every_metric_is_one_that_is_exposed(expression: str) -> None:
-    named = set(re.findall(r"\bcogr_\w+", expression))
-    assert named
-    assert named <= exposed()
+def test_every_metric_is_one_that_is_exposed() -> None:
+    assert len(named_metrics()) > 10
+    assert named_metrics() <= exposed()
 
 
 def test_every_alert_leads_to_its_section() -> None:
@@ -106,8 +101,8 @@ def test_the_training_panels_show_every_stage_of_a_round() -> None:
     assert all(re.fullmatch(shown, stage) for stage in (*SFT_STAGES, *ROUND_STAGES))
 
 
-@pytest.mark.parametrize("board", BOARDS, ids=lambda path: path.name)
-def test_every_panel_says_what_it_shows(board: Path) -> None:
-    panels = json.loads(board.read_text())["panels"]
-    assert all(panel["description"] and panel["title"] for panel in panels)
-    assert len({panel["id"] for panel in panels}) == len(panels)
+def test_every_panel_says_what_it_shows() -> None:
+    for board in BOARDS:
+        panels = json.loads(board.read_text())["panels"]
+        assert all(panel["description"] and panel["title"] for panel in panels), board.name
+        assert len({panel["id"] for panel in panels}) == len(panels), board.name

@@ -180,6 +180,7 @@ class Release:
 
 
 @pytest.mark.server
+@pytest.mark.drill
 @pytest.mark.timeout(1800)
 def test_a_release_works_drains_and_is_watched(
     render: Render, valkey: RedisSettings, opensearch: OpenSearchSettings, tmp_path: Path
@@ -269,30 +270,13 @@ def hangs_up_on(words: str) -> Misbehave:
     return misbehave
 
 
-def waiting_worker(render: Render, folder: Path, port: int, seconds: int) -> tuple[Machine, Any]:
-    """A worker's pod, and its container that waits so many seconds for Redis; nothing listens there
-    yet.
-    """
-    redis = {"url": f"redis://127.0.0.1:{port}/0", "timeout": 1}
-    # OpenSearch is away, too, which is none of a worker's business.
-    values = values_in(folder, redis=redis, opensearch={"url": f"http://127.0.0.1:{port}"})
-    machine = Machine(folder, render({**values, "waitForServicesSeconds": seconds}))
-    wait, _ = containers_of(machine.objects, "Deployment", "-worker")
-    return machine, wait
-
-
-def test_a_pod_whose_service_never_comes_names_it(render: Render, tmp_path: Path) -> None:
-    machine, wait = waiting_worker(render, tmp_path, free_port(), 1)
-    with machine.running(wait) as waiting:
-        assert waiting.end(240) == 3
-        said = waiting.log.read_text()
-    assert "Waiting for Redis" in said
-    assert "OpenSearch" not in said
-
-
 def test_a_pod_waits_for_a_service_that_comes_late(render: Render, tmp_path: Path) -> None:
     port = free_port()
-    machine, wait = waiting_worker(render, tmp_path, port, 240)
+    # OpenSearch is away, too, which does not concern a worker.
+    redis = {"url": f"redis://127.0.0.1:{port}/0"}
+    values = values_in(tmp_path, redis=redis, opensearch={"url": f"http://127.0.0.1:{port}"})
+    machine = Machine(tmp_path, render({**values, "waitForServicesSeconds": 240}))
+    wait, _ = containers_of(machine.objects, "Deployment", "-worker")
     with machine.running(wait) as waiting:
         waiting.until(lambda: "Waiting for Redis" in waiting.log.read_text())
         late = ValkeySpec(name=f"tests-late-{uuid.uuid4().hex[:8]}", port=port, owner=os.getpid())
@@ -301,4 +285,6 @@ def test_a_pod_waits_for_a_service_that_comes_late(render: Render, tmp_path: Pat
             assert waiting.end(240) == 0, waiting.log.read_text()
         finally:
             stop(started.state, remove=True)
-        assert "Redis answers" in waiting.log.read_text()
+        said = waiting.log.read_text()
+        assert "Redis answers" in said
+        assert "OpenSearch" not in said

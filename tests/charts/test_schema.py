@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import re
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -36,8 +35,6 @@ FREE = {
     "models",
 }
 
-TYPES = {str: "string", bool: "bool", int: "int", float: "float", list: "list", dict: "object"}
-
 
 def program(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"chart_{name}", ROOT / "charts" / f"{name}.py")
@@ -50,26 +47,6 @@ def program(name: str) -> ModuleType:
 
 def test_it_is_what_values_and_settings_say() -> None:
     assert program("schema").schema() == SCHEMA, "run make docs"
-
-
-def test_the_readme_is_what_the_values_say() -> None:
-    """helm-docs writes it; `make chart-lint` holds it against what helm-docs writes now."""
-    page, text = ((CHART / name).read_text("utf-8") for name in ("README.md", "values.yaml"))
-    found = re.findall(r"^\| (\S+) \| (\w+) \| `(.*?)` \| (.*) \|$", page, re.MULTILINE)
-    rows = {key: json.loads(default) for key, _, default, _ in found}
-    values = flat(yaml.safe_load(text))
-    assert {key: values.get(key) for key in rows} == rows, "run make chart-readme"
-    assert {key: TYPES[type(values[key])] for key in rows} == {
-        key: kind for key, kind, _, _ in found
-    }
-    inner = {key for key, value in values.items() if isinstance(value, dict) and value}
-    described = {key for key in values if any(key.startswith(f"{row}.") for row in rows)}
-    assert values.keys() - inner - described <= rows.keys(), "run make chart-readme"
-    comments = re.findall(r"^ *# -- (.*(?:\n *# .*)*)", text, re.MULTILINE)
-    wanted = [re.sub(r"\n *# ", " ", comment) for comment in comments]
-    assert sorted(wanted) == sorted(
-        told.strip().replace("\\|", "|") for *_, told in found if told.strip()
-    ), "run make chart-readme"
 
 
 def test_the_readme_has_the_versions_of_the_chart() -> None:
@@ -85,16 +62,6 @@ def test_the_readme_has_the_versions_of_the_chart() -> None:
     assert [part for part in (*said, chart["description"]) if part not in page] == [], (
         "run make chart-readme"
     )
-
-
-def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Every value by its dotted name, tables too."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        found[prefix + name] = value
-        if isinstance(value, dict):
-            found |= flat(value, f"{prefix}{name}.")
-    return found
 
 
 def leaves(table: dict[str, Any], prefix: str = "") -> Iterator[str]:

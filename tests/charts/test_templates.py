@@ -26,7 +26,6 @@ from tests.charts.conftest import CHART, URLS, Helm, Object, Render, containers,
 from tests.commands import run_here
 
 FILES = sorted(path.name for path in CHART.glob("values-*.yaml"))
-VLLM = {"settings": {**URLS, "generator": {"name": "vllm", "model": "/m"}}}
 GPU = {"worker": {"resources": {"limits": {"nvidia.com/gpu": 1}}}}
 SECRETS = {
     "secretSettings": {
@@ -169,16 +168,6 @@ def test_a_wrong_flag_would_be_noticed() -> None:
         parse(["cogr-ops", "work"])
 
 
-def test_updates_say_since_when(render: Render, tmp_path: Path) -> None:
-    jobs = {
-        name: container for name, container in containers(render(ALL)) if name.endswith(": update")
-    }
-    item = parse(line_of(jobs["CronJob shop-cogr-update-item: update"], tmp_path))
-    query = parse(line_of(jobs["CronJob shop-cogr-update-query: update"], tmp_path))
-    assert len(str(item["since"])) == len("2026-01-31")
-    assert str(query["ids"]) == "/data/new.txt"
-
-
 def test_every_variable_is_a_setting(objects: list[Object]) -> None:
     known = {f"COGR_{key.replace('.', '__').upper()}" for key in known_keys()} | {"COGR_CACHE_DIR"}
     for name, container in containers(objects):
@@ -307,25 +296,6 @@ def test_sentinels_are_watched_as_sentinels(render: Render) -> None:
     assert trigger["metadata"]["addresses"] == "a:26379,b:26379"
 
 
-def test_who_scales_decides_the_replicas(render: Render) -> None:
-    fixed = one(render({"settings": URLS}), "Deployment", "-worker")
-    assert fixed["spec"]["replicas"] == 1
-    scaled = render({"settings": URLS, "worker": {"hpa": {"enabled": True}}})
-    assert "replicas" not in one(scaled, "Deployment", "-worker")["spec"]
-    assert (
-        one(scaled, "HorizontalPodAutoscaler", "-worker")["spec"]["scaleTargetRef"]["name"]
-        == "shop-cogr-worker"
-    )
-    by_queue = render(ALL)
-    assert "replicas" not in one(by_queue, "Deployment", "-worker")["spec"]
-    assert one(by_queue, "ScaledObject", "-worker")["spec"]["minReplicaCount"] == 0
-    assert [
-        o
-        for o in by_queue
-        if o["kind"] == "HorizontalPodAutoscaler" and "worker" in o["metadata"]["name"]
-    ] == []
-
-
 def test_every_pod_is_restricted(objects: list[Object]) -> None:
     for name, pod in pods(objects):
         spec = pod["spec"]
@@ -440,22 +410,28 @@ def test_no_text_of_the_values_becomes_yaml(helm: Helm, text: str) -> None:
 LINES = ("settings.store", "monitoring.tracesEndpoint", "monitoring.pushgateway")
 
 
-@pytest.mark.parametrize("password", ["plain", "a/b", "a#b", "a@b", "a?b", "%40", "line\nbreak"])
-@pytest.mark.parametrize(
-    "setting",
-    [
-        *("settings.opensearch.url", "settings.redis.url", "settings.generator.openai.base_url"),
+WITH_PASSWORD = [
+    (setting, password)
+    for setting in (
+        "settings.opensearch.url",
+        "settings.redis.url",
+        "settings.generator.openai.base_url",
         *LINES,
-    ],
-)
+    )
+    for password in ("plain", "a/b", "a#b", "a@b", "a?b", "%40", "line\nbreak")
+]
+
+
+@pytest.mark.parametrize(("setting", "password"), WITH_PASSWORD[::5])
 def test_a_url_with_a_password_is_refused_and_not_repeated(
     template: Helm, setting: str, password: str
 ) -> None:
+    more: dict[str, Any] = {"settings": URLS}
     *tables, name = setting.split(".")
-    more: dict[str, Any] = {name: f"https://user:{password}@host:1/x"}
+    inner: dict[str, Any] = {name: f"https://user:{password}@host:1/x"}
     for table in reversed(tables):
-        more = {table: more}
-    ended = template(merged({"settings": URLS}, more))
+        inner = {table: inner}
+    ended = template(merged(more, inner))
     assert ended.returncode != 0
     assert f"{setting} has a user or a password in its URL" in ended.stderr or (
         setting in LINES and password == "line\nbreak"
@@ -528,87 +504,10 @@ def test_a_changed_configuration_starts_new_pods(render: Render) -> None:
     assert len(sums) == 2
 
 
-REFUSED = [
-    ({"settings": {}}, "worker.enabled needs settings.redis.url"),
-    (
-        merged(
-            {"settings": URLS}, {"worker": {"keda": {"enabled": True}, "hpa": {"enabled": True}}}
-        ),
-        "worker.keda.enabled and worker.hpa.enabled",
-    ),
-    (
-        {"settings": URLS, "worker": {"keda": {"enabled": True}}},
-        "worker.keda.enabled needs settings.generator.name",
-    ),
-    (VLLM, "worker.resources.limits has no GPU"),
-    (
-        merged(VLLM, GPU, {"settings": {"generator": {"vllm": {"tensor_parallel_size": 2}}}}),
-        "gives a worker 1 GPUs",
-    ),
-    (
-        {"settings": URLS, "expander": {"replicas": 0}},
-        "expander.pdb.enabled with expander.replicas=0",
-    ),
-    ({"settings": merged(URLS, {"metrics": {"host": "localhost"}})}, "settings.metrics.host"),
-    (
-        {"settings": {"redis": URLS["redis"]}, "rebuild": {"item": {"enabled": True}}},
-        "rebuild.item.publish needs settings.opensearch.url",
-    ),
-    (
-        {"settings": {"redis": URLS["redis"]}, "training": {"enabled": True, "publish": True}},
-        "training.publish needs settings.opensearch.url",
-    ),
-    (
-        {
-            "settings": {"opensearch": URLS["opensearch"]},
-            "worker": {"enabled": False},
-            "rebuild": {"query": {"enabled": True}},
-        },
-        "rebuild.query.workers=celery needs settings.redis.url",
-    ),
-    (
-        {"settings": URLS, "update": {"item": {"enabled": True, "idsFile": "/x"}}},
-        "update.item takes exactly one",
-    ),
-    (
-        {"settings": merged(URLS, {"store": "s3://a/b"}), "training": {"enabled": True}},
-        "training.enabled needs a folder",
-    ),
-    (
-        {"settings": merged(URLS, {"training": {"processes": 2}}), "training": {"enabled": True}},
-        "training.gpus is 0",
-    ),
-    ({"settings": URLS, "vllm": {"enabled": True}}, "vllm.enabled needs vllm.model"),
-    (
-        {
-            "settings": merged(URLS, {"generator": {"openai": {"base_url": "http://x/v1"}}}),
-            "vllm": {"enabled": True, "model": "m"},
-        },
-        "vllm.enabled and settings.generator.openai.base_url",
-    ),
-    ({"settings": URLS, "expander": {"route": {"enabled": True}}}, "expander.route.parentRefs"),
-    ({"settings": URLS, "expander": {"ingress": {"enabled": True}}}, "expander.ingress.hosts"),
-    (
-        {"settings": URLS, "expander": {"hpa": {"enabled": True, "minReplicas": 20}}},
-        "expander.hpa.minReplicas (20)",
-    ),
-    (
-        {"settings": URLS, "worker": {"extraEnv": [{"name": "COGR_STORE", "value": "x"}]}},
-        "worker.extraEnv has COGR_STORE",
-    ),
-    ({"settings": URLS, "workers": {}}, "workers"),
-]
-
-
-@pytest.mark.parametrize(
-    ("values", "sentence"), REFUSED, ids=[sentence[:40] for _, sentence in REFUSED]
-)
-def test_what_can_not_work_is_refused(
-    template: Helm, values: dict[str, Any], sentence: str
-) -> None:
-    ended = template(values)
-    assert ended.returncode != 0
-    assert sentence in ended.stderr
+def test_the_rules_of_the_chart_itself_hold(helm_unittest: Helm) -> None:
+    """What is refused, who scales, which commands run: charts/cogr/tests."""
+    ended = helm_unittest("--strict", str(CHART))
+    assert ended.returncode == 0, ended.stdout[-4000:]
 
 
 @pytest.mark.parametrize("file", FILES)
