@@ -11,27 +11,20 @@ import pytest
 from cogr.errors import CogrError
 from tests.drills.nursery import Nursery
 from tests.drills.servers import Broker, Node
-from tests.drills.table import TABLE, Table
+
+TABLE: list[str] = []
 
 
 @pytest.fixture
-def drill_table() -> Table:
+def drill_table() -> list[str]:
+    """What was done, and what came of it: a line each."""
     return TABLE
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Faults that the suite tries one by one are lines of the table too."""
-    if report.when == "call" and "fault" in report.keywords and "drill" not in report.keywords:
-        name = report.nodeid.rpartition("::")[2].removeprefix("test_").replace("_", " ")
-        TABLE.add(
-            "one by one", name, "nothing lost" if report.passed else f"{report.outcome.upper()}"
-        )
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if any(drill != "one by one" for drill, *_ in TABLE.rows):
+    if TABLE:
         terminalreporter.section("what was done, and what was lost")
-        for line in TABLE.lines():
+        for line in TABLE:
             terminalreporter.write_line(line)
 
 

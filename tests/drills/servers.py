@@ -9,30 +9,55 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
 
 from cogr.errors import CogrError
 from cogr.settings import OpenSearchSettings
 from cogr.settings.fleet import RedisSettings
 from indexers.fleet.broker import make_app
-from ops.servers import instances, opensearch, valkey
-from ops.servers.instances import ServerState
+from ops.servers import opensearch, valkey
+from ops.servers.instances import ServerSpec, reap_orphans, start, stop
 
 BALLAST = "ballast"
 
 
-class Broker:
+class Mortal:
+    """A server that may be killed."""
+
+    def __init__(self, wanted: ServerSpec) -> None:
+        reap_orphans(wanted.kind)
+        self.state = start(wanted).state
+        self._wanted = replace(wanted, port=self.state.port)
+
+    def kill(self) -> None:
+        """SIGKILL; its process is gone when this returns."""
+        os.kill(self.state.pid, signal.SIGKILL)
+        while self.state.running:
+            time.sleep(0.01)
+
+    def revive(self) -> None:
+        """Start it on its old port, which its clients may hold on to for a moment."""
+        deadline = time.monotonic() + 300
+        while True:
+            try:
+                self.state = start(self._wanted).state
+                return
+            except CogrError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+
+    def stop(self) -> None:
+        stop(self.state, remove=True)
+
+
+class Broker(Mortal):
     """A Valkey."""
 
     def __init__(self, memory: str = "256mb") -> None:
-        name = f"tests-{os.getpid()}-drill-valkey"
-        self._wanted = valkey.ValkeySpec(name=name, port=0, memory=memory, owner=os.getpid())
-        instances.reap_orphans(self._wanted.kind)
-        self.state = instances.start(self._wanted).state
-        port = urlsplit(str(self.state.url)).port
-        self._wanted = valkey.ValkeySpec(name=name, port=port, memory=memory, owner=os.getpid())
+        name = f"tests-{os.getpid()}-drill"
+        super().__init__(valkey.ValkeySpec(name=name, port=0, memory=memory, owner=os.getpid()))
 
     @property
     def redis(self) -> RedisSettings:
@@ -40,8 +65,8 @@ class Broker:
 
     def die(self) -> bool:
         """SIGKILL it and start it again."""
-        _kill(self.state)
-        self.state = _started(lambda: instances.start(self._wanted).state)
+        self.kill()
+        self.revive()
         return True
 
     def call(self, *words: str) -> Any:
@@ -58,23 +83,16 @@ class Broker:
                 while True:
                     self.call("RPUSH", BALLAST, "x" * size)
 
-    def stop(self) -> None:
-        instances.stop(self.state, remove=True)
 
-
-class Node:
+class Node(Mortal):
     """An OpenSearch. Its return takes seconds, so it comes back while the drill goes on."""
 
     def __init__(self) -> None:
-        name = f"tests-{os.getpid()}-drill-node"
-        self._wanted = opensearch.OpenSearchSpec(name=name, port=0, brief=True, owner=os.getpid())
-        instances.reap_orphans(self._wanted.kind)
-        self.state = instances.start(self._wanted).state
-        port = urlsplit(str(self.state.url)).port
-        self._wanted = opensearch.OpenSearchSpec(
-            name=name, port=port, brief=True, owner=os.getpid()
+        name = f"tests-{os.getpid()}-drill"
+        super().__init__(
+            opensearch.OpenSearchSpec(name=name, port=0, brief=True, owner=os.getpid())
         )
-        self._returning: threading.Thread | None = None
+        self._returning = threading.Thread(target=self.revive)
 
     @property
     def settings(self) -> OpenSearchSettings:
@@ -82,39 +100,18 @@ class Node:
 
     def die(self) -> bool:
         """SIGKILL it; False when it is on its way back from the last time."""
-        if self._returning is not None and self._returning.is_alive():
+        if self._returning.is_alive():
             return False
-        _kill(self.state)
-        self._returning = threading.Thread(target=self._return)
+        self.kill()
+        self._returning = threading.Thread(target=self.revive)
         self._returning.start()
         return True
 
-    def _return(self) -> None:
-        self.state = _started(lambda: instances.start(self._wanted).state)
-
     def back(self) -> None:
         """Wait until it is there."""
-        if self._returning is not None:
+        if self._returning.ident is not None:
             self._returning.join()
 
     def stop(self) -> None:
         self.back()
-        instances.stop(self.state, remove=True)
-
-
-def _started(start: Callable[[], ServerState]) -> ServerState:
-    """Start it on its old port, which its clients may hold on to for a moment."""
-    deadline = time.monotonic() + 300
-    while True:
-        try:
-            return start()
-        except CogrError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
-
-
-def _kill(state: ServerState) -> None:
-    os.kill(state.pid, signal.SIGKILL)
-    while state.running:
-        time.sleep(0.01)
+        super().stop()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -18,19 +17,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
 from cogr.snapshots import Row
-from ops.servers.instances import ServerState, free_port, start, stop
+from ops.servers.instances import free_port
 from ops.servers.opensearch import OpenSearchSpec
 from ops.servers.valkey import ValkeySpec
-from tests.drills.table import Table
+from tests.drills.servers import Mortal
 from tests.ops.expander.expander_worlds import ITEMS, is_ready, serve_pair, wait_for, workspace
 
 AWAY = float(os.environ.get("DRILL_AWAY", "60"))
@@ -89,19 +87,12 @@ def server_of(kind: str) -> Iterator[tuple[str, Callable[[], None], Callable[[],
     its old port.
     """
     spec = ValkeySpec if kind == "redis" else OpenSearchSpec
-    wanted = spec(name=f"tests-{os.getpid()}-expander-{kind}", port=0, owner=os.getpid())
-    states: list[ServerState] = [start(wanted).state]
-    url = str(states[0].url)
-    again = replace(wanted, port=urlsplit(url).port)
-
-    def kill() -> None:
-        os.kill(states[-1].pid, signal.SIGKILL)
-        wait_for(lambda: not states[-1].running)
-
+    name = f"tests-{os.getpid()}-expander-{kind}"
+    server = Mortal(spec(name=name, port=0, owner=os.getpid()))
     try:
-        yield url, kill, lambda: states.append(start(again).state)
+        yield str(server.state.url), server.kill, server.revive
     finally:
-        stop(states[-1], remove=True)
+        server.stop()
 
 
 @contextmanager
@@ -187,7 +178,7 @@ async def half_of_what_it_bears(url: str) -> float:
     return 2 * CLIENTS * 3 / len(answers.seconds)
 
 
-async def killed_in_turn(url: str, upstreams: list[Upstream], table: Table) -> Answers:
+async def killed_in_turn(url: str, upstreams: list[Upstream], table: list[str]) -> Answers:
     """Kill each, wait, start it again, and wait until its answers are there."""
     answers, done = Answers(), asyncio.Event()
     clients = asyncio.create_task(load(url, answers, done.is_set, await half_of_what_it_bears(url)))
@@ -201,11 +192,8 @@ async def killed_in_turn(url: str, upstreams: list[Upstream], table: Table) -> A
             used := answers.used_after(there, upstream.source)
         ) is None and time.monotonic() < gave_up:
             await asyncio.sleep(0.05)
-        table.add(
-            "expander",
-            f"{upstream.name} killed for {AWAY:g} s",
-            f"used again after {used or 60:.1f} s",
-        )
+        took = f"used again after {used or 60:.1f} s"
+        table.append(f"{upstream.name} killed for {AWAY:g} s: {took}")
         assert used is not None
         assert used <= BACK, upstream.name
     done.set()
@@ -213,7 +201,7 @@ async def killed_in_turn(url: str, upstreams: list[Upstream], table: Table) -> A
     return answers
 
 
-def test_each_upstream_dies_and_comes_back(tmp_path: Path, drill_table: Table) -> None:
+def test_each_upstream_dies_and_comes_back(tmp_path: Path, drill_table: list[str]) -> None:
     with ExitStack() as stack:
         redis_url, *redis = stack.enter_context(server_of("redis"))
         search_url, *search = stack.enter_context(server_of("opensearch"))
@@ -231,9 +219,7 @@ def test_each_upstream_dies_and_comes_back(tmp_path: Path, drill_table: Table) -
             Upstream("the model", answering[0], answering[1], "model"),
         ]
         answers = asyncio.run(killed_in_turn(url, upstreams, drill_table))
-    drill_table.add(
-        "expander",
-        f"{answers.statuses.total()} queries meanwhile",
-        f"statuses {dict(answers.statuses)}",
+    drill_table.append(
+        f"{answers.statuses.total()} queries meanwhile: statuses {dict(answers.statuses)}"
     )
     assert set(answers.statuses) == {200}

@@ -18,7 +18,6 @@ from indexers.backends.opensearch.client import Cluster
 from tests.drills.fire import Fire
 from tests.drills.nursery import Nursery
 from tests.drills.servers import BALLAST, Broker, Node
-from tests.drills.table import Table
 
 pytestmark = [pytest.mark.server, pytest.mark.drill, pytest.mark.timeout(1800)]
 
@@ -70,7 +69,7 @@ def test_the_disk_of_coordinator_and_workers(
     broker: Broker,
     opensearch: OpenSearchSettings,
     small_disk: Path,
-    drill_table: Table,
+    drill_table: list[str],
 ) -> None:
     more = {"store": str(small_disk / "store")}
     with Fire(
@@ -84,11 +83,11 @@ def test_the_disk_of_coordinator_and_workers(
         said = under(fire, 20, ballast.unlink)
         assert fire.statuses[2] > 0
         assert "the disk is full; free some space and run the same command again" in fire.said
-        drill_table.add("full", "disk of the store for 20 s", said)
+        drill_table.append(f"full: disk of the store for 20 s, {said}")
 
 
 def test_the_memory_of_the_broker(
-    tmp_path: Path, nursery: Nursery, opensearch: OpenSearchSettings, drill_table: Table
+    tmp_path: Path, nursery: Nursery, opensearch: OpenSearchSettings, drill_table: list[str]
 ) -> None:
     broker = Broker(memory="4mb")
     try:
@@ -97,13 +96,13 @@ def test_the_memory_of_the_broker(
             broker.fill()
             said = under(fire, 20, lambda: broker.call("DEL", BALLAST))
             assert "used memory > 'maxmemory'" in fire.said
-            drill_table.add("full", "memory of Valkey for 20 s", said)
+            drill_table.append(f"full: memory of Valkey for 20 s, {said}")
     finally:
         broker.stop()
 
 
 def test_the_disk_of_opensearch(
-    tmp_path: Path, nursery: Nursery, broker: Broker, node: Node, drill_table: Table
+    tmp_path: Path, nursery: Nursery, broker: Broker, node: Node, drill_table: list[str]
 ) -> None:
     cluster = Cluster(node.settings)
     watermarks = "cluster.routing.allocation.disk"
@@ -136,5 +135,5 @@ def test_the_disk_of_opensearch(
         said = under(fire, 40, lambda: set_watermarks(roomy))
         assert fire.statuses[3] > 0
         assert "creates no indexes" in fire.said
-        drill_table.add("full", "flood-stage watermark of OpenSearch for 40 s", said)
+        drill_table.append(f"full: flood-stage watermark of OpenSearch for 40 s, {said}")
     cluster.close()

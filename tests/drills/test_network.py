@@ -2,7 +2,7 @@
 comes to the same.
 
 Latency of 2 s, connections that are reset, 10 KB/s, a cut, and a cable that is pulled without a
-word: by toxiproxy.
+word.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,8 @@ import pytest
 from cogr.settings import OpenSearchSettings
 from tests.drills.fire import Fire
 from tests.drills.nursery import Nursery
+from tests.drills.relay import Link
 from tests.drills.servers import Broker
-from tests.drills.table import Table
-from tests.drills.toxiproxy import Link, Toxiproxy, bandwidth, latency, resets, silence, toxiproxy
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
 
 CUT = float(os.environ.get("DRILL_CUT", "60"))
@@ -29,13 +28,12 @@ CUT = float(os.environ.get("DRILL_CUT", "60"))
 
 pytestmark = [pytest.mark.server, pytest.mark.drill, pytest.mark.timeout(1800)]
 
-Harm = Callable[[Link], AbstractContextManager[None]]
-HARMS: dict[str, tuple[Harm, float | None]] = {
-    "2 s of latency": (lambda link: link.poisoned(latency(2)), None),
-    "10 KB/s": (lambda link: link.poisoned(bandwidth(10)), None),
-    f"resets for {CUT:g} s": (lambda link: link.poisoned(resets()), CUT),
-    f"cut for {CUT:g} s": (lambda link: link.cut(), CUT),
-    f"silent for {CUT:g} s": (lambda link: link.poisoned(silence()), CUT),
+HARMS: dict[str, tuple[dict[str, float | bool], float | None]] = {
+    "2 s of latency": ({"latency": 1.0}, None),
+    "10 KB/s": ({"rate": 10_000}, None),
+    f"resets for {CUT:g} s": ({"resets": True}, CUT),
+    f"cut for {CUT:g} s": ({"cut": True}, CUT),
+    f"silent for {CUT:g} s": ({"silent": True}, CUT),
 }
 """What is done, and for how long: None is to the end."""
 
@@ -45,12 +43,6 @@ ENDPOINT = {
     "generator.openai.api_key": "none",
 }
 QUICK = {"redis.timeout": "5", "generator.openai.timeout": "10"}
-
-
-@pytest.fixture(scope="module")
-def proxies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toxiproxy]:
-    with toxiproxy(tmp_path_factory.mktemp("toxiproxy") / "log") as running:
-        yield running
 
 
 @pytest.fixture
@@ -77,8 +69,7 @@ def test_a_rebuild_over_a_bad_network(
     broker: Broker,
     opensearch: OpenSearchSettings,
     endpoint: FakeEndpoint,
-    proxies: Toxiproxy,
-    drill_table: Table,
+    drill_table: list[str],
     pair: str,
     what: str,
 ) -> None:
@@ -88,7 +79,7 @@ def test_a_rebuild_over_a_bad_network(
         "OpenSearch": str(opensearch.url),
         "endpoint": endpoint.url,
     }
-    link = proxies.link(urls[target])
+    link = Link(urls[target])
     more = QUICK | (ENDPOINT | {KEYS[target]: endpoint.url} if target == "endpoint" else {})
     own = {who: {KEYS[target]: link.url}}
     with Fire(
@@ -97,7 +88,7 @@ def test_a_rebuild_over_a_bad_network(
         fire.first()
         started = time.monotonic()
         with ExitStack() as stack:
-            stack.enter_context(harm(link))
+            stack.enter_context(link.harmed(**harm))
             if seconds is not None:
                 healing = threading.Timer(seconds, stack.close)
                 healing.start()
@@ -105,4 +96,5 @@ def test_a_rebuild_over_a_bad_network(
             fire.next_edition("rebuild", 0, 0)
         ends = ", ".join(f"{count} with status {status}" for status, count in fire.statuses.items())
         took = f"done in {time.monotonic() - started:.0f} s, nothing lost; commands ended: {ends}"
-        drill_table.add(f"network, {pair}", what, took)
+        drill_table.append(f"network, {pair}  {what}: {took}")
+    link.close()
