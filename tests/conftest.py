@@ -8,10 +8,11 @@ import os
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from cogr import errors
 from cogr.errors import CogrError
@@ -84,6 +85,21 @@ def run_name() -> str:
 def run_process() -> int:
     """The process that this run of tests ends with: pytest-xdist's first one, if it is used."""
     return os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+
+
+def made_for_the_run(
+    factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]
+) -> Path:
+    """A folder that the first process of this run which needs it fills, for all to read."""
+    base = factory.getbasetemp()
+    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    done = root / f"{name}.made"
+    with FileLock(root / f"{name}.lock"):
+        if not done.exists():
+            (root / name).mkdir()
+            make(root / name)
+            done.touch()
+    return root / name
 
 
 def shared(wanted: ServerSpec) -> ServerState:

@@ -10,6 +10,7 @@ import pytest
 from tests.commands import Command as Command
 from tests.commands import Ended as Ended
 from tests.commands import run_here
+from tests.conftest import made_for_the_run
 from tests.shops import write_sample_part
 from tests.trainers.shop import Shop
 
@@ -27,12 +28,16 @@ def cogr_train(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Shop:
-    """A shop with SFT and one round done. Not to be changed; see `copied`."""
-    shop = Shop(write_sample_part(tmp_path_factory.mktemp("shop")))
-    driver = shop.driver()
-    driver.sft()
-    driver.round()
-    return shop
+    """A shop with SFT and one round done, once for all processes of a run. Not to be changed; see
+    `copied`.
+    """
+
+    def train(folder: Path) -> None:
+        driver = Shop(write_sample_part(folder)).driver()
+        driver.sft()
+        driver.round()
+
+    return Shop(made_for_the_run(tmp_path_factory, "trained-shop", train) / "cogr.toml")
 
 
 @pytest.fixture
