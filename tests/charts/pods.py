@@ -8,6 +8,7 @@ environment's. Not Kubernetes: nothing restarts a process, no policy stops a pac
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -22,10 +23,12 @@ from typing import Any
 
 import psutil
 
+from ops.servers.instances import free_port
 from tests.charts.conftest import ROOT, Object
 
 IMAGES = os.environ.get("DRILL_IMAGES")
 IMAGE_USER = 10001
+EXPANDER_PORT = "8600"
 BY_SIGTERM = 128 + signal.SIGTERM if IMAGES else -signal.SIGTERM
 """The status of a process that the signal ended, inside an image as the shell around it says it."""
 
@@ -104,6 +107,9 @@ class Machine:
     started: int = 0
 
     def __post_init__(self) -> None:
+        # All pods share this machine's ports.
+        self.port = str(free_port())
+        self.objects = json.loads(json.dumps(self.objects).replace(EXPANDER_PORT, self.port))
         config = next(
             o for o in self.objects if o["kind"] == "ConfigMap" and "cogr.toml" in o["data"]
         )
@@ -162,6 +168,8 @@ class Machine:
 
     def _line(self, container: Object) -> list[str]:
         line = [*container["command"], *container["args"]]
+        if line[:2] == ["cogr-ops", "serve"] and "--port" not in line:
+            line += ["--port", self.port]
         if not IMAGES:
             return [self._here(container, part) for part in line]
         image = container["image"].rpartition("/")[2].rpartition(":")[0].removeprefix("cogr-")

@@ -49,7 +49,7 @@ def values_in(folder: Path, **settings: Any) -> dict[str, Any]:
     own = {
         "dataset": {"loader": "jsonl", "path": str(folder / "data")},
         "store": str(folder / "store"),
-        "serving": {"port": free_port(), "live": "none"},
+        "serving": {"live": "none"},
         "metrics": {"port": free_port(), "ports": 20},
         **settings,
     }
@@ -137,7 +137,7 @@ class Release:
                 "model": "shop",
                 "openai": {"base_url": url, "concurrency": AT_ONCE},
             },
-            serving={"port": free_port(), "live": "openai", "deadline": 5},
+            serving={"live": "openai", "deadline": 5},
             fleet=QUICK,
             metrics={"port": free_port(), "ports": 20, "file": str(folder / "store" / "job.prom")},
         )
