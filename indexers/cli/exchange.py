@@ -182,7 +182,7 @@ def import_items(
         usual.updated if updated is None else updated,
         fields,
     )
-    asked = {name: option for option, name in named if name}
+    asked = {columns.id: "--id"} | {name: option for option, name in named if name}
     mapped = Mapped(columns, target, _since(since, path, target), asked)
     name, records = _source(call, mapped, files or [], index, sql, query, format_)
     found = run(records, path, mapped, name=name, bad_share=bad_share, say=console.note)
@@ -213,7 +213,7 @@ def _source(
         cluster = Cluster(call.workspace.settings.opensearch)
         return f"the index {index}", documents(cluster, index, mapped.paths, since)
     if sql is None:
-        return ", ".join(map(str, files)), file_records(files, format_, mapped.asked)
+        return ", ".join(map(str, files)), file_records(files, format_, mapped)
     if query is None:
         raise SettingsError("--sql needs --query: name a table, or write a SELECT.")
     return sql_records(sql, query)

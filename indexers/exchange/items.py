@@ -48,14 +48,12 @@ Record = tuple[Place, Mapping[str, Any] | DataError]
 """A place, and the record there or why there is none."""
 
 
-def file_records(
-    paths: Sequence[Path], format: str | None = None, wanted: Mapping[str, str] | None = None
-) -> Iterator[Record]:
+def file_records(paths: Sequence[Path], format: str | None, mapped: Mapped) -> Iterator[Record]:
     """The records of files, plain or packed by gzip (parquet: plain).
 
     Args:
         format: one of `FORMATS`, or None for what each file looks like.
-        wanted: fields that are asked for -> by which options; a table must have them.
+        mapped: names the fields that are read; a table must have those that were named.
 
     Raises:
         DataError: a file is missing or damaged.
@@ -66,7 +64,7 @@ def file_records(
     for path in paths:
         if not path.is_file():
             raise DataError(f"The file {path} is not there; name a file of items.")
-    return (one for path in paths for one in _file(path, format or looks_like(path), wanted or {}))
+    return (one for path in paths for one in _file(path, format or looks_like(path), mapped))
 
 
 def looks_like(path: Path) -> str:
@@ -81,10 +79,13 @@ def looks_like(path: Path) -> str:
     return "json" if start.startswith(b"[") else "jsonl"
 
 
-def _file(path: Path, format: str, wanted: Mapping[str, str]) -> Iterator[Record]:
+def _file(path: Path, format: str, mapped: Mapped) -> Iterator[Record]:
     if format == "csv":
-        return _rows(path, wanted)
-    return {"jsonl": _json_lines, "json": json_array, "parquet": parquet_rows}[format](path)
+        return _rows(path, mapped.asked)
+    if format == "parquet":
+        heads = (name.partition(".")[0] for name in mapped.paths)
+        return parquet_rows(path, dict.fromkeys((*mapped.paths, *heads)))
+    return _json_lines(path) if format == "jsonl" else json_array(path)
 
 
 def _rows(path: Path, wanted: Mapping[str, str]) -> Iterator[Record]:

@@ -72,6 +72,8 @@ def test_a_spreadsheet_becomes_items(importer: Importer) -> None:
     ]
     assert (ended.json["written"], ended.json["html"], ended.json["bad"]) == (2, 1, 0)
     assert len(load_dataset("jsonl", "shop", fields=["price"]).items) == 2
+    ended = importer("a.csv", status=2)
+    assert "no column 'id'; set --id to the one that is meant" in ended.err
     ended = importer("a.csv", "--id", "SKU", "--title", "Nam", status=2)
     assert "no column 'Nam'; set --title to the one that is meant, such as 'Name'" in ended.err
 
