@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import inf
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -271,7 +272,7 @@ async def _work_off(
 ) -> Worked:
     serving, metrics = workspace.settings.serving, Metrics()
     index, cache = make_index(workspace, metrics), Cache(workspace.settings.redis, serving, metrics)
-    done = Worked()
+    done, left = Worked(), inf if limit is None else limit
     try:
         pair = await index.pair()
         if pair.item is None or (pair.query is not None and not pair.matches):
@@ -279,13 +280,15 @@ async def _work_off(
                 "No pair of one round serves: run cogr-index publish with an item and a query "
                 "snapshot."
             )
-        while (
-            left := BATCH if limit is None else min(BATCH, limit - done.answered - done.without)
-        ) > 0:
-            texts = await cache.most_asked(left)
-            if not texts:
-                break
-            await _answer(workspace, generator, cache, pair, texts, done)
+        while left > 0 and (texts := await cache.most_asked(int(min(BATCH, left)))):
+            # Generators are synchronous, and some run an event loop of their own.
+            found = await asyncio.to_thread(_answers, workspace, generator, texts)
+            if found:
+                await cache.write(pair, found)
+            await cache.remove_from_backlog(texts)
+            left -= len(texts)
+            done.answered += len(found)
+            done.without += len(texts) - len(found)
             say(f"{done.answered} queries answered, {done.without} without keywords")
     except (UnavailableError, BadAnswerError) as error:
         raise ServiceError(
@@ -297,31 +300,13 @@ async def _work_off(
     return done
 
 
-async def _answer(
-    workspace: Workspace,
-    generator: Generator,
-    cache: Cache,
-    pair: Pair,
-    texts: Sequence[str],
-    done: Worked,
-) -> None:
-    prompter = workspace.prompter("query")
-    queries = [Query(f"backlog {number}", text) for number, text in enumerate(texts)]
-    requests = [Request(query.id, query, prompter(query)) for query in queries]
-    text_of = {query.id: query.text for query in queries}
-    # Generators are synchronous, and some run an event loop of their own.
-    answers = await asyncio.to_thread(
-        lambda: list(islice(generator.generate(requests), len(requests)))
-    )
-    found = {
-        text_of[answer.id]: from_completion(
-            answer, text_of[answer.id], workspace.settings.keywords.k_max
-        )
-        for answer in answers
+def _answers(workspace: Workspace, generator: Generator, texts: Sequence[str]) -> dict[str, Row]:
+    """What the generator writes for texts, by text; without those that it fails for."""
+    prompter, most = workspace.prompter("query"), workspace.settings.keywords.k_max
+    queries = {str(number): Query(str(number), text) for number, text in enumerate(texts)}
+    requests = [Request(id_, query, prompter(query)) for id_, query in queries.items()]
+    return {
+        (text := queries[answer.id].text): from_completion(answer, text, most)
+        for answer in islice(generator.generate(requests), len(requests))
         if isinstance(answer, Completion)
     }
-    if found:
-        await cache.write(pair, found)
-    await cache.remove_from_backlog(texts)
-    done.answered += len(found)
-    done.without += len(texts) - len(found)
