@@ -1,13 +1,12 @@
 """Redis, OpenSearch and the model go wrong in every way; the expander answers all the same.
 
-How fast is the drill's business.
+How fast, and with OpenSearch killed, is tried by the drill (`tests/drills/test_expander.py`).
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,8 +15,6 @@ import pytest
 
 from ops.servers import instances
 from ops.servers import valkey as valkey_servers
-from ops.servers.instances import ServerState
-from ops.servers.opensearch import OpenSearchSpec
 from tests.ops.broken_servers import FAULTS, broken
 from tests.ops.expander.expander_worlds import running, serve_pair, wait_for, workspace
 
@@ -95,31 +92,3 @@ def test_redis_stops_and_goes_on(tmp_path: Path) -> None:
             assert expander.metric("cogr_expander_bugs_total") == 0
     finally:
         instances.stop(state, remove=True)
-
-
-@pytest.fixture
-def node() -> Iterator[ServerState]:
-    """An OpenSearch of this test's own: other tests use the one of the run meanwhile."""
-    name = f"faults-{os.getpid()}-node"
-    state = instances.start(OpenSearchSpec(name=name, port=0, brief=True, owner=os.getpid())).state
-    yield state
-    instances.stop(state, remove=True)
-
-
-@pytest.mark.server
-def test_opensearch_stops_and_goes_on(tmp_path: Path, node: ServerState) -> None:
-    sets = (f"opensearch.url={node.url}", "serving.deadline=5")
-    opened = workspace(tmp_path, *sets)
-    ids = serve_pair(opened)
-    with running(opened, hot_queries=0) as expander:
-        wait_for(lambda: expander.expand("green couch")["source"] == "index")
-        os.kill(node.pid, signal.SIGSTOP)
-        try:
-            wait_for(lambda: expander.metric("cogr_expander_upstream_open", upstream="opensearch"))
-            answer = expander.expand("green couch")
-            assert (answer["source"], answer["reason"]) == ("none", "away")
-            assert list(answer["snapshots"].values()) == ids
-        finally:
-            os.kill(node.pid, signal.SIGCONT)
-        wait_for(lambda: expander.expand("green couch")["source"] == "index")
-        assert expander.metric("cogr_expander_bugs_total") == 0
