@@ -65,7 +65,6 @@ def fit(
     seed: int = 0,
     anchors: bool = True,
     readability: float = READABILITY,
-    unlabelled: int = 0,
     edits: bool = True,
     signals: Sequence[str] = (),
     pair_signals: Sequence[str] = (),
@@ -79,7 +78,6 @@ def fit(
         seed: of sampling, folds and boosting; the same data and seed give the same artefact.
         anchors: whether items get the texts of training queries as keywords.
         readability: expected F1 that an unreadable keyword must add, see `ItemKeywords.costs`.
-        unlabelled: how many of the most frequent queries without labels become anchors too.
         edits: whether selected sets are edited, where that gains F1 out of fold.
         signals: numeric fields of the items that the ranker learns from.
         pair_signals: numbers of (query, item) pairs that the ranker learns from, such as clicks.
@@ -99,9 +97,7 @@ def fit(
         pair_numbers.without(unclicked(queries, seed))
     )
     training = _trained(index, texts, relevance, seed)
-    anchored = (
-        _anchored(training, texts, frequent(dataset, unlabelled)) if anchors else [[]] * len(words)
-    )
+    anchored = _anchored(training, texts) if anchors else [[]] * len(words)
     titles = [item.title for item in dataset.items]
     keywords = assemble(anchored, item_phrases(words, analyser), titles)
     facts: dict[str, object] = {
@@ -219,36 +215,10 @@ def _relevance(dataset: Dataset) -> Csr:
     )
 
 
-def frequent(dataset: Dataset, most: int) -> list[str]:
-    """Distinct normalised texts of at most `most` queries without labels, none of them the text of
-    a training query; by weight, then in the order of the source.
-    """
-    ordered = sorted(dataset.unlabelled, key=lambda query: -query.weight)
-    labelled = {self_keyword(query.text) for query in dataset.queries.get("train", ())}
-    texts = dict.fromkeys(self_keyword(query.text) for query in ordered)
-    return [text for text in texts if text and text not in labelled][:most]
-
-
-def _predicted(texts: Sequence[str], sources: FeatureSources, ranker: Ranker) -> Csr:
-    """Probabilities of relevance to queries without labels, (queries, items)."""
-    pairs = candidates(sources, sources.index.batch(texts))
-    p = ranker.probabilities(pairs, np.full(len(texts), -1))
-    shape = (len(texts), sources.index.n_items)
-    return sp.csr_matrix((p, (pairs.query, pairs.item)), shape=shape)
-
-
-def _anchored(
-    training: _Training, texts: Sequence[str], unlabelled: Sequence[str]
-) -> list[list[str]]:
-    """Anchors of each item, from the training queries and those without labels; items without any
-    label get those of their nearest items.
-    """
+def _anchored(training: _Training, texts: Sequence[str]) -> list[list[str]]:
+    """Anchors of each item; items without any label get those of their nearest items."""
     index, unknown = training.sources.index, unknown_items(training.relevance)
-    strength = _anchor_strength(training)
-    if unlabelled:
-        predicted = _predicted(unlabelled, training.sources, training.ranker)
-        strength = sp.vstack([strength, predicted]).tocsr()
-    anchored = item_anchors([*texts, *unlabelled], strength)
+    anchored = item_anchors(texts, _anchor_strength(training))
     if unknown is not None and unknown.any():
         rows = np.flatnonzero(unknown)
         nearest = NearestAnchors(index, ~unknown, anchored).of(index.tfidf[rows])

@@ -60,8 +60,6 @@ class StatisticalOptions(Options):
             sentence-transformers, or `minilm`.
         readability: expected F1 that an unreadable keyword must add to a query. Readable are
             anchors, and phrases of a title or of a training query. 0: the best F1, readable or not.
-        unlabelled: how many of the most frequent queries without labels become anchors too, by the
-            ranker's probabilities.
         evidence: snapshot pairs (items, queries) whose retrieved sets count beside the ranker's
             probabilities (`stacking`), where that gains F1. They don't change the item side. Where
             the data have no dev queries, `DEV_SHARE` of the training queries are what the pairs
@@ -75,7 +73,6 @@ class StatisticalOptions(Options):
     pair_signals: tuple[str, ...] = ()
     encoder: str | None = None
     readability: float = Field(READABILITY, ge=0, le=1)
-    unlabelled: int = Field(0, ge=0)
     evidence: tuple[tuple[str, str], ...] = ()
 
 
@@ -123,9 +120,7 @@ class Statistical(GeneratorBase):
             "kind": "statistical",
             "version": VERSION,
             "normaliser": NORMALISER,
-            "dataset_hash": self._data,
-            # Was an option, and is part of what fits and snapshots are known by.
-            "edits": True,
+            "dataset_hash": self._dataset.dataset_hash,
             **self.options.model_dump(exclude={"evidence", "pair_signals"}),
             **self._signals,
             **self._pair_signals,
@@ -141,20 +136,6 @@ class Statistical(GeneratorBase):
         return Encoder(self.options.encoder, self._store)
 
     @cached_property
-    def _data(self) -> str:
-        """A hash of what the fit reads.
-
-        The data set's own hash leaves out queries without labels.
-        """
-        if not self.options.unlabelled:
-            return self._dataset.dataset_hash
-        from indexers.generators.statistical.fitting import frequent
-
-        texts = frequent(self._dataset, self.options.unlabelled)
-        described = json.dumps([self._dataset.dataset_hash, texts])
-        return hashlib.sha256(described.encode()).hexdigest()
-
-    @cached_property
     def _signals(self) -> Mapping[str, object]:
         """The digest of the signals' values, which the data set's hash leaves out."""
         if not self.options.signals:
@@ -166,9 +147,7 @@ class Statistical(GeneratorBase):
 
     @cached_property
     def _pair_signals(self) -> Mapping[str, object]:
-        """Their names and the digest of their values. Nothing without them, so that older
-        fingerprints stay valid.
-        """
+        """Their names and the digest of their values. Nothing without them."""
         names = self.options.pair_signals
         if not names:
             return {}

@@ -23,7 +23,7 @@ from cogr.records import Dataset, Entity, Item, Query
 from cogr.store import Store
 from indexers.generators import Completion, Request, make_generator
 from indexers.generators.statistical.artefact import Artefact
-from indexers.generators.statistical.fitting import fit, frequent
+from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.generator import Statistical
 from indexers.generators.statistical.item_keywords import assemble, unknown_items, writable
 from indexers.text import Analyser
@@ -242,35 +242,6 @@ def test_few_items_without_labels_are_unknown_and_many_irrelevant(
     relevance = sp.csr_matrix(np.eye(10, dtype=np.float32)[:labelled])
     found = unknown_items(relevance)
     assert (None if found is None else int(found.sum())) == unknown
-
-
-def test_frequent_queries_without_labels_become_anchors(dataset: Dataset) -> None:
-    hidden = {query.id for query in dataset.queries["train"][::2]}
-    asked = [replace(query, weight=n) for n, query in enumerate(dataset.queries["train"][::2])]
-    kept = [query for query in dataset.queries["train"] if query.id not in hidden]
-    partly = replace(
-        dataset, queries={**dataset.queries, "train": kept}, unlabelled=(*asked, kept[0])
-    )
-    texts = [self_keyword(query.text) for query in reversed(asked)]
-    assert frequent(partly, 7) == texts[:7]
-    assert frequent(partly, 1000) == list(dict.fromkeys(texts))
-    without, fitted = fit(partly), fit(partly, unlabelled=20)
-    known = {word for item in dataset.items for word in without.item_keywords(item)}
-    owned = {word for item in dataset.items for word in fitted.item_keywords(item)}
-    assert not known & set(texts)
-    assert owned & set(texts)
-    assert owned & set(texts) <= set(texts[:20])
-
-
-def test_queries_without_labels_are_another_fit_only_where_they_are_read(dataset: Dataset) -> None:
-    more = replace(dataset, unlabelled=(Query("log-1", "a sofa for the moon"),))
-
-    def fingerprint(world: Dataset, most: int) -> object:
-        options = {"kind": "statistical", "unlabelled": most}
-        return make_generator(options, "query", world).fingerprint
-
-    assert fingerprint(dataset, 0) == fingerprint(more, 0)
-    assert fingerprint(dataset, 5) != fingerprint(more, 5)
 
 
 @pytest.mark.parametrize(
