@@ -89,7 +89,7 @@ def _rate(redis: RedisSettings, url: str, workers: int, entities: int) -> tuple[
         "generator.model": "fake",
         "generator.openai.base_url": url,
     }
-    shards = {"fleet.first_items": "40", "fleet.shard_seconds": "5"}
+    shards = {"fleet.least": "40", "fleet.shard_seconds": "5"}
     with (
         tempfile.TemporaryDirectory() as folder,
         fleet_in(Path(folder), redis, items=entities) as fleet,
@@ -106,8 +106,8 @@ def _rate(redis: RedisSettings, url: str, workers: int, entities: int) -> tuple[
 def _between_first_and_last(fleet: Fleet) -> float:
     """Entities a second, from the start of the first shard to the end of the last one."""
     done = runs_of(fleet.store, "item")[-1].read_all(Attempt, "attempts")
-    began = min(attempt.updated - attempt.seconds for attempt in done)
-    return sum(one.items for one in done) / (max(one.updated for one in done) - began)
+    began, ended = min(a.started for a in done), max(a.started + a.seconds for a in done)
+    return sum(one.items for one in done) / (ended - began)
 
 
 # A rebuild over the engine alone
@@ -184,7 +184,7 @@ class InThread:
         self._worker = Worker(workspace, "bench")
 
     def send(self, message: Mapping[str, Any]) -> None:
-        self._worker.take(message)
+        self._worker.take(message.model_dump())
 
     def waiting(self) -> int:
         return 0
@@ -194,15 +194,14 @@ def coordinate(size: int) -> dict[str, Any]:
     """One rebuild on a worker in this process; megabytes at the peak, after the data set was
     loaded, and before.
     """
-    from indexers.fleet import coordinator, shards
+    from indexers.fleet import coordinator
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_thing_shop(folder, size)
         before = _peak()
-        shards.FIRST_ENTITIES = 2000
+        coordinator.LEAST = 2000
         quick = [
-            "fleet.lost_seconds=0.5",
             "rebuild.workers=celery",
         ]
         workspace = Workspace.open(

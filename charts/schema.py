@@ -2,7 +2,7 @@
 settings, by their own names.
 
 Run by `make docs`. Settings that are secrets are left out of `settings` and may only be named in
-`secretSettings`.
+`secretSettings`; redis.url may be in both, since it may have a password.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def schema() -> dict[str, Any]:
             del component["properties"]["$placed"]
             component["properties"].update(copy.deepcopy(placed))
     _close(whole)
-    secrets = sorted(secret_settings())
+    secrets = sorted([*secret_settings(), "redis.url"])
     whole["$defs"]["secretSettings"] = {
         "type": "object",
         "additionalProperties": False,

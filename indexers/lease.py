@@ -28,6 +28,8 @@ from cogr.store import Store, process_name
 
 log = logging.getLogger(__name__)
 
+REBUILD_SECONDS = 45.0
+"""Seconds for which the holder of a side's lease may be silent: a machine may pause for some."""
 CATALOGUE_SECONDS = 5.0
 """Seconds for which the holder of a catalogue's lease may be silent. Short, because a switch takes
 seconds and others wait for it.
@@ -61,7 +63,7 @@ class LeaseKind:
 def lease_to_rebuild(side: Side) -> LeaseKind:
     """To rebuild or update a side of a store."""
     spoken = "the rebuild of items" if side == "item" else "the rebuild of queries"
-    advice = "wait for it, or cogr-index cancel it"
+    advice = f"wait for it, or cogr-index status --side {side} --cancel"
     return LeaseKind(f"fleet/{side}/lease", f"rebuild-{side}", spoken, advice)
 
 

@@ -1,5 +1,4 @@
-"""Settings of rebuilds, in one process and on workers: the tables `[rebuild]`, `[fleet]` and
-`[redis]`.
+"""Settings of rebuilds, in one process and on workers: the tables `[rebuild]` and `[redis]`.
 
 What they do is in `indexers.rebuild` and `indexers.fleet`.
 """
@@ -7,13 +6,25 @@ What they do is in `indexers.rebuild` and `indexers.fleet`.
 from __future__ import annotations
 
 import re
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import parse_qsl, unquote
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from cogr.settings.table import LONGEST, Table, check_url, usable_path
+from cogr.settings.table import Table, check_url
 
-_SCHEMES = ("redis", "rediss", "sentinel")
+_SCHEMES = ("redis", "rediss", "sentinel", "unix")
+_EXAMPLE = "redis://host:6379/0, rediss://, unix:///path or sentinel://"
+_TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+_CHECKS = {"ssl_cert_reqs": "required", "ssl_check_hostname": "true"}
+_OPTIONS = {
+    "redis": (),
+    "rediss": (*_TLS_FILES, *_CHECKS),
+    "unix": ("db",),
+    "sentinel": ("master_name", "sentinel_password", "ssl", *_TLS_FILES, *_CHECKS),
+}
 
 
 class RebuildSettings(Table):
@@ -33,6 +44,76 @@ class RebuildSettings(Table):
     )
 
 
+@dataclass(frozen=True)
+class RedisAddress:
+    """`redis.url`, taken apart.
+
+    Attributes:
+        hosts: the server, or all sentinels.
+        path: of a Unix socket.
+        tls: redis-py's options for TLS, which check certificate and host name; None without TLS.
+        master: the master that the sentinels watch.
+    """
+
+    scheme: str
+    hosts: tuple[tuple[str, int], ...]
+    username: str | None
+    password: str | None
+    database: int
+    path: str
+    tls: Mapping[str, Any] | None
+    master: str
+    sentinel_password: str | None
+
+    @classmethod
+    def parse(cls, url: str) -> RedisAddress:
+        """Raises ValueError with the part of a sentence that follows the setting's name."""
+        if "cluster" in url.partition("://")[0]:
+            raise ValueError(
+                "Celery has no broker on Redis Cluster; name one server (redis://), or sentinels "
+                "(sentinel://)"
+            )
+        parts = [check_url(one.strip(), _SCHEMES, _EXAMPLE, host=False) for one in url.split(";")]
+        first, last = parts[0], parts[-1]
+        scheme = first.scheme.lower()
+        options = dict(parse_qsl(last.query, keep_blank_values=True))
+        _check_options(scheme, options)
+        database = options.get("db", "0") if scheme == "unix" else last.path.strip("/") or "0"
+        if not re.fullmatch(r"\d{1,4}", database):
+            raise ValueError(
+                "after its host is no number of a database; write it as redis://host:6379/0"
+            )
+        files = {name: options[name] for name in _TLS_FILES if options.get(name)}
+        tls = scheme == "rediss" or files or options.get("ssl") == "true"
+        port = 26379 if scheme == "sentinel" else 6379
+        return cls(
+            scheme=scheme,
+            hosts=tuple((part.hostname or "localhost", part.port or port) for part in parts),
+            username=unquote(first.username) if first.username else None,
+            password=unquote(first.password) if first.password else None,
+            database=int(database),
+            path=unquote(first.path),
+            tls={"ssl_cert_reqs": "required", "ssl_check_hostname": True, **files} if tls else None,
+            master=options.get("master_name", ""),
+            sentinel_password=options.get("sentinel_password"),
+        )
+
+
+def _check_options(scheme: str, options: Mapping[str, str]) -> None:
+    known = _OPTIONS[scheme]
+    if odd := [name for name in options if name not in known]:
+        offered = f"; {scheme}:// knows {', '.join(known)}" if known else ""
+        raise ValueError(f"its option {odd[0]} is unknown{offered}")
+    for name, value in _CHECKS.items():
+        if options.get(name, value).lower() != value:
+            raise ValueError(
+                f"{name}={options[name]} would switch off a check of the server's certificate; "
+                "remove it, and name the certificate's authority by ssl_ca_certs=FILE"
+            )
+    if scheme == "sentinel" and not options.get("master_name"):
+        raise ValueError("it names sentinels and no master; end it with ?master_name=NAME")
+
+
 class RedisSettings(Table):
     """Redis or Valkey: the broker of task messages between the coordinator and its workers, and the
     cache of the expander.
@@ -41,82 +122,17 @@ class RedisSettings(Table):
     url: str | None = Field(
         None,
         description=(
-            "redis://host:6379/0; rediss:// for TLS; sentinel://a:26379;sentinel://b:26379 with "
-            "sentinel_master"
+            "redis://user:password@host:6379/0; rediss:// for TLS (?ssl_ca_certs=FILE, "
+            "ssl_certfile, ssl_keyfile); unix:///path?db=0; "
+            "sentinel://:password@a:26379;sentinel://b:26379/0?master_name=NAME. "
+            "With a password it is a secret: set COGR_REDIS__URL. Each catalogue needs a database "
+            "of its own"
         ),
     )
-    username: str | None = Field(None, description="User of an access control list")
-    password: SecretStr | None = Field(None, description="Password of the server; never printed")
-    prefix: str = Field(
-        "cogr", pattern=r"^[a-z0-9][a-z0-9_-]*$", description="All keys begin with it"
-    )
-    sentinel_master: str | None = Field(
-        None, description="Name of the master that the sentinels watch"
-    )
-    sentinel_password: SecretStr | None = Field(
-        None, description="Password of the sentinels; never printed"
-    )
-    tls: bool = Field(False, description="TLS for sentinel:// too; rediss:// always has it")
-    ca_file: str | None = Field(
-        None, description="CA certificates of the server, PEM; the system's by default"
-    )
-    cert_file: str | None = Field(None, description="Client certificate, PEM")
-    key_file: str | None = Field(None, description="Key of the client certificate, PEM")
-    timeout: float = Field(
-        10.0, gt=0, le=LONGEST, description="Seconds to wait for a connection or an answer"
-    )
-
-    _are_paths = field_validator("ca_file", "cert_file", "key_file")(usable_path)
 
     @field_validator("url")
     @classmethod
-    def _known_scheme(cls, url: str | None) -> str | None:
-        for part in url.split(";") if url else ():
-            if "cluster" in part.partition("://")[0]:
-                raise ValueError(
-                    "Celery has no broker on Redis Cluster; name one server (redis://), or "
-                    "sentinels (sentinel://)"
-                )
-            parts = check_url(
-                part.strip(), _SCHEMES, "redis://host:6379/0, rediss:// or sentinel://", host=False
-            )
-            if not re.fullmatch(r"/?\d*", parts.path):
-                raise ValueError(
-                    "after its host is no number of a database; write it as redis://host:6379/0"
-                )
+    def _is_an_address(cls, url: str | None) -> str | None:
+        if url:
+            RedisAddress.parse(url)
         return url
-
-    @model_validator(mode="after")
-    def _sentinels_have_a_master(self) -> RedisSettings:
-        if self.url and self.url.startswith("sentinel://") and not self.sentinel_master:
-            raise ValueError("redis.url names sentinels, but redis.sentinel_master is not set")
-        return self
-
-
-class FleetSettings(Table):
-    """How a rebuild is distributed to workers."""
-
-    lost_seconds: float = Field(
-        45.0,
-        gt=0,
-        le=600,
-        description=(
-            "A worker or a coordinator that is silent for so many seconds counts as dead; raise "
-            "it where machines pause"
-        ),
-    )
-
-    @property
-    def heartbeat_seconds(self) -> float:
-        """How often a worker writes that it lives: eight beats may be late before it is lost."""
-        return self.lost_seconds / 9
-
-    @property
-    def lease_seconds(self) -> float:
-        """Silence after which a coordinator may be replaced: that of workers."""
-        return self.lost_seconds
-
-    @property
-    def poll_seconds(self) -> float:
-        """How often the coordinator looks at what workers wrote; once a second is cheap."""
-        return min(1.0, self.lost_seconds / 45)

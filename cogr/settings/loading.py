@@ -46,10 +46,6 @@ _PATHS = (
     "generator.model",
     "generator.scripted.script",
     "opensearch.ca_file",
-    "redis.ca_file",
-    "redis.cert_file",
-    "redis.key_file",
-    "metrics.file",
     "training.model",
     "training.accelerate",
 )

@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from cogr.errors import learn, learn_address
 from cogr.settings.dataset import DatasetSettings
-from cogr.settings.fleet import FleetSettings, RebuildSettings, RedisSettings
+from cogr.settings.fleet import RebuildSettings, RedisSettings
 from cogr.settings.generator import GeneratorSettings, KeywordSettings, PromptSettings
 from cogr.settings.serving import OpenSearchSettings, PublishSettings, ServingSettings
 from cogr.settings.table import sound, store_url, usable_path
@@ -57,7 +57,6 @@ class Settings(BaseSettings):
     prompts: PromptSettings = Field(default_factory=PromptSettings)
     generator: GeneratorSettings = Field(default_factory=GeneratorSettings)
     rebuild: RebuildSettings = Field(default_factory=RebuildSettings)
-    fleet: FleetSettings = Field(default_factory=FleetSettings)
     redis: RedisSettings = Field(default_factory=RedisSettings)
     publish: PublishSettings = Field(default_factory=PublishSettings)
     opensearch: OpenSearchSettings = Field(default_factory=OpenSearchSettings)

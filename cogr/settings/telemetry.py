@@ -9,17 +9,16 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from cogr.settings.table import Table, http_url, usable_path
+from cogr.settings.table import Table, http_url
 
 
 class LogSettings(Table):
-    """Logs on standard error. Texts of items and queries appear only at the level debug."""
+    """Logs on standard error: warnings, and with -v the steps too. Texts of items and queries are
+    never logged.
+    """
 
     format: Literal["text", "json"] = Field(
         "text", description="text: for people; json: one JSON object a line"
-    )
-    level: Literal["debug", "info", "warning"] = Field(
-        "warning", description="Lowest level that is logged; -v sets info"
     )
 
 
@@ -30,24 +29,9 @@ class MetricsSettings(Table):
         None,
         ge=0,
         le=65535,
-        description=("Port for scrapes; 0 takes a free one and prints it; off unless set"),
-    )
-    ports: int = Field(
-        1,
-        ge=1,
-        le=1000,
         description=(
-            "Number of ports from metrics.port on to try, for several processes on a host"
-        ),
-    )
-    host: str = Field(
-        "127.0.0.1", description="Address to listen on; 0.0.0.0 for scrapes from other hosts"
-    )
-    file: str | None = Field(
-        None,
-        description=(
-            "Write the metrics to this file after each successful rebuild or update, for the "
-            "node exporter (*.prom)"
+            "Port for scrapes, on all addresses of this host; 0 takes a free one and prints it; "
+            "off unless set"
         ),
     )
     pushgateway: str | None = Field(
@@ -59,4 +43,3 @@ class MetricsSettings(Table):
     )
 
     _is_url = field_validator("pushgateway")(http_url)
-    _is_path = field_validator("file")(usable_path)

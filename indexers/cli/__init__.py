@@ -194,7 +194,6 @@ def update(
 
 
 app.command()(fleet.status)
-app.command()(fleet.cancel)
 app.command()(release.push)
 app.command()(release.publish)
 app.command()(release.rollback)

@@ -1,80 +1,64 @@
-"""`cogr-index status` and `cogr-index cancel`: options, and what they print.
-
-The state is read by `indexers.fleet.run_files`.
-"""
+"""`cogr-index status`: rebuilds on workers, and the end of one."""
 
 from __future__ import annotations
 
 import getpass
 import socket
-import sys
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cogr.errors import CheckFailedError, UserError
 from cogr.records import SIDES, Side
 from indexers.cli import console
-from indexers.cli.console import Call, SideOption, common_options
-from indexers.telemetry.terminal import console_of, duration
+from indexers.cli.console import Call, common_options
+from indexers.tables import Table
+from indexers.telemetry.terminal import duration
 
 if TYPE_CHECKING:
-    from rich.console import Group, RenderableType
+    from rich.console import Console
 
     from indexers.fleet.run_files import Overview
     from indexers.workspace import Workspace
 
-SideChoice = Annotated[Side | None, typer.Option("--side", help="Only this side.")]
+STOPPED = 120.0
+"""Seconds to wait until a cancelled rebuild has stopped."""
 
 
 @common_options(backend=False)
 def status(
     call: Call,
-    side: SideChoice = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Refresh until nothing runs.")] = False,
-    every: Annotated[
-        float, typer.Option("--every", min=0.1, help="Seconds between two refreshes of --watch.")
-    ] = 2.0,
+    side: Annotated[Side | None, typer.Option("--side", help="Only this side.")] = None,
+    cancel: Annotated[
+        bool,
+        typer.Option("--cancel", help="Stop the rebuild of --side; what was generated is kept."),
+    ] = False,
 ) -> None:
-    """Show the state of rebuilds on workers: shards, workers, rates, time left.
+    """Show the state of rebuilds on workers: answers, shards, workers, time left; or stop one.
 
     Reads the store; needs no broker.
     """
-    found = _look(call.workspace, side)
-    if watch:
-        found = _watch(call.workspace, side, every, found)
-    call.emit({"runs": [run.as_dict() for run in found]}, lambda out: out.print(_drawn(found)))
+    from indexers.fleet.run_files import overview
+
+    if cancel:
+        _cancel(call.workspace, side)
+    sides = SIDES if side is None else [side]
+    found = [run for one in sides if (run := overview(call.workspace.store, one)) is not None]
+    call.emit({"runs": [asdict(run) for run in found]}, lambda out: _show(out, found))
     for run in found:
         if run.state in ("silent", "interrupted", "cancelled"):
             console.next_command(f"cogr-index rebuild --side {run.side} --workers celery")
 
 
-@common_options(backend=False)
-def cancel(
-    side: SideOption,
-    call: Call,
-    wait: Annotated[
-        float, typer.Option("--wait", min=0, help="Seconds to wait until it has stopped.")
-    ] = 120.0,
-) -> None:
-    """Stop a rebuild on workers: no more shards, workers stop between two answers.
-
-    What was generated is kept.
-    """
-    run = _cancel(call.workspace, side, wait)
-    payload = {"cancelled": run, "side": side}
-    call.emit(
-        payload, lambda out: out.print(f"Run {run} is cancelled; what was generated is kept.")
-    )
-    console.next_command(f"cogr-index rebuild --side {side} --workers celery")
-
-
-def _cancel(workspace: Workspace, side: Side, wait: float) -> str:
+def _cancel(workspace: Workspace, side: Side | None) -> None:
     from indexers.fleet.run_files import Cancel, End, latest_run
     from indexers.lease import read_lease
 
+    if side is None:
+        raise UserError("--cancel stops the rebuild of one side; name it with --side.")
     opened = latest_run(workspace.store, side)
     if opened is None or opened[0].ended is not None:
         raise UserError(
@@ -84,97 +68,40 @@ def _cancel(workspace: Workspace, side: Side, wait: float) -> str:
     folder, run = opened
     by = f"{getpass.getuser()} on {socket.gethostname()}"
     folder.write(Cancel(by=by), "cancel")
-    deadline = time.monotonic() + wait
+    deadline = time.monotonic() + STOPPED
     while folder.ended is None:
         lease = read_lease(workspace.store, side)
-        gone = lease is None or lease.released or abs(time.time() - lease.renewed) > lease.seconds
-        if gone:
+        if lease is None or lease.released or abs(time.time() - lease.renewed) > lease.seconds:
             # Nobody coordinates it: workers see that it has ended and leave its shards alone.
             folder.write(End(state="cancelled", reason=f"cancelled by {by}"), "end")
         elif time.monotonic() > deadline:
             raise CheckFailedError(
                 f"Run {run.id} was asked to stop, but its coordinator has not done so within "
-                f"{wait:g} s; see cogr-index status."
+                f"{STOPPED:g} s; see cogr-index status."
             )
         else:
             time.sleep(0.2)
     if folder.ended.state == "finished":
         raise UserError(f"Run {run.id} finished before it could be cancelled; see cogr-index list.")
-    return run.id
 
 
-def _look(workspace: Workspace, side: Side | None) -> list[Overview]:
-    from indexers.fleet.run_files import overview
-
-    wanted = SIDES if side is None else [side]
-    found = (
-        overview(workspace.store, name, workspace.settings.fleet.lost_seconds) for name in wanted
-    )
-    return [run for run in found if run is not None]
-
-
-def _watch(
-    workspace: Workspace, side: Side | None, every: float, found: list[Overview]
-) -> list[Overview]:
-    """Show the state on standard error until nothing runs any more. Returns the last state."""
-    from rich.live import Live
-
-    with Live(
-        _drawn(found), console=console_of(sys.stderr), auto_refresh=False, transient=True
-    ) as live:
-        while any(run.state in ("running", "cancelling") for run in found):
-            time.sleep(every)
-            found = _look(workspace, side)
-            live.update(_drawn(found), refresh=True)
-    return found
-
-
-def _drawn(found: Sequence[Overview]) -> Group:
-    from rich.console import Group
-
+def _show(out: Console, found: Sequence[Overview]) -> None:
     if not found:
-        return Group(
-            "No rebuild on workers yet: run cogr-index rebuild --side item --workers celery."
-        )
-    return Group(*(part for run in found for part in _parts(run)))
+        out.print("No rebuild on workers yet: run cogr-index rebuild --side item --workers celery.")
+    for run in found:
+        left = "" if run.seconds_left is None else f", about {duration(run.seconds_left)} left"
+        notes = [
+            f"{run.answered:,} of {run.to_generate:,} answered ({run.entities:,} entities in all)"
+            f"{left}; {run.shards} shards to do, {run.per_second:,.1f} entities/s",
+            *run.troubles[-5:],
+            *(f"set aside: {id_}: {reason}" for id_, reason in [*run.set_aside.items()][:20]),
+            *([f"snapshot {run.snapshot}"] if run.snapshot else []),
+        ]
+        title = f"{run.side}s, run {run.run}: {run.state}{f' ({run.note})' if run.note else ''}"
+        Table(title, [_held(one) for one in run.held], notes).show(out)
 
 
-def _parts(run: Overview) -> list[RenderableType]:
-    from rich.table import Table
-    from rich.text import Text
-
-    shards = f"{run.done} done, {run.running} running, {run.waiting} waiting, {run.failed} given up"
-    more = f", {run.unplanned:,} entities not planned yet" if run.unplanned else ""
-    left = "" if run.seconds_left is None else f", about {duration(run.seconds_left)} left"
-    lines = [
-        f"{run.side}s, run {run.run}: {run.state}{f' ({run.note})' if run.note else ''}",
-        f"  {run.answered:,} of {run.to_generate:,} answered ({run.entities:,} entities in "
-        f"all){left}",
-        f"  shards: {shards}{more}",
-        f"  {run.items_per_second:,.1f} entities/s, {run.tokens_per_second:,.0f} tokens/s",
-    ]
-    parts: list[RenderableType] = [Text("\n".join(lines))]
-    if run.held:
-        table = Table("shard", "worker", "state", "since", "entities", "entities/s", "silent for")
-        for held in run.held:
-            since = time.strftime("%H:%M:%S", time.localtime(held.since))
-            done = f"{held.items:,} of {held.entities:,}"
-            silent = f"{held.silent_seconds:.0f} s"
-            row = (
-                held.shard,
-                held.worker,
-                held.state,
-                since,
-                done,
-                f"{held.items_per_second:,.1f}",
-                silent,
-            )
-            table.add_row(*(Text(cell) for cell in row))
-        parts.append(table)
-    parts += [Text(f"  {t.shard}, {t.worker}: {t.state}, {t.reason}") for t in run.troubles[-5:]]
-    parts += [
-        Text(f"  set aside: {id_}: {reason}") for id_, reason in list(run.set_aside.items())[:20]
-    ]
-    if run.snapshot:
-        parts.append(Text(f"  snapshot {run.snapshot}"))
-    return parts
+def _held(attempt: Mapping[str, Any]) -> Mapping[str, Any]:
+    since = time.strftime("%H:%M:%S", time.localtime(attempt["started"]))
+    names = {name: attempt[name] for name in ("shard", "worker", "state")}
+    return names | {"since": since}

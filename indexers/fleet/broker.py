@@ -1,9 +1,9 @@
 """Celery on Redis or Valkey, configured for shards: the application, messages, queues. This module
 knows neither files nor generators.
 
-Celery delivers a message to one worker, keeps it until that worker acknowledges it after its work,
-and delivers it again after the visibility timeout. Redis Cluster does not work: Celery has no
-broker on it (kombu 5.7); `redis.url` names one server or sentinels.
+Celery delivers a message to one worker, keeps it until that worker has acknowledged it after its
+work, and knows which shards live workers are at (`inspect`). Redis Cluster does not work: Celery
+has no broker on it (kombu 5.7).
 """
 
 from __future__ import annotations
@@ -12,26 +12,28 @@ import hashlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from cogr.errors import MissingExtraError, ServiceError, SettingsError
 from cogr.records import Side
 from cogr.settings import GeneratorSettings
-from cogr.settings.fleet import RedisSettings
-from indexers.fleet.run_files import FORMAT
+from cogr.settings.fleet import RedisAddress, RedisSettings
 
 if TYPE_CHECKING:
     from celery import Celery
 
 TASK = "cogr.shard"
 """The name of the only task."""
-VISIBILITY_SECONDS = 6 * 3600.0
-"""Seconds after which Celery delivers an unacknowledged message again. Longer than any shard takes,
-since a busy worker can't extend it. The coordinator notices a dead worker earlier, by its
-heartbeats.
-"""
+PREFIX = "cogr"
+"""All keys in Redis begin with it."""
+TIMEOUT = 10.0
+"""Seconds to wait for a connection or an answer."""
+VISIBILITY_SECONDS = 3600.0
+"""Seconds after which Celery delivers an unacknowledged message again: some twenty shards."""
+INSPECT_SECONDS = 2.0
+"""Seconds in which workers say which shards they are at."""
 NAME = r"^[A-Za-z0-9-]+$"
 """Names of runs and shards: a message can't name a path outside the run's folder."""
 
@@ -41,7 +43,6 @@ class Message(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    format: int = FORMAT
     side: Side
     run: str = Field(pattern=NAME)
     shard: str = Field(pattern=NAME)
@@ -56,9 +57,18 @@ def queue_of(side: Side, settings: GeneratorSettings) -> str:
     Args:
         settings: the generator's settings, with `auto` resolved.
     """
-    # The NUL keeps the queue names of former versions.
-    digest = hashlib.sha256(f"{settings.model or ''}\0".encode()).hexdigest()[:8]
-    return f"v{FORMAT}.{side}.{settings.name}.{digest}"
+    digest = hashlib.sha256((settings.model or "").encode()).hexdigest()[:8]
+    return f"v3.{side}.{settings.name}.{digest}"
+
+
+def address_of(redis: RedisSettings) -> RedisAddress:
+    """Where the broker is. Raises SettingsError when redis.url is not set."""
+    if not redis.url:
+        raise SettingsError(
+            "Workers need a broker, and redis.url is not set: run cogr-ops redis start, then set "
+            "redis.url or COGR_REDIS__URL."
+        )
+    return RedisAddress.parse(redis.url)
 
 
 def make_app(redis: RedisSettings) -> Celery:
@@ -72,12 +82,13 @@ def make_app(redis: RedisSettings) -> Celery:
         raise MissingExtraError("A rebuild on workers", "fleet")
     from celery import Celery
 
+    address = address_of(redis)
     app = Celery("cogr", set_as_current=False)
     app.conf.update(
-        broker_url=broker_url(redis),
-        broker_transport_options=_transport_options(redis),
-        broker_use_ssl=_ssl_options(redis),
-        broker_connection_timeout=redis.timeout,
+        broker_url=_kombu_url(address),
+        broker_transport_options=_transport_options(address),
+        broker_use_ssl=dict(address.tls) if address.tls else False,
+        broker_connection_timeout=TIMEOUT,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         # Results are files; the broker carries only names of shards.
@@ -85,14 +96,45 @@ def make_app(redis: RedisSettings) -> Celery:
         task_ignore_result=True,
         task_serializer="json",
         accept_content=["json"],
-        # The message of a dead worker comes back after the visibility timeout.
+        # A worker takes its next message when it has done its shard.
         task_acks_late=True,
         worker_prefetch_multiplier=1,
+        worker_send_task_events=False,
         worker_hijack_root_logger=False,
         worker_redirect_stdouts=False,
         worker_cancel_long_running_tasks_on_connection_loss=False,
     )
     return app
+
+
+def _kombu_url(address: RedisAddress) -> str:
+    """The URL in kombu's spelling, with user and password. Never print it."""
+    user = ""
+    if address.username or address.password:
+        user = f"{quote(address.username or '', safe='')}:{quote(address.password or '', safe='')}@"
+    if address.scheme == "unix":
+        return f"redis+socket://{user}{address.path}?virtual_host={address.database}"
+    hosts = (
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in address.hosts
+    )
+    return ";".join(f"{address.scheme}://{user}{host}/{address.database}" for host in hosts)
+
+
+def _transport_options(address: RedisAddress) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "visibility_timeout": VISIBILITY_SECONDS,
+        "global_keyprefix": f"{PREFIX}:",
+        "socket_timeout": TIMEOUT,
+        "socket_connect_timeout": TIMEOUT,
+        "socket_keepalive": True,
+        # One attempt a call: the caller decides how long to wait for an unreachable broker.
+        "max_retries": 1,
+        "interval_start": 0,
+    }
+    if address.master:
+        options["master_name"] = address.master
+        options["sentinel_kwargs"] = {"password": address.sentinel_password}
+    return options
 
 
 def server_version(redis: RedisSettings) -> str:
@@ -102,74 +144,29 @@ def server_version(redis: RedisSettings) -> str:
     return str(info.get("valkey_version") or info["redis_version"])
 
 
-def broker_url(redis: RedisSettings) -> str:
-    """The URL for kombu, with user and password. Never print it."""
-    if not redis.url:
-        raise SettingsError(
-            "Workers need a broker, and redis.url is not set: run cogr-ops redis start, then set "
-            "redis.url or COGR_REDIS__URL."
-        )
-    return ";".join(_with_credentials(part.strip(), redis) for part in redis.url.split(";"))
-
-
-def _with_credentials(url: str, redis: RedisSettings) -> str:
-    parts = urlsplit(url)
-    if redis.password is None:
-        return url
-    host = parts.netloc.rpartition("@")[2]
-    user = quote(redis.username or "", safe="")
-    secret = quote(redis.password.get_secret_value(), safe="")
-    return urlunsplit(parts._replace(netloc=f"{user}:{secret}@{host}"))
-
-
 def printable(redis: RedisSettings) -> str:
-    """The broker's address, without user and password."""
-    urls = [urlsplit(part.strip()) for part in (redis.url or "").split(";")]
-    without_user = [url._replace(netloc=url.netloc.rpartition("@")[2], query="") for url in urls]
-    return ";".join(urlunsplit(url) for url in without_user)
-
-
-def _transport_options(redis: RedisSettings) -> dict[str, Any]:
-    options: dict[str, Any] = {
-        "visibility_timeout": VISIBILITY_SECONDS,
-        "global_keyprefix": f"{redis.prefix}:",
-        "socket_timeout": redis.timeout,
-        "socket_connect_timeout": redis.timeout,
-        "socket_keepalive": True,
-        # One attempt a call: the caller decides how long to wait for an unreachable broker.
-        "max_retries": 1,
-        "interval_start": 0,
-    }
-    if redis.sentinel_master:
-        options["master_name"] = redis.sentinel_master
-        if redis.sentinel_password:
-            options["sentinel_kwargs"] = {"password": redis.sentinel_password.get_secret_value()}
-    return options
-
-
-def _ssl_options(redis: RedisSettings) -> dict[str, Any] | bool:
-    """redis-py's options for TLS; False without TLS."""
-    import ssl
-
-    if not (redis.tls or (redis.url or "").startswith("rediss://")):
-        return False
-    options = {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True}
-    files = {"ssl_ca_certs": redis.ca_file, "ssl_certfile": redis.cert_file}
-    files |= {"ssl_keyfile": redis.key_file}
-    return options | {name: path for name, path in files.items() if path}
+    """The broker's address, without user, password and options."""
+    address = address_of(redis)
+    if address.scheme == "unix":
+        return f"unix://{address.path}"
+    hosts = (f"{address.scheme}://{host}:{port}" for host, port in address.hosts)
+    return f"{';'.join(hosts)}/{address.database}"
 
 
 class Broker:
-    """The coordinator's side: sends messages to a queue and counts those that wait."""
+    """The coordinator's side: sends messages to a queue, counts those that wait, and asks which
+    shards workers are at.
+    """
 
     def __init__(self, redis: RedisSettings, queue: str) -> None:
         self._app = make_app(redis)
         self._redis = redis
         self._queue = queue
 
-    def send(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Message) -> None:
         """Put one task into the queue. Raises ServiceError when the broker is away or refuses."""
-        task = {"kwargs": dict(message), "queue": self._queue, "retry": False}
+        task = {"kwargs": message.model_dump(), "queue": self._queue, "retry": False}
+        task["task_id"] = f"{message.run}.{message.shard}"
         self.call(
             "take messages", lambda broker: self._app.send_task(TASK, connection=broker, **task)
         )
@@ -177,6 +174,17 @@ class Broker:
     def waiting(self) -> int:
         """Messages in the queue that no worker has taken. Raises ServiceError."""
         return int(self.call("be asked", lambda connection: _client(connection).llen(self._queue)))
+
+    def active(self, run: str) -> set[str]:
+        """The shards of a run that live workers are at. Raises ServiceError."""
+
+        def ask(connection: Any) -> Mapping[str, list[Mapping[str, Any]]]:
+            control = self._app.control.inspect(timeout=INSPECT_SECONDS, connection=connection)
+            return control.active() or {}
+
+        tasks = [task for its in self.call("be asked", ask).values() for task in its]
+        ids = (str(task["id"]).partition(".") for task in tasks)
+        return {shard for of, _, shard in ids if of == run}
 
     def call(self, doing: str, what: Callable[[Any], Any]) -> Any:
         """Call a function with a new connection, which can't be stale. Raises ServiceError."""
@@ -197,3 +205,34 @@ class Broker:
 def _client(connection: Any) -> Any:
     """The client of Redis below a connection of kombu's."""
     return connection.default_channel.client
+
+
+def refuse_unreadable(refuse: Callable[[str], object]) -> None:
+    """Have this process refuse messages that kombu can't read: by default one of them ends a
+    worker, and a restarted one, too.
+
+    Args:
+        refuse: called with the reason.
+    """
+    from kombu.transport import TRANSPORT_ALIASES, redis
+
+    class Reading:
+        """The part of kombu's channel that reads a message."""
+
+        def _brpop_read(self: Any, **options: Any) -> Any:
+            before = set(self.qos._delivered)
+            try:
+                return super()._brpop_read(**options)  # type: ignore[misc]
+            except (ValueError, TypeError, LookupError, AttributeError) as error:
+                for tag in set(self.qos._delivered) - before:
+                    self.basic_reject(tag, requeue=False)
+                refuse(f"it can't be read ({type(error).__name__})")
+                return True
+
+    for base, names in (
+        (redis.Transport, ("redis", "rediss")),
+        (redis.SentinelTransport, ("sentinel",)),
+    ):
+        channel = type("Channel", (Reading, base.Channel), {})
+        transport = type("Transport", (base,), {"Channel": channel})
+        TRANSPORT_ALIASES.update(dict.fromkeys(names, lambda made=transport: made))

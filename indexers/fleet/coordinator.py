@@ -1,13 +1,14 @@
-"""The coordinator of a rebuild on workers: it takes the side's lease, plans shards, sends them,
-retries failed ones, and freezes the snapshot when no answer is missing. Results of shards are in
-files, so the broker may lose its data.
+"""The coordinator of a rebuild on workers. It holds the side's lease, cuts what the cache lacks
+into shards, sends them, sends those again that no live worker is at, and freezes the snapshot when
+no answer is missing. All state is in files of the store, so the broker may lose its data.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +16,9 @@ from typing import Any
 from pyroaring import BitMap
 
 from cogr.errors import CheckFailedError, ServiceError, StorageError
-from cogr.matching.postings import to_array
 from cogr.records import Advance, Say, Side
-from cogr.settings.fleet import FleetSettings
-from indexers.fleet.broker import Broker, queue_of
+from indexers.fleet.broker import Broker, Message, queue_of
 from indexers.fleet.run_files import (
-    FORMAT,
     Attempt,
     Cancel,
     End,
@@ -33,21 +31,12 @@ from indexers.fleet.run_files import (
     public_settings,
     runs_of,
     summary_of,
-    total_rates,
-)
-from indexers.fleet.shards import (
-    DEATHS,
-    PARTS,
-    RetryPolicy,
-    Shard,
-    ShardSizer,
-    ShardTracker,
-    write_requests,
+    transient_of,
 )
 from indexers.generators import Failure
-from indexers.lease import Lease, held_lease, lease_to_rebuild
+from indexers.lease import REBUILD_SECONDS, Lease, held_lease, lease_to_rebuild
 from indexers.rebuild.assembly import Rebuilt, freeze
-from indexers.rebuild.cache import GenerationCache, Keys
+from indexers.rebuild.cache import GenerationCache, Keys, Missing
 from indexers.rebuild.plan import Job, Keyed, Plan
 from indexers.telemetry import logs, prometheus, traces
 from indexers.telemetry.traces import stage
@@ -55,15 +44,28 @@ from indexers.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
-
+LEAST, MOST, SHARDS = 16, 4096, 64
+"""Entities of a shard, at least and at most, and into how many shards a rebuild is cut within
+these bounds. A worker hands on what it can't do in time (`indexers.fleet.worker.SHARD_SECONDS`).
+"""
+POLL_SECONDS = 1.0
+"""How often the coordinator looks at the cache."""
+LOOK_SECONDS = 15.0
+"""How often it asks which shards workers are at, once the queue is empty. A shard that nobody is at
+for two looks is sent again.
+"""
+PARTS = 8
+"""Parts of a shard during which workers died: many, so that few deaths find the entity."""
+DEATHS, LAST_DEATHS = 2, 3
+"""Deaths before a shard is split, since a machine may also die by itself, and before an entity
+alone in its shard is set aside.
+"""
+SETBACKS = 20
+"""Times in a row that shards fail without an answer, after which the fleet counts as broken."""
+PATIENCE_SECONDS = 600.0
+"""How long to wait for a broker that can't be reached: longer than a restart takes."""
 KEPT_RUNS = 5
 """Runs whose files are kept, for `cogr-index status` and later inspection."""
-PATIENCE_SECONDS = 600.0
-"""How long to wait for a broker that can't be reached: longer than a restart or a failover takes.
-After that an orchestrator's next try goes on.
-"""
-RESEND_POLLS = 5
-"""Polls with an empty queue after which a message that no worker took counts as lost."""
 _ROUNDS = 3
 _REPORT_SECONDS = 60.0
 
@@ -81,8 +83,8 @@ def coordinate(
     Raises:
         LockedError: another rebuild of this side is under way in this store, wherever it runs.
     """
-    doing, seconds = f"{command} --side {side}", workspace.settings.fleet.lease_seconds
-    with held_lease(workspace.store, lease_to_rebuild(side), doing, seconds) as lease:
+    doing = f"{command} --side {side}"
+    with held_lease(workspace.store, lease_to_rebuild(side), doing, REBUILD_SECONDS) as lease:
         yield FleetExecutor(workspace, lease, generator, say)
 
 
@@ -148,12 +150,11 @@ class FleetExecutor:
     def _generate(
         self, job: Job, plan: Plan, folder: RunFolder, advance: Advance
     ) -> dict[str, Failure]:
-        settings = self.workspace.settings
         queue = queue_of(job.side, self.workspace.generator_settings(job.side, self.generator))
         with stage("generate", job.side, run=folder.run) as step:
-            broker = Broker(settings.redis, queue)
-            parts = job, plan, folder, self.lease, broker, settings.fleet
-            transient = Coordinator(*parts, self.say, advance).work()
+            broker = Broker(self.workspace.settings.redis, queue)
+            parts = job, plan, folder, self.lease, broker, self.say, advance
+            transient = Coordinator(*parts).work()
             step.add(generated=len(plan.missing), transient_failures=len(transient))
         return transient
 
@@ -167,23 +168,20 @@ class Coordinator:
     folder: RunFolder
     lease: Lease
     broker: Broker
-    settings: FleetSettings
     say: Say
     advance: Advance
 
     def __post_init__(self) -> None:
-        self._tracker = ShardTracker(self.folder, self.settings.lost_seconds)
-        self._sizer = ShardSizer()
-        self._policy = RetryPolicy(self.job.side)
         self._cache = GenerationCache(self.job.store, self.job.generator.fingerprint)
-        self._closed = {"done": 0, "given_up": 0}
-        self._todo = BitMap()
-        self._transient: dict[str, Failure] = {}
-        self._number = self._answered = self._shown = 0
-        self._unreachable_since: float | None = None
-        self._counted = 0.0
-        self._progress = Progress()
-        self._reported = self._active = time.monotonic()
+        self._looking = Missing(self._cache, self.plan.keys)
+        self._missing = self.plan.missing
+        self._sent: set[str] = set()
+        self._idle: set[str] = set()
+        self._tries: Counter[str] = Counter()
+        self._opened = self._answered = self._before = self._setbacks = 0
+        self._away: float | None = None
+        self._began = self._grown = self._looked = self._said = time.monotonic()
+        self._trace = traces.carrier()
 
     def work(self) -> dict[str, Failure]:
         """Returns the transient failures, by entity id, when all others have an answer.
@@ -191,214 +189,188 @@ class Coordinator:
         Raises:
             CheckFailedError: the run was cancelled.
             LockedError: another coordinator took over.
-            ServiceError: the broker can't be reached for too long, or workers fail one after
+            ServiceError: the broker can't be reached for too long, or shards fail one after
                 another.
             StorageError: answers that workers reported are not in this store.
         """
-        missing = self.plan.missing
-        for _ in range(_ROUNDS):
-            self._todo = BitMap(missing)
-            while self._tracker.open or self._todo:
-                self._step()
-            missing = self._unanswered(missing)
-            if not missing:
-                return self._transient
-        raise StorageError(
-            f"{len(missing)} answers that workers reported are not in {self.job.store.url}; "
-            "the workers must have the same store."
-        )
+        self._open()
+        rounds = 1
+        while True:
+            self.lease.check()
+            if (cancel := self.folder.read(Cancel, "cancel")) is not None:
+                self._stop(cancel)
+            shards = set(self.folder.names("shards"))
+            self._missing = self._looking.look()
+            self._report(len(shards))
+            if not self._missing:
+                return {}
+            if not shards:
+                transient = self._transient()
+                if not self._missing:
+                    return transient
+                if (rounds := rounds + 1) > _ROUNDS:
+                    raise StorageError(
+                        f"{len(self._missing)} answers that workers reported are not in "
+                        f"{self.job.store.url}; the workers must have the same store."
+                    )
+                self._open()
+                continue
+            self._deliver(shards)
+            time.sleep(POLL_SECONDS)
 
-    def _step(self) -> None:
-        self.lease.check()
-        if (cancel := self.folder.read(Cancel, "cancel")) is not None:
-            self._stop(cancel)
-        self._look()
-        self._fill()
-        self._send()
-        self._report()
-        if self._tracker.open:
-            time.sleep(self.settings.poll_seconds)
+    def _transient(self) -> dict[str, Failure]:
+        """The failures that the cache does not remember; `_missing` is left with the rest."""
+        found = transient_of(self.folder.read_all(Attempt, "attempts"))
+        ids = {i: self.plan.entities[i].id for i in self._missing}
+        self._missing = BitMap(i for i, id_ in ids.items() if id_ not in found)
+        return {
+            id_: Failure(id_, found[id_], permanent=False) for id_ in ids.values() if id_ in found
+        }
 
-    def _unanswered(self, asked: BitMap) -> BitMap:
-        """Positions that have no answer although no shard is open."""
-        positions = to_array(asked)
-        found = positions[to_array(self._cache.missing(self.plan.keys.take(positions)))]
-        entities = self.plan.entities
-        return BitMap(i for i in found.tolist() if entities[i].id not in self._transient)
+    # Shards
 
-    # Results of workers
+    def _open(self) -> None:
+        """Cut what is missing into shards."""
+        count = len(self._missing)
+        size = min(MOST, max(LEAST, -(-count // SHARDS)))
+        for start in range(0, count, size):
+            keyed = self._requests(self._missing[start : start + size])
+            self.folder.write_shard(f"{self._opened:05d}", keyed)
+            self._opened += 1
 
-    def _look(self) -> None:
-        before = sum(attempt.items for attempt in self._tracker.running)
-        done, failed = self._tracker.poll()
-        for shard, attempt in done:
-            self._finish(shard, attempt)
-        if sum(attempt.items for attempt in self._tracker.running) > before:
-            self._policy.progress()
-        for shard, attempt in failed:
-            self._retry(shard, attempt)
-        # Workers that die together count as one setback.
-        if reasons := [attempt.full_reason for _, attempt in failed if attempt.state != "stopped"]:
-            self._policy.setback(reasons[-1])
-
-    def _finish(self, shard: Shard, done: Attempt) -> None:
-        for id_, reason in done.transient.items():
-            self._transient[id_] = Failure(id_, reason, permanent=False)
-        self._sizer.measure(done)
-        prometheus.ATTEMPTS.labels(self.job.side, "done").inc()
-        counts = {"items": done.items, "tokens": done.tokens}
-        shard.span.set_attributes(traces.named({"worker": done.worker, **counts}))
-        self._close(shard, "done", len(shard.positions))
-        self._policy.progress()
-
-    def _close(self, shard: Shard, how: str, answered: int) -> None:
-        self._tracker.close(shard)
-        self._closed[how] += 1
-        self._answered += answered
-
-    def _retry(self, shard: Shard, failed: Attempt) -> None:
-        prometheus.ATTEMPTS.labels(self.job.side, failed.state).inc()
-        if failed.state == "stopped":
-            return
-        with logs.bound(shard=shard.name, worker=failed.worker):
-            log.warning("Shard %s: worker %s: %s", shard.name, failed.worker, failed.logged_reason)
-        shard.retry_at = time.monotonic() + self._policy.pause(failed)
-        if failed.state == "declined":
-            # The file of its requests may be gone or damaged.
-            write_requests(self.folder, shard.name, self._requests(shard.positions))
-        if self._policy.exhausted(shard):
-            self._give_up(shard, failed.full_reason)
-
-    def _requests(self, positions: list[int]) -> list[Keyed]:
+    def _requests(self, positions: BitMap) -> list[Keyed]:
         plan = self.plan
         return [(plan.keys[i], self.job.request(plan.entities[i])) for i in positions]
 
-    def _give_up(self, shard: Shard, reason: str) -> None:
-        """Split the unanswered rest of a shard, or set its single entity aside."""
-        keys = Keys.of(self.plan.keys[i] for i in shard.positions)
-        left = [shard.positions[i] for i in self._cache.missing(keys)]
-        if len(left) == len(shard.positions) == 1:
-            # A permanent failure is cached; another model or prompt is another cache key, and tries
-            # again.
-            id_ = self.plan.entities[left[0]].id
-            reason = f"took down {shard.deaths} workers, the last time: {reason}"
-            self._cache.add([(self.plan.keys[left[0]], Failure(id_, reason))])
-            record = GivenUp(shard=shard.name, why=reason, set_aside={id_: reason})
-        else:
-            size = max(1, -(-len(left) // PARTS))
-            groups = [left[start : start + size] for start in range(0, len(left), size)]
-            parts = [self._open(group, part_of=shard.name) for group in groups]
-            for part in parts:
-                # The next death shows which of them is the cause.
-                part.deaths = DEATHS - 1 if len(part.positions) > 1 else 0
-            record = GivenUp(shard=shard.name, why=reason, parts=tuple(one.name for one in parts))
-        self.folder.write(record, f"given_up/{shard.name}")
-        shard.span.set_attributes({"cogr.given_up": True, "cogr.parts": len(record.parts)})
-        answered = len(shard.positions) - (len(left) if record.parts else 0)
-        self._close(shard, "given_up", answered)
-
-    # Shards for workers
-
-    def _fill(self) -> None:
-        """Plan two open shards more than there are workers; later ones know better rates."""
-        running = len(self._tracker.running)
-        while self._todo and len(self._tracker.open) < 2 * running + 2:
-            taken = self._todo[: self._sizer.next_size(len(self._todo), running)]
-            self._todo -= taken
-            self._open(list(taken))
-
-    def _open(self, positions: list[int], part_of: str | None = None) -> Shard:
-        name = f"{self._number:05d}-{len(positions)}"
-        self._number += 1
-        names = traces.named({"shard": name, "entities": len(positions), "part_of": part_of})
-        span = traces.tracer().start_span("shard", attributes=names)
-        shard = Shard(name, positions, span=span)
-        write_requests(self.folder, name, self._requests(positions))
-        self._tracker.open[name] = shard
-        return shard
-
-    def _send(self) -> None:
-        now = time.monotonic()
-        waiting = [shard for shard in self._tracker.open.values() if shard.running is None]
-        due = [shard for shard in waiting if shard.sent is None and shard.retry_at <= now]
+    def _deliver(self, shards: set[str]) -> None:
+        """Send new shards, and those again that nobody is at."""
+        reasons: list[str] = []
         try:
-            for shard in due + self._lost(waiting, now):
+            for shard in sorted(shards - self._sent):
                 self.broker.send(self._message(shard))
-                shard.sent = now
-            self._unreachable_since = None
+                self._sent.add(shard)
+                self._tries[shard] += 1
+            if time.monotonic() - self._looked >= LOOK_SECONDS:
+                reasons = self._recover(shards)
+                self._looked = time.monotonic()
+            self._away = None
         except ServiceError as error:
             self._wait_for_broker(error)
-        prometheus.BROKER_UP.labels(self.job.side).set(self._unreachable_since is None)
+        prometheus.BROKER_UP.labels(self.job.side).set(self._away is None)
+        if reasons:
+            self._setback(reasons[-1])
 
-    def _message(self, shard: Shard) -> dict[str, Any]:
-        ids = {"side": self.job.side, "run": self.folder.run, "shard": shard.name}
-        trace = traces.carrier(shard.span)
-        return {"format": FORMAT, **ids, "attempt": shard.attempt, "trace": trace}
-
-    def _lost(self, waiting: list[Shard], now: float) -> list[Shard]:
-        """Shards whose message is lost: the queue is empty, and no worker took them."""
-        grace = RESEND_POLLS * self.settings.poll_seconds
-        if now - self._counted < grace:
+    def _recover(self, shards: set[str]) -> list[str]:
+        """Have shards sent again that nobody is at. Returns why they failed."""
+        waiting = self.broker.waiting()
+        prometheus.QUEUE.labels(self.job.side).set(waiting)
+        if waiting:
+            self._idle = set()
             return []
-        self._counted = now
-        messages = self.broker.waiting()
-        prometheus.QUEUE.labels(self.job.side).set(messages)
-        return [s for s in waiting if not messages and s.sent is not None and now - s.sent > grace]
+        idle = shards & self._sent - self.broker.active(self.folder.run)
+        lost, self._idle = idle & self._idle, idle
+        return [reason for shard in sorted(lost) if (reason := self._retry(shard))]
+
+    def _message(self, shard: str) -> Message:
+        side, run, number = self.job.side, self.folder.run, self._tries[shard] + 1
+        return Message(side=side, run=run, shard=shard, attempt=number, trace=self._trace)
+
+    def _retry(self, shard: str) -> str:
+        """Have a shard sent again, split it, or set its entity aside. Returns why the last attempt
+        failed, "" when there was none or it was stopped.
+        """
+        keyed = self.folder.read_shard(shard)
+        numbers = range(1, self._tries[shard] + 1)
+        records = (self.folder.read(Attempt, f"attempts/{shard}.{n}") for n in numbers)
+        attempts = [one for one in records if one is not None]
+        deaths = sum(one.state in ("running", "failed") for one in attempts)
+        reason = attempts[-1].why if attempts and attempts[-1].state != "stopped" else ""
+        if reason:
+            last = attempts[-1]
+            log.warning("Shard %s: %s: %s", shard, last.worker, last.logged_reason or last.state)
+        left = self._unanswered(keyed or ())
+        alone = keyed is not None and len(keyed) == 1
+        if left and deaths >= (LAST_DEATHS if alone else 1 if "-x" in shard else DEATHS):
+            self._give_up(shard, left, alone=alone, deaths=deaths, reason=reason)
+        else:
+            # Without an answer missing, the shard is done; a damaged one is opened again as others.
+            self.folder.write_shard(shard, left)
+        self._sent.discard(shard)
+        return reason
+
+    def _unanswered(self, keyed: Sequence[Keyed]) -> list[Keyed]:
+        rows, positions = self.plan.keys.find(Keys.of(key for key, _ in keyed))
+        left = {
+            row
+            for row, at in zip(rows.tolist(), positions.tolist(), strict=True)
+            if at in self._missing
+        }
+        return [one for row, one in enumerate(keyed) if row in left]
+
+    def _give_up(
+        self, shard: str, left: list[Keyed], *, alone: bool, deaths: int, reason: str
+    ) -> None:
+        """Split a shard that workers died of, or set its single entity aside."""
+        if alone:
+            # A permanent failure is cached; another model or prompt is another cache key, and tries
+            # again.
+            (key, request), why = left[0], f"took down {deaths} workers, the last time: {reason}"
+            self._cache.add([(key, Failure(request.id, why))])
+            record = GivenUp(shard=shard, why=reason, set_aside={request.id: why})
+            parts = {}
+        else:
+            size = -(-len(left) // PARTS)
+            cut = [left[start : start + size] for start in range(0, len(left), size)]
+            parts = {f"-x{at}": part for at, part in enumerate(cut)}
+            record = GivenUp(shard=shard, why=reason, parts=len(parts))
+        self.folder.write(record, f"given_up/{shard}")
+        self.folder.split_shard(shard, parts)
+
+    def _setback(self, reason: str) -> None:
+        """Note failed shards. Raises ServiceError after too many without an answer in between."""
+        self._setbacks = self._setbacks + 1 if self._answered == self._before else 1
+        self._before = self._answered
+        prometheus.SETBACKS.labels(self.job.side).set(self._setbacks)
+        if self._setbacks >= SETBACKS:
+            raise ServiceError(
+                f"Shards failed {self._setbacks} times without an answer in between, the last "
+                f"time: {reason}; see cogr-index status, repair the workers and run the same "
+                "command again."
+            )
 
     def _wait_for_broker(self, error: ServiceError) -> None:
         now = time.monotonic()
-        if self._unreachable_since is None:
-            self._unreachable_since = now
-            self.say(f"{error} Waiting for it; shards with workers go on.")
-        if now - self._unreachable_since > PATIENCE_SECONDS and not self._tracker.running:
+        if self._away is None:
+            self._away = now
+            self.say(f"{error} Waiting for it; workers finish their shards.")
+        if now - max(self._away, self._grown) > PATIENCE_SECONDS:
             raise error
 
     # Progress and cancellation
 
-    def _report(self) -> None:
-        running = self._tracker.running
-        answered = self._answered + sum(min(one.items, one.entities) for one in running)
-        if answered > self._shown:
-            self.advance(answered - self._shown)
-            self._shown, self._active = answered, time.monotonic()
-        self._measure(answered)
-        progress = Progress(unplanned=len(self._todo), note=self._note())
-        if progress != self._progress:
-            self.folder.write(progress, "progress")
-            self._progress = progress
-
-    def _measure(self, answered: int) -> None:
-        side, running = self.job.side, self._tracker.running
-        waiting = len(self._tracker.open) - len(running)
-        for state, count in {"running": len(running), "waiting": waiting, **self._closed}.items():
-            prometheus.SHARDS.labels(side, state).set(count)
-        items, tokens = total_rates(running)
-        prometheus.UNPLANNED.labels(side).set(len(self._todo))
-        prometheus.ANSWERED.labels(side).set(answered)
-        prometheus.WORKERS.labels(side).set(len({attempt.worker for attempt in running}))
-        prometheus.ENTITY_RATE.labels(side).set(items)
-        prometheus.TOKEN_RATE.labels(side).set(tokens)
-
-    def _note(self) -> str:
-        now = time.monotonic()
-        if self._tracker.running or now - self._active < _REPORT_SECONDS:
-            return "the broker can't be reached" if self._unreachable_since is not None else ""
-        note = f"no worker has taken a shard for {now - self._active:.0f} s"
-        if now - self._reported > _REPORT_SECONDS:
-            self._reported = now
+    def _report(self, shards: int) -> None:
+        now, answered = time.monotonic(), len(self.plan.missing) - len(self._missing)
+        if answered > self._answered:
+            self.advance(answered - self._answered)
+            self._answered, self._grown, self._said = answered, now, now
+        prometheus.SHARDS.labels(self.job.side).set(shards)
+        prometheus.ANSWERED.labels(self.job.side).set(answered)
+        note = ""
+        if now - self._grown > _REPORT_SECONDS:
+            note = f"no answer for {now - self._grown:.0f} s"
+        if note and now - self._said > _REPORT_SECONDS:
+            self._said = now
             self.say(
-                f"{note.capitalize()}: start workers with cogr-ops worker --side {self.job.side} "
-                f"that have the same configuration and the store {self.job.store.url}."
+                f"{note.capitalize()}: unless workers are loading their model, start some with "
+                f"cogr-ops worker --side {self.job.side}; they need the same configuration and the "
+                f"store {self.job.store.url}."
             )
-        return note
+        rate = round(answered / max(1.0, self._grown - self._began), 3)
+        record = Progress(answered=answered, per_second=rate, shards=shards, note=note)
+        self.folder.write(record, "progress")
 
     def _stop(self, cancel: Cancel) -> None:
-        """End a cancelled run, once workers have finished their present answer."""
-        running = len(self._tracker.running)
-        self.say(f"Cancelled by {cancel.by}; waiting for {running} workers to stop ...")
-        while self._tracker.running:
-            time.sleep(self.settings.poll_seconds)
-            self._tracker.poll()
+        """End a cancelled run; workers stop after their present answer."""
         reason = f"cancelled by {cancel.by}"
         self.folder.write(End(state="cancelled", reason=reason), "end")
         raise CheckFailedError(

@@ -1,53 +1,51 @@
-"""The JSON files of a distributed rebuild: their contents and places, and the status that follows
-from them (`cogr-index status`). No decision is made here.
+"""The files of a rebuild on workers, and the state that follows from them (`cogr-index status`).
+No decision is made here.
 
-    fleet/<side>/lease/000001.json      who coordinates (indexers.lease)
     fleet/<side>/runs/<run>/run.json    what is rebuilt, by which generator
-      shards/<shard>.json.gz            the requests of a shard (indexers.fleet.shards)
-      attempts/<shard>.<number>.json    one worker at one shard; every heartbeat writes it again
+      shards/<shard>.json.gz            the requests of a shard that is not done
+      attempts/<shard>.<number>.json    one worker at one shard: claimed by creating the file
       given_up/<shard>.json             a shard that was split, or whose entity was set aside
-      progress.json                     what the coordinator has not planned yet
+      progress.json                     what the coordinator last saw
       cancel.json                       the run shall stop
       end.json                          how the run ended
 
-Each file has one writer: the coordinator, or the worker of the attempt. A run has one coordinator;
-another coordinator begins another run. A shard is named <number>-<entities>.
+A shard's file is there until the shard is done, so the files that are left are the work that is
+left. Every file is written by one process: the coordinator, or the worker of the attempt.
 """
 
 from __future__ import annotations
 
+import gzip
+import json
 import logging
-import math
 import time
 import uuid
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cogr.records import Side
+from cogr.prompts import Prompt
+from cogr.records import Item, Query, Side
 from cogr.settings import GeneratorSettings
 from cogr.store import Store
+from indexers.generators import Request
 from indexers.lease import read_lease
+from indexers.rebuild.plan import Keyed
 
 log = logging.getLogger(__name__)
 
-FORMAT = 2
-"""Version of messages and files. It is part of a queue's name, so a worker gets only messages of
-its own version.
-"""
-
 R = TypeVar("R", bound="Record")
-
 
 _PUBLIC = {"name", "model", "dtype", "max_model_len", "sampling", "scripted", "statistical"}
 
 
 class Record(BaseModel):
-    """One JSON file. Keys of other versions are ignored."""
+    """One JSON file."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -64,9 +62,9 @@ class FleetRun(Record):
 
 
 AttemptState = Literal["loading", "running", "done", "stopped", "failed", "declined", "away"]
-"""stopped: the worker was asked to end. failed: the shard raised an error. declined: this worker
-can't do the shard. away: the generator's service can't be reached. Readers show `silent` for a
-worker that has written nothing for too long.
+"""stopped: the worker was asked to end, or the shard's time was over. failed: an error was raised.
+declined: this worker can't do the shard. away: the generator's service can't be reached. An attempt
+that stays at loading or running is that of a worker that died.
 """
 
 
@@ -74,58 +72,49 @@ class Attempt(Record):
     """One worker at one shard.
 
     Attributes:
-        items, tokens: what it has generated so far.
-        entities: entities of the whole shard; those that it did not generate were in the cache.
-        seconds: seconds since the generator was loaded.
+        items, tokens, seconds: what it generated, and how long that took.
         transient: failures that the cache does not remember, by entity id.
     """
 
     shard: str
-    number: int = 0
+    number: int
     worker: str
-    state: AttemptState | Literal["silent"] = "loading"
+    state: AttemptState = "loading"
     reason: str = ""
     started: float = Field(default_factory=time.time)
-    updated: float = Field(default_factory=time.time)
     items: int = 0
     tokens: int = 0
-    entities: int = 0
     seconds: float = 0.0
     transient: Mapping[str, str] = {}
 
     @property
-    def final(self) -> bool:
-        return self.state not in ("loading", "running")
-
-    @property
-    def silenced(self) -> Attempt:
-        """The attempt, marked as that of a dead worker."""
-        reason = f"fell silent while {self.state}"
-        return self.model_copy(update={"state": "silent", "reason": reason})
-
-    @property
-    def full_reason(self) -> str:
-        return f"worker {self.worker}: {self.reason}"
+    def why(self) -> str:
+        """Why it brought no result, with the worker's name."""
+        return f"worker {self.worker}: {self.reason or f'died while {self.state}'}"
 
     @property
     def logged_reason(self) -> str:
-        """The reason for the log. Without the text of an unexpected error: it may quote items."""
+        """The reason without the text of an unexpected error, which may quote items."""
         return self.reason.partition(":")[0] if self.state == "failed" else self.reason
 
 
 class GivenUp(Record):
-    """A shard that killed workers: its parts, or why its one entity is set aside."""
+    """A shard that killed workers: how many parts it was split into, or why its one entity is set
+    aside.
+    """
 
     shard: str
     why: str
-    parts: tuple[str, ...] = ()
+    parts: int = 0
     set_aside: Mapping[str, str] = {}
 
 
 class Progress(Record):
-    """Progress that only the coordinator knows."""
+    """What the coordinator last saw."""
 
-    unplanned: int = 0
+    answered: int = 0
+    per_second: float = 0.0
+    shards: int = 0
     note: str = ""
 
 
@@ -133,7 +122,6 @@ class End(Record):
     """How a run ended."""
 
     state: Literal["finished", "cancelled", "superseded"]
-    at: float = Field(default_factory=time.time)
     reason: str = ""
     snapshot: str | None = None
 
@@ -142,16 +130,13 @@ class Cancel(Record):
     """A request to stop the run."""
 
     by: str
-    at: float = Field(default_factory=time.time)
 
 
 class RunFolder:
     """The files of one run."""
 
     def __init__(self, store: Store, side: Side, run: str) -> None:
-        self.store = store
-        self.side = side
-        self.run = run
+        self.store, self.side, self.run = store, side, run
         self.path = f"fleet/{side}/runs/{run}"
         self._damaged: set[str] = set()
 
@@ -175,16 +160,45 @@ class RunFolder:
 
     def write(self, record: Record, name: str) -> None:
         """Write a record, or replace it."""
-        self.store.write(f"{self.path}/{name}.json", _json(record))
+        self.store.write(f"{self.path}/{name}.json", record.model_dump_json(indent=1).encode())
 
     def create(self, record: Record, name: str) -> bool:
         """Write a record unless it exists. Of several writers only one gets True."""
-        return self.store.create(f"{self.path}/{name}.json", _json(record))
+        return self.store.create(f"{self.path}/{name}.json", record.model_dump_json().encode())
 
     def names(self, folder: str) -> list[str]:
         """Names of the records (or shards) in one of the folders, without suffix."""
         names = self.store.list(f"{self.path}/{folder}")
         return [name.removesuffix(".gz").rsplit(".", 1)[0] for name in names]
+
+    def write_shard(self, shard: str, keyed: Sequence[Keyed]) -> None:
+        """Write the requests of a shard, in their order; without any it is done."""
+        path = f"{self.path}/shards/{shard}.json.gz"
+        if not keyed:
+            self.store.remove(path)
+            return
+        lines = [(key.hex(), asdict(one.entity), asdict(one.prompt)) for key, one in keyed]
+        # Gzip's checksum tells whether the file is damaged.
+        self.store.write(path, gzip.compress(json.dumps(lines).encode(), compresslevel=1))
+
+    def split_shard(self, shard: str, parts: Mapping[str, Sequence[Keyed]]) -> None:
+        """Replace a shard by its parts. Killed in between, both are there, which is harmless."""
+        for name, part in parts.items():
+            self.write_shard(f"{shard}{name}", part)
+        self.write_shard(shard, ())
+
+    def read_shard(self, shard: str) -> list[Keyed] | None:
+        """The requests of a shard; None when there is no such file, or a damaged one."""
+        try:
+            data = self.store.read(f"{self.path}/shards/{shard}.json.gz")
+            lines = json.loads(gzip.decompress(data))
+        except (FileNotFoundError, EOFError, ValueError, gzip.BadGzipFile, zlib.error):
+            return None
+        kind = Item if self.side == "item" else Query
+        return [
+            (bytes.fromhex(key), Request(entity["id"], kind(**entity), Prompt(**prompt)))
+            for key, entity, prompt in lines
+        ]
 
     @property
     def cancelled(self) -> bool:
@@ -194,10 +208,6 @@ class RunFolder:
     @property
     def ended(self) -> End | None:
         return self.read(End, "end")
-
-
-def _json(record: Record) -> bytes:
-    return record.model_dump_json(indent=1).encode()
 
 
 def runs_of(store: Store, side: Side) -> list[RunFolder]:
@@ -217,12 +227,6 @@ def new_run_id() -> str:
     return f"{now:%Y%m%dT%H%M%S}{now.microsecond:06d}-{uuid.uuid4().hex[:6]}"
 
 
-def entities_of(shard: str) -> int:
-    """How many entities a shard has, by its name; 0 when it is no shard's name."""
-    count = shard.rpartition("-")[2]
-    return int(count) if count.isdecimal() else 0
-
-
 def public_settings(settings: GeneratorSettings) -> dict[str, Any]:
     """Settings that decide what a generator writes: no secrets, addresses or GPU sizes."""
     return settings.model_dump(mode="json", include=_PUBLIC)
@@ -234,10 +238,9 @@ def with_public_settings(own: GeneratorSettings, public: Mapping[str, Any]) -> G
     return GeneratorSettings.model_validate({**own.model_dump(), **known})
 
 
-def total_rates(attempts: Iterable[Attempt]) -> tuple[float, float]:
-    """Entities and tokens a second of all attempts together."""
-    rates = [(a.items / a.seconds, a.tokens / a.seconds) for a in attempts if a.seconds > 0]
-    return sum(items for items, _ in rates), sum(tokens for _, tokens in rates)
+def transient_of(attempts: Sequence[Attempt]) -> dict[str, str]:
+    """Failures that the cache does not remember: id -> reason."""
+    return {id_: why for one in attempts for id_, why in one.transient.items()}
 
 
 State = Literal[
@@ -247,43 +250,18 @@ State = Literal[
 rebuild was complete; the same command goes on.
 """
 
-_LATEST = 16
-"""Finished shards that give the run's rate when no shard is under way."""
-
-
-@dataclass(frozen=True)
-class ShardHolder:
-    """The worker of a shard, and since when."""
-
-    shard: str
-    worker: str
-    state: str
-    since: float
-    silent_seconds: float
-    items: int
-    entities: int
-    items_per_second: float
-    tokens_per_second: float
-
-
-@dataclass(frozen=True)
-class FailedAttempt:
-    """An attempt that brought no result."""
-
-    shard: str
-    worker: str
-    state: str
-    reason: str
-
 
 @dataclass(frozen=True)
 class Overview:
     """One run.
 
     Attributes:
-        done, running, waiting, failed: shards; failed are those given up (split or set aside).
         answered: entities with an answer or a reason, of `to_generate`.
+        shards: shards that are not done.
+        done: attempts that finished a shard.
         seconds_left: by the present rate; None when there is none.
+        held: the latest attempt at each shard that a worker has taken.
+        troubles: the latest attempts that brought no result, as sentences.
         set_aside: id -> reason, of entities during which workers died, and of transient failures.
     """
 
@@ -295,156 +273,73 @@ class Overview:
     entities: int
     to_generate: int
     answered: int
+    shards: int
     done: int
-    running: int
-    waiting: int
-    failed: int
-    unplanned: int
-    items_per_second: float
-    tokens_per_second: float
+    per_second: float
     seconds_left: float | None
     snapshot: str | None
-    held: tuple[ShardHolder, ...] = ()
-    troubles: tuple[FailedAttempt, ...] = ()
+    held: Sequence[Mapping[str, Any]] = ()
+    troubles: Sequence[str] = ()
     set_aside: Mapping[str, str] = field(default_factory=dict)
 
-    def as_dict(self) -> dict[str, Any]:
-        """For --json."""
-        return asdict(self)
+
+def overview(store: Store, side: Side) -> Overview | None:
+    """The latest run of a side; None when there has been none."""
+    if (opened := latest_run(store, side)) is None:
+        return None
+    folder, run = opened
+    end, lease = folder.ended, read_lease(store, side)
+    progress = folder.read(Progress, "progress") or Progress()
+    attempts = folder.read_all(Attempt, "attempts")
+    by_shard = {one.shard: one for one in sorted(attempts, key=lambda one: one.number)}
+    left = () if end else folder.names("shards")
+    held = [by_shard[shard] for shard in left if shard in by_shard]
+    bad = [one for one in attempts if one.state in ("failed", "declined", "away")]
+    aside = [one.set_aside for one in folder.read_all(GivenUp, "given_up")]
+    rest, rate = run.to_generate - progress.answered, progress.per_second
+    return Overview(
+        side=side,
+        run=run.id,
+        state=end.state if end else _state(folder),
+        coordinator=lease.holder if lease else "",
+        note=end.reason if end else progress.note,
+        entities=run.entities,
+        to_generate=run.to_generate,
+        answered=progress.answered,
+        shards=len(left),
+        done=sum(one.state == "done" for one in attempts),
+        per_second=rate,
+        seconds_left=round(rest / rate, 1) if rate and not end else None,
+        snapshot=end.snapshot if end else None,
+        held=[one.model_dump() for one in held if one.state in ("loading", "running")],
+        troubles=[f"{one.shard}, {one.state}, {one.why}" for one in bad[-50:]],
+        set_aside=transient_of(attempts) | {k: v for part in aside for k, v in part.items()},
+    )
 
 
-def overview(store: Store, side: Side, lost_seconds: float) -> Overview | None:
-    """The latest run of a side; None when there has been none.
-
-    Args:
-        lost_seconds: a worker that was silent for longer is not counted as running.
-    """
-    opened = latest_run(store, side)
-    return None if opened is None else _Reading(store, *opened, lost_seconds).overview()
+def _state(folder: RunFolder) -> State:
+    lease = read_lease(folder.store, folder.side)
+    if lease is None or lease.released:
+        return "interrupted"
+    if folder.cancelled:
+        return "cancelling"
+    return "running" if abs(time.time() - lease.renewed) < lease.seconds else "silent"
 
 
 def summary_of(folder: RunFolder) -> dict[str, Any]:
-    """The fleet's work, for `report.json`; `tokens` and `items` are those of finished shards."""
+    """The fleet's work, for `report.json`; figures are those of finished shards."""
     attempts, given_up = folder.read_all(Attempt, "attempts"), folder.read_all(GivenUp, "given_up")
-    done = {one.shard: one for one in attempts if one.state == "done"}.values()
-    workers: dict[str, dict[str, float]] = {}
-    for one in done:
-        figures = {"items": one.items, "tokens": one.tokens, "seconds": one.seconds}
-        its = workers.setdefault(one.worker, {})
-        for name, value in {"shards": 1, **figures}.items():
-            its[name] = round(its.get(name, 0) + value, 3)
+    workers: dict[str, Counter[str]] = {}
+    for one in attempts:
+        if one.state == "done":
+            its = {"shards": 1, "items": one.items, "tokens": one.tokens}
+            workers.setdefault(one.worker, Counter()).update(its)
+    total = sum(workers.values(), Counter[str]())
     return {
         "run": folder.run,
-        "shards": {"done": len(done), "split": sum(bool(record.parts) for record in given_up)},
         "attempts": dict(Counter(attempt.state for attempt in attempts)),
-        "items": sum(one.items for one in done),
-        "tokens": sum(one.tokens for one in done),
+        **{name: total[name] for name in ("shards", "items", "tokens")},
+        "split": sum(bool(record.parts) for record in given_up),
         "set_aside": sum(len(record.set_aside) for record in given_up),
-        "workers": workers,
+        "workers": {name: dict(its) for name, its in workers.items()},
     }
-
-
-class _Reading:
-    """The files of one run, read once."""
-
-    def __init__(self, store: Store, folder: RunFolder, run: FleetRun, lost_seconds: float) -> None:
-        self._now = time.time()
-        self._folder = folder
-        self._run = run
-        self._lost = lost_seconds
-        self._lease = read_lease(store, folder.side)
-        self._end = folder.ended
-        self._given_up = folder.read_all(GivenUp, "given_up")
-        self._attempts = folder.read_all(Attempt, "attempts")
-        self._done = {one.shard: one for one in self._attempts if one.state == "done"}.values()
-        closed = {*(one.shard for one in self._done), *folder.names("given_up")}
-        self._open = set(folder.names("shards")) - closed
-        self._progress = folder.read(Progress, "progress") or Progress()
-
-    def overview(self) -> Overview:
-        running, over = self._running(), self._end is not None
-        items, tokens = total_rates(running) if running else _past_rates(self._done)
-        answered = self._answered(running)
-        left = self._run.to_generate - answered
-        set_aside = [done.transient for done in self._done]
-        set_aside += [record.set_aside for record in self._given_up]
-        return Overview(
-            side=self._run.side,
-            run=self._run.id,
-            state=self._state(),
-            coordinator=self._lease.holder if self._lease else "",
-            note=(self._end.reason if self._end else "") or self._progress.note,
-            entities=self._run.entities,
-            to_generate=self._run.to_generate,
-            answered=answered,
-            done=len(self._done),
-            running=len(running),
-            waiting=0 if over else len(self._open) - len(running),
-            failed=len(self._given_up),
-            unplanned=0 if over else self._progress.unplanned,
-            items_per_second=round(items, 3),
-            tokens_per_second=round(tokens, 3),
-            seconds_left=round(left / items, 1) if items > 0 and not over else None,
-            snapshot=self._end.snapshot if self._end else None,
-            held=tuple(self._held(attempt) for attempt in running),
-            troubles=self._troubles(),
-            set_aside={id_: why for part in set_aside for id_, why in part.items()},
-        )
-
-    def _answered(self, running: list[Attempt]) -> int:
-        answered = sum(done.entities for done in self._done)
-        answered += sum(min(attempt.items, attempt.entities) for attempt in running)
-        for record in self._given_up:
-            left = sum(entities_of(part) for part in record.parts)
-            answered += entities_of(record.shard) - left
-        return min(answered, self._run.to_generate)
-
-    def _running(self) -> list[Attempt]:
-        """The latest attempt of each open shard whose worker is not silent."""
-        if self._end is not None:
-            return []
-        by_shard = {
-            attempt.shard: attempt
-            for attempt in self._attempts
-            if attempt.shard in self._open and not attempt.final and not self._silent(attempt)
-        }
-        return [by_shard[shard] for shard in sorted(by_shard)]
-
-    def _silent(self, attempt: Attempt) -> bool:
-        return abs(self._now - attempt.updated) >= self._lost
-
-    def _state(self) -> State:
-        if self._end is not None:
-            return self._end.state
-        lease = self._lease
-        if lease is None or lease.released:
-            return "interrupted"
-        if self._folder.cancelled:
-            return "cancelling"
-        return "running" if abs(self._now - lease.renewed) < lease.seconds else "silent"
-
-    def _troubles(self) -> tuple[FailedAttempt, ...]:
-        """Attempts that failed, were declined, or fell silent at a shard that is not done."""
-        done = {one.shard for one in self._done}
-        found = []
-        for attempt in sorted(self._attempts, key=lambda attempt: attempt.updated):
-            if not attempt.final and attempt.shard not in done and self._silent(attempt):
-                attempt = attempt.silenced
-            if attempt.state in ("failed", "declined", "away", "silent"):
-                found.append(
-                    FailedAttempt(attempt.shard, attempt.worker, attempt.state, attempt.reason)
-                )
-        return tuple(found[-50:])
-
-    def _held(self, attempt: Attempt) -> ShardHolder:
-        rates = [round(rate, 3) for rate in total_rates([attempt])]
-        silent = round(max(0.0, self._now - attempt.updated), 1)
-        names = attempt.shard, attempt.worker, attempt.state
-        return ShardHolder(*names, attempt.started, silent, attempt.items, attempt.entities, *rates)
-
-
-def _past_rates(done: Iterable[Attempt]) -> tuple[float, float]:
-    """Entities and tokens a second of one worker, over the latest finished shards."""
-    latest = sorted(done, key=lambda one: one.updated)[-_LATEST:]
-    seconds = sum(one.seconds for one in latest) or math.inf
-    return sum(one.items for one in latest) / seconds, sum(one.tokens for one in latest) / seconds

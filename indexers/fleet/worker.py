@@ -1,8 +1,8 @@
-"""A worker: takes messages from Celery, and generates the answers of a shard that the cache lacks.
+"""A worker: takes messages from Celery, and generates the answers of a shard.
 
-Celery's solo pool runs one message at a time in the worker's main process, where an engine may
-start processes of its own. A `RunningAttempt` is one worker's attempt at one shard: claim,
-heartbeats, result. Importing this loads neither Celery nor a model.
+Celery's pool of one thread leaves the main thread free to say what the worker is at, and to end it.
+A shard is claimed by creating the file of the attempt. Importing this loads neither Celery nor a
+model.
 """
 
 from __future__ import annotations
@@ -12,31 +12,29 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from pydantic import ValidationError
 
-from cogr.errors import CogrError, GeneratorError, ServiceError, StorageError
+from cogr.errors import CogrError, GeneratorError, ServiceError
 from cogr.settings import GeneratorSettings
-from cogr.settings.fleet import FleetSettings
-from indexers.fleet.broker import TASK, Message, make_app
+from indexers.fleet.broker import TASK, Message, make_app, refuse_unreadable
 from indexers.fleet.run_files import (
-    FORMAT,
     Attempt,
     AttemptState,
     FleetRun,
     RunFolder,
-    entities_of,
     with_public_settings,
 )
-from indexers.fleet.shards import read_requests
 from indexers.generators import Answer, Completion, Failure, Generator, make_generator
-from indexers.rebuild.cache import GenerationCache, Keys, fingerprint_hash
-from indexers.rebuild.plan import CacheWriter, generate_into
+from indexers.rebuild.cache import GenerationCache, fingerprint_hash
+from indexers.rebuild.plan import CacheWriter, Keyed, generate_into
 from indexers.telemetry import logs, prometheus, traces
 from indexers.workspace import Workspace, generator_options
 
@@ -44,10 +42,20 @@ log = logging.getLogger(__name__)
 
 ONE_PER_PROCESS = {"vllm"}
 """Generators that free their memory only when their process ends."""
+SHARD_SECONDS = 180.0
+"""After this time a worker hands the rest of its shard on, in parts of the size that it managed, so
+that others help with it.
+"""
+STUCK_SECONDS = 1800.0
+"""Seconds without an answer after which a worker gives up: no model needs that long."""
+STUCK = 70
+"""Exit status of a worker whose generator hung."""
+LOOK_SECONDS = 1.0
+"""How often a worker looks whether its run is over."""
 
 
 def kill_process() -> None:
-    """End this process although its main thread hangs, perhaps where no signal interrupts it."""
+    """End this process although a thread of it hangs, perhaps where no signal interrupts it."""
     traces.flush()
     logging.shutdown()
     os._exit(STUCK)
@@ -138,11 +146,8 @@ class Worker:
         stopping: Callable[[], bool] = lambda: False,
         abandon: Callable[[], None] = kill_process,
     ) -> None:
-        self._workspace = workspace
-        self._name = name
-        self._stopping = stopping
-        self._abandon = abandon
-        self._cache: tuple[str, GenerationCache] | None = None
+        self._workspace, self._name = workspace, name
+        self._stopping, self._abandon = stopping, abandon
         self.generator = LoadedGenerator(workspace)
         self.restart_needed = False
 
@@ -151,48 +156,46 @@ class Worker:
         try:
             message = Message.model_validate(dict(task))
         except ValidationError as error:
-            return _warned(f"refused: the task can't be read ({error.errors()[0]['msg']})")
-        if message.format != FORMAT:
-            return _warned(
-                f"refused: this worker reads task format {FORMAT}, the task has {message.format}; "
-                "run the same version of cogr everywhere"
-            )
+            return refuse(f"the task can't be read ({error.errors()[0]['msg']})")
         folder = RunFolder(self._workspace.store, message.side, message.run)
         run = folder.read(FleetRun, "run")
         if run is None:
-            return _warned(
-                f"no run {message.run} in {self._workspace.store.url}: does the coordinator use "
-                "another store?"
+            return refuse(
+                f"there is no run {message.run} in {self._workspace.store.url}; does the "
+                "coordinator use another store?"
             )
-        shard, number, fleet = message.shard, message.attempt, self._workspace.settings.fleet
-        record = Attempt(shard=shard, number=number, worker=self._name, entities=entities_of(shard))
-        attempt = RunningAttempt(folder, record, fleet, self._abandon)
-        over = folder.ended is not None or folder.cancelled
-        if over or not attempt.claim():
-            why = "the rebuild has ended" if over else f"a worker has attempt {number}"
-            return f"{shard} of {run.id} is left alone: {why}"
-        with logs.bound(side=run.side, run=run.id, shard=shard, worker=self._name):
+        attempt = RunningAttempt(folder, message, self._name, self._stopping)
+        if attempt.over or not attempt.claim():
+            why = "the rebuild has ended" if attempt.over else "a worker has this attempt"
+            return f"{message.shard} of {run.id} is left alone: {why}"
+        with logs.bound(side=run.side, run=run.id, shard=message.shard, worker=self._name):
             return self._work(run, attempt, message.trace)
 
     def _work(self, run: FleetRun, attempt: RunningAttempt, trace: Mapping[str, str]) -> str:
-        """One attempt, with its metrics, and a span below the shard's own."""
+        """One attempt, with its metrics and its span."""
         side, names = run.side, {"shard": attempt.record.shard, "worker": self._name}
         duration = prometheus.WORKER_SHARD_SECONDS.labels(side).time()
         busy = prometheus.WORKER_BUSY.labels(side).track_inprogress()
         spanned = traces.span("shard.generate", trace, side=side, run=run.id, **names)
         with busy, duration, spanned as span:
-            with attempt:
-                self._try(run, attempt)
+            self._try(run, attempt)
             one = attempt.record
             span.set_attributes(
                 {"cogr.outcome": one.state, "cogr.items": one.items, "cogr.tokens": one.tokens}
             )
         prometheus.WORKER_SHARDS.labels(side, one.state).inc()
-        return attempt.summary()
+        line = f"{one.shard}: {one.state}, {one.items} generated in {one.seconds:.1f} s"
+        return f"{line} ({one.logged_reason})" if one.reason else line
 
     def _try(self, run: FleetRun, attempt: RunningAttempt) -> None:
         try:
-            self._generate(run, attempt)
+            generator = self.generator.get(run)
+            keyed = attempt.folder.read_shard(attempt.record.shard)
+            if keyed is None:
+                attempt.end("declined", "the file of its requests is gone or damaged")
+                return
+            with attempt.watched(self._abandon):
+                self._generate(run, generator, keyed, attempt)
         except RestartNeededError:
             self.restart_needed = True
             attempt.end("stopped", "this worker starts anew with another generator")
@@ -201,69 +204,139 @@ class Worker:
         except CogrError as error:
             attempt.end("declined", str(error))
         except Exception as error:
-            # The error's text may quote an item, so only the level debug logs it.
+            # The error's text may quote an item, so the log leaves it out.
             log.exception("Shard %s failed", attempt.record.shard)
             attempt.end("failed", f"{type(error).__name__}: {error}".splitlines()[0][:500])
 
-    def _generate(self, run: FleetRun, attempt: RunningAttempt) -> None:
-        """Generate the answers that the cache lacks, and write the result."""
-        generator = self.generator.get(run)
-        keyed = read_requests(attempt.folder, attempt.record.shard)
-        if keyed is None:
-            where = f"{attempt.folder.path}/shards/{attempt.record.shard}.json.gz"
-            attempt.end("declined", f"there are no requests in {where}")
-            return
-        attempt.begin()
-        cache = self._cache_of(run)
-        missing = [keyed[i] for i in cache.missing(Keys.of(key for key, _ in keyed))]
-        writer = CacheWriter(cache, run.side)
-        last = prometheus.LAST_ANSWER.labels(run.side)
+    def _generate(
+        self, run: FleetRun, generator: Generator, keyed: list[Keyed], attempt: RunningAttempt
+    ) -> None:
+        cache = GenerationCache(self._workspace.store, run.fingerprint)
+        last, answered = prometheus.LAST_ANSWER.labels(run.side), set[str]()
 
         def each(answer: Answer) -> None:
             attempt.count(answer)
+            answered.add(answer.id)
             last.set_to_current_time()
 
-        def stopping() -> bool:
-            return attempt.unwanted.is_set() or self._stopping()
-
-        generated = generate_into(writer, generator, missing, len(missing), each, stopping)
-        if generated.left:
-            attempt.end("stopped", "the worker or the rebuild was asked to stop")
-        else:
-            attempt.end("done", transient=generated.transient)
-
-    def _cache_of(self, run: FleetRun) -> GenerationCache:
-        """The cache in which the coordinator looks for answers. Its keys are kept in memory from
-        shard to shard.
-        """
-        name = fingerprint_hash(run.fingerprint)
-        if self._cache is None or self._cache[0] != name:
-            self._cache = name, GenerationCache(self._workspace.store, run.fingerprint)
-        return self._cache[1]
+        writer = CacheWriter(cache, run.side)
+        done = generate_into(writer, generator, keyed, len(keyed), each, attempt.stopping)
+        left, size = [one for one in keyed if one[1].id not in answered], max(1, len(answered))
+        parts = [left[start : start + size] for start in range(0, len(left), size)]
+        number = attempt.record.number
+        named = {f"-r{number}-{at}": part for at, part in enumerate(parts)}
+        attempt.folder.split_shard(attempt.record.shard, named)
+        reason = "the rest is handed on" if left else ""
+        attempt.end("stopped" if left else "done", reason, done.transient)
 
 
-def _warned(line: str) -> str:
+def refuse(why: str) -> str:
+    """Count and log a message that can't be worked on. Returns the line."""
+    prometheus.REFUSED.inc()
+    line = f"A message is refused: {why}"
     log.warning("%s", line)
     return line
 
 
+class RunningAttempt:
+    """An attempt from its claim to its result."""
+
+    def __init__(
+        self, folder: RunFolder, message: Message, worker: str, stopping: Callable[[], bool]
+    ) -> None:
+        self.folder = folder
+        self.record = Attempt(shard=message.shard, number=message.attempt, worker=worker)
+        self._stopping = stopping
+        self._name = f"attempts/{message.shard}.{message.attempt}"
+        self._items = self._tokens = 0
+        self._began = self._answered = self._looked = time.monotonic()
+        self._ended = threading.Event()
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has ended or was cancelled."""
+        return self.folder.ended is not None or self.folder.cancelled
+
+    def claim(self) -> bool:
+        """Take the attempt. False when it was taken before, since messages may come twice."""
+        return self.folder.create(self.record, self._name)
+
+    def count(self, answer: Answer) -> None:
+        """Count an answer."""
+        self._items += 1
+        self._tokens += answer.tokens if isinstance(answer, Completion) else 0
+        self._answered = time.monotonic()
+
+    def stopping(self) -> bool:
+        """Whether to stop now: the worker shall end, the shard's time or the run is over."""
+        now = time.monotonic()
+        if self._stopping() or now - self._began > SHARD_SECONDS:
+            return True
+        if now - self._looked < LOOK_SECONDS:
+            return False
+        self._looked = now
+        return self.over
+
+    @contextmanager
+    def watched(self, abandon: Callable[[], None]) -> Iterator[None]:
+        """For the time of the block a death counts against the shard, and a thread ends a process
+        that hangs.
+        """
+        self._began = self._answered = time.monotonic()
+        self._write(state="running")
+        watch = contextvars.copy_context().run
+        thread = threading.Thread(target=watch, args=(self._watch, abandon), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            thread.join()
+
+    def _watch(self, abandon: Callable[[], None]) -> None:
+        while not self._ended.wait(STUCK_SECONDS / 10):
+            if time.monotonic() - self._answered > STUCK_SECONDS:
+                reason = f"no answer for {STUCK_SECONDS:g} s; this worker ends"
+                log.error("Shard %s is given up: %s", self.record.shard, reason)
+                try:
+                    self.end("failed", reason)
+                finally:
+                    abandon()
+                return
+
+    def end(
+        self, state: AttemptState, reason: str = "", transient: Mapping[str, Failure] | None = None
+    ) -> None:
+        """Write the result."""
+        reasons = {id_: failure.reason for id_, failure in (transient or {}).items()}
+        self._write(state=state, reason=reason, transient=reasons)
+
+    def _write(self, **changes: Any) -> None:
+        seconds = round(time.monotonic() - self._began, 3)
+        figures = {"items": self._items, "tokens": self._tokens, "seconds": seconds}
+        self.record = self.record.model_copy(update=figures | changes)
+        self.folder.write(self.record, self._name)
+
+
 def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = None) -> bool:
     """Work until SIGTERM or Ctrl-C. Returns whether to start a new process, for another
-    generator.
+    generator. A fault of Celery's ends the process with status 1.
     """
     from celery.platforms import SecurityWarning
-    from celery.signals import setup_logging, worker_ready
+    from celery.signals import setup_logging, task_rejected, task_unknown, worker_ready
     from celery.worker import state
 
     # Celery warns when root may unpickle, and a container's user is often root; but only JSON is
     # read.
     warnings.simplefilter("ignore", SecurityWarning)
     # The command has configured logging; Celery would add its own handlers.
-    setup_logging.connect(lambda **_: None, weak=False)
+    setup_logging.connect(_nothing)
+    logs.adopt("celery")
     worker_ready.connect(_end_softly_by_ctrl_c)
+    task_rejected.connect(_refused)
+    task_unknown.connect(_refused)
+    refuse_unreadable(refuse)
     app = make_app(workspace.settings.redis)
-    # No events between workers, and no remote control by broadcast.
-    app.conf.update(worker_enable_remote_control=False, worker_send_task_events=False)
     name = name or f"{socket.gethostname()}-{os.getpid()}"
     worker = Worker(workspace, name, _asked_to_stop)
 
@@ -274,13 +347,24 @@ def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = Non
 
     app.task(name=TASK)(shard)
     alone = dict.fromkeys(("without_gossip", "without_mingle", "without_heartbeat", "quiet"), True)
-    one = {"hostname": f"{name}@cogr", "pool": "solo", "concurrency": 1, "queues": [*queues]}
+    one = {"hostname": f"{name}@cogr", "pool": "threads", "concurrency": 1, "queues": [*queues]}
     process = app.Worker(**one, **alone)
     try:
         process.start()
     finally:
         worker.generator.close()
+    if process.exitcode:
+        log.error("The worker ends by a fault, which Celery has logged above.")
+        sys.exit(process.exitcode)
     return worker.restart_needed
+
+
+def _nothing(**_: Any) -> None:
+    """A receiver of a signal that does nothing."""
+
+
+def _refused(exc: object = None, **_: Any) -> None:
+    refuse(f"Celery can't read it ({type(exc).__name__})")
 
 
 def _end_softly_by_ctrl_c(**_: Any) -> None:
@@ -294,119 +378,3 @@ def _asked_to_stop() -> bool:
 
     asked = (state.should_stop, state.should_terminate)
     return any(one is not None and one is not False for one in asked)
-
-
-STUCK_SECONDS = 1800.0
-"""Seconds without an answer after which a worker gives up: no model needs that long."""
-STUCK = 70
-"""Exit status of a worker whose generator hung."""
-
-
-class RunningAttempt:
-    """An attempt from its claim to its result. Inside the block a thread writes heartbeats.
-
-    Args:
-        abandon: called in that thread when no answer has come for `STUCK_SECONDS`.
-
-    Attributes:
-        items, tokens: generated so far; written with each heartbeat.
-        unwanted: set when the run was cancelled or has ended.
-    """
-
-    def __init__(
-        self,
-        folder: RunFolder,
-        record: Attempt,
-        settings: FleetSettings,
-        abandon: Callable[[], None],
-    ) -> None:
-        self.folder = folder
-        self.record = record
-        self._name = f"attempts/{record.shard}.{record.number}"
-        self.items = self.tokens = 0
-        self.unwanted = threading.Event()
-        self._settings = settings
-        self._abandon = abandon
-        self._began: float | None = None
-        self._writing = threading.Lock()
-        self._over = threading.Event()
-        beat = contextvars.copy_context().run
-        self._thread = threading.Thread(target=beat, args=(self._beat,), daemon=True)
-
-    def claim(self) -> bool:
-        """Take the attempt. False when it was taken before, since messages may come twice."""
-        return self.folder.create(self.record, self._name)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # Leaving without a result, as by SystemExit, counts as a stop: nothing is wrong with the
-        # shard.
-        if not self._over.is_set():
-            how = "" if kind is None else f" by {kind.__name__}"
-            self.end("stopped", f"the worker ended{how}")
-        self._thread.join()
-
-    def begin(self) -> None:
-        """The generator is loaded; from now on a death counts against the shard."""
-        self._began = time.monotonic()
-        self._write(state="running")
-
-    def count(self, answer: Answer) -> None:
-        """Count an answer."""
-        self.items += 1
-        self.tokens += answer.tokens if isinstance(answer, Completion) else 0
-
-    def end(
-        self, state: AttemptState, reason: str = "", transient: Mapping[str, Failure] | None = None
-    ) -> None:
-        """Write the result of this attempt."""
-        self._over.set()
-        reasons = {id_: failure.reason for id_, failure in (transient or {}).items()}
-        self._write(state=state, reason=reason, transient=reasons)
-
-    def summary(self) -> str:
-        """One line for the log."""
-        one = self.record
-        line = f"{one.shard}: {one.state}, {one.items} generated in {one.seconds:.1f} s"
-        return f"{line} ({one.logged_reason})" if one.reason else line
-
-    def _beat(self) -> None:
-        seen, since = (self.record.state, self.items), time.monotonic()
-        while not self._over.wait(self._settings.heartbeat_seconds):
-            if seen != (self.record.state, self.items):
-                seen, since = (self.record.state, self.items), time.monotonic()
-            elif time.monotonic() - since > STUCK_SECONDS:
-                self._give_up()
-                return
-            try:
-                if self.folder.cancelled or self.folder.ended is not None:
-                    self.unwanted.set()
-                self._write(beating=True)
-            except (StorageError, ServiceError, OSError) as error:
-                log.warning("The heartbeat can't be written: %s", error)
-
-    def _give_up(self) -> None:
-        """The generator hangs; another worker may succeed."""
-        reason = f"no answer for {STUCK_SECONDS:g} s while {self.record.state}; this worker ends"
-        log.error("Shard %s is given up: %s", self.record.shard, reason)
-        try:
-            self.end("failed" if self.record.state == "running" else "stopped", reason)
-        finally:
-            self._abandon()
-
-    def _write(self, *, beating: bool = False, **changes: Any) -> None:
-        with self._writing:
-            if beating and self._over.is_set():
-                return
-            update = {
-                "updated": time.time(),
-                "items": self.items,
-                "tokens": self.tokens,
-                "seconds": round(time.monotonic() - self._began, 3) if self._began else 0.0,
-                **changes,
-            }
-            self.record = self.record.model_copy(update=update)
-            self.folder.write(self.record, self._name)

@@ -18,7 +18,7 @@ from cogr.snapshots import Row, Snapshot
 from indexers.generators import Generator, batched
 from indexers.generators.statistical import LEAST_QUERIES
 from indexers.generators.statistical.generator import Statistical, is_installed
-from indexers.lease import Lease, held_lease, lease_to_rebuild
+from indexers.lease import REBUILD_SECONDS, Lease, held_lease, lease_to_rebuild
 from indexers.rebuild.assembly import Rebuilt, freeze
 from indexers.rebuild.plan import Job, Plan, generate_missing, make_plan
 from indexers.rebuild.report import RunReport, empty_sets, report_of
@@ -203,9 +203,7 @@ def rebuild_side(
         outcome = release_rebuilt(
             workspace, rebuilt, say, executor, push=pushes(request), publish=request.publish
         )
-        outcome = complete_report(report, with_job_facts(outcome, job))
-    prometheus.write(workspace.settings.metrics)
-    return outcome
+        return complete_report(report, with_job_facts(outcome, job))
 
 
 def generator_line(job: Job) -> str:
@@ -322,8 +320,8 @@ def executor_of(
         with coordinate(workspace, request.side, request.generator, say, command) as session:
             yield session
     else:
-        doing, seconds = f"{command} --side {request.side}", workspace.settings.fleet.lease_seconds
-        with held_lease(workspace.store, lease_to_rebuild(request.side), doing, seconds) as lease:
+        doing, kind = f"{command} --side {request.side}", lease_to_rebuild(request.side)
+        with held_lease(workspace.store, kind, doing, REBUILD_SECONDS) as lease:
             yield InProcess(lease)
 
 

@@ -146,7 +146,6 @@ def update_side(
             after, rebuilt, say, executor, push=request.push, publish=request.publish
         )
         outcome = complete_report(report, with_job_facts(outcome, job))
-    prometheus.write(workspace.settings.metrics)
     carried, counts = rebuilt.snapshot.manifest.entities - len(job.entities), None
     if log:
         saved = save_queries(request.save, log.unsaved) if request.save else 0

@@ -6,7 +6,7 @@
     traces      OpenTelemetry spans sent by OTLP over HTTP, and the stages of a run
     terminal    progress as a bar or as lines, durations, and a console that shows text as it is
 
-Text of items and queries is in no metric and no span, and in no log line above the level debug.
+Text of items and queries is in no metric and no span, and in no log line.
 """
 
 from __future__ import annotations

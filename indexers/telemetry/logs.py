@@ -1,8 +1,7 @@
 """Logs of our own packages on standard error: lines for people, or one JSON object a line.
 
 `bound` adds fields to each line: run, shard, snapshot, worker, side, stage. The text of an
-unexpected error may quote an item, so only the level debug logs it; at other levels a line has the
-error's class and place.
+unexpected error may quote an item, so a line has the error's class and place alone.
 """
 
 from __future__ import annotations
@@ -67,8 +66,7 @@ def configure(settings: LogSettings) -> None:
     Libraries' warnings are part of the log in JSON alone, so that every line is one object.
     """
     _State.settings = settings
-    level = logging.getLevelNamesMapping()[settings.level.upper()]
-    level = min(level, logging.INFO) if _State.verbose else level
+    level = logging.INFO if _State.verbose else logging.WARNING
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if structured() else _Text())
     for package in PACKAGES:
@@ -85,6 +83,15 @@ def configure(settings: LogSettings) -> None:
         # What libraries log where nobody has set up logging for them.
         logging.lastResort.setFormatter(_Printable())
     sys.excepthook = show_bug
+
+
+def adopt(package: str) -> None:
+    """Log a library's warnings as ours, where it would keep them to itself."""
+    if not structured():  # The root's handler has them.
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(_Text())
+        handler.setLevel(logging.WARNING)
+        logging.getLogger(package).addHandler(handler)
 
 
 def show_bug(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
@@ -122,14 +129,11 @@ class _Printable(logging.Formatter):
 
 
 class _Discreet(logging.Formatter):
-    """Leaves out the text of an error, except at the level debug."""
+    """Leaves out the text of an error."""
 
     def formatException(self, raised: Any) -> str:  # noqa: N802  (logging's name)
-        if logging.getLogger("cogr").isEnabledFor(logging.DEBUG):
-            return super().formatException(raised)
         frames = "".join(traceback.format_tb(raised[2]))
-        kind = raised[0].__name__ if raised[0] else ""
-        return f"{frames}{kind} (its text is logged at the level debug)"
+        return f"{frames}{raised[0].__name__ if raised[0] else ''}"
 
 
 class _Text(_Discreet, _Printable):

@@ -11,12 +11,10 @@ Other packages define their own by `counter`, `gauge` and `histogram`, in the sa
 
 from __future__ import annotations
 
-import errno
 import logging
 import threading
 from functools import partial
 from http.client import HTTPException
-from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 from wsgiref.simple_server import WSGIServer
 
@@ -28,14 +26,12 @@ from prometheus_client import (
     ProcessCollector,
     pushadd_to_gateway,
     start_http_server,
-    write_to_textfile,
 )
 from prometheus_client.exposition import basic_auth_handler, default_handler
 
 from cogr.errors import SettingsError
 from cogr.records import SIDES
 from cogr.settings.telemetry import MetricsSettings
-from cogr.store import require_file, storage_errors
 from indexers.telemetry import logs
 
 log = logging.getLogger(__name__)
@@ -97,29 +93,15 @@ SNAPSHOT_CUT = gauge(
 )
 
 # The coordinator of a rebuild on workers.
-UNPLANNED = gauge("cogr_rebuild_entities_unplanned", "Entities that no shard holds yet", "side")
-SHARDS = gauge(
-    "cogr_rebuild_shards",
-    "Shards of the run by state: waiting, running, done, given_up",
-    "side",
-    "state",
-)
-WORKERS = gauge("cogr_rebuild_workers", "Workers at a shard", "side")
+SHARDS = gauge("cogr_rebuild_shards", "Shards of the run that are not done", "side")
 QUEUE = gauge(
     "cogr_rebuild_queue_messages", "Messages in the broker's queue when it was last asked", "side"
 )
-ENTITY_RATE = gauge(
-    "cogr_rebuild_entities_per_second", "Entities a second of all workers together", "side"
+SETBACKS = gauge(
+    "cogr_rebuild_setbacks", "Times in a row that shards failed without an answer", "side"
 )
-TOKEN_RATE = gauge(
-    "cogr_rebuild_tokens_per_second", "Tokens a second of all workers together", "side"
-)
-SETBACKS = gauge("cogr_rebuild_setbacks", "Failed attempts in a row; at 20 the run stops", "side")
 BROKER_UP = gauge(
     "cogr_rebuild_broker_up", "1 when the broker answered the last call, else 0", "side"
-)
-ATTEMPTS = counter(
-    "cogr_rebuild_attempts_total", "Workers' attempts at shards that ended", "side", "outcome"
 )
 
 # Whoever generates: a worker, or a local rebuild.
@@ -144,6 +126,7 @@ WORKER_SHARD_SECONDS = histogram(
     "cogr_worker_shard_duration_seconds", "How long a shard took", "side", buckets=LONG
 )
 WORKER_BUSY = gauge("cogr_worker_busy", "1 while this worker is at a shard, else 0", "side")
+REFUSED = counter("cogr_worker_messages_refused_total", "Messages that this worker can't read")
 ENGINE_LOAD_SECONDS = histogram(
     "cogr_worker_engine_load_duration_seconds", "How long an engine took to be ready", buckets=LONG
 )
@@ -193,7 +176,6 @@ PUSH_SECONDS = 10.0
 """Longest time that a push takes, name service and all."""
 _LOST = "The last metrics were not pushed to metrics.pushgateway: %s"
 
-_lock = threading.Lock()
 _server: WSGIServer | None = None
 
 
@@ -202,64 +184,30 @@ def serve(settings: MetricsSettings) -> int | None:
     port of the first.
 
     Raises:
-        SettingsError: no port of those that may be tried is free, or the host is none of this
-            machine.
+        SettingsError: the port is taken, or may not be used.
     """
     global _server
     if settings.port is None:
         return None
-    with _lock:
-        if _server is None:
-            _server = _listen(settings)
-            logs.say(f"Metrics: http://{settings.host}:{_server.server_port}/metrics")
-        return int(_server.server_port)
-
-
-def _listen(settings: MetricsSettings) -> WSGIServer:
-    first = settings.port or 0
-    last = min(first + settings.ports - 1, 65535) if first else 0
-    for port in range(first, last + 1):
+    if _server is None:
         try:
-            return start_http_server(port, settings.host, REGISTRY)[0]
+            _server = start_http_server(settings.port, registry=REGISTRY)[0]
         except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise SettingsError(
-                    f"Metrics can't be served on {settings.host}:{port} "
-                    f"({error.strerror or error}); correct metrics.host or metrics.port."
-                ) from error
-    wanted = f"port {first} is" if first == last else f"all ports from {first} to {last} are"
-    raise SettingsError(
-        f"Metrics can't be served on {settings.host}: {wanted} taken, maybe by another process "
-        "of cogr; set metrics.ports to the "
-        "number of processes on a host, or metrics.port=0 for a free one."
-    )
+            raise SettingsError(
+                f"Metrics can't be served on port {settings.port} ({error.strerror or error}); set "
+                "metrics.port to another one, or to 0 for a free one."
+            ) from error
+        logs.say(f"Metrics: http://127.0.0.1:{_server.server_port}/metrics")
+    return int(_server.server_port)
 
 
 def stop() -> None:
     """Close the endpoint."""
     global _server
-    with _lock:
-        if _server is not None:
-            _server.shutdown()
-            _server.server_close()
-        _server = None
-
-
-def write(settings: MetricsSettings) -> None:
-    """Write all metrics into `metrics.file`, where it is set: for commands that end before they are
-    scraped.
-
-    Raises:
-        StorageError: the file can't be written.
-    """
-    if not settings.file:
-        return
-    path = Path(settings.file)
-    with storage_errors(settings.file):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # It is replaced by a rename.
-        require_file(path)
-        write_to_textfile(str(path), REGISTRY)
+    if _server is not None:
+        _server.shutdown()
+        _server.server_close()
+    _server = None
 
 
 def push(settings: MetricsSettings, job: str, instance: str) -> None:

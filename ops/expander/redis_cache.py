@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from itertools import islice
 from math import inf
 from typing import Any
-from urllib.parse import urlsplit
 
 from cogr.errors import ServiceError, SettingsError, SnapshotError
 from cogr.keywords import NORMALISER
@@ -27,7 +26,7 @@ from cogr.records import Query, Say
 from cogr.settings.fleet import RedisSettings
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Row
-from indexers.fleet.broker import broker_url
+from indexers.fleet.broker import PREFIX, address_of
 from indexers.generators import Completion, Generator, Request
 from indexers.workspace import Workspace
 from ops.expander.circuit_breaker import (
@@ -62,7 +61,7 @@ class Cache:
         from redis.exceptions import RedisError
 
         self._redis = connect(redis)
-        self._prefix, self._metrics = redis.prefix, metrics
+        self._prefix, self._metrics = PREFIX, metrics
         self._upstream = Upstream("redis", metrics, (RedisError,))
         self._reads = _Reads(self._redis, self._upstream, settings.cache_timeout)
         # Writes delay no request, so they use another connection.
@@ -214,29 +213,18 @@ def connect(redis: RedisSettings) -> Any:
         # Each call has a timeout of its own.
         "socket_timeout": None,
     }
-    urls = broker_url(redis).split(";")
-    if not redis.sentinel_master:
-        if urls[0].startswith("rediss://"):
-            options |= _tls(redis)
-        return Redis.from_url(urls[0], **options)
-    if redis.tls:
-        options |= {"ssl": True, **_tls(redis)}
-    secret = redis.password.get_secret_value() if redis.password else None
-    sentinels = [(str(part.hostname), part.port or 26379) for part in map(urlsplit, urls)]
-    of_sentinels = redis.sentinel_password.get_secret_value() if redis.sentinel_password else None
-    group: Any = Sentinel(sentinels, sentinel_kwargs={"password": of_sentinels})  # type: ignore[no-untyped-call]
-    return group.master_for(
-        redis.sentinel_master, username=redis.username, password=secret, **options
-    )
-
-
-def _tls(redis: RedisSettings) -> dict[str, Any]:
-    files = {
-        "ssl_ca_certs": redis.ca_file,
-        "ssl_certfile": redis.cert_file,
-        "ssl_keyfile": redis.key_file,
-    }
-    return {"ssl_check_hostname": True, **{name: path for name, path in files.items() if path}}
+    address = address_of(redis)
+    options |= {"db": address.database, "username": address.username, "password": address.password}
+    if address.tls:
+        options |= {"ssl": True, **address.tls}
+    if address.master:
+        of_sentinels = {"password": address.sentinel_password}
+        group: Any = Sentinel([*address.hosts], sentinel_kwargs=of_sentinels)  # type: ignore[no-untyped-call]
+        return group.master_for(address.master, **options)
+    if address.scheme == "unix":
+        return Redis(unix_socket_path=address.path, **options)
+    host, port = address.hosts[0]
+    return Redis(host=host, port=port, **options)
 
 
 BATCH = 256

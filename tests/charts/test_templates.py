@@ -31,7 +31,7 @@ SECRETS = {
     "secretSettings": {
         name: {"name": "credentials", "key": name.rpartition(".")[2]}
         for name in (
-            "redis.password",
+            "redis.url",
             "opensearch.password",
             "serving.token",
             "generator.openai.api_key",
@@ -268,9 +268,7 @@ def test_the_autoscaler_watches_the_queue_that_the_broker_has(
 ) -> None:
     values = {"settings": {**URLS, "generator": generator}, "worker": {"keda": {"enabled": True}}}
     values["settings"]["redis"] = {
-        "url": "rediss://broker:6380/3",
-        "username": "user",
-        "prefix": "shop",
+        "url": "rediss://broker:6380/3?ssl_ca_certs=/etc/cogr/tls/ca.crt",
     }
     objects = render(merged(values, GPU))
     settings = settings_of(objects, tmp_path)
@@ -278,7 +276,7 @@ def test_the_autoscaler_watches_the_queue_that_the_broker_has(
         trigger["metadata"]
         for trigger in one(objects, "ScaledObject", "-worker")["spec"]["triggers"]
     ]
-    expected = [f"shop:{queue_of(side, settings.generator.of(side))}" for side in ("item", "query")]  # type: ignore[arg-type]
+    expected = [f"cogr:{queue_of(side, settings.generator.of(side))}" for side in ("item", "query")]  # type: ignore[arg-type]
     assert [trigger["listName"] for trigger in triggers] == expected
     assert {(t["address"], t["databaseIndex"], t["enableTLS"]) for t in triggers} == {
         ("broker:6380", "3", "true")
@@ -286,14 +284,16 @@ def test_the_autoscaler_watches_the_queue_that_the_broker_has(
 
 
 def test_sentinels_are_watched_as_sentinels(render: Render) -> None:
-    redis = {"url": "sentinel://a:26379;sentinel://b:26379", "sentinel_master": "main"}
+    redis = {"url": "sentinel://a:26379;sentinel://b:26379/2?master_name=main&ssl=true"}
     values = {
         "settings": {"redis": redis, "generator": {"name": "extractive"}},
         "worker": {"keda": {"enabled": True}},
     }
     trigger = one(render(values), "ScaledObject", "-worker")["spec"]["triggers"][0]
     assert trigger["type"] == "redis-sentinel"
-    assert trigger["metadata"]["addresses"] == "a:26379,b:26379"
+    expected = ("a:26379,b:26379", "main", "2", "true")
+    names = ("addresses", "sentinelMaster", "databaseIndex", "enableTLS")
+    assert tuple(trigger["metadata"][name] for name in names) == expected
 
 
 def test_every_pod_is_restricted(objects: list[Object]) -> None:
@@ -359,7 +359,6 @@ READ = {
     "settings.redis.url",
     "settings.generator.openai.base_url",
     "settings.generator.name",
-    "settings.metrics.host",
     "settings.store",
     "store.existingClaim",
     "worker.sides",

@@ -30,15 +30,16 @@ from tests.drills.catalogue import Catalogue, answers
 from tests.drills.nursery import Child, Nursery
 from tests.drills.servers import Broker, Node
 
-QUICK = {
-    "fleet.lost_seconds": "2",
-    "backend": "opensearch",
-}
+QUICK = {"backend": "opensearch"}
+LEASE_SECONDS = 2.0
 # Workers die of the drill and not of entities: none of these may be set aside for it.
 ALTERED = json.dumps(
     {
-        "indexers.fleet.shards.LAST_DEATHS": 50,
-        "indexers.fleet.shards.SHARD_SECONDS": 1,
+        "indexers.fleet.coordinator.LAST_DEATHS": 50,
+        "indexers.fleet.coordinator.POLL_SECONDS": 0.1,
+        "indexers.fleet.coordinator.LOOK_SECONDS": 0.5,
+        "indexers.fleet.broker.INSPECT_SECONDS": 0.5,
+        "indexers.lease.REBUILD_SECONDS": LEASE_SECONDS,
         "indexers.rebuild.plan.FLUSH_ANSWERS": 32,
     }
 )
@@ -91,8 +92,7 @@ class Fire:
         self._weights = dict(weights)
         self._draw = random.Random(seed)
         urls = {"redis.url": str(broker.redis.url), "opensearch.url": str(opensearch.url)}
-        prefixes = {"redis.prefix": self.prefix, "opensearch.prefix": self.prefix}
-        self._sets = QUICK | urls | prefixes | dict(more or {})
+        self._sets = QUICK | urls | {"opensearch.prefix": self.prefix} | dict(more or {})
         self._own = own or {}
         self._children: list[Child] = []
         self._serving: Snapshot | None = None
@@ -259,10 +259,8 @@ class Fire:
         with self.store.lock("rebuild-item", "the drill"):
             pass
         lease = read_lease(self.store, "item")
-        assert (
-            lease is None or lease.released or lease.seconds <= float(QUICK["fleet.lost_seconds"])
-        )
-        run = overview(self.store, "item", float(QUICK["fleet.lost_seconds"]))
+        assert lease is None or lease.released or lease.seconds <= LEASE_SECONDS
+        run = overview(self.store, "item")
         assert run is None or (run.state, dict(run.set_aside)) == ("finished", {})
         assert self.seen().get("wrong", 0) == 0, self.seen()
         assert self.reader.poll() is None, self.reader.log.read_text()

@@ -25,7 +25,7 @@ from typing import Any, Self
 IMPORTED = (
     "celery.app.amqp",
     "celery.apps.worker",
-    "celery.concurrency.solo",
+    "celery.concurrency.thread",
     "celery.worker.autoscale",
     "celery.worker.consumer",
     "celery.worker.strategy",

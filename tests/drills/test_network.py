@@ -42,7 +42,7 @@ ENDPOINT = {
     "generator.model": "fake",
     "generator.openai.api_key": "none",
 }
-QUICK = {"redis.timeout": "5", "generator.openai.timeout": "10"}
+QUICK = {"generator.openai.timeout": "10"}
 
 
 @pytest.fixture

@@ -50,10 +50,6 @@
 {{- end }}
 {{- end }}
 {{- end }}
-{{- $redis := $v.settings.redis }}
-{{- if and $keda.enabled (hasPrefix "sentinel" $redis.url) (not $redis.sentinel_master) }}
-{{- fail "worker.keda.enabled with sentinels needs settings.redis.sentinel_master." }}
-{{- end }}
 {{- end }}
 {{- if and $v.expander.enabled $v.expander.pdb.enabled }}
 {{- $hpa := $v.expander.hpa }}
@@ -62,14 +58,6 @@
 {{- fail (print
   "expander.pdb.enabled with expander.replicas=0: there is nothing to protect; set "
   "expander.enabled=false, or at least one replica.") }}
-{{- end }}
-{{- end }}
-{{- $loopback := list "127.0.0.1" "localhost" "::1" }}
-{{- with dig "metrics" "port" 0 $v.settings | int }}
-{{- if has (dig "metrics" "host" "127.0.0.1" $v.settings) $loopback }}
-{{- fail (print
-  "settings.metrics.host is a loopback address, where neither probes nor Prometheus reach "
-  "settings.metrics.port: set it to 0.0.0.0.") }}
 {{- end }}
 {{- end }}
 {{- if and $v.expander.route.enabled (not $v.expander.route.parentRefs) }}

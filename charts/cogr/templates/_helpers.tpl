@@ -84,7 +84,7 @@ labels:
 
 {{/* Which secret settings a component's commands read */}}
 {{- define "cogr.secretsOf" -}}
-{{- $redis := "redis.password redis.sentinel_password" }}
+{{- $redis := "redis.url" }}
 {{- if eq . "worker" }}{{ $redis }} generator.openai.api_key
 {{- else if eq . "training" }}opensearch.password
 {{- else }}{{ $redis }} opensearch.password generator.openai.api_key
@@ -297,13 +297,11 @@ checksum/config: {{ include "cogr.config" .root | sha256sum }}
 {{- dict "name" $name "model" ($own.model | default $generator.model | default "") | toJson }}
 {{- end }}
 
-{{/* The broker's list of a side's shards: what indexers.fleet.broker names it, behind
-     redis.prefix */}}
+{{/* The broker's list of a side's shards: what indexers.fleet.broker names it */}}
 {{- define "cogr.queueOf" -}}
 {{- $generator := include "cogr.generatorOf" . | fromJson -}}
-{{- $digest := printf "%s\x00" $generator.model | sha256sum | trunc 8 -}}
-{{- $redis := .root.Values.settings.redis -}}
-{{ $redis.prefix | default "cogr" }}:v2.{{ .side }}.{{ $generator.name }}.{{ $digest }}
+{{- $digest := $generator.model | sha256sum | trunc 8 -}}
+cogr:v3.{{ .side }}.{{ $generator.name }}.{{ $digest }}
 {{- end }}
 
 {{- define "cogr.workerSides" -}}

@@ -144,11 +144,6 @@ def test_every_key_is_listed_once() -> None:
 
 
 def test_times_follow_the_ones_that_are_set(file: Path) -> None:
-    usual, patient = (
-        load_settings(file, sets) for sets in ([], ["fleet.lost_seconds=90", "serving.deadline=3"])
-    )
-    assert (usual.fleet.heartbeat_seconds, usual.fleet.lease_seconds) == (5.0, 45.0)
-    assert (patient.fleet.heartbeat_seconds, patient.fleet.lease_seconds) == (10.0, 90.0)
-    assert (usual.fleet.poll_seconds, patient.fleet.poll_seconds) == (1.0, 1.0)
+    usual, patient = (load_settings(file, sets) for sets in ([], ["serving.deadline=3"]))
     assert (usual.serving.cache_timeout, usual.serving.index_timeout) == (0.02, 0.5)
     assert (patient.serving.cache_timeout, patient.serving.index_timeout) == (0.4, 3.0)

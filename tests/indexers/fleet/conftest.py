@@ -1,4 +1,4 @@
-"""A small shop with quick settings for the parts of a fleet."""
+"""A small shop, and quick constants for the parts of a fleet."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cogr.settings import load_settings
+from indexers.fleet import coordinator
 from indexers.workspace import Workspace
 from tests.shops import write_thing_shop
 
@@ -14,5 +15,6 @@ from tests.shops import write_thing_shop
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     write_thing_shop(tmp_path, items=20)
-    monkeypatch.setattr("indexers.fleet.shards.FIRST_ENTITIES", 4)
-    return Workspace(load_settings(tmp_path / "cogr.toml", ["fleet.lost_seconds=0.4"]))
+    for name, value in {"LEAST": 4, "SHARDS": 5, "POLL_SECONDS": 0.01, "LOOK_SECONDS": 0}.items():
+        monkeypatch.setattr(coordinator, name, value)
+    return Workspace(load_settings(tmp_path / "cogr.toml"))

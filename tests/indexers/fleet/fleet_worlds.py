@@ -25,21 +25,18 @@ from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.workspace import Workspace
 from tests.shops import write_thing_shop
 
-QUICK = {
-    "fleet.lost_seconds": "3",
-    "fleet.first_items": "16",
-    "rebuild.flush_answers": "8",
-    "fleet.shard_seconds": "0.6",
-}
-
 FIXED = {
-    "fleet.shard_seconds": "indexers.fleet.shards.SHARD_SECONDS",
-    "fleet.first_items": "indexers.fleet.shards.FIRST_ENTITIES",
-    "fleet.attempts": "indexers.fleet.shards.LAST_DEATHS",
-    "rebuild.flush_answers": "indexers.rebuild.plan.FLUSH_ANSWERS",
-    "fleet.visibility_seconds": "indexers.fleet.broker.VISIBILITY_SECONDS",
+    "fleet.least": ("indexers.fleet.coordinator.LEAST", 16),
+    "fleet.poll_seconds": ("indexers.fleet.coordinator.POLL_SECONDS", 0.1),
+    "fleet.look_seconds": ("indexers.fleet.coordinator.LOOK_SECONDS", 0.5),
+    "fleet.last_deaths": ("indexers.fleet.coordinator.LAST_DEATHS", 3),
+    "fleet.inspect_seconds": ("indexers.fleet.broker.INSPECT_SECONDS", 1),
+    "fleet.shard_seconds": ("indexers.fleet.worker.SHARD_SECONDS", 180),
+    "fleet.lease_seconds": ("indexers.lease.REBUILD_SECONDS", 3),
+    "fleet.prefix": ("indexers.fleet.broker.PREFIX", "cogr"),
+    "rebuild.flush_answers": ("indexers.rebuild.plan.FLUSH_ANSWERS", 8),
 }
-"""What is no setting, and may be named like one here."""
+"""Constants that a test may set like settings, and their values here."""
 DELAY = "delay"
 """Seconds before each answer, named like a setting too."""
 _CLOCKS = Path(__file__).parent / "clocks"
@@ -62,18 +59,11 @@ class Fleet:
         return Store(self.settings.get("store") or self.folder / ".cogr")
 
     def command(self, module: str, *arguments: str, **settings: str) -> list[str]:
-        values = {
-            **QUICK,
-            **self.settings,
-            "redis.url": str(self.redis.url),
-            "redis.prefix": self.prefix,
-        }
+        values = {"redis.url": str(self.redis.url), **self.settings}
         values |= {key.replace("__", "."): value for key, value in settings.items()}
-        fixed = {
-            constant: json.loads(value)
-            for key, constant in FIXED.items()
-            if (value := values.pop(key, None)) is not None
-        }
+        given = {key: json.loads(values.pop(key)) for key in FIXED if key in values}
+        given["fleet.prefix"] = self.prefix
+        fixed = {constant: given.get(key, usual) for key, (constant, usual) in FIXED.items()}
         faults: dict[str, Any] = {"accidents": self.accidents} if self.accidents else {}
         if delay := values.pop(DELAY, None):
             faults["delay"] = float(delay)
@@ -153,7 +143,7 @@ class Fleet:
         return answer
 
     def status(self, side: Side = "item") -> Overview | None:
-        return overview(self.store, side, float(QUICK["fleet.lost_seconds"]))
+        return overview(self.store, side)
 
     def wait_until(self, true: Callable[[Overview], object], seconds: float = 240.0) -> Overview:
         """Wait for a state of the run."""

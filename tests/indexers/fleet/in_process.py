@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from indexers.fleet.broker import Message
 from indexers.fleet.run_files import Attempt, FleetRun, RunFolder, new_run_id, public_settings
-from indexers.fleet.shards import (
-    write_requests,
-)
 from indexers.fleet.worker import Worker
 from indexers.rebuild.plan import make_plan
 from indexers.rebuild.run import RebuildRequest, make_job
 from indexers.workspace import Workspace
 
-SHARD = "00000-20"
+SHARD = "00000"
 
 
 def begin(workspace: Workspace) -> tuple[FleetRun, RunFolder]:
@@ -32,12 +30,12 @@ def begin(workspace: Workspace) -> tuple[FleetRun, RunFolder]:
     folder = RunFolder(workspace.store, "item", run.id)
     folder.write(run, "run")
     keyed = [(plan.keys[i], job.request(plan.entities[i])) for i in plan.missing]
-    write_requests(folder, SHARD, keyed)
+    folder.write_shard(SHARD, keyed)
     return run, folder
 
 
 def task(of: FleetRun, **more: Any) -> dict[str, Any]:
-    return {"format": 2, "side": "item", "run": of.id, "shard": SHARD, "attempt": 1, **more}
+    return {"side": "item", "run": of.id, "shard": SHARD, "attempt": 1, **more}
 
 
 def attempts_of(folder: RunFolder) -> list[Attempt]:
@@ -45,17 +43,17 @@ def attempts_of(folder: RunFolder) -> list[Attempt]:
 
 
 class Straight:
-    """A queue that hands its tasks to a worker of this process when it is asked how many wait."""
+    """A broker that hands its tasks to a worker of this process."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
-        self.tasks: list[dict[str, Any]] = []
         self.said: list[str] = []
 
-    def send(self, message: Any) -> None:
-        self.tasks.append(dict(message))
-        while self.tasks:
-            self.said.append(self.worker.take(self.tasks.pop(0)))
+    def send(self, message: Message) -> None:
+        self.said.append(self.worker.take(message.model_dump()))
 
     def waiting(self) -> int:
-        return len(self.tasks)
+        return 0
+
+    def active(self, _: str) -> set[str]:
+        return set()

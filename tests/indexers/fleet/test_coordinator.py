@@ -26,6 +26,9 @@ from tests.indexers.fleet.fleet_worlds import no_bar
 from tests.indexers.fleet.in_process import Straight, attempts_of, begin, task
 
 Rebuild = Callable[[Worker], Rebuilt]
+PLACES = [
+    (f"fleet/item/runs/*/{folder}", how) for folder in ("shards", "attempts") for how in HARMS
+]
 
 
 @pytest.fixture
@@ -47,60 +50,37 @@ def test_a_service_that_is_away_stops_the_rebuild_and_the_next_one_goes_on(
     workspace: Workspace, rebuild_by: Rebuild
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("indexers.fleet.shards.SETBACKS", 2)
+        patch.setattr("indexers.fleet.coordinator.SETBACKS", 2)
         patch.setattr("indexers.generators.scripted.Scripted", faulty(away_after=11))
-        with pytest.raises(
-            ServiceError, match="The last 2 attempts failed.*went away after 11 answers"
-        ):
+        with pytest.raises(ServiceError, match="Shards failed 2 times.*went away after 11 answers"):
             rebuild_by(Worker(workspace, "one"))
     assert rebuild_by(Worker(workspace, "two")).generated == 20 - 11
     assert not make_plan(make_job(workspace, RebuildRequest("item"))).missing
-    found = overview(workspace.store, "item", 5)
+    found = overview(workspace.store, "item")
     assert found is not None
-    assert (found.state, found.answered, found.waiting, found.running) == ("finished", 9, 0, 0)
+    assert (found.state, found.answered, found.shards, found.held) == ("finished", 9, 0, [])
     away = workspace.store.list("fleet/item/runs")[-2]
     attempts = attempts_of(RunFolder(workspace.store, "item", away))
     assert any("went away" in attempt.reason for attempt in attempts)
 
 
-def test_answers_that_are_not_what_the_worker_said_are_asked_for_again(
-    workspace: Workspace, rebuild_by: Rebuild
-) -> None:
-    class Spoiling(Worker):
-        spoiled = 0
-
-        def take(self, task: Any) -> str:
-            said = super().take(task)
-            if self.spoiled < 2:
-                self.spoiled += 1
-                for path in sorted((Path(workspace.store.url) / "cache").rglob("*.parquet"))[:1]:
-                    path.unlink()
-            return said
-
-    worker = Spoiling(workspace, "one")
-    rebuild_by(worker)
-    assert worker.spoiled == 2
-    assert not make_plan(make_job(workspace, RebuildRequest("item"))).missing
-
-
-@pytest.mark.parametrize("how", HARMS)
-@pytest.mark.parametrize("folder", ["shards", "attempts"])
-def test_damaged_records_and_shards_are_written_again(
+@pytest.mark.parametrize(("folder", "how"), [("cache/*", "gone"), *PLACES])
+def test_what_is_damaged_under_way_is_made_again(
     workspace: Workspace, rebuild_by: Rebuild, folder: str, how: str
 ) -> None:
     class Spoiling(Worker):
         spoiled = 0
 
         def take(self, task: Any) -> str:
-            if folder == "shards":
+            if "shards" in folder:
                 self.spoil()
             said = super().take(task)
-            if folder != "shards":
+            if "shards" not in folder:
                 self.spoil()
             return said
 
         def spoil(self) -> None:
-            for path in sorted((Path(workspace.store.url) / "fleet").rglob(f"{folder}/*"))[:1]:
+            for path in sorted(Path(workspace.store.url).glob(f"{folder}/*"))[:1]:
                 if self.spoiled < 2:
                     self.spoiled += 1
                     damage(path, how, random.Random(self.spoiled))
@@ -115,12 +95,12 @@ def test_damaged_records_and_shards_are_written_again(
 def test_whatever_is_damaged_of_an_earlier_run_it_can_be_looked_at_and_followed(
     workspace: Workspace, rebuild_by: Rebuild, how: str
 ) -> None:
-    for number in range(8):
+    for number in range(4):
         run, folder = begin(workspace)
         Worker(workspace, "here").take(task(run))
         folder.write(
-            GivenUp(shard="00001-1", why="it fell", set_aside={"x": "it fell"}),
-            "given_up/00001-1",
+            GivenUp(shard="00001", why="it fell", set_aside={"x": "it fell"}),
+            "given_up/00001",
         )
         folder.write(End(state="finished"), "end")
         draw = random.Random(f"{how} {number}")
@@ -129,11 +109,28 @@ def test_whatever_is_damaged_of_an_earlier_run_it_can_be_looked_at_and_followed(
             how,
             draw,
         )
-        overview(workspace.store, "item", 1.0)
+        overview(workspace.store, "item")
         shutil.rmtree(Path(workspace.store.url) / "cache", ignore_errors=True)
         rebuild_by(Worker(workspace, "one"))
         assert not make_plan(make_job(workspace, RebuildRequest("item"))).missing
         shutil.rmtree(Path(workspace.store.url) / "cache")
+
+
+def test_entities_that_raise_errors_are_found_by_splitting_and_set_aside(
+    workspace: Workspace, rebuild_by: Rebuild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accidents: Any = {"i7": "error", "i13": "error"}
+    monkeypatch.setattr("indexers.generators.scripted.Scripted", faulty(accidents=accidents))
+    rebuilt = rebuild_by(Worker(workspace, "one"))
+    assert set(rebuilt.set_aside) == set(accidents)
+    assert all(
+        "took down 3 workers, the last time: worker one: ValueError: an accident" in why
+        for why in rebuilt.set_aside.values()
+    )
+    found = overview(workspace.store, "item")
+    assert found is not None
+    assert dict(found.set_aside) == rebuilt.set_aside
+    assert rebuild_by(Worker(workspace, "one")).set_aside == rebuilt.set_aside
 
 
 def test_failures_for_the_time_being_are_passed_on_and_tried_again_later(
@@ -144,7 +141,7 @@ def test_failures_for_the_time_being_are_passed_on_and_tried_again_later(
     assert set(set_aside.values()) == {"told to fail"}
     missing = make_plan(make_job(workspace, RebuildRequest("item"))).missing
     assert len(missing) == len(set_aside)
-    found = overview(workspace.store, "item", 5)
+    found = overview(workspace.store, "item")
     assert found is not None
     assert found.set_aside == set_aside
 

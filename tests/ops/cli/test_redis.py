@@ -12,12 +12,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cogr.errors import ServiceError
 from cogr.settings.fleet import RedisSettings
-from indexers.fleet.broker import Broker, server_version
+from indexers.fleet.broker import Broker, Message, server_version
+from ops.expander.redis_cache import connect
 from ops.servers import valkey
 from ops.servers.instances import ServerState, start
 
@@ -42,12 +44,17 @@ def test_a_broker_behind_sentinels(cache: Path, monkeypatch: pytest.MonkeyPatch)
         [str(program), str(config), "--sentinel"], stdout=subprocess.DEVNULL
     )
     try:
-        redis = RedisSettings(url=f"sentinel://127.0.0.1:{port}", sentinel_master="main")
+        redis = RedisSettings(url=f"sentinel://127.0.0.1:{port}/3?master_name=main")
         wait_for_answer(redis)
         broker = Broker(redis, "q")
-        broker.send({"a": 1})
+        broker.send(Message(side="item", run="r", shard="s", attempt=1))
         assert broker.waiting() == 1
-        assert Broker(valkey.connection(master), "q").waiting() == 1
+        there = RedisSettings(url=str(master.url).replace("/0", "/3"))
+        assert Broker(there, "q").waiting() == 1
+        # The expander's client takes the same database.
+        cache: Any = connect(redis)
+        keys = asyncio.run(cache.keys("*q"))
+        assert keys == [b"cogr:q"]
     finally:
         sentinel.kill()
         sentinel.wait()
@@ -116,8 +123,9 @@ def test_tls_with_a_certificate_that_is_checked(
     monkeypatch.setenv("COGR_CACHE_DIR", str(cache))
     state = start(valkey.ValkeySpec(name="inner", port=0)).state
     with tls_in_front_of(state, cache) as (port, certificate):
-        trusting = RedisSettings(url=f"rediss://localhost:{port}/0", ca_file=str(certificate))
+        trusting = RedisSettings(url=f"rediss://localhost:{port}/0?ssl_ca_certs={certificate}")
         assert server_version(trusting) == state.version
-        for wrong in ({"ca_file": None}, {"url": f"rediss://127.0.0.1:{port}/0"}):
+        for wrong in ("localhost", f"127.0.0.1:{port}/0?ssl_ca_certs={certificate}"):
+            host = wrong if "?" in wrong else f"{wrong}:{port}/0"
             with pytest.raises(ServiceError, match="(?i)certificate"):
-                server_version(trusting.model_copy(update=wrong))
+                server_version(RedisSettings(url=f"rediss://{host}"))

@@ -18,7 +18,7 @@ from tests.ops.broken_servers import broken
 @pytest.fixture
 def configured(tmp_path: Path) -> Path:
     file = tmp_path / "cogr.toml"
-    file.write_text('[dataset]\nloader = "jsonl"\npath = "."\n[redis]\ntimeout = 1\n')
+    file.write_text('[dataset]\nloader = "jsonl"\npath = "."\n')
     return file
 
 

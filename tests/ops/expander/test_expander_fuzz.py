@@ -79,8 +79,7 @@ def test_secrets_and_queries_stay_inside(tmp_path: Path, caplog: pytest.LogCaptu
         overrides = (
             f"serving.token={secret}",
             f"generator.openai.api_key={secret}",
-            f"redis.url=redis://127.0.0.1:{redis}/0",
-            f"redis.password={secret}",
+            f"redis.url=redis://:{secret}@127.0.0.1:{redis}/0",
             "serving.deadline=1",
             "serving.live=openai",
             f"generator.openai.base_url=http://127.0.0.1:{model}/v1",

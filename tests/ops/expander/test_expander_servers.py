@@ -40,9 +40,12 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def prefix(request: pytest.FixtureRequest, valkey: RedisSettings) -> Iterator[str]:
+def prefix(
+    request: pytest.FixtureRequest, valkey: RedisSettings, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
     """Keys of one test alone."""
     name = f"t{abs(hash(request.node.name))}"
+    monkeypatch.setattr("ops.expander.redis_cache.PREFIX", name)
     yield name
     client = redis.Redis.from_url(str(valkey.url))
     for key in client.keys(f"{name}:*"):
@@ -53,16 +56,16 @@ def keys(valkey: RedisSettings, prefix: str) -> list[str]:
     return sorted(key.decode() for key in redis.Redis.from_url(str(valkey.url)).keys(f"{prefix}:*"))
 
 
-def with_valkey(folder: Path, valkey: RedisSettings, prefix: str, *more: str) -> Workspace:
+def with_valkey(folder: Path, valkey: RedisSettings, *more: str) -> Workspace:
     # Waits as they may be on a busy machine: what is late here is a fault and not a load.
-    sets = (f"redis.url={valkey.url}", f"redis.prefix={prefix}", "serving.deadline=20")
+    sets = (f"redis.url={valkey.url}", "serving.deadline=20")
     return workspace(folder, *sets, *more)
 
 
 def test_an_answer_is_cached_under_its_pair(
     tmp_path: Path, valkey: RedisSettings, prefix: str
 ) -> None:
-    opened = with_valkey(tmp_path, valkey, prefix)
+    opened = with_valkey(tmp_path, valkey)
     ids = serve_pair(opened)
     with running(opened, model="m-{round}", hot_queries=0) as expander:
         first = wait_for(
@@ -92,7 +95,7 @@ INVALID = [
 def test_an_invalid_entry_of_the_cache_is_no_answer(
     tmp_path: Path, valkey: RedisSettings, prefix: str
 ) -> None:
-    opened = with_valkey(tmp_path, valkey, prefix)
+    opened = with_valkey(tmp_path, valkey)
     ids = serve_pair(opened)
     key = f"{prefix}:expand:{ids[0]}:{ids[1]}:{NORMALISER}:green couch"
     client = redis.Redis.from_url(str(valkey.url))
@@ -106,7 +109,7 @@ def test_an_invalid_entry_of_the_cache_is_no_answer(
 def test_what_others_cached_is_normalised_and_no_more_than_the_budget(
     tmp_path: Path, valkey: RedisSettings, prefix: str
 ) -> None:
-    opened = with_valkey(tmp_path, valkey, prefix, "keywords.k_max=20")
+    opened = with_valkey(tmp_path, valkey, "keywords.k_max=20")
     ids = serve_pair(opened)
     budget = open_snapshot(opened.store, ids[1]).manifest.k_max
     words = [" SOFA. ", "\u202esofa", "", "?!", "green couch", *(f"word {n}" for n in range(2000))]
@@ -126,7 +129,7 @@ def test_what_others_cached_is_normalised_and_no_more_than_the_budget(
 def test_weights_and_confidence_are_cached_and_may_be_absent(
     tmp_path: Path, valkey: RedisSettings, prefix: str
 ) -> None:
-    opened = with_valkey(tmp_path, valkey, prefix)
+    opened = with_valkey(tmp_path, valkey)
     row = Row("q", "green couch", ("sofa", "couch"), weights=(2.5, 0.8, 0.5), confidence=0.7)
     ids = serve_pair(
         opened, ITEMS, [row], blend=Blend(keywords_from=0.5, text_below=0, text_boost=2)
@@ -150,7 +153,7 @@ def test_weights_and_confidence_are_cached_and_may_be_absent(
 def test_reads_at_once_are_each_answered_with_their_own(
     tmp_path: Path, valkey: RedisSettings, prefix: str
 ) -> None:
-    opened = with_valkey(tmp_path, valkey, prefix)
+    opened = with_valkey(tmp_path, valkey)
     rows = [Row(f"q{n:03}", f"query {n}", (f"word {n}",)) for n in range(40)]
     serve_pair(opened, ITEMS, rows)
 
@@ -183,7 +186,7 @@ def test_a_model_is_asked_once_and_its_answer_cached(
         return web.json_response(completion("velvet, Sofa, blue chair"))
 
     with FakeEndpoint(answer) as endpoint:
-        opened = with_valkey(tmp_path, valkey, prefix, *model(endpoint))
+        opened = with_valkey(tmp_path, valkey, *model(endpoint))
         serve_pair(opened, round_=4)
         with running(opened, model="m-{round}", hot_queries=0) as expander:
             wait_for(lambda: expander.parts.models.state == "openai")
@@ -200,7 +203,7 @@ def test_a_slow_model_answers_the_next_one(
     tmp_path: Path, valkey: RedisSettings, prefix: str
 ) -> None:
     with FakeEndpoint(delay=3.0) as endpoint:
-        opened = with_valkey(tmp_path, valkey, prefix, *model(endpoint), "serving.deadline=1")
+        opened = with_valkey(tmp_path, valkey, *model(endpoint), "serving.deadline=1")
         serve_pair(opened)
         with running(opened, model="m-{round}", hot_queries=0) as expander:
             wait_for(lambda: expander.parts.models.state == "openai")
@@ -213,7 +216,7 @@ def test_a_model_in_process_belongs_to_what_it_wrote(
     tmp_path: Path, valkey: RedisSettings, prefix: str
 ) -> None:
     """The extractive generator of the same data answers in process; of other data it does not."""
-    opened = with_valkey(tmp_path, valkey, prefix, "serving.live=auto", "generator.name=extractive")
+    opened = with_valkey(tmp_path, valkey, "serving.live=auto", "generator.name=extractive")
     written_by = dict(opened.generator("query").fingerprint)
     query = freeze(opened, "query", [Row("q", "green sofa", ("sofa",))], **written_by)
     release(opened, [freeze(opened, "item", ITEMS).id, query.id], gate=False)
@@ -233,7 +236,7 @@ def test_the_backlog_is_worked_off(
     tmp_path: Path, valkey: RedisSettings, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ops.expander.redis_cache.BACKLOG", 2)
-    opened = with_valkey(tmp_path, valkey, prefix, "generator.name=scripted")
+    opened = with_valkey(tmp_path, valkey, "generator.name=scripted")
     serve_pair(opened)
     with running(opened, model="m-{round}", hot_queries=0) as expander:
         wait_for(lambda: expander.parts.follower.pair.matches)
