@@ -2,9 +2,8 @@
 benchmarks/expected.toml.
 
 Run: make reproduce, or python benchmarks/reproduce.py [--seeds N] [--out DIR] [--write] [NAME ...].
-COGR_DATA_DIR names the folder of the data sets; what is absent is an error. `--write` keeps the
-results in benchmarks/results and writes docs/benchmarks.md and the figures of expected.toml anew;
-`--page` writes these two alone, from the results that are kept. Exit status 1: a figure is further
+COGR_DATA_DIR names the folder of the data sets; what is absent is an error. `--write` keeps figures
+and tables in benchmarks/results, and writes expected.toml anew. Exit status 1: a figure is further
 from what is expected than its spread.
 """
 
@@ -25,15 +24,13 @@ from trainers.evaluation import bm25_row
 from trainers.rivals import METHODS as COMPARED
 from trainers.rivals.compare import Comparison, run
 from trainers.rivals.measuring import CUTS
-from trainers.rivals.results import from_dict, markdown
+from trainers.rivals.results import markdown
 
 HERE = Path(__file__).parent
 EXPECTED, RESULTS = HERE / "expected.toml", HERE / "results"
-PAGE = HERE.parent / "docs" / "benchmarks.md"
 NAMES = ("nfcorpus", "msrd", "chorus")
 METHODS = (
     "bm25",
-    "bm25+rm3",
     "synonyms",
     "doc2query",
     "statistical",
@@ -49,8 +46,7 @@ METHODS = (
 MEASURES = (*CUTS, "ndcg@10")
 EXACT = 0.002
 """Spread of what draws nothing, and the least of all."""
-WRITTEN = "# Written by `python benchmarks/reproduce.py --page`.\n"
-BEGIN = "<!-- Results: written by `python benchmarks/reproduce.py --page`. -->"
+WRITTEN = "# Written by `python benchmarks/reproduce.py --write`.\n"
 
 
 def main() -> None:
@@ -59,15 +55,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("reproduced"))
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--page", action="store_true")
     asked = parser.parse_args()
     try:
-        if asked.page:
-            write_down()
-            return
         misses = [miss for name in asked.names or NAMES for miss in reproduced(name, asked)]
         if asked.write:
-            write_down()
+            EXPECTED.write_text(expected(), "utf-8")
         if misses and not asked.write:
             raise CheckFailedError(
                 f"{len(misses)} figures are not as expected: {'; '.join(misses)}; see "
@@ -102,6 +94,7 @@ def reproduced(name: str, asked: argparse.Namespace) -> list[str]:
         written = {**results.as_dict(), "command": command(name, asked.seeds)}
         text = json.dumps(written, indent=1, sort_keys=True, ensure_ascii=False)
         (RESULTS / f"{name}.json").write_text(text + "\n", "utf-8")
+        (RESULTS / f"{name}.md").write_text(markdown(results), "utf-8")
     expected = tomllib.loads(EXPECTED.read_text("utf-8")).get(name, {})
     return list(misses(name, expected, found))
 
@@ -130,12 +123,6 @@ def misses(
                 yield f"{name}: {measure} of {method} is {now:.4f}, not {value:.4f} ± {spread:g}"
 
 
-def write_down() -> None:
-    """Page and expected figures, from benchmarks/results."""
-    PAGE.write_text(page(), "utf-8")
-    EXPECTED.write_text(expected(), "utf-8")
-
-
 def expected() -> str:
     """expected.toml: what stands above `WRITTEN` as it is, and below it the figures of the methods
     on the data sets of `NAMES`.
@@ -156,22 +143,12 @@ def section(name: str, row: Mapping[str, Any]) -> str:
     """The table of one method."""
     figures, deviations = row["figures"], row["spread"]
     spread = EXACT
-    if getattr(COMPARED[row["method"]](), "seeded", True):
+    if COMPARED[row["method"]]().seeded:
         widest = max(deviations.get(one, 0.0) for one in MEASURES)
         seen = 2 * widest if deviations else figures["f1_se"]
         spread = max(spread, round(seen, 3))
     values = [f'"{one}" = {figures[one]:.4f}' for one in MEASURES if one in figures]
     return "\n".join([f'[{name}."{row["method"]}"]', *values, f"spread = {spread:g}", ""])
-
-
-def page() -> str:
-    """docs/benchmarks.md: its words as they are, its results from benchmarks/results."""
-    words = PAGE.read_text("utf-8").partition(BEGIN)[0]
-    parts = []
-    for file in sorted(RESULTS.glob("*.json"), key=lambda file: file.stem):
-        results = {**json.loads(file.read_text("utf-8")), "dataset": file.stem}
-        parts.append(markdown(from_dict(results), 2))
-    return f"{words}{BEGIN}\n\n" + "\n".join(parts)
 
 
 if __name__ == "__main__":

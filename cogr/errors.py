@@ -19,7 +19,7 @@ Tracebacks are for bugs: anything outside this tree.
 Texts of items, of servers and of libraries are untrusted. `masked` takes secrets out of them and
 `visible` the characters that control a terminal. The sentence of an error is masked when it is
 made; both are applied where text leaves the process (`indexers.telemetry.terminal`,
-`indexers.telemetry.logs`, pages by `page_template`). So callers need not.
+`indexers.telemetry.logs`, pages by `indexers.tables`). So callers need not.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, unquote_plus
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    pass
 
 
 INTERRUPTED = 130
@@ -192,30 +191,6 @@ def learn_words(words: list[str]) -> None:
             learn(value.strip() or word)
             learn(value.strip().partition("=")[0])
         follows = named and not value
-
-
-def page_template(package: str, clean: Callable[[str], str]) -> Template:
-    """The template page.html of a package, for Jinja: filled-in texts are escaped, and an unknown
-    name is an error.
-
-    Args:
-        clean: the filter for untrusted texts.
-
-    The filter `svg` passes markup unescaped; use it only for the package's own files and
-    matplotlib's drawings.
-    """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(
-        loader=PackageLoader(package, "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["clean"], environment.filters["svg"] = clean, Markup
-    return environment.get_template("page.html")
 
 
 def visible(text: str, *, keep: str = "\n\t") -> str:

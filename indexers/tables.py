@@ -138,7 +138,11 @@ def spell(value: Any) -> str:
 def short(text: str, longest: int = LONGEST) -> str:
     """Untrusted text on one line, without control characters, and not too long."""
     line = visible(" ".join(text.split()), keep="")
+    line = "".join(c if c.isprintable() or c in _JOINERS else "\ufffd" for c in line)
     return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+_JOINERS = "\u200c\u200d"
 
 
 def _html(text: str) -> str:

@@ -18,9 +18,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -269,40 +268,6 @@ class Lexical:
     def _ids(self) -> list[str]:
         """Items may be in files, and slow to read one by one."""
         return [self.items[at].id for at in self._order]
-
-    # Words by their numbers, for searches by weighted words
-
-    def words_of(self, text: str) -> list[int]:
-        """The numbers of a text's words that the index has, in order."""
-        found = self._bm25s.tokenize(
-            [text], stopwords="en", stemmer=self._stemmer, show_progress=False, return_ids=False
-        )[0]
-        known = self._index.vocab_dict
-        return [known[word] for word in found if word and word in known]
-
-    def weighted_scores(self, weights: Mapping[int, float]) -> NDArray[np.float64]:
-        """The score of every item, in id order, for weighted words."""
-        data, rows, starts = (self._index.scores[name] for name in ("data", "indices", "indptr"))
-        total = np.zeros(len(self.items))
-        for word, weight in weights.items():
-            part = slice(starts[word], starts[word + 1])
-            total[rows[part]] += weight * data[part].astype(np.float64)
-        return total
-
-    @cached_property
-    def shares(self) -> Any:
-        """The share of each text that each word has: float64, sparse, (items in id
-        order, words).
-        """
-        import scipy.sparse as sp
-
-        known = [self.words_of(self._said(at)) for at in self._order]
-        columns = np.fromiter(chain.from_iterable(known), np.int64)
-        starts = np.cumsum([0, *map(len, known)])
-        shape = (len(known), max(self._index.vocab_dict.values()) + 1)
-        counts = sp.csr_matrix((np.ones(columns.size), columns, starts), shape=shape)
-        counts.sum_duplicates()
-        return sp.diags(1 / np.maximum(np.diff(starts), 1)) @ counts
 
     @property
     def size_bytes(self) -> int:

@@ -6,16 +6,13 @@ that convert to pandas; some draw a picture.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from cogr.datasets.inspection import Report
-from cogr.errors import MissingExtraError, visible
 from cogr.records import Side
+from indexers.tables import Table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -24,58 +21,40 @@ if TYPE_CHECKING:
     from indexers.rebuild.run import Outcome
     from indexers.release import Released as Switched
     from trainers.evaluation import Evaluation
-    from trainers.report.drawing import Canvas, Figure
+    from trainers.report.drawing import Figure
     from trainers.rivals.results import Results
     from trainers.training.driver import Driver, RunStatus
     from trainers.training.rounds import Round
 
 MEASURES = ("p", "r", "f1", "mrr@10", "ndcg@10", "p@10", "r@100")
 """The figures of a pair that are shown, in this order."""
+_SHOWN = 20
+_TONES = ("blue", "orange", "grey", "teal", "purple", "green")
 
 
-class Result(ABC):
-    """A table with a title, for people and for pandas."""
-
-    @property
-    @abstractmethod
-    def title(self) -> str:
-        """The title, one line."""
+class Result:
+    """What a method returns: it shows as a table, and converts to pandas."""
 
     @property
-    @abstractmethod
+    def table(self) -> Table:
+        """Title, rows and notes."""
+        raise NotImplementedError
+
+    @property
     def rows(self) -> Sequence[Mapping[str, Any]]:
         """The rows of the table, each column -> value."""
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """Sentences below the table."""
-        return ()
+        return self.table.rows
 
     def to_pandas(self) -> DataFrame:
         """The table as a frame. Raises MissingExtraError without pandas."""
-        try:
-            from pandas import DataFrame
-        except ImportError as error:
-            raise MissingExtraError("A table for pandas", "notebook") from error
-        return DataFrame(list(self.rows))
+        return self.table.to_pandas()
 
     def __repr__(self) -> str:
-        lines = [", ".join(f"{name} {_spell(row[name])}" for name in row) for row in self.rows]
-        return "\n".join([self.title, *lines, *self.notes])
+        return repr(self.table)
 
     def _repr_html_(self) -> str:
         """For notebooks. Texts of items are escaped."""
-        names = list(dict.fromkeys(name for row in self.rows for name in row))
-        head = "".join(f"<th>{_html(name)}</th>" for name in names)
-        body = "".join(
-            f"<tr>{''.join(f'<td>{_html(row.get(name))}</td>' for name in names)}</tr>"
-            for row in self.rows
-        )
-        below = "".join(f"<p>{_html(note)}</p>" for note in self.notes)
-        return (
-            f"<table><caption>{_html(self.title)}</caption>"
-            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
-        )
+        return self.table._repr_html_()
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,11 +64,7 @@ class Inspected(Result):
     report: Report
 
     @property
-    def title(self) -> str:
-        return f"{self.report.name}: {self.report.items:,} items"
-
-    @property
-    def rows(self) -> Sequence[Mapping[str, Any]]:
+    def table(self) -> Table:
         found = self.report
         counts = {
             "items": found.items,
@@ -104,11 +79,7 @@ class Inspected(Result):
             "items that no query has as relevant": found.never_relevant,
             **found.notes,
         }
-        return [{"what": name, "value": value} for name, value in counts.items()]
-
-    @property
-    def notes(self) -> Sequence[str]:
-        return self.report.advice
+        return Table.of(f"{found.name}: {found.items:,} items", counts, found.advice)
 
     @property
     def suits(self) -> bool:
@@ -132,26 +103,18 @@ class Rebuilt(Result):
         return self.outcome.rebuilt.snapshot.id
 
     @property
-    def title(self) -> str:
-        state = "serves" if self.outcome.published else "does not serve"
-        return f"{self.snapshot}, which {state}"
-
-    @property
-    def rows(self) -> Sequence[Mapping[str, Any]]:
+    def table(self) -> Table:
         """A row for each of the snapshot's first twenty entities, with its keywords."""
-        found = self.outcome.rebuilt.snapshot.rows()
-        return [
+        state = "serves" if self.outcome.published else "does not serve"
+        rows = [
             {"id": row.id, "text": row.text, "keywords": ", ".join(row.keywords)}
-            for row, _ in zip(found, range(_SHOWN), strict=False)
+            for row, _ in zip(self.outcome.rebuilt.snapshot.rows(), range(_SHOWN), strict=False)
         ]
-
-    @property
-    def notes(self) -> Sequence[str]:
-        found = self.as_dict()
-        return [
-            f"{found['items']:,} entities, {found['keywords']:,} keywords, "
-            f"{found['failures']:,} set aside, {found['seconds']:.1f} s; {found['why']}."
-        ]
+        note = (
+            "{items:,} entities, {keywords:,} keywords, {failures:,} set aside, {seconds:.1f} s; "
+            "{why}."
+        )
+        return Table(f"{self.snapshot}, which {state}", rows, [note.format_map(self.as_dict())])
 
     def as_dict(self) -> dict[str, Any]:
         """As `cogr-index rebuild --json`."""
@@ -166,18 +129,14 @@ class Evaluated(Result):
     baselines: Sequence[Mapping[str, Any]] = ()
 
     @property
-    def title(self) -> str:
+    def table(self) -> Table:
         found = self.evaluation
-        return f"{found.split}: {found.queries:,} queries, {found.item} with {found.query}"
-
-    @property
-    def rows(self) -> Sequence[Mapping[str, Any]]:
-        every = [{"name": "keywords", **self.evaluation.as_dict()}, *self.baselines]
-        return [{"name": row["name"], **{name: row[name] for name in MEASURES}} for row in every]
-
-    @property
-    def notes(self) -> Sequence[str]:
-        return ["p, r and f1 are of the whole retrieved set, the others of the ranking."]
+        every = [{"name": "keywords", **found.as_dict()}, *self.baselines]
+        return Table(
+            f"{found.split}: {found.queries:,} queries, {found.item} with {found.query}",
+            [{name: row[name] for name in ("name", *MEASURES)} for row in every],
+            ["p, r and f1 are of the whole retrieved set, the others of the ranking."],
+        )
 
     @property
     def f1(self) -> float:
@@ -193,14 +152,12 @@ class Evaluated(Result):
         """Precision, recall and F1 of the pair and its baselines. Raises MissingExtraError without
         matplotlib.
         """
-        canvas, styled = _canvas("", "mean over the queries")
-        with styled:
-            kinds = [
-                (row["name"], tone, [row[name] for name in MEASURES[:3]])
-                for row, tone in zip(self.rows, _TONES, strict=False)
-            ]
-            canvas.bars(["precision", "recall", "F1"], kinds)
-            return canvas.done(f"{self.evaluation.split}-figures", self.title)
+        bars = [
+            (row["name"], tone, [row[name] for name in MEASURES[:3]])
+            for row, tone in zip(self.rows, _TONES, strict=False)
+        ]
+        title = self.table.title
+        return _bars(f"{self.evaluation.split}-figures", title, ["precision", "recall", "F1"], bars)
 
 
 @dataclass(frozen=True, repr=False)
@@ -210,27 +167,20 @@ class Searched(Result):
     answer: Answered
 
     @property
-    def title(self) -> str:
-        return f"{self.answer.query}: {self.answer.total:,} items"
-
-    @property
-    def rows(self) -> Sequence[Mapping[str, Any]]:
-        return [
+    def table(self) -> Table:
+        found = self.answer
+        rows = [
             {
                 "score": float(hit.score),
                 "id": hit.id,
                 "title": hit.text,
                 "matched": ", ".join(hit.matched) + (" and its words" if hit.words else ""),
             }
-            for hit in self.answer.hits
+            for hit in found.hits
         ]
-
-    @property
-    def notes(self) -> Sequence[str]:
-        sure = self.answer.confidence
-        asked = f"Keywords: {', '.join(self.answer.keywords)}"
-        known = "" if sure is None else f"; confidence {sure:.2f}"
-        return [f"{asked}{known}; answered by {self.answer.mode}."]
+        sure = "" if found.confidence is None else f"; confidence {found.confidence:.2f}"
+        note = f"Keywords: {', '.join(found.keywords)}{sure}; answered by {found.mode}."
+        return Table(f"{found.query}: {found.total:,} items", rows, [note])
 
     @property
     def ids(self) -> list[str]:
@@ -251,13 +201,10 @@ class Trained(Result):
     status: RunStatus
 
     @property
-    def title(self) -> str:
-        return f"run {self.driver.run.name}; serves: {self.status.serves or 'nothing'}"
-
-    @property
-    def rows(self) -> Sequence[Mapping[str, Any]]:
+    def table(self) -> Table:
         """A round and split a row."""
-        return [
+        run, choice = self.driver.run, self.status.choice
+        rows = [
             {
                 "round": row["round"],
                 "split": split,
@@ -265,14 +212,11 @@ class Trained(Result):
                 "verdict": row["verdict"],
                 "seconds": row["seconds"],
             }
-            for row in self.driver.run.rows()
+            for row in run.rows()
             for split, figures in (row["figures"] or {}).items()
         ]
-
-    @property
-    def notes(self) -> Sequence[str]:
-        choice = self.status.choice
-        return [f"Best on dev: {choice.chosen.name}, {choice.reason()}."] if choice else []
+        notes = [f"Best on dev: {choice.chosen.name}, {choice.reason()}."] if choice else []
+        return Table(f"run {run.name}; serves: {self.status.serves or 'nothing'}", rows, notes)
 
     @property
     def snapshots(self) -> Mapping[Side, str]:
@@ -293,13 +237,10 @@ class Trained(Result):
 
         Raises MissingExtraError without the extra `report`.
         """
-        from trainers.report.facts import Facts
-        from trainers.report.figures import draw
-        from trainers.report.page import check_extra
+        from trainers.report.page import check_extra, drawn
 
         check_extra()
-        drawn = draw(Facts(self.driver.workspace, self.driver.run)).values()
-        return {one.name: one for section in drawn for one in section}
+        return {one.name: one for one in drawn(self.driver.workspace, self.driver.run)}
 
 
 @dataclass(frozen=True, repr=False)
@@ -309,14 +250,10 @@ class Compared(Result):
     results: Results
 
     @property
-    def title(self) -> str:
-        facts = self.results.facts
-        return f"{facts['dataset']}: {facts['test_queries']:,} test queries"
-
-    @property
-    def rows(self) -> Sequence[Mapping[str, Any]]:
+    def table(self) -> Table:
         """A row for each method; one that did not run has a reason instead of figures."""
-        return [
+        facts = self.results.facts
+        rows = [
             {
                 "method": one.name,
                 "family": one.family,
@@ -327,10 +264,8 @@ class Compared(Result):
             }
             for one in self.results.methods
         ]
-
-    @property
-    def notes(self) -> Sequence[str]:
-        return [self.as_dict()["advice"]]
+        title = f"{facts['dataset']}: {facts['test_queries']:,} test queries"
+        return Table(title, rows, [self.as_dict()["advice"]])
 
     def check(self) -> None:
         """Raise UserError where a method failed."""
@@ -342,12 +277,9 @@ class Compared(Result):
 
     def picture(self) -> Figure:
         """F1 of every method that ran. Raises MissingExtraError without matplotlib."""
-        canvas, styled = _canvas("", "F1 on test queries")
         ran = [one for one in self.results.methods if one.done]
-        with styled:
-            canvas.bars([one.name for one in ran], [("F1", "blue", [o.figures["f1"] for o in ran])])
-            drawn: Figure = canvas.done("compared", self.title)
-            return drawn
+        bars = [("F1", "blue", [one.figures["f1"] for one in ran])]
+        return _bars("compared", self.table.title, [one.name for one in ran], bars)
 
 
 @dataclass(frozen=True, repr=False)
@@ -357,41 +289,21 @@ class Released(Result):
     switched: Switched
 
     @property
-    def title(self) -> str:
-        return "Serving now"
-
-    @property
-    def rows(self) -> Sequence[Mapping[str, Any]]:
+    def table(self) -> Table:
         before = self.switched.before
-        return [
+        rows = [
             {"side": side, "serves": id_ or "", "before": before.get(side) or ""}
             for side, id_ in self.switched.serving.items()
         ]
+        return Table("Serving now", rows)
 
     def as_dict(self) -> dict[str, Any]:
         """As `cogr-index publish --json`."""
         return self.switched.as_dict()
 
 
-_SHOWN = 20
-_TONES = ("blue", "orange", "grey", "teal", "purple", "green")
+def _bars(name: str, title: str, groups: Sequence[str], kinds: Sequence[Any]) -> Figure:
+    from trainers.report.drawing import bars, check_extra
 
-
-def _canvas(x: str, y: str) -> tuple[Canvas, AbstractContextManager[None]]:
-    """A canvas of the report, and the style to draw on it in."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError("A picture", "notebook") from error
-    from trainers.report.drawing import Canvas, style
-
-    with style():
-        return Canvas(x, y), style()
-
-
-def _spell(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else visible(str(value))
-
-
-def _html(value: Any) -> str:
-    return "" if value is None else escape(_spell(value))
+    check_extra("A picture", "notebook")
+    return bars(name, title, "mean over the queries", groups, kinds)

@@ -278,6 +278,9 @@ class Project:
         metric: str = "f1",
         resume: bool = False,
         out: str | Path = "compare",
+        trials: int = 8,
+        seconds: float = 600.0,
+        steps: int | None = None,
     ) -> Compared:
         """Compare retrieval methods: each is trained, tuned on dev and measured on test, with
         significance and cost.
@@ -291,6 +294,9 @@ class Project:
             metric: the metric for significance and the advice.
             resume: keep the rows in `out` of the same data and settings.
             out: folder of tables, page, rows and TREC runs.
+            trials: most sets of hyperparameters that a method tries.
+            seconds: of a method's trials; no new one begins after them.
+            steps: training steps of a fit; None for each method's own number.
 
         Raises:
             UserError: no such method or metric.
@@ -302,7 +308,7 @@ class Project:
 
         check_metric(metric)
         names = named(methods if isinstance(methods, str) else ",".join(methods))
-        asked = Comparison(names, seeds, resume, Path(out))
+        asked = Comparison(names, seeds, resume, Path(out), trials, seconds, steps)
         return Compared(run(self.workspace, asked, metric, self._say))
 
     def driver(self, name: str, branch: str | None = None, *, begin: bool = False) -> Driver:

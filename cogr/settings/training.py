@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from cogr.settings.table import LONGEST, Table, http_url, usable_path
+from cogr.settings.table import Table, http_url, usable_path
 
 ItemsFrom = Literal["auto", "self", "labels", "extractive", "statistical"]
 Rules = Literal["own", "paper"]
@@ -225,7 +225,7 @@ class TrainingSettings(Table):
 
 
 class CompareSettings(Table):
-    """How methods are compared. All of them have the same budget, CoGR's too."""
+    """The models that compared methods start from."""
 
     models: dict[str, str] = Field(
         default_factory=dict,
@@ -233,15 +233,4 @@ class CompareSettings(Table):
             "Model that a method starts from, by method: a folder or a Hugging Face name, such as "
             'splade = "naver/splade_v2_max"'
         ),
-    )
-    trials: int = Field(
-        8,
-        ge=1,
-        description="Most sets of hyperparameters that a method tries; the best on dev is used",
-    )
-    seconds: float = Field(
-        600.0,
-        gt=0,
-        le=LONGEST,
-        description="Wall time for all trials of one method; no new trial begins after it",
     )

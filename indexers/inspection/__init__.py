@@ -14,10 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cogr import __version__
 from cogr.datasets.inspection import Report, Verdict, inspect_dataset
 from cogr.datasets.splits import place
-from cogr.errors import MissingExtraError, page_template, visible
+from cogr.errors import MissingExtraError
 from cogr.records import Dataset, Query, Say
 from cogr.store import Store
 from indexers.inspection.gain import Ceiling, Gain, Holes, Searches, ceiling, cross_validate, holes
@@ -31,6 +30,7 @@ from indexers.inspection.quality import (
     near_duplicates,
     vocabulary_gap,
 )
+from indexers.tables import page
 from indexers.workspace import Workspace
 
 MOST_QUERIES = 500
@@ -229,9 +229,6 @@ def _verdict(
     return "label more", [f"Label more{which}. {summary} The difference is within chance."]
 
 
-_LONGEST_TEXT = 200
-
-
 def check_extra() -> None:
     """Raise MissingExtraError where the page can't be written."""
     try:
@@ -245,25 +242,19 @@ def write_page(findings: Findings, file: Path) -> None:
 
     Raises MissingExtraError without jinja2, StorageError when the file can't be written.
     """
-    data = render(findings).encode("utf-8", "replace")
-    Store(file.resolve().parent).write(file.name, data)
+    Store(file.resolve().parent).write(file.name, render(findings).encode("utf-8", "replace"))
 
 
 def render(findings: Findings) -> str:
     """The page as HTML. Raises MissingExtraError without jinja2."""
     check_extra()
-    return page_template("indexers.inspection", _clean).render(
+    return page(
+        "indexers.inspection",
         found=findings,
         counts=findings.counts,
         spreads=_spreads(findings.counts.as_dict()),
-        version=__version__,
         written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
     )
-
-
-def _clean(text: object) -> str:
-    shown = " ".join(visible(str(text)).split())
-    return shown if len(shown) <= _LONGEST_TEXT else f"{shown[: _LONGEST_TEXT - 1]}…"
 
 
 def _spreads(counts: Mapping[str, Any]) -> list[tuple[str, Mapping[str, float]]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -59,7 +61,7 @@ def test_figures_are_those_of_the_command(project: Project, cogr_train: Command)
     assert timeless(found.as_dict()) == timeless(json.loads(ended.out))
     assert found.f1 == pytest.approx(found.rows[0]["f1"], abs=1e-6)
     assert list(found.to_pandas().name) == ["keywords", "bm25"]
-    assert "F1, bm25" in found.picture()._repr_svg_()
+    assert ">bm25<" in found.picture()._repr_svg_()
 
 
 def timeless(payload: dict[str, Any]) -> dict[str, Any]:
@@ -80,7 +82,7 @@ def test_data_keywords_and_searches_are_shown(project: Project) -> None:
     found = project.search("word3", size=3)
     assert found.ids == [row["id"] for row in found.as_dict()["hits"]]
     shown = found._repr_html_()
-    assert "<td>thing 3 &lt; 4</td>" in shown
+    assert "<td><bdi>thing 3 &lt; 4</bdi></td>" in shown
     assert "thing 3 < 4" in repr(found)
 
 
@@ -99,7 +101,7 @@ def test_methods_are_compared(project: Project, tmp_path: Path) -> None:
     found.check()
     assert list(found.to_pandas().method) == ["bm25", "extractive"]
     assert found.as_dict() == json.loads((tmp_path / "compare.json").read_text())
-    assert "F1" in found.picture()._repr_svg_()
+    assert ">bm25<" in found.picture()._repr_svg_()
     with pytest.raises(UserError, match="There is no method"):
         project.compare("bm26", out=tmp_path)
 
@@ -155,3 +157,12 @@ def test_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
         made.search("lamp")
     with pytest.raises(SnapshotError, match="No item snapshot serves"):
         made.evaluate()
+
+
+def test_the_page_names_every_method_and_its_arguments() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text("utf-8")
+    for name, method in vars(Project).items():
+        if callable(method) and not name.startswith("_"):
+            (call,) = re.findall(rf"\| `{name}\(([^`]*)\)`", page)
+            known = [one for one in inspect.signature(method).parameters if one != "self"]
+            assert re.findall(r"\*?(\w+)(?=[=,]|$)", re.sub(r"=[^,]*", "=", call)) == known, name

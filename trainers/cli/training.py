@@ -328,19 +328,38 @@ def compare(
     out: Annotated[
         Path, typer.Option("--out", help="Folder for tables, page, rows and TREC runs.")
     ] = Path("compare"),
+    trials: Annotated[
+        int, typer.Option("--trials", min=1, help="Most hyperparameters that a method tries.")
+    ] = 8,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0, help="No trial of a method begins after these.")
+    ] = 600.0,
+    steps: Annotated[
+        int | None,
+        typer.Option("--steps", min=1, help="Training steps of a fit."),
+    ] = None,
 ) -> None:
     """Compare all methods on this data set: trained, tuned on dev, measured on test, with
     significance and cost, and which one to use.
 
-    Hyperparameters, cutoffs and thresholds are chosen the same way for all (see `[compare]` of the
-    settings for the budget). A method that can't run here has a row that says what it needs. Ctrl-C
+    Hyperparameters, cutoffs and thresholds are chosen the same way for all, within one budget. A
+    method that can't run here has a row that says what it needs. Ctrl-C
     keeps the finished rows; --resume continues from them.
     """
     from trainers.project import Project
     from trainers.rivals.results import show
 
     project = Project(call.workspace, call.config, call.overrides, console.note)
-    found = project.compare(methods, seeds=seeds, metric=metric, resume=resume, out=out)
+    found = project.compare(
+        methods,
+        seeds=seeds,
+        metric=metric,
+        resume=resume,
+        out=out,
+        trials=trials,
+        seconds=seconds,
+        steps=steps,
+    )
     results = found.results
     call.emit(results.as_dict(), lambda print_to: show(print_to, results))
     console.note(f"Tables, page and runs are in {out}.")

@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 
 from cogr.differences import differences
-from cogr.errors import TrainingError
+from cogr.errors import ServiceError, TrainingError
 from cogr.evaluation import retrieved_ids, rows_of_queries, set_figures
 from cogr.matching.mirror import Mirror
 from cogr.metrics import reliability
@@ -29,10 +29,12 @@ from indexers.workspace import Workspace
 from trainers.evaluation import evaluate
 from trainers.training.contest import (
     Choice,
+    Contender,
     Rivals,
     choose,
     contenders,
     known_rivals,
+    of_round,
     rivals,
 )
 from trainers.training.rounds import Round, StageRecord, Verdict, with_dev
@@ -51,12 +53,8 @@ Snapshots = Mapping[Side, Snapshot]
 
 @dataclass(frozen=True)
 class Pair:
-    """A pair of snapshots and its figures.
-
-    Attributes:
-        name: SFT, round 1, ...; "1 queries" for the pair in the middle of round 1.
-        figures: split -> measure -> value.
-        verdict: None in the middle of a round.
+    """A pair of snapshots and its figures by split: SFT, round 1, ...; "1 queries" for the pair in
+    the middle of round 1, which has no verdict.
     """
 
     name: str
@@ -93,10 +91,9 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class Bubble:
-    """A keyword that both sides came to have, or to have no more.
+    """A keyword that both sides came to have (`added`), or to have no more.
 
     Attributes:
-        added: against the earlier pair; else it was dropped.
         p: of all pairs of a query and an item that have it, the share that is relevant.
         r: of all relevant items of the queries that have it, the share that has it too.
         entities: queries and items that have it.
@@ -111,11 +108,8 @@ class Bubble:
 
 @dataclass(frozen=True)
 class Moved:
-    """The keywords of both sides before and after.
-
-    Attributes:
-        added, dropped: how many distinct ones.
-        bubbles: of these, those that queries with labels and items have, most entities first.
+    """How many distinct keywords of both sides were added and dropped; of these, those that queries
+    with labels and items have, most entities first.
     """
 
     added: int
@@ -141,12 +135,8 @@ class Changed:
 
 @dataclass(frozen=True)
 class Changes:
-    """A whole side before and after.
-
-    Attributes:
-        gained, lost: keyword -> number of entities that gained or lost it.
-        changed: entities with other keywords, in id order.
-        entities: how many the later snapshot has.
+    """A whole side before and after: keywords with the number of entities that gained or lost
+    them, the entities with other keywords in id order, and how many the later snapshot has.
     """
 
     gained: Counter[str]
@@ -160,7 +150,6 @@ class Beside:
     """The last pairs of two runs that are built upon, beside one another.
 
     Attributes:
-        names: of the two runs.
         settings: what the other one was trained with otherwise, one phrase each.
         rows: entities whose keywords differ, evenly from all of them; `lost` are those of the
             first run alone, `gained` those of the other.
@@ -260,6 +249,25 @@ class Facts:
     def choice(self) -> Choice | None:
         """The pair chosen on dev, whoever wrote it; None where nothing is judged."""
         return choose(contenders(self._state, self.rivals))
+
+    @cached_property
+    def shown(self) -> tuple[str, Contender]:
+        """What the headlines are of, and the pair: that which serves; else that which should; else
+        that of the last round that is built upon.
+        """
+        try:
+            serving = self._workspace.backend.serving()
+        except ServiceError:
+            serving = {}
+        pair = (serving.get("item"), serving.get("query"))
+        known = contenders(self._state, self.rivals)
+        served = next((one for one in known if (one.items, one.queries) == pair), None)
+        if served is not None:
+            return f"{served.name}, which serves", served
+        if self.choice is not None:
+            return f"{self.choice.chosen.name}, which should serve", self.choice.chosen
+        base = of_round(self.base)
+        return f"{base.name}, the last one that is built upon", base
 
     @cached_property
     def reliability(self) -> Mapping[Split, Sequence[Sequence[float]]]:

@@ -1,39 +1,25 @@
-"""The report as one HTML file: figures and tables filled into a template that escapes everything.
-
-The file needs nothing from the network and holds no script; its own content policy forbids both.
-Item text is untrusted: it reaches the page only through the template's escaping. `facts` reads the
-run, `figures` draws.
-"""
+"""The report as one HTML file, and its figures as files."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
-from cogr import __version__
-from cogr.errors import MissingExtraError, page_template
 from cogr.records import Say
-from cogr.store import Store
+from indexers.tables import Table, page, write_page
 from indexers.telemetry.terminal import duration
 from indexers.workspace import Workspace
-from trainers.report.drawing import Figure, clean
+from trainers.report.drawing import Figure, check_extra
 from trainers.report.facts import Facts, round_name
 from trainers.report.figures import acceptance, draw
 from trainers.training.run_folder import Run
 
-
-def check_extra() -> None:
-    """Raise MissingExtraError without the extra `report`: better known before a run
-    than after it.
-    """
-    try:
-        import jinja2  # noqa: F401
-        import matplotlib as mpl  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError("The report", "report") from error
+__all__ = ["check_extra", "drawn", "render", "write_report"]
+PACKAGE = "trainers.report"
+MEASURES = {"p": "P", "r": "R", "f1": "F1", "f1_se": "standard error", "ndcg@10": "nDCG@10"}
 
 
 def write_report(
@@ -47,7 +33,7 @@ def write_report(
     """Write a run's report, replacing the file atomically; returns the files written, it first.
 
     Args:
-        figures: a folder that gets every figure as SVG and PNG, in light colours; none if absent.
+        figures: a folder that gets every figure as SVG and PNG; none if absent.
         other: a run whose keywords are shown beside this one's.
 
     Raises:
@@ -58,32 +44,150 @@ def write_report(
     """
     check_extra()
     facts = Facts(workspace, run, say, other)
-    drawn = draw(facts)
-    data = render(facts, drawn).encode("utf-8", "replace")
-    Store(file.resolve().parent).write(file.name, data)
+    made = draw(facts)
+    write_page(file, PACKAGE, **values_of(facts, made))
     if figures is None:
         return [file]
-    return [file, *(path for one in chain(*drawn.values()) for path in one.write(figures))]
+    return [file, *(path for one in chain(*made.values()) for path in one.write(figures))]
+
+
+def drawn(workspace: Workspace, run: Run) -> list[Figure]:
+    """Every figure of a run's report."""
+    return list(chain(*draw(Facts(workspace, run)).values()))
 
 
 def render(facts: Facts, figures: Mapping[str, Sequence[Figure]]) -> str:
     """The page of some facts with their figures, by section (`figures.draw`)."""
-    from markupsafe import Markup
+    return page(PACKAGE, **values_of(facts, figures))
 
-    page: str = page_template("trainers.report", clean).render(
-        style=Markup((files("trainers.report") / "page.css").read_text("utf-8")),
-        facts=facts,
-        first=facts.whole[0],
-        last=facts.whole[facts.base.number],
-        words=facts.vocabularies[facts.base.number],
-        beside={} if facts.rivals is None else facts.rivals.rows(),
-        best="" if facts.choice is None else facts.choice.chosen.name,
-        seconds=sum(stage.seconds for round_ in facts.rounds for stage in round_.stages),
-        acceptance=acceptance(facts),
-        duration=duration,
-        round_name=round_name,
-        version=__version__,
-        written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+
+def values_of(facts: Facts, figures: Mapping[str, Sequence[Figure]]) -> dict[str, Any]:
+    """What the template is filled with."""
+    return {
+        "facts": facts,
+        "compared": _compared(facts),
+        "rounds": _rounds(facts),
+        "tiles": _tiles(facts),
+        "acceptance": _acceptance(facts),
+        "beside": _beside(facts),
+        "stages": _stages(facts),
+        "settings": Table.of("", dict(sorted(facts.frozen["settings"].items()))),
+        "base": round_name(facts.base.number),
+        "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         **figures,
+    }
+
+
+def _row(figures: Mapping[str, Any], names: Sequence[str] = (*MEASURES,)) -> dict[str, str]:
+    return {MEASURES[name]: f"{figures[name]:.3f}" for name in names if name in figures}
+
+
+def _compared(facts: Facts) -> Table:
+    """BM25, statistical and distilled beside SFT and the last round that is built upon."""
+    rivals = {} if facts.rivals is None else facts.rivals.rows()
+    pairs = {one.name: one.figures for one in (facts.whole[0], facts.whole[facts.base.number])}
+    best = "" if facts.choice is None else facts.choice.chosen.name
+    rows = []
+    for name, of in {**rivals, **pairs}.items():
+        if (figures := of.get(facts.split)) is not None:
+            cut = f"the best {figures.get('cutoff')} items of each ranking" * ("cutoff" in figures)
+            words = figures.get("keywords_per_item")
+            row = {facts.split: name, **_row(figures), "MRR@10": f"{figures['mrr@10']:.3f}"}
+            row["keywords an item"] = "" if words is None else f"{words:.1f}"
+            rows.append(row | {"": "best on dev" if name.lower() == best else cut})
+    notes = [
+        "P, R and F1 are of the whole retrieved set, averaged over queries; nDCG@10 and MRR@10 are "
+        "of the whole ranking. bm25 searches the items' own text, cut at the number of items that "
+        "serves the training queries best; statistical writes keywords from the same labels "
+        "without a language model."
+    ]
+    if facts.choice:
+        notes.append(f"What should serve is {best}: {facts.choice.reason()}.")
+    left_out = {} if facts.rivals is None else facts.rivals.left_out
+    notes += [f"{name} is left out: {why}" for name, why in left_out.items()]
+    return Table("", rows, notes)
+
+
+def _tiles(facts: Facts) -> list[tuple[str, str, str]]:
+    """Name, value and more, of the pair that `Facts.shown` names beside SFT."""
+    _, pair = facts.shown
+    figures, sft = pair.figures[facts.split], facts.whole[0].figures[facts.split]
+    tiles = [
+        (facts.split + " F1", f"{figures['f1']:.3f}", f"{figures['f1'] - sft['f1']:+.3f} over SFT"),
+        ("precision", f"{figures['p']:.3f}", f"SFT {sft['p']:.3f}"),
+        ("recall", f"{figures['r']:.3f}", f"SFT {sft['r']:.3f}"),
+        (
+            "keywords an item",
+            f"{figures['keywords_per_item']:.1f}",
+            f"{figures['keywords_per_query']:.1f} a query",
+        ),
+    ]
+    seconds = sum(stage.seconds for round_ in facts.rounds for stage in round_.stages)
+    return [*tiles, ("time", duration(seconds), "of all stages")]
+
+
+def _rounds(facts: Facts) -> Table:
+    """Every round and rival on every split."""
+    rows = []
+    rivals = {} if facts.rivals is None else facts.rivals.rows()
+    for name, of in rivals.items():
+        rows += [{"": name, "split": s, **_row(of[s])} for s in facts.splits if s in of]
+    for pair, round_ in zip(facts.whole, facts.rounds, strict=True):
+        verdict = f"{pair.verdict}: {round_.reason}" if round_.reason else pair.verdict or ""
+        rows += [
+            {"": pair.name, "split": split, **_row(pair.figures[split]), "verdict": verdict}
+            for split in facts.splits
+        ]
+    return Table("", rows)
+
+
+def _acceptance(facts: Facts) -> Table:
+    rows = [
+        {
+            "round": round_name(number),
+            "items with a new set": notes["moved"],
+            "taken": notes["accepted"],
+            "F1 before": f"{notes['train_f_before']:.4f}",
+            "promised": f"{notes['promised']:+.4f}",
+            "all at once": f"{notes['all_at_once']:+.4f}",
+            "realised": f"{notes['realised']:+.4f}",
+        }
+        for number, notes in acceptance(facts)
+    ]
+    note = "Which new item sets were taken. Figures are changes of mean training F1."
+    return Table("", rows, [note])
+
+
+def _beside(facts: Facts) -> Table | None:
+    """The keywords of two runs beside one another (paper, section 5.4)."""
+    if facts.beside is None:
+        return None
+    mine, theirs = facts.beside.names
+    rows = [
+        {
+            "query or item": one.text,
+            mine: ", ".join([*one.kept, *one.lost]),
+            theirs: ", ".join([*one.kept, *one.gained]),
+        }
+        for one in facts.beside.rows
+    ]
+    note = (
+        "Keywords of the last rounds that are built upon. Picked evenly from the queries and items "
+        f"whose keywords differ. The other run's settings: "
+        f"{'; '.join(facts.beside.settings) or 'the same'}."
     )
-    return page
+    return Table(f"Beside the run {theirs}", rows, [note])
+
+
+def _stages(facts: Facts) -> Table:
+    rows = [
+        {
+            "round": round_name(round_.number),
+            "stage": stage.name,
+            "time": duration(stage.seconds),
+            "wrote": stage.output,
+        }
+        for round_ in facts.rounds
+        for stage in round_.stages
+    ]
+    return Table("", rows)

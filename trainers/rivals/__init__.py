@@ -1,10 +1,9 @@
-"""Rival retrieval methods (`cogr-train compare`): the protocol of a method, its inputs and results,
-and the list of methods.
+"""Rival retrieval methods (`cogr-train compare`): what a method is, its inputs, and a list.
 
 A method fits on the training queries' labels and then ranks items for any queries. The runner
 (`trainers.rivals.compare`) does the rest in the same way for all: hyperparameters, cutoffs,
-metrics, significance, cost. A method is a class in the module of its family, which is imported on
-demand, so that no method needs another one's libraries.
+metrics, significance, cost. Modules are imported on demand, so that no method needs another one's
+libraries.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast, runtime_checkable
+from typing import Any, Literal, TypeVar
 
 from cogr.errors import UserError
 from cogr.records import Dataset, Item, Query, Say
@@ -22,6 +21,14 @@ from cogr.settings import Settings
 
 Family = Literal["sparse", "dense", "generative", "keyword", "floor", "ceiling"]
 """The families of methods, in the order of the tables."""
+Ranked = Mapping[str, Sequence[tuple[str, float]]]
+"""Query id -> (item id, score), best first, ties by item id."""
+Sets = Mapping[str, Sequence[str]]
+"""Query id -> ids of the retrieved set."""
+Search = Callable[[Query], Sequence[tuple[str, float]]]
+"""Ranks one query."""
+Params = Mapping[str, Any]
+T = TypeVar("T")
 
 
 class NotRunError(UserError):
@@ -35,20 +42,16 @@ class NotRunError(UserError):
 
     def __init__(self, needs: str, how: str) -> None:
         super().__init__(f"not run: needs {needs}; {how}")
-        self.needs, self.how = needs, how
 
 
 @dataclass(frozen=True)
 class Task:
-    """The inputs of a method, the same for all: fields, texts, splits, relevance.
+    """The inputs of a method, the same for all.
 
     Attributes:
         dataset: items, and queries by split with their relevant items; dev is never empty.
         work: a folder of the method's own, which --resume finds again.
-        seed: seed of all random draws.
-        say: prints one line for a person.
-        settings: the resolved configuration.
-        seconds: wall time that one fit may take (the stated budget).
+        steps: training steps of a fit; None for the method's own number.
     """
 
     dataset: Dataset
@@ -56,7 +59,7 @@ class Task:
     seed: int
     say: Say
     settings: Settings
-    seconds: float
+    steps: int | None = None
 
     def text(self, item: Item) -> str:
         """Title and text of an item, as all methods read it."""
@@ -64,97 +67,106 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Cost:
-    """The cost of a fitted method.
+class Spent:
+    """Wall time in seconds, and peak memory above that before, in bytes."""
+
+    seconds: float = 0.0
+    peak_bytes: int = 0
+
+
+NOTHING = Spent()
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A method after its fit.
 
     Attributes:
-        train_seconds: wall time of the fit.
-        peak_bytes: peak memory of the fit above that of the process before.
-        index_bytes_per_item: size of a serving index for an item.
-        model_at_serving: whether serving an unprepared query needs a model.
+        rank: queries and a depth -> rankings. A score must not be NaN.
+        bytes_an_item: size of a serving index for an item.
+        model: whether serving an unprepared query needs a model.
+        sets: of a method with retrieved sets of its own; None: the runner cuts the rankings.
+        prepared: a search for queries whose keywords, vectors or weights are prepared before they
+            are asked, as production does for known queries.
+        known_only: whether it has prepared queries alone.
+        said: a remark for the table.
+        before: the cost of parts of the fit that were found on disk.
     """
 
-    train_seconds: float
-    peak_bytes: int
-    index_bytes_per_item: float
-    model_at_serving: bool
+    rank: Callable[[Sequence[Query], int], Ranked]
+    bytes_an_item: float
+    model: bool = False
+    sets: Callable[[Sequence[Query]], Sets] | None = None
+    prepared: Callable[[Sequence[Query], int], Search] | None = None
+    known_only: bool = False
+    said: str = ""
+    before: Spent = NOTHING
+
+    @classmethod
+    def by(
+        cls,
+        read: Callable[[Sequence[Query]], Sequence[T]],
+        search: Callable[[T, int], Sequence[tuple[str, float]]],
+        bytes_an_item: float,
+        **more: Any,
+    ) -> Fitted:
+        """A method that turns queries into something (keywords, a vector) and searches by that."""
+
+        def rank(queries: Sequence[Query], depth: int) -> Ranked:
+            made = read(queries)
+            return {q.id: search(one, depth) for q, one in zip(queries, made, strict=True)}
+
+        def prepared(queries: Sequence[Query], depth: int) -> Search:
+            known = {query.id: one for query, one in zip(queries, read(queries), strict=True)}
+            return lambda query: search(known[query.id], depth)
+
+        return cls(rank, bytes_an_item, **{"prepared": prepared, **more})
 
 
-class Fitted(Protocol):
-    """A method after its fit."""
-
-    def rank(
-        self, queries: Sequence[Query], depth: int
-    ) -> Mapping[str, Sequence[tuple[str, float]]]:
-        """Query id -> (item id, score), best first, ties by item id, `depth` at most.
-
-        A score must not be NaN: the runner refuses such a run.
-        """
-        ...
-
-    def sets(self, queries: Sequence[Query]) -> Mapping[str, Sequence[str]] | None:
-        """Query id -> ids of the retrieved set, for a method with sets of its own (keywords). None:
-        the runner cuts the rankings by the cutoff that is best on the training queries.
-        """
-        ...
-
-    def cost(self) -> Cost:
-        """The cost of the fit and of serving."""
-        ...
+def grid(names: str, *rows: Sequence[Any]) -> Sequence[Params]:
+    """Sets of hyperparameters: names with spaces between them, and their values."""
+    return [dict(zip(names.split(), row, strict=True)) for row in rows]
 
 
-Search = Callable[[Query], Sequence[tuple[str, float]]]
-"""Ranks one query as `Fitted.rank` does."""
-
-
-@runtime_checkable
-class Prepares(Protocol):
-    """A fitted method that can prepare queries (their keywords, vectors or weights) before they are
-    asked, as production does for known queries. With `known_only` it has only prepared queries.
-    """
-
-    def prepared(self, queries: Sequence[Query], depth: int) -> Search:
-        """A search for these queries, with their keywords, vectors or weights prepared."""
-        ...
-
-
-class Method(Protocol):
+class Method:
     """A retrieval method before its fit.
 
     Attributes:
-        name: as asked for on the command line, such as "bm25" or "splade".
-        family: its family.
+        name: as asked for on the command line.
+        seeded: whether a fit draws anything; else one seed is enough.
+        grid: hyperparameters to choose from by dev F1, the default first.
     """
 
     name: str
-    family: Family
+    family: Family = "sparse"
+    seeded = True
+    grid: Sequence[Params] = ({},)
 
-    def trials(self, task: Task) -> Sequence[Mapping[str, Any]]:
-        """Hyperparameters to choose from by dev F1, the default first; at least one."""
-        ...
+    def trials(self, task: Task) -> Sequence[Params]:  # noqa: ARG002
+        """Hyperparameters to choose from, at least one."""
+        return self.grid
 
-    def fit(self, task: Task, params: Mapping[str, Any]) -> Fitted:
+    def fit(self, task: Task, params: Params) -> Fitted:
         """Learn from the training queries' labels with one of the trials.
 
         Raises NotRunError where weights, an extra or a server are missing.
         """
-        ...
+        raise NotImplementedError
 
 
 _PLACES: dict[str, str] = {
-    "bm25": "sparse:BM25",
-    "bm25+rm3": "sparse:RM3",
-    "opensearch": "sparse:OpenSearchText",
-    "synonyms": "sparse:Synonyms",
-    "doc2query": "sparse:Doc2Query",
+    "bm25": "lexical:BM25",
+    "opensearch": "lexical:OpenSearchText",
+    "synonyms": "synonyms:Synonyms",
+    "doc2query": "lexical:Doc2Query",
     "splade": "trained.splade:Splade",
     "neural-sparse": "trained.splade:NeuralSparse",
-    "embeddings": "trained.dense:ZeroShot",
+    "embeddings": "trained.dense:Embeddings",
     "dpr": "trained.dense:DPR",
     "ance": "trained.dense:ANCE",
-    "dsi": "trained.generative:DSI",
-    "dsi-qg": "trained.generative:DSIQG",
-    "ripor": "trained.generative:Ripor",
+    "dsi": "trained.dsi:DSI",
+    "dsi-qg": "trained.dsi:DSIQG",
+    "ripor": "trained.ripor:RIPOR",
     "deepretrieval": "trained.policies:DeepRetrieval",
     "quester": "trained.policies:Quester",
     "cogr-frozen": "keyword:CogrFrozen",
@@ -162,20 +174,20 @@ _PLACES: dict[str, str] = {
     "statistical": "keyword:StatisticalKeywords",
     "edited": "keyword:EditedKeywords",
     "extractive": "keyword:ExtractiveKeywords",
-    "nearest": "nearest:Nearest",
-    "nearest+bm25": "nearest:Fused",
-    "oracle-keywords": "ceilings:OracleKeywords",
-    "perfect-cutoff": "ceilings:PerfectCutoff",
+    "nearest": "floors:Nearest",
+    "nearest+bm25": "floors:Fused",
+    "oracle-keywords": "floors:OracleKeywords",
+    "perfect-cutoff": "floors:PerfectCutoff",
 }
 """Name -> file of this package and class in it."""
 
 
-def _make(place: str) -> Method:
-    module, _, name = place.partition(":")
-    return cast(Method, getattr(importlib.import_module(f"trainers.rivals.{module}"), name)())
+def _make(name: str) -> Method:
+    module, _, kind = _PLACES[name].partition(":")
+    method: Method = getattr(importlib.import_module(f"trainers.rivals.{module}"), kind)()
+    method.name = name
+    return method
 
 
-METHODS: dict[str, Callable[[], Method]] = {
-    name: partial(_make, place) for name, place in _PLACES.items()
-}
+METHODS: dict[str, Callable[[], Method]] = {name: partial(_make, name) for name in _PLACES}
 """Every method by its name on the command line, in the order of the tables."""

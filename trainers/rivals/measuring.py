@@ -1,47 +1,31 @@
 """The measurements of a method, the same for all: the checked run, cutoffs, figures, significance,
-time and memory; and the rows that store them.
-
-A row belongs to one method and seed: JSON, and TREC run files. It is written when it is finished,
-so that a killed comparison keeps its finished rows. `--resume` reuses rows of the same data and
-settings. Nothing here knows how a method retrieves.
+time and memory. Nothing here knows how a method retrieves.
 """
 
 from __future__ import annotations
 
 import gc
-import hashlib
-import json
 import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from types import TracebackType
-from typing import Any, Literal, Self
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cogr.errors import DataError, MissingExtraError, UserError
+from cogr.errors import DataError, UserError
 from cogr.evaluation import grades_of, per_query, set_figures
 from cogr.metrics import Figures, best_head, f1_of_heads, ranked, sets_of, sweep_cutoff
 from cogr.records import Dataset, Query
-from cogr.settings import Settings
-from cogr.store import Store
-from trainers.rivals import Family, Fitted, Prepares
-
-Scored = Mapping[str, Sequence[tuple[str, float]]]
-"""Query id -> (item id, score), best first."""
+from trainers.rivals import Fitted, Ranked, Spent
 
 DEPTH = 1000
 """Length of rankings: enough for the largest cutoffs and rank metrics of the tables."""
-
-RESAMPLES = 10_000
-"""Permutations of the paired randomisation test."""
-
+_RESAMPLES = 10_000
 _TIMED = 100
 """Most queries that are searched one at a time for p50 and p99."""
-
 _EVERY = 0.05
 """Seconds between two measurements of the process' memory."""
 
@@ -50,7 +34,7 @@ _EVERY = 0.05
 
 
 def checked_run(
-    name: str, found: Scored, queries: Sequence[Query], depth: int
+    name: str, found: Ranked, queries: Sequence[Query], depth: int
 ) -> dict[str, list[tuple[str, float]]]:
     """A method's rankings in total order: score descending, then item id.
 
@@ -69,11 +53,11 @@ def checked_run(
         if bad is not None:
             raise UserError(
                 f"The method {name} gives the item {bad[0]!r} of the query {query.id!r} the score "
-                f"{bad[1]}; its rows are not kept, mend the method or its model."
+                f"{bad[1]}; its rows are not kept; correct the method or its model."
             )
         if len({id_ for id_, _ in pairs}) < len(pairs):
             raise UserError(
-                f"The method {name} ranks an item of the query {query.id!r} twice; mend the method."
+                f"The method {name} ranks an item of the query {query.id!r} twice; correct it."
             )
         run[query.id] = sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:depth]
     if queries and not any(run.values()):
@@ -84,12 +68,12 @@ def checked_run(
     return run
 
 
-def ids_of(run: Scored) -> dict[str, list[str]]:
+def ids_of(run: Ranked) -> dict[str, list[str]]:
     """The rankings without their scores."""
     return {query: [id_ for id_, _ in pairs] for query, pairs in run.items()}
 
 
-def above(run: Scored, threshold: float) -> dict[str, list[str]]:
+def above(run: Ranked, threshold: float) -> dict[str, list[str]]:
     """The items whose score is the threshold or more."""
     return {
         query: [id_ for id_, score in pairs if score >= threshold] for query, pairs in run.items()
@@ -97,7 +81,7 @@ def above(run: Scored, threshold: float) -> dict[str, list[str]]:
 
 
 def sweep_threshold(
-    run: Scored, relevant: Mapping[str, frozenset[str]], weights: Mapping[str, float]
+    run: Ranked, relevant: Mapping[str, frozenset[str]], weights: Mapping[str, float]
 ) -> float:
     """The score that maximises macro F1 over the queries of `relevant`, exactly: every score of
     the run is tried. The highest where several are equal; infinity where nothing helps.
@@ -147,14 +131,14 @@ class Swept:
     f1: float
 
     @classmethod
-    def of(cls, run: Scored, dataset: Dataset, queries: Sequence[Query]) -> Swept:
+    def of(cls, run: Ranked, dataset: Dataset, queries: Sequence[Query]) -> Swept:
         """Chosen on these queries; `run` has their rankings."""
         wanted = {query.id: dataset.relevant[query.id] for query in queries}
         weights = weights_of(queries)
         cutoff = sweep_cutoff(ids_of(run), wanted, weights)
         return cls(cutoff.k, sweep_threshold(run, wanted, weights), cutoff.f1)
 
-    def heads(self, run: Scored) -> dict[str, list[str]]:
+    def heads(self, run: Ranked) -> dict[str, list[str]]:
         """The first k items of each ranking."""
         return {query: [id_ for id_, _ in pairs[: self.k]] for query, pairs in run.items()}
 
@@ -179,7 +163,7 @@ def figures(
     dataset: Dataset,
     queries: Sequence[Query],
     sets: Mapping[str, Sequence[str]],
-    run: Scored,
+    run: Ranked,
     others: Mapping[str, Mapping[str, Sequence[str]]],
 ) -> Figures:
     """Every figure of a run, per query: those of `cogr.evaluation.measure`, `binary_ndcg@k` where
@@ -220,12 +204,10 @@ def paired_p(one: NDArray[np.float64], other: NDArray[np.float64], seed: int = 0
     """p of the two-sided paired randomisation test for equal means of two methods.
 
     Under the null hypothesis the sign of each query's difference is random (Smucker, Allan and
-    Carterette 2007). Raises MissingExtraError without scipy.
+    Carterette 2007).
     """
-    try:
-        from scipy.stats import permutation_test
-    except ImportError as error:
-        raise MissingExtraError("The test of significance", "compare") from error
+    from scipy.stats import permutation_test
+
     differences = one - other
     if not differences.any():
         return 1.0
@@ -236,7 +218,7 @@ def paired_p(one: NDArray[np.float64], other: NDArray[np.float64], seed: int = 0
         lambda values, axis: values.sum(axis=axis),
         permutation_type="samples",
         vectorized=True,
-        n_resamples=RESAMPLES,
+        n_resamples=_RESAMPLES,
         batch=max(1, 2_000_000 // nonzero.size),
         rng=np.random.default_rng(seed),
     )
@@ -252,28 +234,25 @@ def holm(p: Mapping[str, float]) -> dict[str, float]:
     return corrected
 
 
+def weights_of(queries: Iterable[Query]) -> dict[str, float]:
+    """Query id -> weight."""
+    found = {query.id: query.weight for query in queries}
+    if found and not sum(found.values()) > 0:
+        raise DataError("Every weight is 0: give a training query a weight above 0.")
+    return found
+
+
 # Time and memory
 
 
-@dataclass(frozen=True)
-class Spent:
-    """Wall time in seconds, and peak memory above that before, in bytes."""
-
-    seconds: float
-    peak_bytes: int
-
-
 class Meter:
-    """Measures a block: `with Meter() as meter: ...`, then `meter.spent`.
-
-    Memory is the growth of the process' resident memory, sampled twenty times a second.
+    """Measures a block: `with Meter() as meter: ...`, then `meter.spent`. Memory is the growth of
+    the process' resident memory, sampled twenty times a second.
     """
 
     def __enter__(self) -> Self:
-        try:
-            import psutil
-        except ImportError as error:
-            raise MissingExtraError("cogr-train compare", "compare") from error
+        import psutil
+
         # Garbage of earlier work would be freed inside the block, and hide the block's own memory.
         gc.collect()
         self._resident: Callable[[], int] = lambda: int(psutil.Process().memory_info().rss)
@@ -288,17 +267,11 @@ class Meter:
         while not self._over.wait(_EVERY):
             self._most = max(self._most, self._resident())
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         seconds = time.perf_counter() - self._began
         self._over.set()
         self._watcher.join()
-        most = max(self._most, self._resident())
-        self.spent = Spent(seconds, most - self._before)
+        self.spent = Spent(seconds, max(self._most, self._resident()) - self._before)
 
 
 def latencies(fitted: Fitted, queries: Sequence[Query], depth: int) -> dict[str, float]:
@@ -308,13 +281,13 @@ def latencies(fitted: Fitted, queries: Sequence[Query], depth: int) -> dict[str,
     `known_p50_ms` and `known_p99_ms`, of prepared queries; only these where no model writes
     keywords here.
     """
-    asked = queries[:_TIMED]
-    if not isinstance(fitted, Prepares):
+    asked, prepared = queries[:_TIMED], fitted.prepared
+    if prepared is None:
         return _timed("", asked, lambda query: fitted.rank([query], depth))
-    known = _timed("known_", asked, fitted.prepared(asked, depth))
-    if getattr(fitted, "known_only", False):
+    known = _timed("known_", asked, prepared(asked, depth))
+    if fitted.known_only:
         return known
-    return {**_timed("", asked, lambda query: fitted.prepared([query], depth)(query)), **known}
+    return {**_timed("", asked, lambda query: prepared([query], depth)(query)), **known}
 
 
 def _timed(
@@ -330,164 +303,3 @@ def _timed(
         taken.append(1000 * (time.perf_counter() - began))
     p50, p99 = np.percentile(taken, (50, 99))
     return {f"{kind}p50_ms": float(p50), f"{kind}p99_ms": float(p99)}
-
-
-def weights_of(queries: Iterable[Query]) -> dict[str, float]:
-    """Query id -> weight, all 1 where the sum is 0."""
-    found = {query.id: query.weight for query in queries}
-    if found and not sum(found.values()) > 0:
-        raise DataError("Every weight is 0: give a training query a weight above 0.")
-    return found
-
-
-FORMAT = 2
-_MARK = "comparison.json"
-State = Literal["done", "not run", "failed"]
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One set of hyperparameters that was tried: F1 on the dev queries, and the seconds it took."""
-
-    params: Mapping[str, Any]
-    dev_f1: float
-    seconds: float
-
-
-@dataclass(frozen=True)
-class MethodRow:
-    """The result of a method with one seed.
-
-    Attributes:
-        state: failed and not run have no figures.
-        reason: why it failed or did not run; of a finished row a remark, such as random weights.
-        params: the hyperparameters that were chosen.
-        trials: the trials.
-        sets: a description of how its retrieved sets were made.
-        cutoff: items a query; None for sets of the method's own.
-        threshold: score that maximises F1 on the training queries; None as above, or for none.
-        dev_cutoff, dev_threshold: the same, by the dev queries.
-        dev_f1: F1 on the dev queries, of a ranking by `dev_cutoff`.
-        figures: measure -> mean over the test queries.
-        per_query: measure -> one value a test query.
-        cost: name -> number, as `compare` measures it.
-    """
-
-    method: str
-    family: Family
-    seed: int
-    state: State
-    reason: str = ""
-    params: Mapping[str, Any] = field(default_factory=dict)
-    trials: Sequence[Trial] = ()
-    sets: str = ""
-    cutoff: int | None = None
-    threshold: float | None = None
-    dev_cutoff: int | None = None
-    dev_threshold: float | None = None
-    dev_f1: float = 0.0
-    figures: Mapping[str, float] = field(default_factory=dict)
-    per_query: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    cost: Mapping[str, float] = field(default_factory=dict)
-
-
-class Kept:
-    """The rows of one comparison in its folder.
-
-    Args:
-        folder: of the comparison.
-        key: a hash of data and settings; rows with another key are not reused.
-    """
-
-    def __init__(self, folder: Store, key: str) -> None:
-        self.folder, self.key = folder, key
-
-    def begin(self, *, anew: bool) -> None:
-        """Prepare the folder for this comparison.
-
-        Args:
-            anew: remove the files of an earlier comparison.
-
-        Raises:
-            UserError: the folder has other things in it.
-        """
-        there = self.folder.list("")
-        if there and _MARK not in there:
-            raise UserError(
-                f"The folder {self.folder.url} has other files than a comparison's; name another "
-                "one with --out."
-            )
-        for name in ("rows", "runs", "sets", "work") if anew else ():
-            self.folder.remove(name)
-        self.folder.write_json(_MARK, {"format": FORMAT, "key": self.key})
-
-    def row(self, method: str, seed: int) -> MethodRow | None:
-        """A finished row; None where there is none of this key."""
-        found = self._read(f"rows/{method}.{seed}.json")
-        if found is None or found["state"] != "done":
-            return None
-        trials = [Trial(**one) for one in found.pop("trials")]
-        return MethodRow(**found, trials=trials)
-
-    def keep(self, row: MethodRow) -> None:
-        """Write a row. Raises StorageError."""
-        self._write(f"rows/{row.method}.{row.seed}.json", asdict(row))
-
-    def trials(self, method: str) -> list[Trial]:
-        """The trials that a killed comparison finished."""
-        found = self._read(f"rows/{method}.trials.json")
-        return [Trial(**one) for one in found["trials"]] if found else []
-
-    def keep_trials(self, method: str, trials: Sequence[Trial]) -> None:
-        """Write what was tried. Raises StorageError."""
-        self._write(f"rows/{method}.trials.json", {"trials": [asdict(one) for one in trials]})
-
-    def keep_run(self, kind: Literal["runs", "sets"], row: MethodRow, run: Scored) -> None:
-        """Write a run as TREC has it: query, Q0, item, rank, score, name. Raises StorageError."""
-        name = f"{row.method}.{row.seed}"
-        lines = [
-            f"{_word(query)} Q0 {_word(id_)} {rank} {score!r} {name}\n"
-            for query, pairs in run.items()
-            for rank, (id_, score) in enumerate(pairs, 1)
-        ]
-        self.folder.write(f"{kind}/{name}.trec", "".join(lines).encode("utf-8", "replace"))
-
-    def sets(self, method: str) -> dict[str, list[str]]:
-        """Query id -> ids of the retrieved set, as the first seed's file has them; {} without
-        one.
-        """
-        path = f"sets/{method}.0.trec"
-        if not self.folder.exists(path):
-            return {}
-        found: dict[str, list[str]] = {}
-        for line in self.folder.read(path).decode().splitlines():
-            query, _, id_, *_ = line.split()
-            found.setdefault(query, []).append(id_)
-        return found
-
-    def _read(self, path: str) -> dict[str, Any] | None:
-        if not self.folder.exists(path):
-            return None
-        found = self.folder.read_json(path, "remove it, and its method runs again")
-        same = isinstance(found, dict) and found.pop("key", None) == self.key
-        return found if same else None
-
-    def _write(self, path: str, value: Mapping[str, Any]) -> None:
-        self.folder.write_json(path, {"key": self.key, **value})
-
-
-def key_of(dataset: Dataset, settings: Settings) -> str:
-    """A hash of everything that decides a row: the data, and every setting of models, keywords and
-    budget.
-    """
-    decisive_settings = settings.model_dump(
-        mode="json",
-        include={"dataset", "keywords", "prompts", "generator", "training", "compare"},
-    )
-    text = json.dumps([FORMAT, dataset.dataset_hash, decisive_settings], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _word(id_: str) -> str:
-    """An id without white space, which divides a run file's columns."""
-    return "_".join(id_.split()) or "_"

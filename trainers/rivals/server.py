@@ -65,6 +65,11 @@ class Index:
         return found
 
     @property
+    def count(self) -> int:
+        """Number of items in the server's index."""
+        return int(self._call("GET", "/_count", "counting")["count"])
+
+    @property
     def bytes(self) -> int:
         """Of its primary shards on disk."""
         stats = self._call("GET", "/_stats/store", "asking for its size")

