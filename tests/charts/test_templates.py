@@ -183,7 +183,7 @@ def test_secrets_are_references_and_go_where_they_are_read(render: Render) -> No
         secret[name] = {variable["name"] for variable in references}
         assert all(v["valueFrom"]["secretKeyRef"]["name"] == "credentials" for v in references)
     assert secret["Deployment shop-cogr-worker: worker"] == {
-        "COGR_REDIS__PASSWORD",
+        "COGR_REDIS__URL",
         "COGR_GENERATOR__OPENAI__API_KEY",
     }
     assert "COGR_SERVING__TOKEN" in secret["Deployment shop-cogr-expander: expander"]
