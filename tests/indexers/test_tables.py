@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import io
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 from indexers.tables import Table, short, write_page
 from indexers.telemetry.terminal import console_of
@@ -21,7 +23,7 @@ class Flat:
     done: bool
 
 
-def test_every_place_shows_the_same_cells() -> None:
+def test_every_place_shows_the_same_cells(capsys: pytest.CaptureFixture[str]) -> None:
     table = Table("Title", ROWS, ["A note."])
     assert table.columns == ["id", "F1", "<b>", "more"]
     assert table.cells() == [
@@ -37,11 +39,11 @@ def test_every_place_shows_the_same_cells() -> None:
     assert rule == "| --- | ---: | --- | --- |"
     assert first.startswith(r"| a\|b | 0.250 |")
     assert list(table.to_pandas().columns) == table.columns
-    out = io.StringIO()
-    table.show(console_of(out))
-    assert "Title" in out.getvalue()
-    assert out.getvalue().splitlines()[-1] == "A note."
-    assert "\x1b[31m" not in out.getvalue()
+    table.show(console_of(sys.stdout))
+    shown = capsys.readouterr().out
+    assert "Title" in shown
+    assert shown.splitlines()[-1] == "A note."
+    assert "\x1b[31m" not in shown
 
 
 def test_a_mapping_and_a_dataclass_are_names_and_values() -> None:
