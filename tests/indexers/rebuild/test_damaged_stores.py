@@ -23,7 +23,7 @@ from tests.indexers.conftest import CONFIGURATION, ITEMS, LABELS, QUERIES, Comma
 from tests.shops import write_shop
 
 TEXTS = ("living room sofa", "green couch", "oak table")
-TRIALS = 30
+TRIALS = 10
 """Of each kind of harm."""
 
 Pair = tuple[str | None, str | None]

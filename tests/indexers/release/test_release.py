@@ -160,14 +160,14 @@ def two_publishes_of_two_sides(world: World, race: Racers, trials: int) -> None:
 @pytest.mark.fault
 def test_a_prune_beside_switches_leaves_what_serves(memory: World, shop: Path) -> None:
     with racers(2, shop) as race:
-        prune_beside_a_switch(memory, race, 42)
+        prune_beside_a_switch(memory, race, 21)
 
 
 @pytest.mark.slow
 @pytest.mark.fault
 def test_two_publishes_of_two_sides_at_once_both_count(memory: World, shop: Path) -> None:
     with racers(2, shop) as race:
-        two_publishes_of_two_sides(memory, race, 30)
+        two_publishes_of_two_sides(memory, race, 12)
 
 
 @pytest.mark.slow
@@ -175,8 +175,8 @@ def test_two_publishes_of_two_sides_at_once_both_count(memory: World, shop: Path
 @pytest.mark.server
 def test_both_on_opensearch(cluster: World, shop: Path) -> None:
     with racers(2, shop) as race:
-        prune_beside_a_switch(cluster, race, 12)
-        two_publishes_of_two_sides(cluster, race, 8)
+        prune_beside_a_switch(cluster, race, 6)
+        two_publishes_of_two_sides(cluster, race, 4)
 
 
 @pytest.mark.slow
@@ -459,7 +459,7 @@ def test_of_two_rollbacks_at_once_none_goes_further_than_it_was_meant_to(
     memory: World, shop: Path
 ) -> None:
     with racers(2, shop) as race:
-        for _ in range(20):
+        for _ in range(8):
             memory.serve((0, 0), (1, 0), (2, 0))
             ended = race.run(["rollback", "--json"], ["rollback", "--json"])
             done = [one for one in ended if one.status == 0]
