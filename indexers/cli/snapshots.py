@@ -20,7 +20,6 @@ from indexers.cli import console
 from indexers.cli.console import Call, common_options
 
 log = logging.getLogger(__name__)
-_NUMBERS = ("F1", "age", "entities", "MB")
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
@@ -37,24 +36,23 @@ def list_(call: Call) -> None:
 
 def listed(out: Console, rows: Sequence[Mapping[str, Any]]) -> None:
     """The listing as a table; ids are never shortened. --json has the rest."""
-    from rich.table import Table
     from rich.text import Text
 
     if not rows:
         out.print("No snapshot yet: run cogr-index rebuild --side item.")
         return
-    table = Table(box=None, pad_edge=False)
-    for name in ("snapshot", "state", *_NUMBERS):
-        table.add_column(name, no_wrap=True, justify="right" if name in _NUMBERS else "left")
+    lines = [("snapshot", "state", "F1", "age", "entities", "MB")]
     for row in rows:
-        numbers = (
-            "" if row["f1"] is None else f"{row['f1']:.4f}",
-            age(row["created"], time.time()),
-            "" if row["entities"] is None else f"{row['entities']:,}",
-            "" if row["bytes"] is None else f"{row['bytes'] / 1e6:.1f}",
-        )
-        table.add_row(*map(Text, (row["snapshot"], row["state"], *numbers)))
-    out.print(table, soft_wrap=True)
+        f1 = "" if row["f1"] is None else f"{row['f1']:.4f}"
+        entities = "" if row["entities"] is None else f"{row['entities']:,}"
+        size = "" if row["bytes"] is None else f"{row['bytes'] / 1e6:.1f}"
+        made = age(row["created"], time.time())
+        lines.append((row["snapshot"], row["state"], f1, made, entities, size))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for id_, state, *numbers in lines:
+        right = (one.rjust(width) for one, width in zip(numbers, widths[2:], strict=True))
+        cells = (id_.ljust(widths[0]), state.ljust(widths[1]), *right)
+        out.print(Text("  ".join(cells)), soft_wrap=True)
     for row in rows:
         if row["state"] == "damaged":
             out.print(f"{row['damage']}{' It serves.' if row['serving'] else ''}", soft_wrap=True)
