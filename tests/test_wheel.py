@@ -64,7 +64,7 @@ def test_the_wheel_installs_without_torch_and_its_commands_run(tmp_path: Path) -
     assert not [name for name in ("scipy", "pandas") if (packages / name).exists()]
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_the_line_of_the_readme_installs_from_a_clone_and_extras_come_later(tmp_path: Path) -> None:
     line = re.search(r"pip install '\.\[(\w+)\]'", (ROOT / "README.md").read_text("utf-8"))
     assert line is not None
