@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from cogr.errors import SettingsError
 from indexers.cli import console
@@ -92,6 +93,15 @@ def from_clicks(
             "--min-confidence", min=0.5, max=1, help="Least confidence that a label is right."
         ),
     ] = 0.7,
+    min_days: Annotated[
+        int,
+        typer.Option(
+            "--min-days",
+            min=1,
+            help="Least days with searches for a query; a label must hold without the busiest "
+            "ones, one fewer than this. 1: off.",
+        ),
+    ] = 3,
     replace: ReplaceOption = False,
     json_: JsonOption = False,
     verbose: VerboseOption = False,
@@ -110,6 +120,7 @@ def from_clicks(
         weights={action: value for action, value in weights.items() if value},
         impressions=tuple(impression or Rules().impressions),
         half_life=half_life or None,
+        min_days=min_days,
     )
     wanted = Wanted(model, k, scrub, min_impressions, min_confidence)
     made = labels_from_clicks(logs, out, rules, wanted, replace=replace)
@@ -276,6 +287,14 @@ def _weights(given: list[str]) -> dict[str, float]:
     return found
 
 
+_LOOK_AT = {
+    "few days": "whose clicks come from few days",
+    "few clients": "which few clients asked",
+    "new clients": "mostly asked by clients that appeared at the same time",
+    "changed sides": "with labels that changed sides since the last run",
+}
+
+
 def _show(out: Console, made: Made) -> None:
     from trainers.labels.from_clicks import configuration
 
@@ -283,6 +302,11 @@ def _show(out: Console, made: Made) -> None:
     out.print(f"{made.labels:,} labels of {made.queries:,} queries in {made.folder}: {levels}.")
     for name, count in made.counts.items():
         out.print(f"  {name}: {count:,}")
+    for name, texts in made.named.items():
+        if texts:
+            more = f" and {len(texts) - 10:,} more" if len(texts) > 10 else ""
+            told = f"Look at {len(texts):,} queries, {_LOOK_AT[name]}: "
+            out.print(Text(f"{told}{', '.join(texts[:10])}{more}."))
     if made.bias:
         shown = ", ".join(f"{at}: {share:.2f}" for at, share in list(made.bias.items())[:10])
         out.print(f"Looked at, by position: {shown}.")

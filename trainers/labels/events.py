@@ -72,6 +72,7 @@ class Rules:
         most_a_day: a client with more searches on one day is a bot.
         most_clicked: so is one that clicks a larger share of at least `enough_shown` items.
         most_visits: visits of one client that count for one query.
+        min_days: a label must hold without the busiest days of its query, one fewer than this.
         half_life: days after which a visit counts half; None for no decay.
         bad_share: the largest accepted share of lines that are no records.
     """
@@ -90,6 +91,7 @@ class Rules:
     most_clicked: float = 0.9
     enough_shown: int = 100
     most_visits: int = 5
+    min_days: int = 3
     half_life: float | None = 90.0
     bad_share: float = 0.05
 
@@ -103,17 +105,27 @@ class Asked:
         visits: float64, how often each was asked, by the rules, with decay.
         clients: int64, distinct clients that asked each.
         first: int64, when each was first asked, milliseconds since 1970.
+        days: int64, distinct days (UTC) on which each was asked.
+        even_days, even_clients: float64, the number of equal days and clients that are as
+            concentrated as those of its visits: (sum n)^2 / sum n^2.
+        newest: float64, the largest share of its visits by clients that all appeared first in one
+            tenth of the log's time.
     """
 
     texts: Sequence[str]
     visits: NDArray[np.float64]
     clients: NDArray[np.int64]
     first: NDArray[np.int64]
+    days: NDArray[np.int64]
+    even_days: NDArray[np.float64]
+    even_clients: NDArray[np.float64]
+    newest: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Shown:
-    """How often each item was shown and clicked for each query, a row for each position.
+    """How often each item was shown and clicked for each query, a row for each position; one more
+    for the query's busiest days.
 
     Attributes:
         query: int32, number of the query.
@@ -124,6 +136,7 @@ class Shown:
             the weights of what was done, of which the highest counts.
         examined, last: float32, of `shown`, those at or above the visit's last click (all where
             there is none); of `clicked`, those that are the visit's last click.
+        busy: bool, whether the row is of the busiest days of its query (`Rules.min_days`).
         items: ids by number.
     """
 
@@ -136,6 +149,7 @@ class Shown:
     value: NDArray[np.float32]
     examined: NDArray[np.float32]
     last: NDArray[np.float32]
+    busy: NDArray[np.bool_]
     items: Sequence[str]
 
     @property
@@ -455,9 +469,14 @@ class _Reading:
         self._gather()
         self._bots()
         con.execute(
-            "create table visits as select visit, client, query, t from asked anti join bots "
-            "using (client) qualify row_number() over (partition by client, query order by t) "
-            f"<= {self._rules.most_visits}"
+            f"create table visits as select visit, client, query, t, t // {_DAY_MS} as day from "
+            "asked anti join bots using (client) qualify row_number() over (partition by client, "
+            f"query order by t) <= {self._rules.most_visits}"
+        )
+        con.execute(
+            "create table days as select query, day, count(*) as n, row_number() over (partition "
+            f"by query order by count(*) desc, day) < {self._rules.min_days} as busy "
+            "from visits group by query, day"
         )
         all_, bots, kept = self._one(
             "select (select count(*) from asked), (select count(*) from asked semi join bots "
@@ -531,15 +550,18 @@ class _Reading:
             "0)::smallint as position, count(*)::integer as raw, sum(d)::float as shown, sum(d * "
             "click::int)::float as clicked, sum(d * value)::float as value, sum(d * "
             "coalesce(final is null or position <= final, false)::int)::float as examined, sum(d * "
-            "coalesce(click and position = final, false)::int)::float as last from seen join "
-            f"(select visit, query, {decay} as d from visits) using (visit) left join (select "
-            "visit, max(position) as final from seen where click group by visit) using (visit) "
-            "join names using (number) group by query, id, coalesce(position, 0)"
+            "coalesce(click and position = final, false)::int)::float as last, busy from seen "
+            f"join (select visit, query, busy, {decay} as d from visits join days using (query, "
+            "day)) using (visit) left join (select visit, max(position) as final from seen where "
+            "click group by visit) using (visit) join names using (number) "
+            "group by query, id, coalesce(position, 0), busy"
         )
         asked = self._asked(decay)
-        for table in ("seen", "visits", "asked"):
+        for table in ("seen", "visits", "asked", "days"):
             con.execute(f"drop table {table}")
-        shown = con.execute("select * from counted order by query, item, position").fetchnumpy()
+        shown = con.execute(
+            "select * from counted order by query, item, position, busy"
+        ).fetchnumpy()
         names = con.execute("select item from names order by id").fetchnumpy()["item"].tolist()
         if not names or not len(shown["query"]):
             raise DataError(_NOTHING_SHOWN)
@@ -552,21 +574,33 @@ class _Reading:
 
     def _asked(self, decay: str) -> Asked:
         found = self._con.execute(
-            f"select query, sum({decay}) as visits, count(distinct client) as clients, "
-            "min(t) as first from visits group by query"
+            f"select * from (select query, sum({decay}) as visits, count(distinct client) as "
+            "clients, min(t) as first from visits group by query) join (select query, count(*) as "
+            "days, sum(n) ** 2 / sum(n ** 2) as even_days from days group by query) using (query) "
+            "join (select query, sum(n) ** 2 / sum(n ** 2) as even_clients from (select query, "
+            "count(*) as n from visits group by query, client) group by query) using (query) "
+            f"join ({_NEWEST}) using (query)"
         ).fetchnumpy()
+        queries = found.pop("query")
 
-        def by_query(name: str, kind: type) -> Any:
+        def by_query(counted: NDArray[Any]) -> Any:
+            kind = np.float64 if counted.dtype.kind == "f" else np.int64
             column: NDArray[Any] = np.zeros(len(self._texts), kind)
-            column[found["query"]] = found[name]
+            column[queries] = counted
             return column
 
-        return Asked(
-            self._texts,
-            by_query("visits", np.float64),
-            by_query("clients", np.int64),
-            by_query("first", np.int64),
-        )
+        return Asked(self._texts, **{name: by_query(one) for name, one in found.items()})
+
+
+_NEWEST = """
+select query, max(n) / sum(n) as newest from (
+    select query, tenth, count(*)::double as n from visits join (
+        select client, (min(t) - (select min(t) from visits)) * 10
+            // ((select max(t) - min(t) from visits) + 1) as tenth
+        from visits group by client) using (client)
+    group by query, tenth)
+group by query
+"""
 
 
 @contextmanager

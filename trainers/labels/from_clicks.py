@@ -21,19 +21,23 @@ from numpy.typing import NDArray
 
 from cogr import __version__
 from cogr.datasets import LINEAGE
+from cogr.datasets.reading import json_records
 from cogr.errors import DataError
 from cogr.keywords import self_keyword
 from cogr.privacy import QueryFilter
 from cogr.store import Store
 from trainers.labels import LEVELS, RELEVANT
-from trainers.labels.clicks import Graded, Model, Pairs, grade, weigh
+from trainers.labels.clicks import Graded, Model, Pairs, grade, weigh, without_busy_days
 from trainers.labels.events import ClickCounts, Rules, read_click_counts
 
 FEW_CLIENTS = "queries asked by fewer than k clients"
 FEW_IMPRESSIONS = "pairs shown too rarely"
 UNSURE = "pairs on neither side of relevance for sure"
+FEW_DAYS = "queries asked on too few days"
+BUSY_DAYS = "pairs whose label would rest on the busiest days"
 
-
+_NAMED = 50
+"""Queries of a kind that the lineage names."""
 LOOKS_OF_SHOWN = 4
 """A pair must have been examined, by the model, at least `min_impressions` / this many times."""
 
@@ -67,6 +71,8 @@ class Made:
         grades: level -> labels.
         counts: records read and left out, by reason.
         bias: position -> chance that it is looked at, as far as the model says.
+        named: the queries to look at, by what their labels rest on: few days, few clients, new
+            clients; and those with a label that changed sides since the labels that are replaced.
         seconds: duration.
     """
 
@@ -77,6 +83,7 @@ class Made:
     grades: Mapping[str, int]
     counts: Mapping[str, int]
     bias: Mapping[int, float]
+    named: Mapping[str, Sequence[str]]
     seconds: float
 
     def as_dict(self) -> dict[str, Any]:
@@ -100,21 +107,33 @@ def labels_from_clicks(
     click_counts = read_click_counts(paths, rules, kept_texts.normalised)
     counts = {**click_counts.counts, **kept_texts.counts}
     pairs = weigh(click_counts, wanted.model)
-    graded = grade(pairs)
-    known = click_counts.asked.clients >= max(wanted.k, 1)
-    counts[FEW_CLIENTS] = int(((click_counts.asked.clients > 0) & ~known).sum())
-    kept = _chosen(pairs, graded, known, wanted, counts)
+    graded, asked = grade(pairs), click_counts.asked
+    known = asked.clients >= max(wanted.k, 1)
+    counts[FEW_CLIENTS] = int(((asked.clients > 0) & ~known).sum())
+    steady = known & (asked.days >= rules.min_days)
+    counts[FEW_DAYS] = int((known & ~steady).sum())
+    chosen = _chosen(pairs, graded, steady, wanted, counts)
+    holds = _without_busy_days(click_counts, wanted.model, graded, chosen)
+    kept = chosen[holds]
+    counts[BUSY_DAYS] = len(chosen) - len(kept)
     if not len(kept):
         reasons = ", ".join(f"{name}: {count:,}" for name, count in counts.items() if count)
         raise DataError(
             f"No pair of query and item has enough evidence for a label ({reasons}); bring a "
-            "longer log, or lower --min-impressions, --min-confidence or --k."
+            "longer log, or lower --min-impressions, --min-confidence, --min-days or --k."
         )
     queries = _queries(click_counts, known)
-    lineage = _lineage(paths, rules, wanted, click_counts, counts, pairs)
-    write_folder(
-        folder, queries.values(), _labels(click_counts, pairs, graded, kept, queries), lineage
+    labels = list(_labels(click_counts, pairs, graded, kept, queries))
+    lost, left = (
+        np.bincount(pairs.query[rows], minlength=len(known)) for rows in (chosen[~holds], kept)
     )
+    named = _few(click_counts, rules, wanted, steady, (lost > 0) & (lost >= left))
+    named["changed sides"] = _changed_sides(folder, labels, queries.values())
+    lineage = _lineage(paths, rules, wanted, click_counts, counts, pairs)
+    lineage["look_at"] = {
+        name: {"queries": len(texts), "first": texts[:_NAMED]} for name, texts in named.items()
+    }
+    write_folder(folder, queries.values(), labels, lineage)
     levels = np.bincount(graded.grade[kept], minlength=len(LEVELS))
     return Made(
         folder,
@@ -124,6 +143,7 @@ def labels_from_clicks(
         dict(zip(LEVELS, levels.tolist(), strict=True)),
         counts,
         pairs.bias,
+        named,
         time.monotonic() - started,
     )
 
@@ -144,6 +164,57 @@ def _chosen(
     counts[FEW_IMPRESSIONS] = int((asked & ~enough).sum())
     counts[UNSURE] = int((asked & enough & ~sure).sum())
     return np.flatnonzero(asked & enough & sure)
+
+
+def _without_busy_days(
+    click_counts: ClickCounts, model: Model, graded: Graded, chosen: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Which of these pairs would be on the same side of relevance without the busiest days."""
+    if not len(chosen):
+        return np.zeros(0, bool)
+    rest = grade(weigh(without_busy_days(click_counts), model))
+    same = (rest.grade >= RELEVANT) == (graded.grade >= RELEVANT)
+    return np.asarray(same[chosen], bool)
+
+
+def _few(
+    click_counts: ClickCounts,
+    rules: Rules,
+    wanted: Wanted,
+    steady: NDArray[np.bool_],
+    lost: NDArray[np.bool_],
+) -> dict[str, list[str]]:
+    """Queries that rest on little, the most frequent ones first."""
+    asked = click_counts.asked
+    kinds = {
+        "few days": lost | (asked.even_days < rules.min_days),
+        "few clients": asked.even_clients < 2 * wanted.k,
+        "new clients": asked.newest > 0.5,
+    }
+    order = np.argsort(-asked.visits, kind="stable")
+    return {
+        name: [asked.texts[number] for number in order[(steady & found)[order]].tolist()]
+        for name, found in kinds.items()
+    }
+
+
+def _changed_sides(
+    folder: Path, labels: Sequence[Mapping[str, Any]], queries: Iterable[Mapping[str, Any]]
+) -> list[str]:
+    """Queries with a label that was on the other side of relevance in the folder's labels."""
+    if not (folder / LABELS).is_file():
+        return []
+    before = {
+        (row.get("query"), row.get("item")): row.get("grade")
+        for _, row in json_records(folder / LABELS)
+    }
+    changed = {
+        row["query"]
+        for row in labels
+        if (old := before.get((row["query"], row["item"]))) is not None
+        and (old >= RELEVANT) != (row["grade"] >= RELEVANT)
+    }
+    return [row["text"] for row in queries if row["id"] in changed]
 
 
 def query_id(text: str) -> str:

@@ -39,6 +39,11 @@ def search(id_: str, text: str, hits: Any, time: Any = START, **more: Any) -> di
     }
 
 
+def on_days(records: list[dict[str, Any]], number: int) -> list[dict[str, Any]]:
+    """The records, on one of ten days."""
+    return [{**one, "timestamp": one["timestamp"] + number % 10 * DAY} for one in records]
+
+
 def read(*paths: Path, **rules: Any) -> ClickCounts:
     return read_click_counts(paths, Rules(half_life=None, **rules), QueryFilter().normalised)
 
@@ -293,7 +298,7 @@ def test_without_positions_models_that_need_them_are_refused_with_the_reason(
             shown.append(event("click", str(number), "a", 1, START))
         for one in shown:
             del one["event_attributes"]["position"]
-        rows += [{**search(str(number), "lamp", None)}, *shown]
+        rows += on_days([search(str(number), "lamp", None), *shown], number)
     log = ndjson(tmp_path / "log.ndjson", *rows)
     for model in ("coec", "pbm", "dbn"):
         with pytest.raises(DataError, match=f"The model {model} needs the positions .*--model ctr"):
@@ -319,9 +324,9 @@ def test_a_log_without_impressions_or_queries_is_refused(tmp_path: Path) -> None
 def test_personal_and_rare_queries_are_left_out_and_counted(tmp_path: Path) -> None:
     rows = []
     for number in range(40):
-        rows.append(search(f"a{number}", "lamp", ["a", "b"]))
-        rows.append(search(f"b{number}", "bob@example.com", ["a", "b"]))
-        rows.append(event("click", f"a{number}", "a", 1, START))
+        asked = search(f"a{number}", "lamp", ["a", "b"])
+        personal = search(f"b{number}", "bob@example.com", ["a", "b"])
+        rows += on_days([asked, personal, event("click", f"a{number}", "a", 1, START)], number)
     rows += [search(f"rare{number}", "secret lamp", ["a", "b"]) for number in range(4)]
     log = ndjson(tmp_path / "log.ndjson", *rows)
     made = labels_from_clicks([log], tmp_path / "out", Rules(), Wanted())
@@ -331,5 +336,84 @@ def test_personal_and_rare_queries_are_left_out_and_counted(tmp_path: Path) -> N
     written = (tmp_path / "out" / "queries.jsonl").read_text()
     assert "bob" not in written
     assert "secret" not in written
-    kept = labels_from_clicks([log], tmp_path / "all", Rules(), Wanted(k=0, scrub=False))
+    rules = Rules(min_days=1)
+    kept = labels_from_clicks([log], tmp_path / "all", rules, Wanted(k=0, scrub=False))
     assert kept.queries == 3
+
+
+def honest() -> list[dict[str, Any]]:
+    """120 visits on 30 days, the items in changing order: every second visit clicks item a."""
+    rows = []
+    for number in range(120):
+        day = START + number % 30 * DAY
+        for query in ("lamp", "rug"):
+            id_, shown = f"{query}{number}", [*"abc"[number % 3 :], *"abc"[: number % 3]]
+            rows.append(search(id_, query, shown, day))
+            item = "a" if number % 2 else "b" if number % 20 == 0 else "c"
+            if number % 2 or number % 20 in (0, 10):
+                rows.append(event("click", id_, item, shown.index(item) + 1, day))
+    return rows
+
+
+def attack(days: int) -> list[dict[str, Any]]:
+    """50 clients that search "lamp" 5 times each, and click the third item alone."""
+    rows = []
+    for client in range(50):
+        for turn in range(5):
+            time = START + DAY * (20 + turn % days) + (turn // days) * 2_400_000
+            id_ = f"x{client}-{turn}"
+            rows.append(search(id_, "lamp", ["a", "b", "c"], time, client_id=f"bad{client}"))
+            rows.append({**event("click", id_, "c", 3, time), "client_id": f"bad{client}"})
+    return rows
+
+
+def sides(folder: Path) -> dict[tuple[str, str], bool]:
+    """(query, item) -> whether its label says relevant."""
+    read_rows = (
+        (folder / name).read_text().splitlines() for name in ("queries.jsonl", "labels.jsonl")
+    )
+    queries, labels = ([json.loads(line) for line in lines] for lines in read_rows)
+    texts = {row["id"]: row["text"] for row in queries}
+    return {(texts[row["query"]], row["item"]): row["grade"] >= 2 for row in labels}
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("days", [1, 2, 5])
+def test_fifty_clients_overturn_no_label_in_silence(
+    tmp_path: Path, cogr_train: Command, days: int
+) -> None:
+    """On one or two days they get no label through; on more days the query is named."""
+    options = ("--out", tmp_path / "out", "--replace")
+    log = ndjson(tmp_path / "log.ndjson", *honest())
+    assert "Look at" not in cogr_train("labels", "from-clicks", log, *options).out
+    before = sides(tmp_path / "out")
+    expected = {(query, item): item == "a" for query in ("lamp", "rug") for item in "abc"}
+    assert before == expected
+    ndjson(log, *honest(), *attack(days))
+    shown = cogr_train("labels", "from-clicks", log, *options).out
+    after = sides(tmp_path / "out")
+    named = json.loads((tmp_path / "out/lineage.json").read_text())["look_at"]
+    assert {key: side for key, side in after.items() if key[0] == "rug"} == {
+        key: side for key, side in before.items() if key[0] == "rug"
+    }
+    assert named["new clients"] == {"queries": 1, "first": ["lamp"]}
+    assert (
+        "Look at 1 queries, mostly asked by clients that appeared at the same time: lamp." in shown
+    )
+    if days < 3:
+        assert ("lamp", "c") not in after
+        assert all(before[key] == side for key, side in after.items())
+        assert named["few days"]["queries"] == (days == 1)
+    else:
+        assert after["lamp", "c"]
+        assert named["changed sides"]["first"] == ["lamp"]
+    assert named["few clients"]["queries"] == 0
+
+
+def test_a_query_of_one_day_gets_no_label_unless_it_is_asked_for(tmp_path: Path) -> None:
+    rows = [{**one, "timestamp": START} for one in honest()]
+    log = ndjson(tmp_path / "log.ndjson", *rows)
+    with pytest.raises(DataError, match=r"queries asked on too few days: 2.*--min-days"):
+        labels_from_clicks([log], tmp_path / "out", Rules(), Wanted())
+    made = labels_from_clicks([log], tmp_path / "out", Rules(min_days=1), Wanted())
+    assert made.labels > 0
