@@ -41,6 +41,15 @@ OutOption = Annotated[
         "--out", help="Folder for queries.jsonl, labels.jsonl and lineage.json.", show_default=True
     ),
 ]
+MinDaysOption = Annotated[
+    int,
+    typer.Option(
+        "--min-days",
+        min=1,
+        help="Least days with searches for a query; a label must hold without the busiest ones, "
+        "one fewer than this. 1: off.",
+    ),
+]
 ReplaceOption = Annotated[bool, typer.Option("--replace", help="Replace labels in the folder.")]
 
 
@@ -93,15 +102,7 @@ def from_clicks(
             "--min-confidence", min=0.5, max=1, help="Least confidence that a label is right."
         ),
     ] = 0.7,
-    min_days: Annotated[
-        int,
-        typer.Option(
-            "--min-days",
-            min=1,
-            help="Least days with searches for a query; a label must hold without the busiest "
-            "ones, one fewer than this. 1: off.",
-        ),
-    ] = 3,
+    min_days: MinDaysOption = 3,
     replace: ReplaceOption = False,
     json_: JsonOption = False,
     verbose: VerboseOption = False,
