@@ -33,7 +33,7 @@ from tests.trainers import shop
 pytestmark = pytest.mark.slow
 QUICK = {"lost_seconds": 30}
 ITEMS = 100
-AT_ONCE = 4
+AT_ONCE = 32
 UNANSWERABLE = "unanswerable"
 GRACE = 120
 """worker.terminationGracePeriodSeconds, in seconds."""
@@ -42,15 +42,12 @@ TRAINING = 1200
 
 
 def values_in(folder: Path, **settings: Any) -> dict[str, Any]:
-    """Values whose volumes lie in a folder.
-
-    All pods share this machine's ports, so processes may try several.
-    """
+    """Values whose volumes lie in a folder."""
     own = {
         "dataset": {"loader": "jsonl", "path": str(folder / "data")},
         "store": str(folder / "store"),
         "serving": {"live": "none"},
-        "metrics": {"port": free_port(), "ports": 20},
+        "metrics": {"port": free_port()},
         **settings,
     }
     return {"settings": own, "data": {"existingClaim": "data", "mountPath": str(folder / "data")}}
@@ -135,7 +132,7 @@ class Release:
             generator={
                 "name": "openai",
                 "model": "shop",
-                "openai": {"base_url": url, "concurrency": AT_ONCE},
+                "openai": {"base_url": url},
             },
             serving={"live": "openai", "deadline": 5},
             metrics={"port": 0},

@@ -42,7 +42,6 @@ ENDPOINT = {
     "generator.model": "fake",
     "generator.openai.api_key": "none",
 }
-QUICK = {"generator.openai.timeout": "10"}
 
 
 @pytest.fixture
@@ -80,7 +79,7 @@ def test_a_rebuild_over_a_bad_network(
         "endpoint": endpoint.url,
     }
     link = Link(urls[target])
-    more = QUICK | (ENDPOINT | {KEYS[target]: endpoint.url} if target == "endpoint" else {})
+    more = ENDPOINT | {KEYS[target]: endpoint.url} if target == "endpoint" else {}
     own = {who: {KEYS[target]: link.url}}
     with Fire(
         tmp_path, nursery, broker, opensearch, items=150, weights={}, workers=2, own=own, more=more

@@ -204,12 +204,12 @@ def test_an_endpoint_that_goes_away_keeps_what_it_answered(shop: Path, cogr_trai
         return grade(number, body)
 
     with FakeEndpoint(dies) as endpoint:
-        options = ["--known", 0, "--set", "generator.openai.concurrency=4", "--json"]
+        options = ["--known", 0, "--json"]
         ended = cogr_train("labels", "judge", *at(endpoint), *options)
         assert ended.status == 3
         assert "refuses us with 403 (no credit)" in ended.sentence
         cost = cogr_train("labels", "judge", *at(endpoint), *options, "--dry-run").json
-        assert cost["cached"] >= 30
+        assert cost["cached"] >= 5
 
 
 def _environment() -> dict[str, str]:
@@ -221,7 +221,7 @@ def _killed_and_resumed(shop: Path, cogr_train: Command, kills: int, seed: int) 
     """Kill a judge again and again, then let it end: its labels are those of one that was not."""
     rng = random.Random(seed)
     with FakeEndpoint(grade, delay=0.02) as endpoint:
-        options = ["labels", "judge", *at(endpoint), "--set", "generator.openai.concurrency=4"]
+        options = ["labels", "judge", *at(endpoint)]
         for _ in range(kills):
             enough = len(endpoint.bodies) + rng.randint(1, 90)
             with subprocess.Popen(
@@ -237,7 +237,7 @@ def _killed_and_resumed(shop: Path, cogr_train: Command, kills: int, seed: int) 
         assert cogr_train(*options, "--out", "killed", "--replace").status == 0
         pairs = len((shop / "killed" / "labels.jsonl").read_text().splitlines())
         # Lost with each kill are the answers of less than one flush, and those under way.
-        assert len(endpoint.bodies) <= pairs + kills * 36
+        assert len(endpoint.bodies) <= pairs + kills * 64
         assert asked > 0
         assert cogr_train(*options, "--out", "whole", "--set", "store=other").status == 0
     for name in ("labels.jsonl", "queries.jsonl", "items.jsonl"):
