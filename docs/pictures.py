@@ -1,4 +1,4 @@
-"""Takes the pictures of the README and of docs/playground.md: the playground in Chromium over the
+"""Takes the pictures of the README and of docs/serving.md: the playground in Chromium over the
 bundled sample shop, and the head of the demo's report, where `make demo` left one.
 
 Run by `make pictures`.
