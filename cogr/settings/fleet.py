@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote
 
@@ -84,6 +85,8 @@ class RedisAddress:
                 "after its host is no number of a database; write it as redis://host:6379/0"
             )
         files = {name: options[name] for name in _TLS_FILES if options.get(name)}
+        if relative := [name for name, file in files.items() if not Path(file).is_absolute()]:
+            raise ValueError(f"the file of {relative[0]} is relative; write its absolute path")
         tls = scheme == "rediss" or files or options.get("ssl") == "true"
         port = 26379 if scheme == "sentinel" else 6379
         return cls(
@@ -108,7 +111,7 @@ def _check_options(scheme: str, options: Mapping[str, str]) -> None:
         if options.get(name, value).lower() != value:
             raise ValueError(
                 f"{name}={options[name]} would switch off a check of the server's certificate; "
-                "remove it, and name the certificate's authority by ssl_ca_certs=FILE"
+                "remove it, and name the certificate's authority by ssl_ca_certs=/FILE"
             )
     if scheme == "sentinel" and not options.get("master_name"):
         raise ValueError("it names sentinels and no master; end it with ?master_name=NAME")
@@ -122,7 +125,7 @@ class RedisSettings(Table):
     url: str | None = Field(
         None,
         description=(
-            "redis://user:password@host:6379/0; rediss:// for TLS (?ssl_ca_certs=FILE, "
+            "redis://user:password@host:6379/0; rediss:// for TLS (?ssl_ca_certs=/FILE, "
             "ssl_certfile, ssl_keyfile); unix:///path?db=0; "
             "sentinel://:password@a:26379;sentinel://b:26379/0?master_name=NAME. "
             "With a password it is a secret: set COGR_REDIS__URL. Each catalogue needs a database "

@@ -327,10 +327,6 @@ class Keys:
     def __iter__(self) -> Iterator[bytes]:
         return map(self.__getitem__, range(len(self)))
 
-    def take(self, positions: NDArray[np.uint32]) -> Keys:
-        """The keys of these positions."""
-        return Keys(self._halves[positions].tobytes())
-
     def find(self, others: Keys) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
         """All pairs of equal keys: positions among the others, ascending, and positions here."""
         order, sorted_heads = self._order

@@ -50,51 +50,33 @@ FLUSH_ANSWERS = 20_000
 """
 
 
-class AnswerCounts:
-    """Counts the generator's answers for one side, in a local rebuild and in a worker.
-
-    Labels are looked up once, since `add` is called for every answer.
+class CacheWriter:
+    """Answers on their way into the cache, a file after `FLUSH_ANSWERS` or `FLUSH_SECONDS`. The
+    metrics count them.
     """
 
-    def __init__(self, side: Side) -> None:
+    def __init__(self, cache: GenerationCache, side: Side) -> None:
+        self._cache = cache
+        self.transient: dict[str, Failure] = {}
+        # Labels are looked up once, since `add` is called for every answer.
         kinds = ("completion", "permanent_failure", "transient_failure")
-        self._completions, self._permanent, self._transient = (
-            prometheus.ANSWERS.labels(side, kind) for kind in kinds
-        )
+        self._kinds = [prometheus.ANSWERS.labels(side, kind) for kind in kinds]
         self._tokens = prometheus.TOKENS.labels(side)
         self._flushes = prometheus.FLUSHES.labels(side)
-
-    def add(self, answer: Answer) -> None:
-        """Count one answer."""
-        if isinstance(answer, Completion):
-            self._completions.inc()
-            self._tokens.inc(answer.tokens)
-        else:
-            (self._permanent if answer.permanent else self._transient).inc()
-
-    def flushed(self) -> None:
-        """Count one segment of the cache."""
-        self._flushes.inc()
-
-
-@dataclass
-class CacheWriter:
-    """Answers on their way into the cache, a file after `FLUSH_ANSWERS` or `FLUSH_SECONDS`."""
-
-    cache: GenerationCache
-    side: Side
-    transient: dict[str, Failure] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._counts = AnswerCounts(self.side)
         self._waiting: list[tuple[bytes, Answer]] = []
         self._flushed = time.monotonic()
 
     def add(self, key: bytes, answer: Answer) -> None:
         """Add one answer. Raises StorageError when the cache can't be written."""
         self._waiting.append((key, answer))
-        self._counts.add(answer)
-        if isinstance(answer, Failure) and not answer.permanent:
+        completion, permanent, transient = self._kinds
+        if isinstance(answer, Completion):
+            completion.inc()
+            self._tokens.inc(answer.tokens)
+        elif answer.permanent:
+            permanent.inc()
+        else:
+            transient.inc()
             self.transient[answer.id] = answer
         age = time.monotonic() - self._flushed
         if len(self._waiting) >= FLUSH_ANSWERS or age >= FLUSH_SECONDS:
@@ -102,8 +84,8 @@ class CacheWriter:
 
     def flush(self) -> None:
         """Write the answers that are not written yet."""
-        if self._waiting and self.cache.add(self._waiting) is not None:
-            self._counts.flushed()
+        if self._waiting and self._cache.add(self._waiting) is not None:
+            self._flushes.inc()
         self._waiting, self._flushed = [], time.monotonic()
 
 

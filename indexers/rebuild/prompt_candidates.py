@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from cogr.keywords import self_keyword
 from cogr.prompts import Prompt
@@ -116,38 +116,21 @@ def by_statistical(
     For training queries they are out of fold; for items they are the items' keywords. They are
     cached in the store, as generated keywords are, because a query takes some milliseconds.
     """
-    found = _kept(
-        generator, entities, store, "proposals", size, lambda some: _propose(generator, some, size)
-    )
-    return {id_: [(text, sure) for text, sure in own] for id_, own in found.items()}
-
-
-def _kept(
-    generator: Statistical,
-    entities: Sequence[Entity],
-    store: Store,
-    what: str,
-    size: int,
-    make: Callable[[Sequence[Entity]], Sequence[Any]],
-) -> dict[str, Any]:
-    """id -> JSON value of each entity, read from the store where it is cached, else made now."""
     from indexers.rebuild.cache import GenerationCache, Keys, request_key
 
-    cache = GenerationCache(
-        store, {**generator.fingerprint, what: size, f"version of {what}": _VERSION}
-    )
+    made_from = {"proposals": size, "version of proposals": _VERSION}
+    cache = GenerationCache(store, {**generator.fingerprint, **made_from})
     # The id and the text decide; there is no prompt yet.
     keys = Keys.of(request_key(e.id, Prompt("", _text(e)), "entity") for e in entities)
     for missing in batched(cache.missing(keys), _SEGMENT):
-        made = make([entities[i] for i in missing])
-        cache.add(
-            [
-                (keys[i], Completion(entities[i].id, json.dumps(own)))
-                for i, own in zip(missing, made, strict=True)
-            ]
-        )
+        found = zip(missing, _propose(generator, [entities[i] for i in missing], size), strict=True)
+        cache.add([(keys[i], Completion(entities[i].id, json.dumps(own))) for i, own in found])
     answers = cache.load(keys).answers([entity.id for entity in entities], 0)
-    return {a.id: json.loads(a.text) for a in answers if isinstance(a, Completion)}
+    return {
+        answer.id: [(text, sure) for text, sure in json.loads(answer.text)]
+        for answer in answers
+        if isinstance(answer, Completion)
+    }
 
 
 def _text(entity: Entity) -> str:

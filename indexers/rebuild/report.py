@@ -38,12 +38,16 @@ _REASONS = 20
 
 
 class RunLocation(Protocol):
-    """A run's folder and the summary of its fleet; see `indexers.rebuild.run.Executor`."""
+    """A run's folder in the store, and what workers did; nothing for a run in this process."""
 
     @property
-    def folder(self) -> str | None: ...
+    def folder(self) -> str | None:
+        """The run's folder."""
+        return None
 
-    def summary(self) -> Mapping[str, Any]: ...
+    def summary(self) -> Mapping[str, Any]:
+        """What workers did."""
+        return {}
 
 
 class RunReport:

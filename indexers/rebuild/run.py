@@ -21,7 +21,7 @@ from indexers.generators.statistical.generator import Statistical, is_installed
 from indexers.lease import REBUILD_SECONDS, Lease, held_lease, lease_to_rebuild
 from indexers.rebuild.assembly import Rebuilt, freeze
 from indexers.rebuild.plan import Job, Plan, generate_missing, make_plan
-from indexers.rebuild.report import RunReport, empty_sets, report_of
+from indexers.rebuild.report import RunLocation, RunReport, empty_sets, report_of
 from indexers.release import release
 from indexers.telemetry import logs, prometheus
 from indexers.telemetry.traces import stage
@@ -199,11 +199,11 @@ def rebuild_side(
         for remark in remarks(workspace.dataset) if request.side == "item" else ():
             say(remark)
         with job.generator:
-            rebuilt = run_plan(job, make_timed_plan(job), bar, executor)
+            rebuilt = carry_out(job, bar, executor)
         outcome = release_rebuilt(
             workspace, rebuilt, say, executor, push=pushes(request), publish=request.publish
         )
-        return complete_report(report, with_job_facts(outcome, job))
+        return complete_report(report, outcome, job)
 
 
 def generator_line(job: Job) -> str:
@@ -212,34 +212,32 @@ def generator_line(job: Job) -> str:
     return f"keywords of {whose} by {job.generator.fingerprint.get('kind')} ({job.why})"
 
 
-def make_timed_plan(job: Job) -> Plan:
-    """The plan of a job, timed as a stage of its own."""
+def carry_out(job: Job, bar: ProgressBar, executor: Executor) -> Rebuilt:
+    """Plan a job, and let the executor generate what is missing, with a progress bar."""
     with stage("plan", job.side) as step:
         plan = make_plan(job)
         step.add(
             entities=len(plan.entities), to_generate=len(plan.missing), cut_prompts=plan.cut_prompts
         )
-    return plan
+    what = "queries" if job.side == "query" else "items"
+    with bar(f"keywords of {what}", len(plan.missing)) as advance:
+        return executor.run(job, plan, advance)
 
 
-def with_job_facts(outcome: Outcome, job: Job) -> Outcome:
-    """The outcome with the job's facts on the generator, and with the first entities without
-    keywords.
-    """
-    prompted = job.generator.reads == "prompt"
-    return replace(
-        outcome, why=job.why, prompted=prompted, empty=empty_sets(outcome.rebuilt.snapshot)
+def complete_report(report: RunReport, outcome: Outcome, job: Job) -> Outcome:
+    """The outcome with facts of its job and the address of its report, which gets the outcome."""
+    outcome = replace(
+        outcome,
+        report=report.path,
+        why=job.why,
+        prompted=job.generator.reads == "prompt",
+        empty=empty_sets(outcome.rebuilt.snapshot),
     )
-
-
-def complete_report(report: RunReport, outcome: Outcome) -> Outcome:
-    """The outcome with the address of its report; the report gets the outcome."""
-    outcome = replace(outcome, report=report.path)
     report.result, report.set_aside = outcome.as_dict(), outcome.rebuilt.set_aside
     return outcome
 
 
-class Executor(Protocol):
+class Executor(RunLocation, Protocol):
     """Where keywords are generated: in this process, or by workers."""
 
     def run(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
@@ -248,15 +246,6 @@ class Executor(Protocol):
 
     def check(self) -> None:
         """Raise LockedError when this process has lost its lease."""
-        ...
-
-    @property
-    def folder(self) -> str | None:
-        """The run's folder in the store; None where it has none."""
-        ...
-
-    def summary(self) -> Mapping[str, Any]:
-        """What workers did, for the run's report."""
         ...
 
 
@@ -278,7 +267,7 @@ def generate_and_freeze(
     return freeze(job, plan, generate_missing(job, plan, advance or (lambda _: None)), started)
 
 
-class InProcess:
+class InProcess(Executor):
     """Generates in this process.
 
     Args:
@@ -293,15 +282,6 @@ class InProcess:
 
     def check(self) -> None:
         self._lease.check()
-
-    @property
-    def folder(self) -> str | None:
-        """There are no files of workers."""
-        return None
-
-    def summary(self) -> Mapping[str, Any]:
-        """There are no workers."""
-        return {}
 
 
 @contextmanager
@@ -346,13 +326,6 @@ def release_rebuilt(
             check_lease=executor.check,
         )
     return Outcome(rebuilt, done.indexes.get(snapshot.side), published=publish)
-
-
-def run_plan(job: Job, plan: Plan, bar: ProgressBar, executor: Executor) -> Rebuilt:
-    """Let the executor carry the plan out, with a progress bar."""
-    what = "queries" if job.side == "query" else "items"
-    with bar(f"keywords of {what}", len(plan.missing)) as advance:
-        return executor.run(job, plan, advance)
 
 
 _WEIGHED_AT_ONCE = 64

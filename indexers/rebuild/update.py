@@ -40,14 +40,12 @@ from indexers.rebuild.run import (
     Outcome,
     RebuildRequest,
     Workers,
+    carry_out,
     complete_report,
     executor_of,
     generator_line,
     make_job,
-    make_timed_plan,
     release_rebuilt,
-    run_plan,
-    with_job_facts,
 )
 from indexers.telemetry import prometheus
 from indexers.telemetry.traces import stage
@@ -105,14 +103,9 @@ class Updated:
 
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
-        counts: dict[str, Any] = {
-            "changed": self.changed,
-            "gone": self.gone,
-            "carried": self.carried,
-        }
-        if self.log is not None:
-            counts["log"] = dict(self.log)
-        return {"parent": self.parent, **counts, **self.outcome.as_dict()}
+        counts = {"changed": self.changed, "gone": self.gone, "carried": self.carried}
+        log = {} if self.log is None else {"log": dict(self.log)}
+        return {"parent": self.parent, **counts, **log, **self.outcome.as_dict()}
 
 
 def update_side(
@@ -141,11 +134,11 @@ def update_side(
         with whole.generator:
             job = narrowed(whole, parent, changes, all_fields=request.changed is None)
             say(generator_line(job))
-            rebuilt = run_plan(job, make_timed_plan(job), bar, executor)
+            rebuilt = carry_out(job, bar, executor)
         outcome = release_rebuilt(
             after, rebuilt, say, executor, push=request.push, publish=request.publish
         )
-        outcome = complete_report(report, with_job_facts(outcome, job))
+        outcome = complete_report(report, outcome, job)
     carried, counts = rebuilt.snapshot.manifest.entities - len(job.entities), None
     if log:
         saved = save_queries(request.save, log.unsaved) if request.save else 0
@@ -154,13 +147,7 @@ def update_side(
 
 
 def _check_request(request: UpdateRequest) -> None:
-    if (
-        sum(
-            given is not None
-            for given in (request.changed, request.ids, request.since, request.log)
-        )
-        != 1
-    ):
+    if [request.changed, request.ids, request.since, request.log].count(None) != 3:
         raise SettingsError(
             "An update takes one of --changed FILE, --ids FILE, --since TIME and --from-log "
             "FILE; give exactly one."
@@ -175,12 +162,10 @@ def _check_request(request: UpdateRequest) -> None:
 
 def _parent(workspace: Workspace, request: UpdateRequest) -> Snapshot:
     if request.parent is None:
-        parent = workspace.serving(request.side)
-    else:
-        id_ = workspace.known(request.parent)
-        check_side(id_, request.side)
-        parent = open_snapshot(workspace.store, id_)
-    return parent
+        return workspace.serving(request.side)
+    id_ = workspace.known(request.parent)
+    check_side(id_, request.side)
+    return open_snapshot(workspace.store, id_)
 
 
 def find_changes(workspace: Workspace, request: UpdateRequest, parent: Snapshot) -> Changes:
@@ -234,18 +219,13 @@ def narrowed(whole: Job, parent: Snapshot, changes: Changes, *, all_fields: bool
         _check_same_entities(
             whole, {*parent.ids()} - changes.deletes | changes.upserts.keys(), parent
         )
-        return (
-            replace(child, entities=items_with_fields(child.entities, parent, changes.upserts))
-            if keeps
-            else child
-        )
+        if not keeps:
+            return child
+        return replace(child, entities=items_with_fields(child.entities, parent, changes.upserts))
     aside = read_set_aside(parent.store, parent.id)
     # Transient failures are generated again, as in a rebuild; permanent ones are in the cache.
-    again = (
-        [e for e in whole.entities if e.id in aside and e.id not in changes.upserts]
-        if aside
-        else []
-    )
+    failed = aside.keys() - changes.upserts.keys()
+    again = [entity for entity in whole.entities if entity.id in failed] if failed else []
     without = frozenset({*changes.upserts, *changes.deletes, *(entity.id for entity in again)})
     kept_aside = {id_: reason for id_, reason in aside.items() if id_ not in without}
     carried = Carried(

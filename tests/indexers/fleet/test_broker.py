@@ -67,6 +67,7 @@ def test_sentinels_have_a_master_and_secrets_of_their_own() -> None:
         ("redis://host/catalogue", "no number of a database"),
         ("sentinel://a:26379", "master_name"),
         ("redis://host?ssl_ca_certs=/ca.pem", "ssl_ca_certs is unknown"),
+        ("rediss://host?ssl_ca_certs=ca.pem", "the file of ssl_ca_certs is relative"),
         ("rediss://host?ssl_ca_path=/ca", "ssl_ca_path is unknown; rediss:// knows ssl_ca_certs"),
         ("rediss://host?ssl_cert_reqs=none", "would switch off a check"),
         ("rediss://host?ssl_cert_reqs=optional", "would switch off a check"),

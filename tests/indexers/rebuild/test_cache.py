@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from unittest.mock import Mock
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -37,7 +36,6 @@ def test_equal_keys_are_found_whatever_their_order(mine: list[bytes], others: li
     }
     assert len(rows) == len(pairs)
     assert rows.tolist() == sorted(rows.tolist())
-    assert list(keys.take(np.arange(len(mine), dtype=np.uint32)[::-1])) == mine[::-1]
 
 
 def key(number: int) -> bytes:
