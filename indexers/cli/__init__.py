@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from cogr.records import LogFormat
 from indexers.cli import console, exchange, fleet, release, snapshots
@@ -49,24 +50,20 @@ def rebuild(
     generator: GeneratorOption = None,
     limit: Annotated[
         int | None,
-        typer.Option(
-            "--limit",
-            min=1,
-            help="Only the first N items or queries; the snapshot is never pushed.",
-        ),
+        Option(min=1, help="Only the first N items or queries; the snapshot is never pushed."),
     ] = None,
     push: PushOption = True,
     publish: PublishOption = True,
     workers: WorkersOption = None,
     show_empty: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--show-empty",
             help="Name every item or query without keywords, not only the first ones.",
         ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it would do; generate and write nothing.")
+        bool, Option("--dry-run", help="Say what it would do; generate and write nothing.")
     ] = False,
 ) -> None:
     """Generate keywords for all items or all queries, store them as a snapshot, push, verify and
@@ -93,14 +90,14 @@ def rebuild(
 
 ChangedOption = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--changed",
         help='File of changes, one JSON object a line: a record, or {"id": ..., "deleted": true}.',
     ),
 ]
 LogOption = Annotated[
     list[Path] | None,
-    typer.Option(
+    Option(
         "--from-log",
         help=(
             "Query log, with --side query: new frequent queries get keywords. Repeatable; "
@@ -110,7 +107,7 @@ LogOption = Annotated[
 ]
 SaveOption = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--save",
         help="Add the log's frequent queries to the data set's file of queries if it lacks them.",
     ),
@@ -125,14 +122,11 @@ def update(
     changed: ChangedOption = None,
     ids: Annotated[
         Path | None,
-        typer.Option(
-            "--ids", help="File of changed ids, one a line; their new records are in the data set."
-        ),
+        Option(help="File of changed ids, one a line; their new records are in the data set."),
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(
-            "--since",
+        Option(
             metavar="TIME",
             help="Records updated since then, by the data set's own dates, such as 2026-01-31.",
         ),
@@ -144,8 +138,7 @@ def update(
     parameter: ParameterOption = "q",
     min_count: Annotated[
         int,
-        typer.Option(
-            "--min-count",
+        Option(
             min=1,
             help="Fewest clients that asked a query; fewest searches in a log without clients.",
         ),
@@ -153,7 +146,7 @@ def update(
     save: SaveOption = None,
     parent: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--from", metavar="SNAPSHOT", help="Snapshot to start from; the serving one by default."
         ),
     ] = None,

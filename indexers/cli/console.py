@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, get_type_hi
 
 import typer
 from rich.console import Console
+from typer import Option
 
 from cogr import __version__
 from cogr.errors import INTERRUPTED, CogrError, learn_words
@@ -136,7 +137,7 @@ def runnable(command: str) -> str:
 ConfigOption = Annotated[
     Path | None,
     # Whether it can be read is said by who reads it, in our words.
-    typer.Option(
+    Option(
         "-c",
         "--config",
         help="Configuration file; ./cogr.toml by default.",
@@ -146,19 +147,16 @@ ConfigOption = Annotated[
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--set",
         metavar="KEY=VALUE",
         help="Override one setting, e.g. opensearch.prefix=shop. Repeatable.",
     ),
 ]
 JsonOption = Annotated[
-    bool,
-    typer.Option("--json", help="Print one JSON object on standard output and nothing else there."),
+    bool, Option("--json", help="Print one JSON object on standard output and nothing else there.")
 ]
-VerboseOption = Annotated[
-    bool, typer.Option("-v", "--verbose", help="Log each step to standard error.")
-]
+VerboseOption = Annotated[bool, Option("-v", "--verbose", help="Log each step to standard error.")]
 
 
 BackendName = Literal["memory", "opensearch"]
@@ -172,9 +170,9 @@ FormatName = Literal["jsonl", "parquet", "bulk", "elasticsearch", "synonyms"]
 
 GeneratorOption = Annotated[
     GeneratorKind | None,
-    typer.Option("--generator", help="Use this generator instead of the configured one."),
+    Option("--generator", help="Use this generator instead of the configured one."),
 ]
-SideOption = Annotated[Side, typer.Option("--side", help="Which side: items or queries.")]
+SideOption = Annotated[Side, Option("--side", help="Which side: items or queries.")]
 
 
 def _side(text: str) -> str:
@@ -187,7 +185,7 @@ def _side(text: str) -> str:
 
 SidesOption = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--side",
         parser=_side,
         autocompletion=lambda incomplete: [side for side in SIDES if side.startswith(incomplete)],
@@ -196,43 +194,38 @@ SidesOption = Annotated[
     ),
 ]
 BackendOption = Annotated[
-    BackendName | None,
-    typer.Option("--backend", help="Use this backend instead of the configured one."),
+    BackendName | None, Option("--backend", help="Use this backend instead of the configured one.")
 ]
-PushOption = Annotated[
-    bool, typer.Option("--push/--no-push", help="Write the snapshot to the backend.")
-]
+PushOption = Annotated[bool, Option("--push/--no-push", help="Write the snapshot to the backend.")]
 PublishOption = Annotated[
-    bool, typer.Option("--publish/--no-publish", help="Publish the snapshot once it is verified.")
+    bool, Option("--publish/--no-publish", help="Publish the snapshot once it is verified.")
 ]
 WorkersOption = Annotated[
     WorkersName | None,
-    typer.Option(
-        "--workers",
-        help="Overrides rebuild.workers. local: in this process; celery: on workers.",
+    Option(
+        "--workers", help="Overrides rebuild.workers. local: in this process; celery: on workers."
     ),
 ]
 
 # How a query log is written.
 FormatOption = Annotated[
-    LogFormat,
-    typer.Option("--format", help="Format of the logs; auto: recognised by the first lines."),
+    LogFormat, Option("--format", help="Format of the logs; auto: recognised by the first lines.")
 ]
 ColumnOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--column",
         help="CSV column or JSON field of the query; query, search_term and the like by default.",
     ),
 ]
 CountColumnOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--count-column", help="CSV column or JSON field of the query's count; count by default."
     ),
 ]
 ParameterOption = Annotated[
-    str, typer.Option("--parameter", help="URL parameter of the query in an access log.")
+    str, Option("--parameter", help="URL parameter of the query in an access log.")
 ]
 
 
@@ -373,7 +366,7 @@ def add_version(app: typer.Typer, program: str) -> None:
 
     @app.callback()
     def main(
-        version: bool = typer.Option(
+        version: bool = Option(
             False, "--version", callback=show, is_eager=True, help="Show the version and exit."
         ),
     ) -> None:

@@ -349,9 +349,7 @@ def export_run(
 
 @common_options(backend=False)
 def score(
-    call: Call,
-    run: Annotated[Path, Argument(help="A TREC run.")],
-    split: SplitOption = None,
+    call: Call, run: Annotated[Path, Argument(help="A TREC run.")], split: SplitOption = None
 ) -> None:
     """Compute precision, recall, F1 and rank metrics of any system's results by the data set's
     labels.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from cogr.errors import CheckFailedError, UserError
 from cogr.records import SIDES, Side
@@ -31,10 +31,9 @@ STOPPED = 120.0
 @common_options(backend=False)
 def status(
     call: Call,
-    side: Annotated[Side | None, typer.Option("--side", help="Only this side.")] = None,
+    side: Annotated[Side | None, Option(help="Only this side.")] = None,
     cancel: Annotated[
-        bool,
-        typer.Option("--cancel", help="Stop the rebuild of --side; what was generated is kept."),
+        bool, Option("--cancel", help="Stop the rebuild of --side; what was generated is kept.")
     ] = False,
 ) -> None:
     """Show the state of rebuilds on workers: answers, shards, workers, time left; or stop one.

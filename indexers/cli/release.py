@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from cogr.errors import CheckFailedError, UserError
 from indexers.cli import console
@@ -21,22 +21,20 @@ if TYPE_CHECKING:
 
 IntoOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--into",
         metavar="INDEX",
         help="An index of your own (or its alias), such as the product index, instead of CoGR's.",
     ),
 ]
 FieldOption = Annotated[
-    str,
-    typer.Option("--field", help="With --into: prefix of the names of the keyword fields."),
+    str, Option("--field", help="With --into: prefix of the names of the keyword fields.")
 ]
 
 
 @common_options()
 def push(
-    snapshot: Annotated[str, typer.Argument(help="Id of a snapshot, or its beginning.")],
-    call: Call,
+    snapshot: Annotated[str, Argument(help="Id of a snapshot, or its beginning.")], call: Call
 ) -> None:
     """Write a snapshot to the backend beside what serves, and verify it there."""
     from cogr.snapshots import open_snapshot
@@ -45,12 +43,7 @@ def push(
 
     workspace = call.workspace
     opened = open_snapshot(workspace.store, workspace.known(snapshot))
-    pushed, verified = push_and_verify(
-        workspace.backend,
-        workspace.store,
-        opened,
-        say=console.note,
-    )
+    pushed, verified = push_and_verify(workspace.backend, workspace.store, opened, say=console.note)
     payload = {"snapshot": opened.id, **reports.plain(pushed), "verified": reports.plain(verified)}
     call.emit(payload, lambda out: reports.facts(out, "Pushed", payload))
     console.next_command(reports.after_look(workspace, opened.id))
@@ -60,7 +53,7 @@ def push(
 def publish(
     snapshots: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             help=(
                 "One snapshot, or an item and a query snapshot as a pair; the beginning of an id "
                 "is enough."
@@ -70,12 +63,11 @@ def publish(
     call: Call,
     gate: Annotated[
         bool,
-        typer.Option(
-            "--gate/--no-gate",
+        Option(
             help=(
                 "First check rebuild.max_failure_share, and compare with what serves, by the "
                 "settings publish.*."
-            ),
+            )
         ),
     ] = True,
     into: IntoOption = None,
@@ -101,7 +93,7 @@ def rollback(
     call: Call,
     to: Annotated[
         list[str] | None,
-        typer.Option("--to", help="Snapshot to go back to; by default the one that served before."),
+        Option(help="Snapshot to go back to; by default the one that served before."),
     ] = None,
     into: IntoOption = None,
     field: FieldOption = "cogr_keywords",
@@ -170,23 +162,16 @@ def _say_how_old_fields_are(call: Call, ids: list[str]) -> None:
 @common_options()
 def verify(
     snapshot: Annotated[
-        str | None,
-        typer.Argument(help="Id of a snapshot, or its beginning; what serves by default."),
+        str | None, Argument(help="Id of a snapshot, or its beginning; what serves by default.")
     ] = None,
     *,
     call: Call,
     quick: Annotated[
         bool,
-        typer.Option(
-            "--quick", help="Compare only a sample of the documents, as before publishing."
-        ),
+        Option("--quick", help="Compare only a sample of the documents, as before publishing."),
     ] = False,
-    queries: Annotated[
-        int, typer.Option("--queries", min=0, help="Live queries to compare with the mirror.")
-    ] = 100,
-    show: Annotated[
-        int, typer.Option("--show", min=0, max=100, help="Differences to show; all are counted.")
-    ] = 10,
+    queries: Annotated[int, Option(min=0, help="Live queries to compare with the mirror.")] = 100,
+    show: Annotated[int, Option(min=0, max=100, help="Differences to show; all are counted.")] = 10,
 ) -> None:
     """Compare the backend with the snapshot: every document, the count, and live results bit for
     bit.
@@ -246,21 +231,19 @@ def _verified(call: Call, id_: str, *, quick: bool, queries: int, show: int) -> 
 def prune(
     call: Call,
     keep: Annotated[
-        int, typer.Option("--keep", min=0, help="Snapshots of each side to keep, the newest ones.")
+        int, Option(min=0, help="Snapshots of each side to keep, the newest ones.")
     ] = 3,
     files: Annotated[
-        bool, typer.Option("--files", help="Remove their files from the store too.")
+        bool, Option("--files", help="Remove their files from the store too.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be removed; remove nothing.")
+        bool, Option("--dry-run", help="Say what would be removed; remove nothing.")
     ] = False,
     into: IntoOption = None,
     field: FieldOption = "cogr_keywords",
     to: Annotated[
         str | None,
-        typer.Option(
-            "--to", metavar="INDEX", help="With --into: the new index without the old fields."
-        ),
+        Option(metavar="INDEX", help="With --into: the new index without the old fields."),
     ] = None,
 ) -> None:
     """Remove old snapshots from the backend, but never those that serve or that a training run
@@ -309,10 +292,7 @@ def _prune_into(
 
 
 @common_options(backend=False)
-def roles(
-    call: Call,
-    into: IntoOption = None,
-) -> None:
+def roles(call: Call, into: IntoOption = None) -> None:
     """Print least-privilege roles for the configured prefix, as the security plugin's REST API
     takes them.
 

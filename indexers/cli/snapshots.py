@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
+from typer import Argument, Option
 
 from cogr.errors import UserError
 from indexers.cli import console
@@ -71,19 +71,17 @@ def age(created: str, now: float) -> str:
 
 @common_options()
 def search(
-    text: Annotated[str, typer.Argument(help="The shopper's query.")],
+    text: Annotated[str, Argument(help="The shopper's query.")],
     call: Call,
-    size: Annotated[int, typer.Option("--size", min=1, max=10_000, help="Hits to show.")] = 10,
+    size: Annotated[int, Option(min=1, max=10_000, help="Hits to show.")] = 10,
     keywords: Annotated[
-        str | None,
-        typer.Option("--keywords", help="Use these, comma-separated, instead of generated ones."),
+        str | None, Option(help="Use these, comma-separated, instead of generated ones.")
     ] = None,
     keywords_only: Annotated[
-        bool,
-        typer.Option("--keywords-only", help="Never search titles, whatever the confidence."),
+        bool, Option("--keywords-only", help="Never search titles, whatever the confidence.")
     ] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Show each keyword's part of each score.")
+        bool, Option("--explain", help="Show each keyword's part of each score.")
     ] = False,
 ) -> None:
     """Search what serves, and show the query's keywords, the items, and which keywords matched.
@@ -105,23 +103,21 @@ def search(
 
 @common_options()
 def diff(
-    before: Annotated[str, typer.Argument(help="Id of the older snapshot, or its beginning.")],
-    after: Annotated[str, typer.Argument(help="Id of the newer snapshot, of the same side.")],
+    before: Annotated[str, Argument(help="Id of the older snapshot, or its beginning.")],
+    after: Annotated[str, Argument(help="Id of the newer snapshot, of the same side.")],
     call: Call,
     other: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--with",
             metavar="SNAPSHOT",
             help="Snapshot of the other side to compare results with; the serving one by default.",
         ),
     ] = None,
     top: Annotated[
-        int, typer.Option("--top", min=1, help="Number of keywords, entities and queries to name.")
+        int, Option(min=1, help="Number of keywords, entities and queries to name.")
     ] = 10,
-    queries: Annotated[
-        int, typer.Option("--queries", min=1, help="Queries whose results are compared.")
-    ] = 1000,
+    queries: Annotated[int, Option(min=1, help="Queries whose results are compared.")] = 1000,
 ) -> None:
     """Show what changed between two snapshots: keywords, items or queries, and search results."""
     from cogr.snapshots import open_snapshot
@@ -147,18 +143,16 @@ def diff(
 
 @common_options()
 def inspect(
-    page: Annotated[
-        Path | None, typer.Option("--page", help="Also write the findings to this HTML file.")
-    ] = None,
+    page: Annotated[Path | None, Option(help="Also write the findings to this HTML file.")] = None,
     cross_validate: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--cross-validate",
             help="Measure `statistical` on held-out training queries; takes about a minute.",
         ),
     ] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Only count: no searches, no comparisons.")
+        bool, Option("--quick", help="Only count: no searches, no comparisons.")
     ] = False,
     *,
     call: Call,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
+from typer import Option
 
 from cogr.errors import CheckFailedError
 from indexers.cli import console
@@ -44,10 +45,10 @@ app.command()(wait)
 
 @app.command()
 def doctor(
-    config: Path = typer.Option(
+    config: Path = Option(
         None, "-c", "--config", help="Configuration file.  [default: ./cogr.toml if there is one]"
     ),
-    as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
+    as_json: bool = Option(False, "--json", help="One JSON object on standard output."),
 ) -> None:
     """Check the installation: what is there, what is missing, how to get it.
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from cogr.errors import MissingExtraError, SettingsError
 from cogr.records import SIDES
@@ -41,33 +41,27 @@ PAUSE = 10.0
 
 
 def serve(
-    host: Annotated[
-        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 for all.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="0 takes any free port.")
-    ] = 8600,
+    host: Annotated[str, Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="0 takes any free port.")] = 8600,
     model: Annotated[
         str | None,
-        typer.Option(
-            "--model",
+        Option(
             help="Name of the model at generator.openai.base_url; {round} stands for the serving "
-            "round.  [default: generator.model]",
+            "round.  [default: generator.model]"
         ),
     ] = None,
     playground: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--playground",
             help="Also serve a page at /playground that shows what keywords do to a search.",
         ),
     ] = False,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(
-            "--allow-host",
+        Option(
             help="Also answer the playground under this host name; repeatable.  [default: this "
-            "machine's own names for itself]",
+            "machine's own names for itself]"
         ),
     ] = None,
     config: ConfigOption = None,
@@ -127,11 +121,9 @@ def make_app(
 @common_options()
 def backlog(
     call: Call,
-    limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="Most queries to answer.")
-    ] = None,
+    limit: Annotated[int | None, Option(min=1, help="Most queries to answer.")] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Keep running, and look again every 10 seconds.")
+        bool, Option("--follow", help="Keep running, and look again every 10 seconds.")
     ] = False,
 ) -> None:
     """Write keywords for the queries that the expander could not answer in time, with the
@@ -172,8 +164,7 @@ def worker(
     side: SidesOption = None,
     generator: GeneratorOption = None,
     name: Annotated[
-        str | None,
-        typer.Option("--name", help="Name in cogr-index status.  [default: host-process]"),
+        str | None, Option(help="Name in cogr-index status.  [default: host-process]")
     ] = None,
     config: ConfigOption = None,
     set_: SetOption = None,

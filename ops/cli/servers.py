@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer import Option
 
 from cogr.errors import CheckFailedError, ServiceError, UserError
 from cogr.settings import URL_VARIABLE
@@ -21,11 +22,11 @@ from ops.servers.instances import ServerSpec, ServerState
 from ops.servers.opensearch import DEFAULT_VERSION, OpenSearchSpec
 from ops.servers.valkey import ValkeySpec
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
-NameOption = Annotated[str | None, typer.Option(help="Name of the server and of its folder.")]
+Json = Annotated[bool, Option("--json", help="One JSON object on standard output.")]
+NameOption = Annotated[str | None, Option(help="Name of the server and of its folder.")]
 PortOption = Annotated[
     int | None,
-    typer.Option(
+    Option(
         min=0, max=65535, help="Port on 127.0.0.1.  [default: the usual one, else any free one]"
     ),
 ]
@@ -138,9 +139,9 @@ def _group(kind: Kind, help_: str) -> typer.Typer:
     @app.command()
     def stop(
         name: NameOption = None,
-        every: Annotated[bool, typer.Option("--all", help="Stop all of them.")] = False,
+        every: Annotated[bool, Option("--all", help="Stop all of them.")] = False,
         remove: Annotated[
-            bool, typer.Option("--remove", help="Delete data, logs and configuration too.")
+            bool, Option("--remove", help="Delete data, logs and configuration too.")
         ] = False,
         as_json: Json = False,
     ) -> None:
@@ -182,11 +183,11 @@ redis_app = _group(
 def start_opensearch(
     version: Annotated[
         str | None,
-        typer.Option(help=f"OpenSearch version, such as 2.19.5.  [default: {DEFAULT_VERSION}]"),
+        Option(help=f"OpenSearch version, such as 2.19.5.  [default: {DEFAULT_VERSION}]"),
     ] = None,
     name: NameOption = None,
     port: PortOption = None,
-    heap: Annotated[str, typer.Option(help="Java heap, such as 512m or 2g.")] = "512m",
+    heap: Annotated[str, Option(help="Java heap, such as 512m or 2g.")] = "512m",
     as_json: Json = False,
 ) -> None:
     """Start a server and wait until it works.
@@ -201,7 +202,7 @@ def start_opensearch(
 def start_redis(
     name: NameOption = None,
     port: PortOption = None,
-    memory: Annotated[str, typer.Option(help="Most memory for data, as 64mb or 1gb.")] = "256mb",
+    memory: Annotated[str, Option(help="Most memory for data, as 64mb or 1gb.")] = "256mb",
     as_json: Json = False,
 ) -> None:
     """Start a server and wait until it answers.

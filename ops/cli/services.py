@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from cogr.errors import CogrError, ServiceError
 from cogr.settings import DEFAULT_FILE, OpenSearchSettings, load_settings, table_of_environment
@@ -107,11 +107,9 @@ class ServiceName(StrEnum):
 def wait(
     for_: Annotated[
         list[ServiceName] | None,
-        typer.Option("--for", help="Only for this one; repeatable.  [default: both]"),
+        Option("--for", help="Only for this one; repeatable.  [default: both]"),
     ] = None,
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=0, help="Seconds after which it gives up.")
-    ] = 600.0,
+    timeout: Annotated[float, Option(min=0, help="Seconds after which it gives up.")] = 600.0,
     config: ConfigOption = None,
     set_: SetOption = None,
 ) -> None:

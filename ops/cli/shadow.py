@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
 from cogr.datasets.reading import safe_cell
 from cogr.errors import StorageError
@@ -34,27 +34,25 @@ if TYPE_CHECKING:
 
 CandidateOption = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--candidate",
         help="JSON body of the other search, with {{clause}}; the clause alone by default.",
     ),
 ]
 ClickOption = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--click",
         help=f"UBI action that counts as a click; repeatable.  [default: {', '.join(CLICKS)}]",
     ),
 ]
 IdFieldOption = Annotated[
     str,
-    typer.Option(
-        "--id-field", help="Field with the item's id in --index; _id for the documents' own."
-    ),
+    Option("--id-field", help="Field with the item's id in --index; _id for the documents' own."),
 ]
 ReportOption = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--report",
         help=(
             "Write the figures and every query's results to this file, as JSON; as a table of the "
@@ -67,38 +65,25 @@ ReportOption = Annotated[
 @common_options(backend=False)
 def shadow(
     call: Call,
-    logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="Query logs; .gz is fine.")],
+    logs: Annotated[list[Path], Argument(metavar="LOG...", help="Query logs; .gz is fine.")],
     present: Annotated[
-        Path,
-        typer.Option(
-            "--present", help="JSON body of today's search, with {{query}} where the text goes."
-        ),
+        Path, Option(help="JSON body of today's search, with {{query}} where the text goes.")
     ],
-    index: Annotated[str, typer.Option("--index", help="Index or alias that --present searches.")],
+    index: Annotated[str, Option(help="Index or alias that --present searches.")],
     format_: FormatOption = LogFormat.auto,
     column: ColumnOption = None,
     count_column: CountColumnOption = None,
     candidate: CandidateOption = None,
     candidate_index: Annotated[
         str | None,
-        typer.Option(
-            "--candidate-index",
-            help="Index for --candidate; by default the one that the expander names.",
-        ),
+        Option(help="Index for --candidate; by default the one that the expander names."),
     ] = None,
     expander: Annotated[
-        str | None,
-        typer.Option(
-            "--expander", help="Address of the expander.  [default: http://127.0.0.1:8600]"
-        ),
+        str | None, Option(help="Address of the expander.  [default: http://127.0.0.1:8600]")
     ] = None,
-    size: Annotated[
-        int, typer.Option("--size", min=1, max=1000, help="Hits that are compared.")
-    ] = 10,
-    limit: Annotated[
-        int, typer.Option("--limit", min=1, help="Most queries; a larger log is sampled.")
-    ] = 1000,
-    rate: Annotated[float, typer.Option("--rate", min=0.01, help="Most queries a second.")] = 20.0,
+    size: Annotated[int, Option(min=1, max=1000, help="Hits that are compared.")] = 10,
+    limit: Annotated[int, Option(min=1, help="Most queries; a larger log is sampled.")] = 1000,
+    rate: Annotated[float, Option(min=0.01, help="Most queries a second.")] = 20.0,
     parameter: ParameterOption = "q",
     click: ClickOption = None,
     id_field: IdFieldOption = "_id",

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer import Option
 
 from cogr.records import Split
 from indexers.cli import console
@@ -53,24 +54,15 @@ app.add_typer(labels.app)
 @common_options()
 def evaluate(
     call: Call,
-    split: Annotated[Split, typer.Option("--split", help="Queries to measure on.")] = "test",
-    item: Annotated[
-        str | None, typer.Option("--item", help="Item snapshot; what serves by default.")
-    ] = None,
-    query: Annotated[
-        str | None, typer.Option("--query", help="Query snapshot; what serves by default.")
-    ] = None,
+    split: Annotated[Split, Option(help="Queries to measure on.")] = "test",
+    item: Annotated[str | None, Option(help="Item snapshot; what serves by default.")] = None,
+    query: Annotated[str | None, Option(help="Query snapshot; what serves by default.")] = None,
     baselines: Annotated[
-        bool,
-        typer.Option(
-            "--baselines/--no-baselines",
-            help="Also measure BM25, and the exact cut of `statistical`.",
-        ),
+        bool, Option(help="Also measure BM25, and the exact cut of `statistical`.")
     ] = False,
     new_items: Annotated[
         float | None,
-        typer.Option(
-            "--new-items",
+        Option(
             metavar="SHARE",
             min=0.0,
             max=0.9,
@@ -83,9 +75,8 @@ def evaluate(
     ] = None,
     run: Annotated[
         str | None,
-        typer.Option(
-            "--run",
-            help="With --new-items: a run that was trained without these items (docs/training.md).",
+        Option(
+            help="With --new-items: a run that was trained without these items (docs/training.md)."
         ),
     ] = None,
 ) -> None:
@@ -179,12 +170,8 @@ _GAINS = {
 
 @app.command()
 def demo(
-    backend: Annotated[
-        BackendName, typer.Option("--backend", help="Where it is indexed.")
-    ] = "memory",
-    out: Annotated[
-        Path, typer.Option("--out", help="Folder for everything that it writes.")
-    ] = Path(".demo"),
+    backend: Annotated[BackendName, Option(help="Where it is indexed.")] = "memory",
+    out: Annotated[Path, Option(help="Folder for everything that it writes.")] = Path(".demo"),
     set_: SetOption = None,
     json_: JsonOption = False,
     verbose: VerboseOption = False,

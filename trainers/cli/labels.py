@@ -11,16 +11,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
 from cogr.errors import SettingsError
 from indexers.cli import console
-from indexers.cli.console import (
-    Call,
-    GeneratorOption,
-    JsonOption,
-    VerboseOption,
-    common_options,
-)
+from indexers.cli.console import Call, GeneratorOption, JsonOption, VerboseOption, common_options
 from indexers.telemetry.logs import set_verbosity
 
 if TYPE_CHECKING:
@@ -37,70 +32,57 @@ app = typer.Typer(
 
 OutOption = Annotated[
     Path,
-    typer.Option(
+    Option(
         "--out", help="Folder for queries.jsonl, labels.jsonl and lineage.json.", show_default=True
     ),
 ]
 MinDaysOption = Annotated[
     int,
-    typer.Option(
+    Option(
         "--min-days",
         min=1,
         help="Least days with searches for a query; a label must hold without the busiest ones, "
         "one fewer than this. 1: off.",
     ),
 ]
-ReplaceOption = Annotated[bool, typer.Option("--replace", help="Replace labels in the folder.")]
+ReplaceOption = Annotated[bool, Option("--replace", help="Replace labels in the folder.")]
 
 
 @app.command("from-clicks")
 def from_clicks(
     logs: Annotated[
-        list[Path], typer.Argument(help="UBI records: files with one JSON object a line, parquet.")
+        list[Path], Argument(help="UBI records: files with one JSON object a line, parquet.")
     ],
     out: OutOption = Path("data"),
     model: Annotated[
         Literal["pbm", "coec", "dbn", "ctr"],
-        typer.Option(
-            "--model",
+        Option(
             help="Click model: position-based, clicks over expected clicks, dynamic Bayesian "
-            "network, or the plain click rate, which needs no positions.",
+            "network, or the plain click rate, which needs no positions."
         ),
     ] = "pbm",
     weight: Annotated[
         list[str] | None,
-        typer.Option(
-            "--weight",
+        Option(
             metavar="ACTION=NUMBER",
             help="Weight of an action: 1 for a click, 0 to ignore it. Repeatable.",
         ),
     ] = None,
     impression: Annotated[
-        list[str] | None,
-        typer.Option("--impression", help="Action that says an item was shown. Repeatable."),
+        list[str] | None, Option(help="Action that says an item was shown. Repeatable.")
     ] = None,
     half_life: Annotated[
-        float,
-        typer.Option(
-            "--half-life",
-            min=0,
-            help="Days after which a visit counts half; 0: all count the same.",
-        ),
+        float, Option(min=0, help="Days after which a visit counts half; 0: all count the same.")
     ] = 90.0,
     k: Annotated[
-        int, typer.Option("--k", min=0, help="Leave out queries asked by fewer clients than this.")
+        int, Option(min=0, help="Leave out queries asked by fewer clients than this.")
     ] = 5,
-    scrub: Annotated[
-        bool, typer.Option("--scrub/--no-scrub", help="Leave out queries with personal data.")
-    ] = True,
+    scrub: Annotated[bool, Option(help="Leave out queries with personal data.")] = True,
     min_impressions: Annotated[
-        int, typer.Option("--min-impressions", min=1, help="Least number of visits with the pair.")
+        int, Option(min=1, help="Least number of visits with the pair.")
     ] = 10,
     min_confidence: Annotated[
-        float,
-        typer.Option(
-            "--min-confidence", min=0.5, max=1, help="Least confidence that a label is right."
-        ),
+        float, Option(min=0.5, max=1, help="Least confidence that a label is right.")
     ] = 0.7,
     min_days: MinDaysOption = 3,
     replace: ReplaceOption = False,
@@ -135,13 +117,10 @@ def judge(
     call: Call,
     out: OutOption = Path("judged"),
     generator: GeneratorOption = None,
-    queries: Annotated[
-        int, typer.Option("--queries", min=1, help="Number of most frequent queries to judge.")
-    ] = 100,
+    queries: Annotated[int, Option(min=1, help="Number of most frequent queries to judge.")] = 100,
     depth: Annotated[
         list[str] | None,
-        typer.Option(
-            "--depth",
+        Option(
             metavar="RETRIEVER=NUMBER",
             help=(
                 "Items per query from bm25, keywords, neighbours or random; 10, 10, 5 and 2 by "
@@ -150,34 +129,21 @@ def judge(
         ),
     ] = None,
     known: Annotated[
-        int,
-        typer.Option(
-            "--known", min=0, help="Pairs with human labels to judge too, to measure agreement."
-        ),
+        int, Option(min=0, help="Pairs with human labels to judge too, to measure agreement.")
     ] = 200,
     prompt: Annotated[
-        Path | None,
-        typer.Option("--prompt", help="File with your own prompt: {query}, {title}, {text}."),
+        Path | None, Option(help="File with your own prompt: {query}, {title}, {text}.")
     ] = None,
     budget: Annotated[
-        int | None,
-        typer.Option("--budget", min=1, help="Most tokens to spend in this call, by estimate."),
+        int | None, Option(min=1, help="Most tokens to spend in this call, by estimate.")
     ] = None,
     price: Annotated[
-        str | None,
-        typer.Option("--price", metavar="IN,OUT", help="Prices of a million tokens, for the cost."),
+        str | None, Option(metavar="IN,OUT", help="Prices of a million tokens, for the cost.")
     ] = None,
-    retries: Annotated[
-        int, typer.Option("--retries", min=0, max=5, help="Retries if an answer names no level.")
-    ] = 2,
-    keep_known: Annotated[
-        bool,
-        typer.Option(
-            "--keep-known/--no-keep-known", help="Write the human labels beside the judge's."
-        ),
-    ] = True,
+    retries: Annotated[int, Option(min=0, max=5, help="Retries if an answer names no level.")] = 2,
+    keep_known: Annotated[bool, Option(help="Write the human labels beside the judge's.")] = True,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what it would cost; ask nothing.")
+        bool, Option("--dry-run", help="Print what it would cost; ask nothing.")
     ] = False,
     replace: ReplaceOption = False,
 ) -> None:

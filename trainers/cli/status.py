@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from trainers.training.contest import (
-    Choice,
-    choose,
-    contenders,
-    known_rivals,
-    round_name,
-)
+from trainers.training.contest import Choice, choose, contenders, known_rivals, round_name
 from trainers.training.memory import GIB
 from trainers.training.run_folder import Run
 

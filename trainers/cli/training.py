@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from indexers.cli import console
 from indexers.cli.console import Call, common_options
@@ -16,14 +16,13 @@ if TYPE_CHECKING:
     from trainers.project import Project
     from trainers.training.driver import Driver
 
-RunOption = Annotated[str, typer.Option("--run", help="Name of the run.")]
+RunOption = Annotated[str, Option("--run", help="Name of the run.")]
 BranchOption = Annotated[
-    str | None,
-    typer.Option("--branch", help="Continue under this new name, with the current settings."),
+    str | None, Option("--branch", help="Continue under this new name, with the current settings.")
 ]
 PublishOption = Annotated[
     bool | None,
-    typer.Option(
+    Option(
         "--publish/--no-publish",
         help=(
             "Publish the pair chosen on dev, of the rounds and of `statistical`; an interrupted "
@@ -95,13 +94,13 @@ def round_(
 @common_options()
 def run_rounds(
     call: Call,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Number of rounds after SFT.")] = 5,
+    rounds: Annotated[int, Option(min=1, help="Number of rounds after SFT.")] = 5,
     run: RunOption = "main",
     branch: BranchOption = None,
     publish: PublishOption = None,
     dry_run: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--dry-run",
             help=(
                 "Train nothing: print memory, steps, tokens and hours to expect, and what training "
@@ -135,7 +134,7 @@ def publish(
     call: Call,
     pair: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             help=(
                 "statistical, distilled, sft or the number of a round; the pair chosen on dev by "
                 "default."
@@ -146,12 +145,11 @@ def publish(
     run: RunOption = "main",
     gate: Annotated[
         bool,
-        typer.Option(
-            "--gate/--no-gate",
+        Option(
             help=(
                 "Refuse a pair that is worse on dev than what serves, or with too many entities "
                 "set aside."
-            ),
+            )
         ),
     ] = True,
 ) -> None:
@@ -193,11 +191,10 @@ def status(call: Call, run: RunOption = "main") -> None:
 def ablate(
     call: Call,
     variants: Annotated[
-        str,
-        typer.Option("--variants", help="all, or names separated by commas; see docs/training.md."),
+        str, Option(help="all, or names separated by commas; see docs/training.md.")
     ] = "all",
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each variant.")] = 3,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds after SFT.")] = 5,
+    seeds: Annotated[int, Option(min=1, help="Runs of each variant.")] = 3,
+    rounds: Annotated[int, Option(min=1, help="Rounds after SFT.")] = 5,
 ) -> None:
     """Train the paper's variants of a configuration, and print its ablation table.
 
@@ -237,22 +234,18 @@ def report(
     run: RunOption = "main",
     out: Annotated[
         Path | None,
-        typer.Option(
-            "-o", "--out", help="File to write; report.html in the run's folder by default."
-        ),
+        Option("-o", "--out", help="File to write; report.html in the run's folder by default."),
     ] = None,
     figures: Annotated[
-        Path | None,
-        typer.Option("--figures", help="Also write every figure to this folder, as SVG and PNG."),
+        Path | None, Option(help="Also write every figure to this folder, as SVG and PNG.")
     ] = None,
     beside: Annotated[
         str | None,
-        typer.Option(
-            "--beside",
+        Option(
             help=(
                 "Another run, such as one with another prompt, whose keywords are shown beside "
                 "this one's."
-            ),
+            )
         ),
     ] = None,
 ) -> None:
@@ -311,33 +304,21 @@ def _config(call: Call) -> str:
 @common_options(backend=False)
 def compare(
     call: Call,
-    methods: Annotated[
-        str,
-        typer.Option("--methods", help="all, or names separated by commas."),
-    ] = "all",
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Fits of each method.")] = 3,
-    metric: Annotated[
-        str, typer.Option("--metric", help="Metric of the significance tests and the advice.")
-    ] = "f1",
+    methods: Annotated[str, Option(help="all, or names separated by commas.")] = "all",
+    seeds: Annotated[int, Option(min=1, help="Fits of each method.")] = 3,
+    metric: Annotated[str, Option(help="Metric of the significance tests and the advice.")] = "f1",
     resume: Annotated[
         bool,
-        typer.Option(
-            "--resume", help="Keep the rows in --out that have the same data and settings."
-        ),
+        Option("--resume", help="Keep the rows in --out that have the same data and settings."),
     ] = False,
-    out: Annotated[
-        Path, typer.Option("--out", help="Folder for tables, page, rows and TREC runs.")
-    ] = Path("compare"),
-    trials: Annotated[
-        int, typer.Option("--trials", min=1, help="Most hyperparameters that a method tries.")
-    ] = 8,
+    out: Annotated[Path, Option(help="Folder for tables, page, rows and TREC runs.")] = Path(
+        "compare"
+    ),
+    trials: Annotated[int, Option(min=1, help="Most hyperparameters that a method tries.")] = 8,
     seconds: Annotated[
-        float, typer.Option("--seconds", min=0, help="No trial of a method begins after these.")
+        float, Option(min=0, help="No trial of a method begins after these.")
     ] = 600.0,
-    steps: Annotated[
-        int | None,
-        typer.Option("--steps", min=1, help="Training steps of a fit."),
-    ] = None,
+    steps: Annotated[int | None, Option(min=1, help="Training steps of a fit.")] = None,
 ) -> None:
     """Compare all methods on this data set: trained, tuned on dev, measured on test, with
     significance and cost, and which one to use.
