@@ -91,8 +91,7 @@ def rebuild(
 ChangedOption = Annotated[
     Path | None,
     Option(
-        "--changed",
-        help='File of changes, one JSON object a line: a record, or {"id": ..., "deleted": true}.',
+        help='File of changes, one JSON object a line: a record, or {"id": ..., "deleted": true}.'
     ),
 ]
 LogOption = Annotated[
@@ -108,8 +107,7 @@ LogOption = Annotated[
 SaveOption = Annotated[
     Path | None,
     Option(
-        "--save",
-        help="Add the log's frequent queries to the data set's file of queries if it lacks them.",
+        help="Add the log's frequent queries to the data set's file of queries if it lacks them."
     ),
 ]
 

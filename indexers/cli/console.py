@@ -169,10 +169,9 @@ FormatName = Literal["jsonl", "parquet", "bulk", "elasticsearch", "synonyms"]
 """Those of `indexers.exchange.export`."""
 
 GeneratorOption = Annotated[
-    GeneratorKind | None,
-    Option("--generator", help="Use this generator instead of the configured one."),
+    GeneratorKind | None, Option(help="Use this generator instead of the configured one.")
 ]
-SideOption = Annotated[Side, Option("--side", help="Which side: items or queries.")]
+SideOption = Annotated[Side, Option(help="Which side: items or queries.")]
 
 
 def _side(text: str) -> str:
@@ -186,7 +185,6 @@ def _side(text: str) -> str:
 SidesOption = Annotated[
     list[str] | None,
     Option(
-        "--side",
         parser=_side,
         autocompletion=lambda incomplete: [side for side in SIDES if side.startswith(incomplete)],
         metavar=f"[{'|'.join(SIDES)}]",
@@ -194,17 +192,13 @@ SidesOption = Annotated[
     ),
 ]
 BackendOption = Annotated[
-    BackendName | None, Option("--backend", help="Use this backend instead of the configured one.")
+    BackendName | None, Option(help="Use this backend instead of the configured one.")
 ]
-PushOption = Annotated[bool, Option("--push/--no-push", help="Write the snapshot to the backend.")]
-PublishOption = Annotated[
-    bool, Option("--publish/--no-publish", help="Publish the snapshot once it is verified.")
-]
+PushOption = Annotated[bool, Option(help="Write the snapshot to the backend.")]
+PublishOption = Annotated[bool, Option(help="Publish the snapshot once it is verified.")]
 WorkersOption = Annotated[
     WorkersName | None,
-    Option(
-        "--workers", help="Overrides rebuild.workers. local: in this process; celery: on workers."
-    ),
+    Option(help="Overrides rebuild.workers. local: in this process; celery: on workers."),
 ]
 
 # How a query log is written.
@@ -214,19 +208,13 @@ FormatOption = Annotated[
 ColumnOption = Annotated[
     str | None,
     Option(
-        "--column",
-        help="CSV column or JSON field of the query; query, search_term and the like by default.",
+        help="CSV column or JSON field of the query; query, search_term and the like by default."
     ),
 ]
 CountColumnOption = Annotated[
-    str | None,
-    Option(
-        "--count-column", help="CSV column or JSON field of the query's count; count by default."
-    ),
+    str | None, Option(help="CSV column or JSON field of the query's count; count by default.")
 ]
-ParameterOption = Annotated[
-    str, Option("--parameter", help="URL parameter of the query in an access log.")
-]
+ParameterOption = Annotated[str, Option(help="URL parameter of the query in an access log.")]
 
 
 @dataclass(frozen=True)
@@ -278,10 +266,10 @@ class Call:
 
     def show(self, title: str, payload: Mapping[str, Any], *, hide: str = "") -> None:
         """Write the result, for people as a table of names and values without `hide`."""
-        from indexers.cli.reports import facts
+        from indexers.tables import Table
 
         shown = {name: value for name, value in payload.items() if name != hide}
-        self.emit(payload, lambda out: facts(out, title, shown))
+        self.emit(payload, Table.of(title, shown).show)
 
 
 _PROGRAMS = {"indexers": "cogr-index", "trainers": "cogr-train", "ops": "cogr-ops"}

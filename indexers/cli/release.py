@@ -14,6 +14,7 @@ from typer import Argument, Option
 from cogr.errors import CheckFailedError, UserError
 from indexers.cli import console
 from indexers.cli.console import Call, common_options
+from indexers.tables import plain
 from indexers.telemetry.terminal import progress_bar
 
 if TYPE_CHECKING:
@@ -22,14 +23,11 @@ if TYPE_CHECKING:
 IntoOption = Annotated[
     str | None,
     Option(
-        "--into",
         metavar="INDEX",
         help="An index of your own (or its alias), such as the product index, instead of CoGR's.",
     ),
 ]
-FieldOption = Annotated[
-    str, Option("--field", help="With --into: prefix of the names of the keyword fields.")
-]
+FieldOption = Annotated[str, Option(help="With --into: prefix of the names of the keyword fields.")]
 
 
 @common_options()
@@ -44,8 +42,8 @@ def push(
     workspace = call.workspace
     opened = open_snapshot(workspace.store, workspace.known(snapshot))
     pushed, verified = push_and_verify(workspace.backend, workspace.store, opened, say=console.note)
-    payload = {"snapshot": opened.id, **reports.plain(pushed), "verified": reports.plain(verified)}
-    call.emit(payload, lambda out: reports.facts(out, "Pushed", payload))
+    payload = {"snapshot": opened.id, **plain(pushed), "verified": plain(verified)}
+    call.show("Pushed", payload)
     console.next_command(reports.after_look(workspace, opened.id))
 
 
@@ -117,7 +115,6 @@ def _publish_into(
 ) -> None:
     """Publish one item snapshot into an index that CoGR does not own, or roll back there."""
     from indexers.backends import side_of
-    from indexers.cli import reports
     from indexers.release.external import ForeignIndex
 
     index = ForeignIndex(call.workspace, into, field)
@@ -126,37 +123,31 @@ def _publish_into(
             "--into takes one item snapshot; queries are published as usual, by a call of their "
             "own."
         )
-    merged = (
-        index.roll_back(ids, console.note)
-        if back
-        else index.publish(ids[0], console.note, gate=gate)
-    ).as_dict()
-    call.emit(merged, lambda out: reports.facts(out, f"Serving in {into}", merged))
+    if back:
+        merged = index.roll_back(ids, console.note)
+    else:
+        merged = index.publish(ids[0], console.note, gate=gate)
+    call.show(f"Serving in {into}", merged.as_dict())
     console.next_command(f"cogr-index prune --into {into} --field {field} --dry-run")
 
 
 def _show(call: Call, title: str, released: Released) -> None:
-    from indexers.cli import reports
-
-    switched = [released.serving[side] for side in released.before]
-    _say_how_old_fields_are(call, [id_ for id_ in switched if id_])
-    call.emit(released.as_dict(), lambda out: reports.released(out, title, released))
-    console.next_command(reports.after_switch(released.serving))
-
-
-def _say_how_old_fields_are(call: Call, ids: list[str]) -> None:
-    """Print the day of the snapshot's item fields, such as prices, which are as old as the
+    """Print what serves now; and the day of item fields, such as prices, which are as old as their
     snapshot.
     """
     from cogr.snapshots import read_manifest
+    from indexers.cli import reports
 
-    for manifest in (read_manifest(call.workspace.store, id_) for id_ in ids):
+    for id_ in filter(None, (released.serving[side] for side in released.before)):
+        manifest = read_manifest(call.workspace.store, id_)
         if manifest.fields:
             names = ", ".join(manifest.fields)
             console.note(
-                f"{manifest.id} has {names} as of {manifest.created}; cogr-index rebuild brings "
-                "the data's own."
+                f"{id_} has {names} as of {manifest.created}; cogr-index rebuild brings the data's "
+                "own."
             )
+    call.emit(released.as_dict(), reports.released(title, released).show)
+    console.next_command(reports.after_switch(released.serving))
 
 
 @common_options()
@@ -182,11 +173,8 @@ def verify(
     from indexers.cli import reports
 
     workspace = call.workspace
-    ids = (
-        [workspace.known(snapshot)]
-        if snapshot
-        else [id_ for side in SIDES if (id_ := workspace.backend.serving().get(side))]
-    )
+    ids = [workspace.known(snapshot)] if snapshot else []
+    ids = ids or [id_ for side in SIDES if (id_ := workspace.backend.serving().get(side))]
     if not ids:
         raise UserError(
             "Nothing serves yet, so there is nothing to verify: run cogr-index rebuild, or name "
@@ -194,9 +182,7 @@ def verify(
         )
     found = {id_: _verified(call, id_, quick=quick, queries=queries, show=show) for id_ in ids}
     call.emit({"verified": found}, lambda out: reports.verified(out, found))
-    differing = {
-        id_: values["differences"] for id_, values in found.items() if values.get("differences")
-    }
+    differing = {id_: count for id_, of in found.items() if (count := of.get("differences"))}
     if differing:
         counts = " and ".join(f"{count:,} entities of {id_}" for id_, count in differing.items())
         raise CheckFailedError(
@@ -208,7 +194,6 @@ def verify(
 def _verified(call: Call, id_: str, *, quick: bool, queries: int, show: int) -> dict[str, Any]:
     """One snapshot's verification, as it is emitted."""
     from cogr.snapshots import open_snapshot
-    from indexers.cli import reports
     from indexers.release.verify import compare_all, probes
 
     workspace, backend = call.workspace, call.workspace.backend
@@ -221,10 +206,8 @@ def _verified(call: Call, id_: str, *, quick: bool, queries: int, show: int) -> 
         if whole.differences:
             backend.distrust(id_)
             return compared
-    return {
-        **compared,
-        **reports.plain(backend.verify(opened, probes(backend, workspace.store, opened, queries))),
-    }
+    asked = probes(backend, workspace.store, opened, queries)
+    return compared | plain(backend.verify(opened, asked))
 
 
 @common_options()
@@ -252,43 +235,20 @@ def prune(
     With --into, copy an index of your own without its old keyword fields to a new one, and move its
     alias there.
     """
-    from indexers.cli import reports
+    from indexers.release.external import ForeignIndex
     from indexers.release.inventory import prune as remove
 
-    workspace = call.workspace
+    workspace, title = call.workspace, "Would be removed" if dry_run else "Removed"
     if into:
-        _prune_into(call, into, field, keep, None if dry_run else to, dry_run=dry_run)
+        index = ForeignIndex(workspace, into, field)
+        dropped = index.prune(keep, None if dry_run else to, console.note, dry_run=dry_run)
+        left = to if dropped and to and not dry_run else index.target.index
+        call.show(title, {"dry_run": dry_run, "fields": dropped, "index": left})
         return
-    pruned = reports.plain(
-        remove(
-            workspace.store, workspace.backend, keep, files=files, dry_run=dry_run, say=console.note
-        )
-    )
-    payload = {"dry_run": dry_run, **pruned}
-    call.emit(
-        payload,
-        lambda out: reports.facts(out, "Would be removed" if dry_run else "Removed", pruned),
-    )
+    store, backend = workspace.store, workspace.backend
+    pruned = remove(store, backend, keep, files=files, dry_run=dry_run, say=console.note)
+    call.show(title, {"dry_run": dry_run, **plain(pruned)}, hide="dry_run")
     console.next_command("cogr-index list")
-
-
-def _prune_into(
-    call: Call, into: str, field: str, keep: int, to: str | None, *, dry_run: bool
-) -> None:
-    from indexers.cli import reports
-    from indexers.release.external import ForeignIndex
-
-    index = ForeignIndex(call.workspace, into, field)
-    dropped = index.prune(keep, to, console.note, dry_run=dry_run)
-    payload = {
-        "dry_run": dry_run,
-        "fields": dropped,
-        "index": to if dropped and to else index.target.index,
-    }
-    call.emit(
-        payload,
-        lambda out: reports.facts(out, "Would be removed" if dry_run else "Removed", payload),
-    )
 
 
 @common_options(backend=False)

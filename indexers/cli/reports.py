@@ -16,10 +16,8 @@ from indexers.inspection import Findings
 from indexers.rebuild.run import Outcome
 from indexers.rebuild.update import Updated
 from indexers.release import Released
-from indexers.tables import Table, plain
+from indexers.tables import Table
 from indexers.workspace import Workspace
-
-__all__ = ["plain"]
 
 
 def facts(out: Console, title: str, values: Mapping[Any, Any], *names: str) -> None:
@@ -63,14 +61,13 @@ def updated(out: Console, values: Mapping[str, Any]) -> None:
         facts(out, "Log", values["log"])
 
 
-def released(out: Console, title: str, found: Released) -> None:
+def released(title: str, found: Released) -> Table:
     """What serves now, and the switches that were made."""
     values = {side: id_ or "nothing" for side, id_ in found.serving.items()}
     for side, before in found.before.items():
-        values[side] += (
-            f" (before: {before or 'nothing'})" if before != found.serving[side] else " (as before)"
-        )
-    facts(out, title, values)
+        same = before == found.serving[side]
+        values[side] += " (as before)" if same else f" (before: {before or 'nothing'})"
+    return Table.of(title, values)
 
 
 def after_switch(serving: Mapping[Side, str | None]) -> str:

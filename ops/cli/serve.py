@@ -132,15 +132,13 @@ def backlog(
     They go into the cache that the expander reads, for the pair of snapshots that serves.
     """
     check_installed()
-    from indexers.cli.reports import facts
     from ops.expander.redis_cache import work_off
 
     done = work_off(call.workspace, limit, console.note)
     while follow:
         time.sleep(PAUSE)
         done = work_off(call.workspace, limit, console.note)
-    payload = {"answered": done.answered, "without_keywords": done.without}
-    call.emit(payload, lambda out: facts(out, "Backlog", payload))
+    call.show("Backlog", {"answered": done.answered, "without_keywords": done.without})
 
 
 def check_installed() -> None:

@@ -6,13 +6,10 @@ import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 from typer import Argument, Option
 
 from cogr.datasets.reading import safe_cell
@@ -26,38 +23,26 @@ from indexers.cli.console import (
     ParameterOption,
     common_options,
 )
-
-if TYPE_CHECKING:
-    from indexers.workspace import Workspace
-    from ops.shadow.replay import ExpanderClient, Reader
-
+from indexers.tables import Table
 
 CandidateOption = Annotated[
     Path | None,
-    Option(
-        "--candidate",
-        help="JSON body of the other search, with {{clause}}; the clause alone by default.",
-    ),
+    Option(help="JSON body of the other search, with {{clause}}; the clause alone by default."),
 ]
 ClickOption = Annotated[
     list[str] | None,
-    Option(
-        "--click",
-        help=f"UBI action that counts as a click; repeatable.  [default: {', '.join(CLICKS)}]",
-    ),
+    Option(help=f"UBI action that counts as a click; repeatable.  [default: {', '.join(CLICKS)}]"),
 ]
 IdFieldOption = Annotated[
-    str,
-    Option("--id-field", help="Field with the item's id in --index; _id for the documents' own."),
+    str, Option(help="Field with the item's id in --index; _id for the documents' own.")
 ]
 ReportOption = Annotated[
     Path | None,
     Option(
-        "--report",
         help=(
             "Write the figures and every query's results to this file, as JSON; as a table of the "
             "queries alone if it ends in .csv."
-        ),
+        )
     ),
 ]
 
@@ -95,51 +80,43 @@ def shadow(
     Only reads; shoppers notice nothing.
     """
     from cogr.datasets.query_logs import LogOptions, read_log, sample
+    from indexers.backends.opensearch.client import Cluster
     from indexers.telemetry.terminal import progress_bar
     from ops.shadow.comparison import rows, summary
-    from ops.shadow.replay import CLAUSE_ALONE, Body, Candidate, Present, check, replay
+    from ops.shadow.replay import (
+        CLAUSE_ALONE,
+        Body,
+        Candidate,
+        ExpanderClient,
+        Present,
+        Reader,
+        check,
+        replay,
+    )
 
     bodies = Body.read(present), CLAUSE_ALONE if candidate is None else Body.read(candidate)
     for body, keywords in zip(bodies, (False, True), strict=True):
         body.need(keywords=keywords)
     log = read_log(logs, LogOptions(format_, column, count_column, parameter, click or CLICKS))
     queries = sample(log.queries, limit)
-    reader = _reader(call.workspace, size)
-    old = Present(replace(reader, id_field=id_field), index, bodies[0])
+    settings = call.workspace.settings
+    named = Reader(Cluster(settings.opensearch), size, id_field)
+    old = Present(named, index, bodies[0])
     # An index that a snapshot was pushed to has the items' ids as the documents' own.
-    new_reader = replace(reader, id_field=id_field) if candidate_index == index else reader
-    new = Candidate(new_reader, _expander(call.workspace, expander), bodies[1], candidate_index)
+    reader = named if candidate_index == index else Reader(named.cluster, size)
+    token = settings.serving.token.get_secret_value() if settings.serving.token else None
+    asked = ExpanderClient(expander or "http://127.0.0.1:8600", token)
+    new = Candidate(reader, asked, bodies[1], candidate_index)
     check(old, new)
     with progress_bar("Asking both", len(queries)) as advance:
         done = replay(queries, old, new, rate, advance)
     read = {"lines": log.lines, "without": log.without, "queries": len(log.queries)}
     read["left_out"] = sum(log.left_out.values())
-    payload = {
-        "log": read,
-        "size": size,
-        "index": index,
-        "body": bodies[0].source,
-        "other_body": bodies[1].source,
-        **summary(done),
-    }
+    payload = {"log": read, "size": size, "index": index, **summary(done)}
+    payload |= {"body": bodies[0].source, "other_body": bodies[1].source}
     if report is not None:
         _write(report, {**payload, "rows": rows(done)})
     call.emit({**payload, "report": report}, lambda out: show(out, payload))
-
-
-def _reader(workspace: Workspace, size: int) -> Reader:
-    from indexers.backends.opensearch.client import Cluster
-    from ops.shadow.replay import Reader
-
-    return Reader(Cluster(workspace.settings.opensearch), size)
-
-
-def _expander(workspace: Workspace, url: str | None) -> ExpanderClient:
-    from ops.shadow.replay import ExpanderClient
-
-    serving = workspace.settings.serving
-    token = serving.token.get_secret_value() if serving.token else None
-    return ExpanderClient(url or "http://127.0.0.1:8600", token)
 
 
 def _write(path: Path, report: Mapping[str, Any]) -> None:
@@ -168,36 +145,31 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def show(out: Console, found: Mapping[str, Any]) -> None:
     """The figures for people, today's search beside the other one."""
-    table = Table("", "today", "with keywords", "", title=_title(found), title_justify="left")
     zero, took = found["zero_results"], found["milliseconds"]
+    rows = []
     for name in ("clicked", "shown"):
         if of := found[name]:
             change = f"{_spell(of['difference'], sign='+')}, {of['queries']:,} queries"
-            recalls = (_spell(of[side]) for side in ("present", "candidate"))
-            table.add_row(f"recall of {name} items", *recalls, change)
+            sides = _spell(of["present"]), _spell(of["candidate"])
+            rows.append((f"recall of {name} items", *sides, change))
     counts = f"{zero['gained_searches']:,} gained, {zero['lost_searches']:,} lost"
-    table.add_row(
-        "searches without results", _spell(zero["present"]), _spell(zero["candidate"]), counts
-    )
-    expanding = took["expanding"]
+    zeros = _spell(zero["present"]), _spell(zero["candidate"])
+    rows.append(("searches without results", *zeros, counts))
     for name in ("p50", "p95"):
-        shown = f"expanding {expanding[name]:.1f} ms"
-        table.add_row(
-            f"latency {name}",
-            f"{took['present'][name]:.1f} ms",
-            f"{took['candidate'][name]:.1f} ms",
-            shown,
+        present, candidate, expanding = (
+            f"{took[part][name]:.1f} ms" for part in ("present", "candidate", "expanding")
         )
-    out.print(table)
+        rows.append((f"latency {name}", present, candidate, f"expanding {expanding}"))
     alike = {"same results": "same", "overlap": "overlap", "rank-biased overlap": "rbo"}
-    out.print(", ".join(f"{title} {_spell(found[name])}" for title, name in alike.items()))
-    out.print(
-        "keywords from: "
-        + ", ".join(f"{name} {count:,}" for name, count in found["sources"].items())
-    )
+    sources = ", ".join(f"{name} {count:,}" for name, count in found["sources"].items())
+    notes = [
+        ", ".join(f"{title} {_spell(found[name])}" for title, name in alike.items()),
+        f"keywords from: {sources}",
+    ]
     for title, texts in (("new results for", zero["gained"]), ("results lost for", zero["lost"])):
-        if texts:
-            out.print(Text(f"{title}: {', '.join(texts)}"))
+        notes += [f"{title}: {', '.join(texts)}"] * bool(texts)
+    names = ("", "today", "with keywords", " ")
+    Table(_title(found), [dict(zip(names, row, strict=True)) for row in rows], notes).show(out)
 
 
 def _title(found: Mapping[str, Any]) -> str:

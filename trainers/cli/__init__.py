@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 from typer import Option
 
 from cogr.records import Split
@@ -22,10 +20,10 @@ from indexers.cli.console import (
     add_version,
     common_options,
 )
+from indexers.tables import Table
 from indexers.telemetry import logs
 from trainers.cli import labels
 from trainers.cli import training as commands
-from trainers.cli.training import compare
 
 app = typer.Typer(
     name="cogr-train",
@@ -46,7 +44,7 @@ app.command()(commands.publish)
 app.command()(commands.status)
 app.command()(commands.report)
 app.command()(commands.ablate)
-app.command()(compare)
+app.command()(commands.compare)
 app.add_typer(labels.app)
 
 
@@ -101,7 +99,7 @@ def evaluate(
         return
     project = Project(call.workspace, call.config, call.overrides, console.note)
     payload = project.evaluate(split, item=item, query=query, baselines=baselines).as_dict()
-    call.emit(payload, lambda out: _show(out, payload))
+    call.emit(payload, _measured(payload).show)
 
 
 def _evaluate_new(call: Call, share: float, run: str | None, split: Split) -> None:
@@ -112,54 +110,41 @@ def _evaluate_new(call: Call, share: float, run: str | None, split: Split) -> No
     workspace = call.workspace
     found = [] if run is None else [of_run(workspace, open_run(workspace, run), share, split)]
     found += of_statistical(workspace.dataset, share, split, fit_in(workspace))
+    rows = []
+    for one in found:
+        pairs = {name: one.means[key] for key, name in _NEW.items()}
+        spelt = {name: f"{pair[0]:.3f} ± {pair[1]:.3f}" for name, pair in pairs.items() if pair}
+        rows.append({"": one.name, **dict.fromkeys(pairs, ""), **spelt})
+    asked = f"{found[0].queries} queries, {found[0].with_new} of them want a new item"
+    title = f"{split}: {asked}; {share:g} of the items came after training"
+    note = "± is one standard error over the queries that have the measure."
     payload = {"split": split, "share": share, "rows": [one.as_dict() for one in found]}
-
-    def show(out: Console) -> None:
-        held = f"{share:g} of the items came after training"
-        asked = f"{found[0].queries} queries, {found[0].with_new} of them want a new item"
-        table = Table("", *_NEW.values(), title=f"{split}: {asked}; {held}", title_justify="left")
-        for one in found:
-            pairs = (one.means[key] for key in _NEW)
-            cells = (f"{pair[0]:.3f} ± {pair[1]:.3f}" if pair else "" for pair in pairs)
-            table.add_row(one.name, *cells)
-        out.print(table)
-        out.print("± is one standard error over the queries that have the measure.")
-
-    call.emit(payload, show)
+    call.emit(payload, Table(title, rows, [note]).show)
 
 
 _NEW = {"r_new": "recall, new", "p_new": "precision, new", "r_old": "recall, old", "f1": "f1"}
 
 
-def _show(out: Console, payload: dict[str, Any]) -> None:
+def _measured(found: dict[str, Any]) -> Table:
     """The pair's figures, baselines below them, and the sets that the figures are of."""
     from trainers.notebook import MEASURES
 
-    baselines = payload.get("baselines", [])
-    table = Table(
-        "",
-        *MEASURES,
-        title=f"{payload['split']}: {payload['queries']} queries, {payload['backend']}",
-        title_justify="left",
-    )
-    for row in ({"name": "keywords", **payload}, *baselines):
-        table.add_row(
-            row["name"],
-            *(f"{row[name]:.4f}" if row.get(name) is not None else "" for name in MEASURES),
-        )
-    out.print(table)
+    baselines = found.get("baselines", [])
+    rows = []
+    for row in ({"name": "keywords", **found}, *baselines):
+        figures = {name: row.get(name) for name in MEASURES}
+        spelt = {name: "" if of is None else f"{of:.4f}" for name, of in figures.items()}
+        rows.append({"": row["name"], **spelt})
     sets = "".join(f"; {row['name']}: of {row['sets']}" for row in baselines)
-    out.print(f"p, r, f1: of the whole retrieved set{sets}")
-    out.print(
+    notes = [
+        f"p, r, f1: of the whole retrieved set{sets}",
         "mrr, ndcg, p@10, r@100: of the whole ranking, also BM25's; ndcg gains are "
-        f"{_GAINS[payload['ndcg_gains']]}"
-    )
-    out.print(
-        f"{payload['item_snapshot']} with {payload['keywords_per_item']:.1f} keywords an item,"
-    )
-    out.print(
-        f"{payload['query_snapshot']} with {payload['keywords_per_query']:.1f} keywords a query"
-    )
+        f"{_GAINS[found['ndcg_gains']]}",
+        f"{found['item_snapshot']} with {found['keywords_per_item']:.1f} keywords an item,",
+        f"{found['query_snapshot']} with {found['keywords_per_query']:.1f} keywords a query",
+    ]
+    title = f"{found['split']}: {found['queries']} queries, {found['backend']}"
+    return Table(title, rows, notes)
 
 
 _GAINS = {

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 from typer import Argument, Option
 
 from cogr.errors import SettingsError
 from indexers.cli import console
 from indexers.cli.console import Call, GeneratorOption, JsonOption, VerboseOption, common_options
+from indexers.tables import Table
 from indexers.telemetry.logs import set_verbosity
 
 if TYPE_CHECKING:
@@ -31,15 +30,11 @@ app = typer.Typer(
 )
 
 OutOption = Annotated[
-    Path,
-    Option(
-        "--out", help="Folder for queries.jsonl, labels.jsonl and lineage.json.", show_default=True
-    ),
+    Path, Option(help="Folder for queries.jsonl, labels.jsonl and lineage.json.", show_default=True)
 ]
 MinDaysOption = Annotated[
     int,
     Option(
-        "--min-days",
         min=1,
         help="Least days with searches for a query; a label must hold without the busiest ones, "
         "one fewer than this. 1: off.",
@@ -213,29 +208,32 @@ def _depths(given: list[str]) -> dict[Retriever, int]:
 
 
 def _show_judged(out: Console, made: Judged) -> None:
-    from trainers.labels.from_clicks import configuration
-
-    levels = ", ".join(f"{count:,} {level}" for level, count in reversed([*made.grades.items()]))
-    out.print(f"{made.labels:,} labels of the judge in {made.folder}: {levels}.")
-    for name, count in made.counts.items():
-        out.print(f"  {name}: {count:,}")
+    _counts(made, f"{made.labels:,} labels of the judge").show(out)
     if made.agreement is None:
         out.print("Agreement with people is not measured: too few pairs that people judged.")
     else:
-        out.print(made.agreement.sentence())
-        _show_confusion(out, made.agreement)
-    out.print("cogr.toml reads them so:\n")
-    out.print(configuration(made.folder))
+        _confusion(made.agreement).show(out)
+    out.print(_configured(made.folder))
 
 
-def _show_confusion(out: Console, found: Agreement) -> None:
-    table = Table("people's grade", *next(iter(found.confusion.values())), box=None)
-    for grade, row in found.confusion.items():
-        table.add_row(grade, *map(str, row.values()))
-    out.print(table)
+def _confusion(found: Agreement) -> Table:
+    rows = [{"people's grade": grade, **row} for grade, row in found.confusion.items()]
+    notes = []
     for what, leans in (("length", found.lean_by_length), ("BM25's rank", found.lean_by_rank)):
         shown = ", ".join(f"{name} {lean:+.0%}" for name, lean in leans.items() if lean is not None)
-        out.print(f"Calls more (+) or fewer (-) relevant than people, by {what}: {shown}.")
+        notes.append(f"Calls more (+) or fewer (-) relevant than people, by {what}: {shown}.")
+    return Table(found.sentence(), rows, notes)
+
+
+def _counts(made: Judged | Made, labels: str) -> Table:
+    levels = ", ".join(f"{count:,} {level}" for level, count in reversed([*made.grades.items()]))
+    return Table.of(f"{labels} in {made.folder}: {levels}.", made.counts)
+
+
+def _configured(folder: Path) -> str:
+    from trainers.labels.from_clicks import configuration
+
+    return f"With items.jsonl beside them, cogr.toml reads them so:\n\n{configuration(folder)}"
 
 
 def _weights(given: list[str]) -> dict[str, float]:
@@ -263,20 +261,13 @@ _LOOK_AT = {
 
 
 def _show(out: Console, made: Made) -> None:
-    from trainers.labels.from_clicks import configuration
-
-    levels = ", ".join(f"{count:,} {level}" for level, count in reversed([*made.grades.items()]))
-    out.print(f"{made.labels:,} labels of {made.queries:,} queries in {made.folder}: {levels}.")
-    for name, count in made.counts.items():
-        out.print(f"  {name}: {count:,}")
+    _counts(made, f"{made.labels:,} labels of {made.queries:,} queries").show(out)
     for name, texts in made.named.items():
         if texts:
             more = f" and {len(texts) - 10:,} more" if len(texts) > 10 else ""
             told = f"Look at {len(texts):,} queries, {_LOOK_AT[name]}: "
-            out.print(Text(f"{told}{', '.join(texts[:10])}{more}."))
+            out.print(f"{told}{', '.join(texts[:10])}{more}.")
     if made.bias:
         shown = ", ".join(f"{at}: {share:.2f}" for at, share in list(made.bias.items())[:10])
         out.print(f"Looked at, by position: {shown}.")
-    out.print(
-        f"With items.jsonl beside them, cogr.toml reads them so:\n\n{configuration(made.folder)}"
-    )
+    out.print(_configured(made.folder))

@@ -4,12 +4,10 @@ one that serves; what `run --dry-run` found; the table of `ablate`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-
+from indexers.tables import Table
 from trainers.training.contest import Choice, choose, contenders, known_rivals, round_name
 from trainers.training.memory import GIB
 from trainers.training.run_folder import Run
@@ -21,31 +19,35 @@ if TYPE_CHECKING:
 
 def known_choice(run: Run) -> Choice | None:
     """The pair chosen on dev among those that are already measured."""
-    beside = known_rivals(run)
-    return choose(contenders(run.state(), beside))
+    return choose(contenders(run.state(), known_rivals(run)))
 
 
-def show_estimate(out: Console, found: Estimate) -> None:
-    """What `cogr-train run --dry-run` found, for people."""
+def estimated(found: Estimate) -> Table:
+    """What `cogr-train run --dry-run` found."""
     size = "of unknown size" if found.parameters is None else f"{found.parameters / 1e9:.3g} B"
     gpus = ", ".join(f"{gpu / GIB:.0f} GiB" for gpu in found.machine.gpus) or "none"
-    out.print(f"Model: {found.model}, {size} parameters.")
-    out.print(f"GPUs: {gpus}; memory {found.machine.main / GIB:.0f} GiB.")
+    notes = [f"GPUs: {gpus}; memory {found.machine.main / GIB:.0f} GiB."]
     if (needed := found.needed) is not None:
         parts = (needed.peak, needed.states, needed.activations, needed.engine)
         peak, weights, passes, engine = (f"{part / GIB:.1f}" for part in parts)
-        out.print(
+        notes.append(
             f"A process needs about {peak} GiB: {weights} for weights, gradients and moments, "
             f"{passes} for a pass or {engine} for vLLM, the rest for room."
         )
-    if found.stages:
-        table = Table("stage", "steps", "tokens written at most", "hours")
-        for one in found.stages:
-            table.add_row(one.stage, f"{one.steps:,}", f"{one.tokens:,}", f"{one.hours:.2f}")
-        out.print(table)
-        out.print(f"SFT and {found.rounds} rounds: about {found.hours:.1f} hours.")
-    for reason in found.refused:
-        out.print(f"Refused: {reason}")
+    rows = [
+        {
+            "stage": one.stage,
+            "steps": one.steps,
+            "tokens written at most": one.tokens,
+            "hours": f"{one.hours:.2f}",
+        }
+        for one in found.stages
+    ]
+    if rows:
+        notes.append(f"SFT and {found.rounds} rounds: about {found.hours:.1f} hours.")
+    notes += [f"Refused: {reason}" for reason in found.refused]
+    model = f"Model: {found.model}, {size} parameters."
+    return Table(model, rows, notes) if rows else Table("", (), [model, *notes])
 
 
 def next_stage(run: Run) -> str:
@@ -58,73 +60,50 @@ def next_stage(run: Run) -> str:
     )
 
 
-def show(
-    out: Console, run: Run, choice: Choice | None = None, found: RunStatus | None = None
-) -> None:
-    """The run's rounds as a table, beside bm25 and `statistical` if they are measured, with the
-    chosen pair and the one that serves.
+def rounds(run: Run, choice: Choice | None = None, found: RunStatus | None = None) -> Table:
+    """The run's rounds, beside bm25 and `statistical` if they are measured, with the chosen pair
+    and the one that serves.
     """
-    columns = ("round", "split", "p", "r", "f1", "keywords an item", "seconds", "")
-    table = Table(*columns, title=f"run {run.name}", title_justify="left")
-    beside = known_rivals(run)
+    marks = {"best on dev": choice and choice.chosen.name, "serves": found and found.serves}
+    beside, rows = known_rivals(run), list[dict[str, str]]()
     for name, figures in (beside.rows() if beside else {}).items():
-        _add(table, name, figures, "", _marks(name, choice, found))
+        rows += _by_split(name, figures, "", [mark for mark, of in marks.items() if of == name])
     for row in run.rows():
-        name, seconds = round_name(row["round"]), f"{row['seconds']:.0f}"
-        verdict = (
-            f"{row['verdict']}: {row['reason']}" if row["verdict"] == "rejected" else row["verdict"]
-        )
+        name, seconds, verdict = round_name(row["round"]), f"{row['seconds']:.0f}", row["verdict"]
+        said = f"{verdict}: {row['reason']}" if verdict == "rejected" else verdict
+        known = [said, *(mark for mark, of in marks.items() if of == name)]
         if row["figures"]:
-            _add(table, name, row["figures"], seconds, [verdict, *_marks(name, choice, found)])
+            rows += _by_split(name, row["figures"], seconds, known)
         else:
-            table.add_row(name, "", "", "", "", "", seconds, "under way")
-    out.print(table)
-    if choice is not None:
-        out.print(f"Best on dev: {choice.chosen.name}, {choice.reason()}.")
-    if found is not None:
-        out.print(f"Serves now: {found.serves or 'nothing'}.")
-    out.print(f"next: {next_stage(run)}")
+            rows.append({"round": name, "seconds": seconds, "": "under way"})
+    notes = [f"Best on dev: {choice.chosen.name}, {choice.reason()}."] if choice else []
+    notes += [f"Serves now: {found.serves or 'nothing'}."] if found else []
+    return Table(f"run {run.name}", rows, [*notes, f"next: {next_stage(run)}"])
 
 
-def _marks(name: str, choice: Choice | None, found: RunStatus | None) -> list[str]:
-    best = choice is not None and choice.chosen.name == name
-    serves = found is not None and found.serves == name
-    return [mark for mark, has in (("best on dev", best), ("serves", serves)) if has]
-
-
-def _add(
-    table: Table, name: str, figures: Mapping[str, Any], seconds: str, marks: Sequence[str]
-) -> None:
+def _by_split(
+    name: str, figures: Mapping[str, Any], seconds: str, marks: Sequence[str]
+) -> Iterator[dict[str, str]]:
     """A row for each split."""
     for split, found in figures.items():
-        cells = [f"{found[measure]:.4f}" for measure in ("p", "r", "f1")]
+        row = {"round": name, "split": split}
+        row |= {measure: f"{found[measure]:.4f}" for measure in ("p", "r", "f1")}
         keywords = found.get("keywords_per_item")
-        table.add_row(
-            name,
-            split,
-            *cells,
-            "" if keywords is None else f"{keywords:.1f}",
-            seconds,
-            ", ".join(marks),
-        )
+        row["keywords an item"] = "" if keywords is None else f"{keywords:.1f}"
+        yield row | {"seconds": seconds, "": ", ".join(marks)}
 
 
-def show_ablation(
-    out: Console, lines: Sequence[Mapping[str, Any]], split: str, rounds: int
-) -> None:
-    """The paper's ablation table, for people: mean ± standard deviation over seeds."""
+def ablation(lines: Sequence[Mapping[str, Any]], split: str, rounds: int) -> Table:
+    """The paper's ablation table: mean ± standard deviation over seeds."""
     after = f"{rounds} round{'s' * (rounds > 1)} after SFT"
-    title = f"{split} queries, {after}; mean ± standard deviation over seeds"
-    table = Table(
-        "variant", "P", "R", "F1", "F1 over full", "seeds", "", title=title, title_justify="left"
-    )
+    names = {"p": "P", "r": "R", "f1": "F1", "f1_over_full": "F1 over full"}
+    rows = []
     for line in lines:
-        cells = [_spread(line[key]) for key in ("p", "r", "f1", "f1_over_full")]
-        said = line["left_out"] or "; ".join(
-            f"seed {seed} failed: {why}" for seed, why in line["failed"].items()
-        )
-        table.add_row(line["title"], *cells, str(line["seeds"]), said)
-    out.print(table)
+        failed = (f"seed {seed} failed: {why}" for seed, why in line["failed"].items())
+        spreads = {name: _spread(line[key]) for key, name in names.items()}
+        said = line["left_out"] or "; ".join(failed)
+        rows.append({"variant": line["title"], **spreads, "seeds": str(line["seeds"]), "": said})
+    return Table(f"{split} queries, {after}; mean ± standard deviation over seeds", rows)
 
 
 def _spread(found: Mapping[str, float | None] | None) -> str:

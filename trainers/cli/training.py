@@ -14,16 +14,14 @@ from indexers.cli.console import Call, common_options
 
 if TYPE_CHECKING:
     from trainers.project import Project
-    from trainers.training.driver import Driver
 
-RunOption = Annotated[str, Option("--run", help="Name of the run.")]
+RunOption = Annotated[str, Option(help="Name of the run.")]
 BranchOption = Annotated[
-    str | None, Option("--branch", help="Continue under this new name, with the current settings.")
+    str | None, Option(help="Continue under this new name, with the current settings.")
 ]
 PublishOption = Annotated[
     bool | None,
     Option(
-        "--publish/--no-publish",
         help=(
             "Publish the pair chosen on dev, of the rounds and of `statistical`; an interrupted "
             "round keeps the choice it began with."
@@ -42,17 +40,11 @@ def init(call: Call, run: RunOption = "main") -> None:
 
     check_settings(call.workspace)
     workspace = with_dev(call.workspace)
-    begun = create(workspace, run)
-    judged = judged_by(workspace)
-    hash_ = workspace.dataset.dataset_hash
-    payload = {
-        "run": begun.name,
-        "folder": begun.folder(),
-        "dataset_hash": hash_,
-        "judged_by": judged,
-    }
+    begun, judged = create(workspace, run), judged_by(workspace)
+    payload = {"run": begun.name, "folder": begun.folder(), "judged_by": judged}
+    payload["dataset_hash"] = workspace.dataset.dataset_hash
     call.emit(payload, lambda out: out.print(f"Run {begun.name} in {begun.folder()}. {judged}"))
-    console.next_command(_command("sft", call, begun.name))
+    _next("sft", call, begun.name)
 
 
 @common_options(backend=False)
@@ -60,12 +52,13 @@ def sft(call: Call, run: RunOption = "main") -> None:
     """Round 0: fine-tune both sides on the targets of the paper's algorithm 1, index both,
     evaluate.
     """
-    from trainers.cli.status import show
+    from trainers.cli.status import rounds
 
     driver = _project(call).driver(run, begin=True)
     done = driver.sft()
-    call.emit(done.as_dict(driver.run.name), lambda out: show(out, driver.run, driver.choice()))
-    console.next_command(_command("round", call, run))
+    payload = done.as_dict(driver.run.name)
+    call.emit(payload, lambda out: rounds(driver.run, driver.choice()).show(out))
+    _next("round", call, run)
 
 
 @common_options()
@@ -77,18 +70,15 @@ def round_(
 
     Runs the next round, or completes an interrupted one.
     """
-    from trainers.cli.status import show
+    from trainers.cli.status import rounds
 
-    driver = _driver(call, run, branch)
-    done = driver.round(publish)
+    driver = _project(call).driver(run, branch)
+    done, name = driver.round(publish), driver.run.name
     found = driver.status()
-    call.emit(
-        done.as_dict(driver.run.name) | found.as_dict(),
-        lambda out: show(out, driver.run, found.choice, found),
-    )
+    call.emit(done.as_dict(name) | found.as_dict(), rounds(driver.run, found.choice, found).show)
     if found.other is not None:
-        console.next_command(_command("publish", call, driver.run.name))
-    console.next_command(_command("round", call, driver.run.name))
+        _next("publish", call, name)
+    _next("round", call, name)
 
 
 @common_options()
@@ -113,20 +103,18 @@ def run_rounds(
 
     Begins the run if there is none. After an interruption run it again: it continues.
     """
-    from trainers.cli.status import show
+    from trainers.cli import status as shown
 
     if dry_run:
         _estimate(call, rounds)
         return
     trained = _project(call).train(rounds, run=run, branch=branch, publish=publish)
     opened, found = trained.driver.run, trained.status
-    call.emit(trained.as_dict(), lambda out: show(out, opened, found.choice, found))
+    call.emit(trained.as_dict(), shown.rounds(opened, found.choice, found).show)
     if found.other is not None:
-        console.next_command(_command("publish", call, opened.name))
+        _next("publish", call, opened.name)
     best = trained.snapshots
-    console.next_command(
-        f"cogr-train evaluate{_config(call)} --item {best['item']} --query {best['query']}"
-    )
+    _next(f"evaluate --item {best['item']} --query {best['query']}", call)
 
 
 @common_options()
@@ -154,37 +142,24 @@ def publish(
     ] = True,
 ) -> None:
     """Publish a pair of a run: push, verify, and switch by one call."""
-    driver = _driver(call, run)
-    serves = driver.publish(pair, gate=gate)
-    payload = {
-        "run": driver.run.name,
-        "serves": serves.name,
-        "item": serves.items,
-        "query": serves.queries,
-    }
-    call.emit(
-        payload, lambda out: out.print(f"{serves.name} serves: {serves.items}, {serves.queries}")
-    )
-    console.next_command(f"cogr-train evaluate{_config(call)}")
+    serves = _project(call).driver(run).publish(pair, gate=gate)
+    found = {"serves": serves.name, "item": serves.items, "query": serves.queries}
+    call.show("Serving now", {"run": run, **found})
+    _next("evaluate", call)
 
 
 @common_options(backend=False)
 def status(call: Call, run: RunOption = "main") -> None:
     """Show what a run has done, with figures, and what comes next."""
-    from trainers.cli.status import known_choice, next_stage, show
+    from trainers.cli.status import known_choice, next_stage, rounds
     from trainers.training.run_folder import open_run
 
     opened = open_run(call.workspace, run)
     found = known_choice(opened)
-    chosen = None if found is None else found.chosen.name
-    payload = {
-        "run": opened.name,
-        "rounds": opened.rows(),
-        "best_on_dev": chosen,
-        "next": next_stage(opened),
-    }
-    call.emit(payload, lambda out: show(out, opened, found))
-    console.next_command(_command("round" if opened.state().finished else "sft", call, run))
+    payload = {"run": opened.name, "rounds": opened.rows(), "next": next_stage(opened)}
+    best = {"best_on_dev": found and found.chosen.name}
+    call.emit(payload | best, rounds(opened, found).show)
+    _next("round" if opened.state().finished else "sft", call, run)
 
 
 @common_options(backend=False)
@@ -203,7 +178,7 @@ def ablate(
     """
     from cogr.errors import CheckFailedError
     from trainers.ablation import Ablation, chosen, split_of, table
-    from trainers.cli.status import show_ablation
+    from trainers.cli.status import ablation
     from trainers.training.stage import Launcher
 
     names = chosen(variants)
@@ -214,13 +189,9 @@ def ablate(
         rows.append(row)
         console.note(f"{len(rows)} of {len(names) * seeds} done: {row.variant}, seed {row.seed}")
     split, lines = split_of(call.workspace.dataset), table(rows)
-    payload = {
-        "split": split,
-        "rounds": rounds,
-        "table": lines,
-        "rows": [row.as_dict() for row in rows],
-    }
-    call.emit(payload, lambda out: show_ablation(out, lines, split, rounds))
+    payload = {"split": split, "rounds": rounds, "table": lines}
+    payload["rows"] = [row.as_dict() for row in rows]
+    call.emit(payload, ablation(lines, split, rounds).show)
     if failed := sum(bool(row.failed) for row in rows):
         raise CheckFailedError(
             f"{failed} of {len(rows)} runs failed, see above; fix that and run the same command "
@@ -258,33 +229,20 @@ def report(
     file = out or opened.folder() / "report.html"
     other = None if beside is None else open_run(call.workspace, beside)
     written = write_report(call.workspace, opened, file, console.note, figures, other)
-    size = file.stat().st_size
-    payload = {
-        "run": opened.name,
-        "report": file,
-        "bytes": size,
-        "rounds": len(opened.state().finished),
-        "figures": written[1:],
-    }
-    line = f"{file} ({size / 1000:,.0f} kB); open it in a browser"
-    if figures is not None:
-        line += f"\n{len(written) - 1} files in {figures}"
-    call.emit(payload, lambda print_to: print_to.print(line))
+    payload = {"run": opened.name, "report": file, "bytes": file.stat().st_size}
+    payload |= {"rounds": len(opened.state().finished), "figures": written[1:]}
+    call.show("Report, to open in a browser", payload, hide="" if figures else "figures")
 
 
 def _estimate(call: Call, rounds: int) -> None:
     from cogr.errors import CheckFailedError
-    from trainers.cli.status import show_estimate
+    from trainers.cli.status import estimated
     from trainers.training.estimate import estimate
 
     found = estimate(call.workspace, rounds)
-    call.emit(found.as_dict(), lambda out: show_estimate(out, found))
+    call.emit(found.as_dict(), estimated(found).show)
     if found.refused:
         raise CheckFailedError("This configuration can't be trained here, see above.")
-
-
-def _driver(call: Call, name: str, new: str | None = None) -> Driver:
-    return _project(call).driver(name, new)
 
 
 def _project(call: Call) -> Project:
@@ -293,12 +251,11 @@ def _project(call: Call) -> Project:
     return Project(call.workspace, call.config, call.overrides, console.note)
 
 
-def _command(name: str, call: Call, run: str) -> str:
-    return f"cogr-train {name}{_config(call)}" + (f" --run {run}" if run != "main" else "")
-
-
-def _config(call: Call) -> str:
-    return f" -c {call.config}" if call.config else ""
+def _next(command: str, call: Call, run: str = "main") -> None:
+    """Print the next command, with the configuration and the run of this one."""
+    name, _, more = command.partition(" ")
+    said = [name, f"-c {call.config}" * bool(call.config), more, f"--run {run}" * (run != "main")]
+    console.next_command(" ".join(["cogr-train", *filter(None, said)]))
 
 
 @common_options(backend=False)
