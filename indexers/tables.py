@@ -65,11 +65,13 @@ class Table:
         from rich.text import Text
 
         look: dict[str, Any] = {} if self.head else {"box": None, "show_header": False}
-        drawn = Drawn(title=self.title or None, title_justify="left", **look)
+        drawn = Drawn(**look)
         for at, name in enumerate(self.columns):
             drawn.add_column(Text(name), no_wrap=self.head and not at, overflow="fold")
         for row in self.cells(longest):
             drawn.add_row(*map(Text, row))
+        if self.title:
+            out.print(Text(self.title, "bold"))
         if self.rows:
             out.print(drawn)
         for note in self.notes:
@@ -113,6 +115,17 @@ class Table:
         return f'<div class="wide"><table>{caption}{head}<tbody>{body}</tbody></table></div>{notes}'
 
     __html__ = _repr_html_  # Jinja takes it as it is.
+
+
+def pick(records: Iterable[Any], headings: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Rows of mappings or dataclasses: name of a value -> heading of its column."""
+    return [
+        {
+            heading: one[name] if isinstance(one, Mapping) else getattr(one, name)
+            for name, heading in headings.items()
+        }
+        for one in records
+    ]
 
 
 def plain(value: Any) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, get_type_hints
@@ -29,7 +30,7 @@ from typer import Option
 
 from cogr import __version__
 from cogr.errors import INTERRUPTED, CogrError, learn_words
-from cogr.records import SIDES, LogFormat, Side
+from cogr.records import LogFormat, Side
 from indexers.telemetry import logs
 from indexers.telemetry.terminal import console_of
 
@@ -174,22 +175,16 @@ GeneratorOption = Annotated[
 SideOption = Annotated[Side, Option(help="Which side: items or queries.")]
 
 
-def _side(text: str) -> str:
-    """A value of `SidesOption`: typer takes no list of a Literal."""
-    if text not in SIDES:
-        known = ", ".join(map(repr, SIDES))
-        raise typer.BadParameter(f"{text!r} is not one of {known}.")
-    return text
+class SideName(StrEnum):
+    """Sides as choices of an option that repeats: typer takes no list of a Literal."""
+
+    item = "item"
+    query = "query"
 
 
 SidesOption = Annotated[
-    list[str] | None,
-    Option(
-        parser=_side,
-        autocompletion=lambda incomplete: [side for side in SIDES if side.startswith(incomplete)],
-        metavar=f"[{'|'.join(SIDES)}]",
-        help="Serve only this side, query or item; repeatable.  [default: both]",
-    ),
+    list[SideName] | None,
+    Option("--side", help="Serve only this side, query or item; repeatable.  [default: both]"),
 ]
 BackendOption = Annotated[
     BackendName | None, Option(help="Use this backend instead of the configured one.")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import getpass
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
@@ -15,7 +15,7 @@ from cogr.errors import CheckFailedError, UserError
 from cogr.records import SIDES, Side
 from indexers.cli import console
 from indexers.cli.console import Call, common_options
-from indexers.tables import Table
+from indexers.tables import Table, pick
 from indexers.telemetry.terminal import duration
 
 if TYPE_CHECKING:
@@ -97,10 +97,9 @@ def _show(out: Console, found: Sequence[Overview]) -> None:
             *([f"snapshot {run.snapshot}"] if run.snapshot else []),
         ]
         title = f"{run.side}s, run {run.run}: {run.state}{f' ({run.note})' if run.note else ''}"
-        Table(title, [_held(one) for one in run.held], notes).show(out)
-
-
-def _held(attempt: Mapping[str, Any]) -> Mapping[str, Any]:
-    since = time.strftime("%H:%M:%S", time.localtime(attempt["started"]))
-    names = {name: attempt[name] for name in ("shard", "worker", "state")}
-    return names | {"since": since}
+        held = [
+            {**one, "started": time.strftime("%H:%M:%S", time.localtime(one["started"]))}
+            for one in run.held
+        ]
+        names = {"shard": "shard", "worker": "worker", "state": "state", "started": "since"}
+        Table(title, pick(held, names), notes).show(out)

@@ -16,7 +16,7 @@ from indexers.inspection import Findings
 from indexers.rebuild.run import Outcome
 from indexers.rebuild.update import Updated
 from indexers.release import Released
-from indexers.tables import Table
+from indexers.tables import Table, pick
 from indexers.workspace import Workspace
 
 
@@ -44,10 +44,7 @@ def rebuilt(out: Console, outcome: Outcome, *, show_empty: bool = False) -> None
     if outcome.rebuilt.generated and outcome.prompted:
         facts(out, "Completions", values["parse"])
     if show_empty:
-        rows = [
-            {"without keywords": one["id"], "text": one["text"], "why": one["reason"]}
-            for one in outcome.empty
-        ]
+        rows = pick(outcome.empty, {"id": "without keywords", "text": "text", "reason": "why"})
         Table("", rows, () if rows else ["No keyword set is empty."]).show(out)
 
 
@@ -118,19 +115,24 @@ def verified(out: Console, found: Mapping[str, Mapping[str, Any]]) -> None:
     for id_, values in found.items():
         shown = {name: value for name, value in values.items() if name not in ("first", "snapshot")}
         facts(out, f"{id_}: {'not equal' if values.get('differences') else 'equal'}", shown)
-        rows = [
-            {
-                "difference": one["kind"],
-                "id": one["id"],
-                "field": one["field"],
-                "in the backend": one["found"],
-                "in the snapshot": one["expected"],
-            }
-            for one in values.get("first", [])
-        ]
-        Table("", rows).show(out)
+        Table("", pick(values.get("first", ()), _DIFFERENCE)).show(out)
 
 
+_DIFFERENCE = {
+    "kind": "difference",
+    "id": "id",
+    "field": "field",
+    "found": "in the backend",
+    "expected": "in the snapshot",
+}
+_CHANGED = {"id": "most changed", "text": "text", "gained": "gained", "lost": "lost"}
+_RESULTS = {
+    "id": "query",
+    "text": "text",
+    "overlap": "overlap of the top 10",
+    "before": "items before",
+    "after": "after",
+}
 _SOURCES = {
     "given": "given",
     "index": "precomputed",
@@ -157,8 +159,7 @@ def answer(out: Console, found: Answered, *, explain: bool) -> None:
         parts += [("words of the title", hit.words)] if hit.words else []
         matched = ", ".join(f"{word} {part:.3f}" if explain else word for word, part in parts)
         row = {"score": f"{hit.score:.4f}", "id": hit.id, "title": hit.text}
-        fields = {name: hit.fields.get(name, "") for name in names}
-        rows.append({**row, **fields, "matched": matched})
+        rows.append({**row, **dict.fromkeys(names, ""), **hit.fields, "matched": matched})
     Table("", rows).show(out)
 
 
@@ -169,27 +170,8 @@ def differing(out: Console, found: Diff) -> None:
     for title, words in (("keywords gained", found.gained), ("keywords lost", found.lost)):
         counted = ", ".join(f"{word} ({count:,})" for word, count in words)
         out.print(f"{title}: {counted or 'none'}")
-    entities = [
-        {
-            "most changed": one.id,
-            "text": one.text,
-            "gained": ", ".join(one.gained),
-            "lost": ", ".join(one.lost),
-        }
-        for one in found.entities
-    ]
-    queries = [
-        {
-            "query": one.id,
-            "text": one.text,
-            "overlap of the top 10": one.overlap,
-            "items before": one.before,
-            "after": one.after,
-        }
-        for one in found.queries
-    ]
-    for rows in (entities, queries):
-        Table("", rows).show(out)
+    for records, headings in ((found.entities, _CHANGED), (found.queries, _RESULTS)):
+        Table("", pick(records, headings)).show(out)
 
 
 def inspected(out: Console, report: Report) -> None:

@@ -5,16 +5,14 @@ Each group of commands has its own module.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
-from typer import Option
 
 from cogr.errors import CheckFailedError
 from indexers.cli import console
-from indexers.cli.console import add_version
+from indexers.cli.console import ConfigOption, JsonOption, add_version
 from ops.cli.serve import backlog, serve, worker
 from ops.cli.servers import opensearch_app, redis_app
 from ops.cli.services import wait
@@ -44,12 +42,7 @@ app.command()(wait)
 
 
 @app.command()
-def doctor(
-    config: Path = Option(
-        None, "-c", "--config", help="Configuration file.  [default: ./cogr.toml if there is one]"
-    ),
-    as_json: bool = Option(False, "--json", help="One JSON object on standard output."),
-) -> None:
+def doctor(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Check the installation: what is there, what is missing, how to get it.
 
     Exit status 1 if the package itself is broken.

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from indexers.tables import Table
+from indexers.tables import Table, pick
 from trainers.training.contest import Choice, choose, contenders, known_rivals, round_name
 from trainers.training.memory import GIB
 from trainers.training.run_folder import Run
@@ -34,15 +34,8 @@ def estimated(found: Estimate) -> Table:
             f"A process needs about {peak} GiB: {weights} for weights, gradients and moments, "
             f"{passes} for a pass or {engine} for vLLM, the rest for room."
         )
-    rows = [
-        {
-            "stage": one.stage,
-            "steps": one.steps,
-            "tokens written at most": one.tokens,
-            "hours": f"{one.hours:.2f}",
-        }
-        for one in found.stages
-    ]
+    names = {"stage": "stage", "steps": "steps", "tokens": "tokens written at most"}
+    rows = pick(found.stages, {**names, "hours": "hours"})
     if rows:
         notes.append(f"SFT and {found.rounds} rounds: about {found.hours:.1f} hours.")
     notes += [f"Refused: {reason}" for reason in found.refused]
