@@ -16,13 +16,14 @@ from typer import Option
 from cogr.errors import CheckFailedError, ServiceError, UserError
 from cogr.settings import URL_VARIABLE
 from indexers.cli import console
+from indexers.cli.console import JsonOption
+from indexers.tables import Table
 from ops.cli.services import Answer, opensearch_of_environment, redis_of_environment
 from ops.servers import instances
 from ops.servers.instances import ServerSpec, ServerState
 from ops.servers.opensearch import DEFAULT_VERSION, OpenSearchSpec
 from ops.servers.valkey import ValkeySpec
 
-Json = Annotated[bool, Option("--json", help="One JSON object on standard output.")]
 NameOption = Annotated[str | None, Option(help="Name of the server and of its folder.")]
 PortOption = Annotated[
     int | None,
@@ -70,40 +71,56 @@ class Kind:
         console.emit(as_json, found, lambda out: _show(out, None, [started.state]))
         console.next_command(f"{self.next_command}{started.state.url}")
 
-    def stop(self, name: str | None, *, every: bool, remove: bool, as_json: bool) -> None:
-        """Stop one server, or all of them."""
-        names = [name] if name else [one.name for one in instances.known(self.spec.kind)]
-        if len(names) > 1 and not every:
-            raise UserError(
-                f"Several servers were started here ({', '.join(names)}); name one with --name, "
-                "or use --all."
-            )
-        kind = self.spec.kind
-        stopped = [one for one in names if instances.stop_named(kind, one, remove=remove)]
-        said = f"Stopped: {', '.join(stopped) or 'nothing ran'}."
-        said += f" Removed: {', '.join(names)}." if remove and names else ""
-        found = {"stopped": stopped, "removed": names if remove else []}
-        console.emit(as_json, found, lambda out: out.print(said))
+    def commands(self, help_: str) -> typer.Typer:
+        """The commands that all kinds of server have; `start` is added by each."""
+        app, kind = typer.Typer(no_args_is_help=True, help=help_), self.spec.kind
 
-    def status(self, name: str | None, *, as_json: bool) -> None:
-        """Print servers. Raises ServiceError if the one that the environment names does not answer,
-        CheckFailedError if none runs.
-        """
-        answer = self.configured() if name is None else None
-        servers = instances.known(self.spec.kind, name)
-        running = [server for server in servers if server.running]
-        found: dict[str, Any] = {"running": False, "url": None}
-        found = _answer(answer) if answer else _server(running[0]) if running else found
-        found["servers"] = [_server(server) for server in servers]
-        console.emit(as_json, found, lambda out: _show(out, answer, servers))
-        if answer is not None and answer.problem is not None:
-            raise ServiceError(answer.problem)
-        if answer is None and not running:
-            named = f" --name {name}" if name else ""
-            raise CheckFailedError(
-                f"{name or self.spec.kind} does not run here; start one with cogr-ops "
-                f"{self.group} start{named}."
-            )
+        @app.command()
+        def stop(
+            name: NameOption = None,
+            every: Annotated[bool, Option("--all", help="Stop all of them.")] = False,
+            remove: Annotated[
+                bool, Option("--remove", help="Delete data, logs and configuration too.")
+            ] = False,
+            as_json: JsonOption = False,
+        ) -> None:
+            """Stop the server that was started here, or the one that --name names.
+
+            Its data is kept for the next start.
+            """
+            names = [name] if name else [one.name for one in instances.known(kind)]
+            if len(names) > 1 and not every:
+                raise UserError(
+                    f"Several servers were started here ({', '.join(names)}); name one with "
+                    "--name, or use --all."
+                )
+            stopped = [one for one in names if instances.stop_named(kind, one, remove=remove)]
+            found = {"stopped": stopped, "removed": names if remove else []}
+            console.emit(as_json, found, Table.of("", found).show)
+
+        @app.command()
+        def status(name: NameOption = None, as_json: JsonOption = False) -> None:
+            """Show the servers that you started and their addresses.
+
+            Exit status 1 if none runs, 3 if the server that the environment names does not answer.
+            `url` in the JSON is the address to use.
+            """
+            answer = self.configured() if name is None else None
+            servers = instances.known(kind, name)
+            running = [server for server in servers if server.running]
+            found: dict[str, Any] = {"running": False, "url": None}
+            found = _answer(answer) if answer else _server(running[0]) if running else found
+            found["servers"] = [_server(server) for server in servers]
+            console.emit(as_json, found, lambda out: _show(out, answer, servers))
+            if answer is not None and answer.problem is not None:
+                raise ServiceError(answer.problem)
+            if answer is None and not running:
+                raise CheckFailedError(
+                    f"{name or kind} does not run here; start one with cogr-ops {self.group} start"
+                    f"{f' --name {name}' if name else ''}."
+                )
+
+        return app
 
 
 def _answer(answer: Answer) -> dict[str, Any]:
@@ -132,37 +149,6 @@ def _show(out: Console, answer: Answer | None, servers: Sequence[ServerState]) -
             out.print(f"  {label:9} {value}", soft_wrap=True)
 
 
-def _group(kind: Kind, help_: str) -> typer.Typer:
-    """The commands that all kinds of server have; `start` is added by each."""
-    app = typer.Typer(no_args_is_help=True, help=help_)
-
-    @app.command()
-    def stop(
-        name: NameOption = None,
-        every: Annotated[bool, Option("--all", help="Stop all of them.")] = False,
-        remove: Annotated[
-            bool, Option("--remove", help="Delete data, logs and configuration too.")
-        ] = False,
-        as_json: Json = False,
-    ) -> None:
-        """Stop the server that was started here, or the one that --name names.
-
-        Its data is kept for the next start.
-        """
-        kind.stop(name, every=every, remove=remove, as_json=as_json)
-
-    @app.command()
-    def status(name: NameOption = None, as_json: Json = False) -> None:
-        """Show the servers that you started and their addresses.
-
-        Exit status 1 if none runs, 3 if the server that the environment names does not answer.
-        `url` in the JSON is the address to use.
-        """
-        kind.status(name, as_json=as_json)
-
-    return app
-
-
 OPENSEARCH = Kind(
     "opensearch",
     URL_VARIABLE,
@@ -173,9 +159,9 @@ OPENSEARCH = Kind(
 REDIS = Kind(
     "redis", "COGR_REDIS__URL", ValkeySpec, redis_of_environment, "cogr-ops worker --set redis.url="
 )
-opensearch_app = _group(OPENSEARCH, "A local single-node OpenSearch for development and tests.")
-redis_app = _group(
-    REDIS, "A local Valkey, the broker of rebuilds on workers, for development and tests."
+opensearch_app = OPENSEARCH.commands("A local single-node OpenSearch for development and tests.")
+redis_app = REDIS.commands(
+    "A local Valkey, the broker of rebuilds on workers, for development and tests."
 )
 
 
@@ -188,7 +174,7 @@ def start_opensearch(
     name: NameOption = None,
     port: PortOption = None,
     heap: Annotated[str, Option(help="Java heap, such as 512m or 2g.")] = "512m",
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Start a server and wait until it works.
 
@@ -203,7 +189,7 @@ def start_redis(
     name: NameOption = None,
     port: PortOption = None,
     memory: Annotated[str, Option(help="Most memory for data, as 64mb or 1gb.")] = "256mb",
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Start a server and wait until it answers.
 
