@@ -270,13 +270,16 @@ class Call:
 _PROGRAMS = {"indexers": "cogr-index", "trainers": "cogr-train", "ops": "cogr-ops"}
 
 
-def common_options(*, backend: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def common_options(
+    *, backend: bool = True, json: bool = True
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the common options. It takes them as one parameter of the type `Call`.
 
     In --help, --config and --set come at the place of the `Call`, the others at the end.
 
     Args:
         backend: False for a command that uses no backend: it has no --backend.
+        json: False for a command that has no result: it has no --json.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -287,18 +290,14 @@ def common_options(*, backend: bool = True) -> Callable[[Callable[..., None]], C
         @functools.wraps(command)
         def called(**given: Any) -> None:
             logs.set_verbosity(given.pop("verbose"))
-            config, overrides, backend = (
-                given.pop("config"),
-                given.pop("set_") or [],
-                given.pop("backend", None),
-            )
-            call = Call(config, overrides, backend, given.pop("json_"), program)
+            overrides, backend = given.pop("set_") or [], given.pop("backend", None)
+            call = Call(given.pop("config"), overrides, backend, given.pop("json_", False), program)
             try:
                 command(**given, **{place: call})
             finally:
                 call.push_metrics(command.__name__, given.get("side"))
 
-        called.__signature__ = _spread(inspect.signature(command), hints, place, backend)  # type: ignore[attr-defined]
+        called.__signature__ = _spread(inspect.signature(command), hints, place, backend, json)  # type: ignore[attr-defined]
         # What typer resolves names by; those of the signature are resolved already.
         called.__annotations__ = {}
         return called
@@ -317,7 +316,7 @@ def _program_of(command: Callable[..., None]) -> str:
 
 
 def _spread(
-    signature: inspect.Signature, hints: Mapping[str, Any], place: str, backend: bool
+    signature: inspect.Signature, hints: Mapping[str, Any], place: str, backend: bool, json: bool
 ) -> inspect.Signature:
     """The command's signature with the common options instead of the `Call`."""
     parameters = []
@@ -329,7 +328,8 @@ def _spread(
                 parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
             )
     parameters += [_option("backend", BackendOption)] if backend else []
-    parameters += [_option("json_", JsonOption, False), _option("verbose", VerboseOption, False)]
+    parameters += [_option("json_", JsonOption, False)] if json else []
+    parameters.append(_option("verbose", VerboseOption, False))
     return signature.replace(parameters=parameters)
 
 

@@ -19,16 +19,7 @@ from typer import Option
 from cogr.errors import MissingExtraError, SettingsError
 from cogr.records import SIDES
 from indexers.cli import console
-from indexers.cli.console import (
-    Call,
-    ConfigOption,
-    GeneratorOption,
-    SetOption,
-    SidesOption,
-    VerboseOption,
-    common_options,
-)
-from indexers.telemetry import logs
+from indexers.cli.console import Call, GeneratorOption, SidesOption, common_options
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -40,6 +31,7 @@ PAUSE = 10.0
 """Seconds between two looks at the backlog."""
 
 
+@common_options(backend=False, json=False)
 def serve(
     host: Annotated[str, Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="0 takes any free port.")] = 8600,
@@ -64,9 +56,8 @@ def serve(
             "machine's own names for itself]"
         ),
     ] = None,
-    config: ConfigOption = None,
-    set_: SetOption = None,
-    verbose: VerboseOption = False,
+    *,
+    call: Call,
 ) -> None:
     """Answer queries with keywords and a ready OpenSearch clause over HTTP, within a deadline, even
     if Redis, OpenSearch or the model fails.
@@ -74,12 +65,11 @@ def serve(
     Also starts without any configuration: then a query's only keyword is the query itself. SIGTERM
     or Ctrl-C ends it.
     """
-    logs.set_verbosity(verbose)
     check_installed()
     from ops.expander.http_server import free_address
     from ops.expander.http_server import serve as listen
 
-    workspace = open_workspace(config, set_ or [])
+    workspace = open_workspace(call)
     address = free_address(host, port)
     make = partial(make_app, workspace.settings, address, model, allow_host or [], playground)
     make()  # A wrong setting is said here, before there is a worker.
@@ -149,24 +139,24 @@ def check_installed() -> None:
         raise MissingExtraError("The query expander", "serve")
 
 
-def open_workspace(config: ConfigOption, overrides: list[str]) -> Workspace:
+def open_workspace(call: Call) -> Workspace:
     """The configuration; without one, an empty one. Raises SettingsError."""
     from cogr.settings import load_settings
     from indexers.workspace import Workspace
 
     nothing = {"dataset": {"loader": "jsonl"}, "serving": {"live": "none"}}
-    return Workspace(load_settings(config, overrides, otherwise=nothing))
+    return Workspace(load_settings(call.config, call.overrides, otherwise=nothing))
 
 
+@common_options(backend=False, json=False)
 def worker(
     side: SidesOption = None,
     generator: GeneratorOption = None,
     name: Annotated[
         str | None, Option(help="Name in cogr-index status.  [default: host-process]")
     ] = None,
-    config: ConfigOption = None,
-    set_: SetOption = None,
-    verbose: VerboseOption = False,
+    *,
+    call: Call,
 ) -> None:
     """Generate keywords for rebuilds on workers (cogr-index rebuild --workers celery). Start one
     for each GPU.
@@ -179,8 +169,7 @@ def worker(
     from indexers.telemetry import observe, prometheus, traces
     from indexers.workspace import Workspace
 
-    logs.set_verbosity(verbose)
-    workspace = Workspace.open(config, set_)
+    workspace = Workspace.open(call.config, call.overrides)
     observe(workspace.settings, "cogr-worker")
     prometheus.serve(workspace.settings.metrics)
     chosen = side or SIDES

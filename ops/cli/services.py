@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Option
 
 from cogr.errors import CogrError, ServiceError
 from cogr.settings import DEFAULT_FILE, OpenSearchSettings, load_settings, table_of_environment
 from indexers.cli import console
-from indexers.cli.console import ConfigOption, SetOption
-
-if TYPE_CHECKING:
-    from cogr.settings import Settings
+from indexers.cli.console import Call, common_options
 
 SECONDS_BETWEEN_TRIES = 2.0
 
@@ -104,40 +101,29 @@ class ServiceName(StrEnum):
     redis = "redis"
 
 
+@common_options(backend=False, json=False)
 def wait(
     for_: Annotated[
         list[ServiceName] | None,
         Option("--for", help="Only for this one; repeatable.  [default: both]"),
     ] = None,
     timeout: Annotated[float, Option(min=0, help="Seconds after which it gives up.")] = 600.0,
-    config: ConfigOption = None,
-    set_: SetOption = None,
+    *,
+    call: Call,
 ) -> None:
     """Wait until OpenSearch (opensearch.url) and Redis (redis.url) answer, if their settings are
     set; exit status 3 if they don't answer in time.
     """
-    settings = load_settings(config, set_ or [])
-    deadline = time.monotonic() + timeout
-    for name, ask in services(settings, for_ or list(ServiceName)):
-        _wait_for(name, ask, deadline)
-
-
-def services(
-    settings: Settings, wanted: Sequence[ServiceName]
-) -> list[tuple[str, Callable[[], str]]]:
-    """Services to wait for: a name, and a call that raises ServiceError while the service does not
-    answer.
-    """
     from indexers.fleet.broker import server_version
 
-    found: list[tuple[str, Callable[[], str]]] = []
+    settings, deadline = load_settings(call.config, call.overrides), time.monotonic() + timeout
+    wanted = for_ or list(ServiceName)
     if settings.opensearch.url and ServiceName.opensearch in wanted:
         # One short try each time: waiting is this command's own business.
         brief = settings.opensearch.model_copy(update={"timeout": 5.0})
-        found.append(("OpenSearch", partial(opensearch_version, brief)))
+        _wait_for("OpenSearch", partial(opensearch_version, brief), deadline)
     if settings.redis.url and ServiceName.redis in wanted:
-        found.append(("Redis", partial(server_version, settings.redis)))
-    return found
+        _wait_for("Redis", partial(server_version, settings.redis), deadline)
 
 
 def _wait_for(name: str, ask: Callable[[], str], deadline: float) -> None:

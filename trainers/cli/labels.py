@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,7 +18,6 @@ from indexers.tables import Table
 from indexers.telemetry.logs import set_verbosity
 
 if TYPE_CHECKING:
-    from indexers.inspection.gain import Retriever
     from trainers.labels.agreement import Agreement
     from trainers.labels.from_clicks import Made
     from trainers.labels.judge import Judged
@@ -93,7 +92,8 @@ def from_clicks(
     from trainers.labels.from_clicks import Wanted, labels_from_clicks
 
     set_verbosity(verbose)
-    weights = {**Rules().weights, **_weights(weight or [])}
+    how = "ACTION=NUMBER with a number from 0 to 1000, such as purchase=3"
+    weights = {**Rules().weights, **_numbers("--weight", weight, float, (), how)}
     rules = Rules(
         weights={action: value for action, value in weights.items() if value},
         impressions=tuple(impression or Rules().impressions),
@@ -148,11 +148,14 @@ def judge(
     cost first. Answers are cached: after an interruption the same command continues. Agreement with
     human labels is measured if there are any.
     """
+    from indexers.inspection.gain import RETRIEVERS
     from trainers.labels.from_clicks import check_free
     from trainers.labels.judge import Judge, Wanted, read_prompt, write
 
     prices = _prices(price)
-    depths = {**Wanted().depths, **_depths(depth or [])}
+    how = f"RETRIEVER=NUMBER with one of {', '.join(RETRIEVERS)} and a number up to 1000, such as "
+    asked_for = _numbers("--depth", depth, int, RETRIEVERS, f"{how}bm25=20")
+    depths = {**Wanted().depths, **asked_for}
     wanted = Wanted(queries, depths, known, retries, budget, read_prompt(prompt), generator)
     if not dry_run:
         check_free(out, replace=replace)
@@ -191,19 +194,19 @@ def _prices(given: str | None) -> tuple[float, float] | None:
     return into, out
 
 
-def _depths(given: list[str]) -> dict[Retriever, int]:
-    from indexers.inspection.gain import RETRIEVERS
-
-    found: dict[Retriever, int] = {}
-    for one in given:
-        name, _, number = one.partition("=")
-        known = next((known for known in RETRIEVERS if known == name), None)
-        if known is None or not number.isdecimal() or int(number) > 1000:
-            raise SettingsError(
-                f"--depth is {one!r}; write RETRIEVER=NUMBER with one of {', '.join(RETRIEVERS)} "
-                "and a number up to 1000, such as bm25=20."
-            )
-        found[known] = int(number)
+def _numbers(
+    option: str, given: list[str] | None, kind: type[float], names: Sequence[str], how: str
+) -> dict[Any, Any]:
+    """Values of an option NAME=NUMBER; any name if there are no `names`."""
+    found: dict[str, float] = {}
+    for one in given or []:
+        name, _, number = one.rpartition("=")
+        try:
+            found[name] = kind(number)
+        except ValueError:
+            found[name] = -1
+        if not name or (names and name not in names) or not 0 <= found[name] <= 1000:
+            raise SettingsError(f"{option} is {one!r}; write {how}.")
     return found
 
 
@@ -233,23 +236,7 @@ def _counts(made: Judged | Made, labels: str) -> Table:
 def _configured(folder: Path) -> str:
     from trainers.labels.from_clicks import configuration
 
-    return f"With items.jsonl beside them, cogr.toml reads them so:\n\n{configuration(folder)}"
-
-
-def _weights(given: list[str]) -> dict[str, float]:
-    found = {}
-    for one in given:
-        action, _, number = one.rpartition("=")
-        try:
-            found[action] = float(number)
-        except ValueError:
-            found[action] = -1.0
-        if not action or not 0 <= found[action] <= 1000:
-            raise SettingsError(
-                f"--weight is {one!r}; write ACTION=NUMBER with a number from 0 to 1000, such as "
-                "purchase=3."
-            )
-    return found
+    return f"cogr.toml reads them so:\n\n{configuration(folder)}"
 
 
 _LOOK_AT = {
@@ -270,4 +257,4 @@ def _show(out: Console, made: Made) -> None:
     if made.bias:
         shown = ", ".join(f"{at}: {share:.2f}" for at, share in list(made.bias.items())[:10])
         out.print(f"Looked at, by position: {shown}.")
-    out.print(_configured(made.folder))
+    out.print(f"With items.jsonl beside them, {_configured(made.folder)}")
