@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from statistics import mean, stdev
 from typing import Any
 
@@ -89,10 +89,6 @@ class Row:
     figures: Mapping[str, float] | None = None
     failed: str = ""
     left_out: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        """For --json."""
-        return asdict(self)
 
 
 def chosen(names: str) -> list[str]:

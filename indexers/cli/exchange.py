@@ -188,7 +188,7 @@ def import_items(
     found = run(records, path, mapped, name=name, bad_share=bad_share, say=console.note)
     for problem in found.problems:
         console.note(problem)
-    payload = {"source": name, "file": str(path), **found.as_dict()}
+    payload = {"source": name, "file": str(path), **asdict(found)}
     call.show("Imported", payload, hide="problems")
     console.next_command("cogr-index inspect")
 
@@ -307,7 +307,7 @@ def import_labels(
     found = run(files, folder, format=format_, texts=queries)
     for remark in found.remarks:
         console.note(remark)
-    call.show("Imported", {"folder": str(folder), **found.as_dict()}, hide="remarks")
+    call.show("Imported", {"folder": str(folder), **asdict(found)}, hide="remarks")
     console.next_command("cogr-index inspect")
 
 

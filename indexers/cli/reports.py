@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +167,7 @@ def answer(out: Console, found: Answered, *, explain: bool) -> None:
 def differing(out: Console, found: Diff) -> None:
     """A comparison of two snapshots."""
     shown = ["before", "after", "new", "gone", "changed", *["other_fields"] * found.other_fields]
-    facts(out, "Differences", found.as_dict(), *shown, "compared_queries", "mean_overlap")
+    facts(out, "Differences", asdict(found), *shown, "compared_queries", "mean_overlap")
     for title, words in (("keywords gained", found.gained), ("keywords lost", found.lost)):
         counted = ", ".join(f"{word} ({count:,})" for word, count in words)
         out.print(f"{title}: {counted or 'none'}")

@@ -9,6 +9,7 @@ import calendar
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -137,7 +138,7 @@ def diff(
         top=top,
         sample=queries,
     )
-    call.emit(found.as_dict(), lambda out: reports.differing(out, found))
+    call.emit(asdict(found), lambda out: reports.differing(out, found))
     console.next_command(reports.after_look(workspace, new.id))
 
 

@@ -11,8 +11,7 @@ import heapq
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from cogr.differences import differences
 from cogr.keywords import with_self
@@ -74,10 +73,6 @@ class Diff:
     compared_queries: int = 0
     mean_overlap: float | None = None
     queries: Sequence[QueryChange] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """For --json."""
-        return asdict(self)
 
 
 def diff(

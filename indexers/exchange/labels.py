@@ -13,7 +13,7 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -118,10 +118,6 @@ class LabelsImported:
     new_labels: int = 0
     changed: int = 0
     remarks: list[str] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        """For --json."""
-        return asdict(self)
 
 
 def import_labels(

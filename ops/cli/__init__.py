@@ -5,6 +5,7 @@ Each group of commands has its own module.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import typer
@@ -53,7 +54,7 @@ def doctor(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     broken = core_is_broken(findings)
     console.emit(
         as_json,
-        {"ok": not broken, "findings": [finding.as_dict() for finding in findings]},
+        {"ok": not broken, "findings": list(map(asdict, findings))},
         lambda out: _print_findings(out, findings),
     )
     if broken:

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
@@ -58,9 +58,6 @@ class Finding:
     ) -> Finding:
         """A finding that is ok or not."""
         return cls(group, name, "ok", detail) if good else cls(group, name, bad, detail, fix)
-
-    def as_dict(self) -> dict[str, str]:
-        return asdict(self)
 
 
 def examine(config: Path | None = None) -> list[Finding]:

@@ -119,9 +119,7 @@ def wait(
     settings, deadline = load_settings(call.config, call.overrides), time.monotonic() + timeout
     wanted = for_ or list(ServiceName)
     if settings.opensearch.url and ServiceName.opensearch in wanted:
-        # One short try each time: waiting is this command's own business.
-        brief = settings.opensearch.model_copy(update={"timeout": 5.0})
-        _wait_for("OpenSearch", partial(opensearch_version, brief), deadline)
+        _wait_for("OpenSearch", partial(opensearch_version, settings.opensearch), deadline)
     if settings.redis.url and ServiceName.redis in wanted:
         _wait_for("Redis", partial(server_version, settings.redis), deadline)
 

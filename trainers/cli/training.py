@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -190,7 +191,7 @@ def ablate(
         console.note(f"{len(rows)} of {len(names) * seeds} done: {row.variant}, seed {row.seed}")
     split, lines = split_of(call.workspace.dataset), table(rows)
     payload = {"split": split, "rounds": rounds, "table": lines}
-    payload["rows"] = [row.as_dict() for row in rows]
+    payload["rows"] = list(map(asdict, rows))
     call.emit(payload, ablation(lines, split, rounds).show)
     if failed := sum(bool(row.failed) for row in rows):
         raise CheckFailedError(

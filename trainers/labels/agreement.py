@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -65,9 +65,6 @@ class Agreement:
     lean: float
     lean_by_length: dict[str, float | None]
     lean_by_rank: dict[str, float | None]
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     def sentence(self) -> str:
         """The agreement in one sentence."""

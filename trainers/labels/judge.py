@@ -441,7 +441,7 @@ def _lineage(judge: Judge, found: Agreement | None) -> dict[str, Any]:
             "budget": wanted.budget,
         },
         "counts": dict(+judge.counts),
-        "agreement": None if found is None else found.as_dict(),
+        "agreement": found and asdict(found),
         "labels_of": judge.workspace.dataset.dataset_hash,
         **({"before": dict(earlier)} if (earlier := judge.workspace.dataset.lineage) else {}),
     }
