@@ -11,7 +11,6 @@ shard's message, so that the worker's spans are children of the shard's.
 
 from __future__ import annotations
 
-import atexit
 import importlib.util
 import logging
 import os
@@ -64,9 +63,8 @@ def start(service: str) -> bool:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     resource = Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME") or service})
-    _provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    _provider = TracerProvider(resource=resource)
     _provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    atexit.register(stop)
     return True
 
 

@@ -45,23 +45,14 @@ class Upstream:
 
     Args:
         name: of the upstream, for metrics and log.
-        errors: what its client library raises, besides OSError, TimeoutError and ValueError.
+        errors: what its client library raises, besides OSError and ValueError.
     """
 
     def __init__(
-        self,
-        name: str,
-        metrics: Metrics,
-        errors: tuple[type[Exception], ...] = (),
+        self, name: str, metrics: Metrics, errors: tuple[type[Exception], ...] = ()
     ) -> None:
         self.name = name
-        self._errors: tuple[type[Exception], ...] = (
-            OSError,
-            TimeoutError,
-            ValueError,
-            CogrError,
-            *errors,
-        )
+        self._errors: tuple[type[Exception], ...] = (OSError, ValueError, CogrError, *errors)
         self._breaker = CircuitBreaker(BREAKER_FAILURES, BREAKER_SECONDS, self._errors, name)
         self._failures = metrics.failures
         metrics.open.labels(name).set_function(lambda: float(self.is_open))
@@ -73,7 +64,7 @@ class Upstream:
 
     async def call(self, ask: Callable[[], Awaitable[T]], seconds: float) -> T:
         """The result of `ask`, within so many seconds. Raises UnavailableError."""
-        if self._breaker.opened:
+        if self.is_open:
             raise UnavailableError(f"the circuit breaker of {self.name} is open")
         try:
             with self._breaker:

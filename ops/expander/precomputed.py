@@ -187,11 +187,9 @@ class StoreIndex:
         if pair.query is None:
             return None
         snapshot = pair.query.snapshot
-
-        def ask() -> Row | None:
-            return self._backend.lookup(text, snapshot=snapshot)
-
-        return await self._upstream.call(lambda: asyncio.to_thread(ask), self._seconds)
+        return await self._upstream.call(
+            lambda: asyncio.to_thread(self._backend.lookup, text, snapshot=snapshot), self._seconds
+        )
 
     async def close(self) -> None:
         self._backend.close()

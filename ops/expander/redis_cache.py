@@ -49,11 +49,6 @@ BACKLOG = 10_000
 """Most queries in the backlog: a megabyte of Redis."""
 
 
-def cache_key(prefix: str, pair: Pair, text: str) -> str:
-    """The key of a normalised text's answer."""
-    return f"{prefix}:expand:{pair.name}:{NORMALISER}:{text}"
-
-
 class Cache:
     """Answers and backlog. Every method but close raises UnavailableError."""
 
@@ -61,7 +56,7 @@ class Cache:
         from redis.exceptions import RedisError
 
         self._redis = connect(redis)
-        self._prefix, self._metrics = PREFIX, metrics
+        self._metrics = metrics
         self._upstream = Upstream("redis", metrics, (RedisError,))
         self._reads = _Reads(self._redis, self._upstream, settings.cache_timeout)
         # Writes delay no request, so they use another connection.
@@ -120,12 +115,10 @@ class Cache:
     async def most_asked(self, most: int) -> list[str]:
         """Texts of the backlog, the most asked ones first."""
 
-        async def ask() -> list[str]:
-            return [
-                value.decode() for value in await self._redis.zrevrange(self._backlog, 0, most - 1)
-            ]
+        async def ask() -> list[bytes]:
+            return list(await self._redis.zrevrange(self._backlog, 0, most - 1))
 
-        return await self._upstream.call(ask, self._write_seconds)
+        return [text.decode() for text in await self._upstream.call(ask, self._write_seconds)]
 
     async def remove_from_backlog(self, texts: Sequence[str]) -> None:
         """Remove texts from the backlog."""
@@ -142,10 +135,10 @@ class Cache:
 
     @property
     def _backlog(self) -> str:
-        return f"{self._prefix}:expand:backlog"
+        return f"{PREFIX}:expand:backlog"
 
     def _key(self, pair: Pair, text: str) -> str:
-        return cache_key(self._prefix, pair, text)
+        return f"{PREFIX}:expand:{pair.name}:{NORMALISER}:{text}"
 
 
 class _Reads:

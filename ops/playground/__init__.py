@@ -1,8 +1,7 @@
 """The playground, `cogr-ops serve --playground`: a page that shows what keywords do to a search.
 
 Everything is computed by the mirror from the store's snapshots, because it retrieves and scores as
-the cluster does, bit for bit, also for snapshots that no cluster holds; where a cluster serves, the
-same search is made there and compared.
+the cluster does, bit for bit, also for snapshots that no cluster holds.
 
 `page_data` opens snapshots, the data set and a pair's own model; `views` makes the answers; `app`
 is the HTTP side and `static/` the page itself. It changes nothing, and it is no part of serving

@@ -1,4 +1,4 @@
-"""The HTTP side of the playground: its files, the six requests of the page, and security headers.
+"""The HTTP side of the playground: its files, the five requests of the page, and security headers.
 Any other request is rejected.
 """
 
@@ -16,7 +16,7 @@ from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from cogr.errors import CogrError, SettingsError
+from cogr.errors import CogrError
 from cogr.keywords import self_keyword
 from cogr.snapshots import Row
 from cogr.snapshots.writing import HEAVIEST
@@ -92,14 +92,6 @@ class ItemRequest(PageRequest):
     pair: RequestedPair
 
 
-class LiveRequest(PageRequest):
-    """A search at the cluster, compared with the mirror."""
-
-    pair: RequestedPair
-    keywords: list[WeightedText] = Field(max_length=MAX_CLAUSES)
-    size: int = Field(20, ge=1, le=200)
-
-
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 STATIC = Path(__file__).parent / "static"
 # No content from other origins, no inline scripts or styles, no text as markup.
@@ -165,7 +157,6 @@ def _create(workspace: Workspace, parts: Parts, hosts: Sequence[str]) -> FastAPI
     answer("queries", QueriesRequest, answers.queries)
     answer("baseline", BaselineRequest, answers.baseline)
     answer("item", ItemRequest, answers.item)
-    answer("live", LiveRequest, answers.live)
     _reject_in_sentences(app)
     app.mount("/", StaticFiles(directory=STATIC, html=True))
     return app
@@ -206,7 +197,6 @@ class Answers:
         return {
             "pairs": [choice.as_dict() for choice in choices],
             "absent": pair.item.snapshot if pair.item and absent else None,
-            "cluster": self._workspace.settings.backend_name == "opensearch",
             "data": catalogue and catalogue.counts,
             "examples": catalogue.examples(_EXAMPLES) if catalogue else [],
             "problem": problem,
@@ -253,20 +243,6 @@ class Answers:
             return views.item(items, queries, self._catalogue()[0], ask.id)
 
         return await asyncio.to_thread(find)
-
-    async def live(self, ask: LiveRequest, _: str) -> dict[str, Any]:
-        """The same search at the cluster."""
-        from indexers.backends.opensearch import OpenSearchBackend
-
-        keywords = {one.text: one.weight for one in ask.keywords}
-
-        def search() -> dict[str, Any]:
-            backend = self._workspace.backend
-            if not isinstance(backend, OpenSearchBackend):
-                raise SettingsError("No cluster is configured: set opensearch.url.")
-            return views.compare(backend, self._data.opened(ask.pair.item), keywords, ask.size)
-
-        return await asyncio.to_thread(search)
 
     async def _words(self, query: str, asked: RequestedPair) -> Words:
         """Keywords of a query: the given ones; for the serving pair those of the expander; else the

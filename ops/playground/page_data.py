@@ -236,12 +236,9 @@ class Catalogue:
         """The labelled queries, the test queries first, those of one normalised text once."""
         return list(self._queries.values())
 
-    def split_of(self, query: Query) -> str:
-        """The split of a labelled query."""
-        return self._splits[query.id]
-
     @cached_property
-    def _splits(self) -> Mapping[str, str]:
+    def splits(self) -> Mapping[str, str]:
+        """Id of a labelled query -> its split."""
         return {
             query.id: split for split, queries in self.dataset.queries.items() for query in queries
         }

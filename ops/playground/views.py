@@ -1,5 +1,5 @@
-"""The contents of the page as plain data: a search, the baseline, an item, the same search at the
-cluster, the search as a request to copy, and all labelled queries.
+"""The contents of the page as plain data: a search, the baseline, an item, the search as a request
+to copy, and all labelled queries.
 
 Nothing here uses HTTP or a model. Requests to copy contain no cluster address. The list of labelled
 queries measures each pair by the keywords of its query snapshot, or by the query alone where the
@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import json
 import shlex
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pyroaring import BitMap
 
@@ -26,9 +25,6 @@ from cogr.snapshots.manifest import Mode
 from indexers.backends import Keywords
 from indexers.backends.opensearch.search import MAX_CLAUSES, search_body
 from ops.playground.page_data import Catalogue, Opened, PageData
-
-if TYPE_CHECKING:
-    from indexers.backends.opensearch import OpenSearchBackend
 
 _REACHING = 25
 _MISSED = 25
@@ -113,18 +109,14 @@ class Search:
         it.
         """
         missed = [id_ for id_ in sorted(relevant) if not self.finds(id_)]
+        ranking = self.items.mirror.search(self.words.keywords, DEPTH)
+        grades = self.catalogue.grades(self.query) if self.catalogue else {}
         return {
             "figures": _figures(self.retrieved, self.items.numbers_of(relevant)),
-            "ranks": ranks(self._ids(DEPTH), relevant, self._grades()),
+            "ranks": ranks(ranking.ids, relevant, grades),
             "missed": [{"id": id_, "title": self._title(id_)} for id_ in missed[:_MISSED]],
             "missed_total": len(missed),
         }
-
-    def _ids(self, size: int) -> Sequence[str]:
-        return self.items.mirror.search(self.words.keywords, size).ids
-
-    def _grades(self) -> Mapping[str, float]:
-        return self.catalogue.grades(self.query) if self.catalogue else {}
 
     def _title(self, id_: str) -> str:
         dense = self.items.find(id_)
@@ -219,31 +211,6 @@ def _reaching(
     return {"total": ranking.total, "queries": found}
 
 
-def compare(
-    backend: OpenSearchBackend, items: Opened, keywords: Mapping[str, float], size: int
-) -> dict[str, Any]:
-    """Search the snapshot's own index.
-
-    Raises:
-        SnapshotError: the snapshot is not pushed.
-        ServiceError: the cluster is away or refuses.
-    """
-    started = time.perf_counter()
-    found = backend.search(keywords, size=size, snapshot=items.manifest.id)
-    seconds = time.perf_counter() - started
-    mirror = items.mirror.scored_by(backend.cluster.version.bm25)
-    expected = mirror.search(keywords, size)
-    same = found.total == expected.total and [(hit.id, hit.score) for hit in found.hits] == list(
-        zip(expected.ids, expected.scores.tolist(), strict=True)
-    )
-    return {
-        "same": same,
-        "total": found.total,
-        "expected": expected.total,
-        "milliseconds": 1000 * seconds,
-    }
-
-
 def snippets(
     query: str, keywords: Keywords, index: str, expander: str, size: int
 ) -> dict[str, str]:
@@ -316,13 +283,13 @@ class Listing:
         places = [at for at, text in enumerate(texts) if wanted in text]
         places.sort(key=lambda at: (ways[sort](at), texts[at], at))
         # Means are of queries that nothing was learned from, where there are any.
-        test = [at for at, query in enumerate(queries) if catalogue.split_of(query) == "test"]
+        test = [at for at, query in enumerate(queries) if catalogue.splits[query.id] == "test"]
         over = [figures[at] for at in test] or figures
         return {
             "queries": [
                 {
                     "text": queries[at].text,
-                    "split": catalogue.split_of(queries[at]),
+                    "split": catalogue.splits[queries[at].id],
                     "relevant": len(catalogue.dataset.relevant[queries[at].id]),
                     "f1": figures[at],
                 }

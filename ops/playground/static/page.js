@@ -5,14 +5,7 @@ import { button, fill, find, foreign, keepFocus, make, many, show } from "./dom.
 import { showItem } from "./item.js";
 import { openQueries } from "./queries.js";
 import { showKeywords, Words } from "./keywords.js";
-import {
-  showBaseline,
-  showHits,
-  showLive,
-  showNoBaseline,
-  showPairs,
-  showRequest,
-} from "./results.js";
+import { showBaseline, showHits, showNoBaseline, showPairs, showRequest } from "./results.js";
 
 const PAGE = 20;
 /** Hits of the baseline that are shown also where keywords find fewer. */
@@ -73,8 +66,8 @@ function complain(sentence, again) {
 }
 
 /**
- * Search what the state says, with both pairs; then the baseline and the cluster, which may take
- * longer. `place` finds what the focus goes to where drawing takes away what has it.
+ * Search what the state says, with both pairs; then the baseline, which may take longer.
+ * `place` finds what the focus goes to where drawing takes away what has it.
  */
 async function search(place = () => find("results")) {
   under.abort();
@@ -93,7 +86,7 @@ async function search(place = () => find("results")) {
       fill(find("notices"));
       keepFocus(draw, place);
       say();
-      await Promise.all([compareText(signal), compareLive(signal)]);
+      await compareText(signal);
     },
     () => search(place),
   );
@@ -109,14 +102,6 @@ async function compareText(signal) {
     if (!(error instanceof Refused)) throw error;
     showNoBaseline(error.message);
   }
-}
-
-/** The same search at the cluster, where this pair serves there. */
-async function compareLive(signal) {
-  showLive(null);
-  if (!page.cluster || !state.pairs[state.shown].serving) return;
-  const keywords = answers[state.shown].keywords.map(({ text, weight }) => ({ text, weight }));
-  showLive(await ask("live", { pair: asked(state.shown), keywords, size: state.size }, signal));
 }
 
 function draw() {
@@ -153,7 +138,7 @@ const events = {
     draw();
     say();
     find(`shown-${at}`).focus();
-    await during(() => Promise.all([compareText(under.signal), compareLive(under.signal)]), search);
+    await during(() => compareText(under.signal), search);
   },
   async choose(at, choice) {
     state.pairs[at] = choice;

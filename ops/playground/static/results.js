@@ -207,14 +207,3 @@ export function showRequest(state, answer, events) {
   fill(find("languages"), choices);
   find("request").textContent = answer.requests[state.language];
 }
-
-/** What the cluster said to the same search. */
-export function showLive(found) {
-  const badge = find("live");
-  show(badge, found !== null);
-  if (found === null) return;
-  badge.className = `badge ${found.same ? "good" : "warn"}`;
-  badge.textContent = found.same
-    ? `the cluster says the same, in ${decimals(found.milliseconds, 1)} ms`
-    : `the cluster differs: ${count(found.total)} items instead of ${count(found.expected)}`;
-}

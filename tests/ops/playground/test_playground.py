@@ -17,7 +17,6 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Blend, Row
 from indexers.exchange.search import search
 from indexers.release import release
@@ -282,8 +281,6 @@ def test_bad_requests_are_refused_in_one_sentence(page: Page) -> None:
         {"query": "x" * 5000},
     ):
         assert "reload" in page.ask("search", 422, **wrong)["detail"]
-    live = page.ask("live", 409, pair=page.pair, keywords=[{"text": "sofa"}])
-    assert "opensearch.url" in live["detail"]
     large = page.running.client.post(
         "/playground/api/search",
         content=b" " * 100_000,
@@ -331,22 +328,6 @@ def test_the_page_works_with_nothing_there_and_asks_for_the_token(tmp_path: Path
         world = page.ask("page")
     assert (world["pairs"], world["data"], world["examples"]) == ([], None, [])
     assert "nowhere" in world["problem"]
-
-
-@pytest.mark.server
-def test_the_cluster_says_the_same(tmp_path: Path, opensearch: OpenSearchSettings) -> None:
-    shop = workspace(tmp_path, f"opensearch.url={opensearch.url}", "opensearch.prefix=playground")
-    pair = two_rounds(shop)
-    with running(shop, playground=True) as started:
-        wait_for(lambda: started.parts.follower.pair.item)
-        page = Page(started, pair)
-        assert page.ask("page")["cluster"] is True
-        words = [word["text"] for word in page.search("green sofa")["keywords"]]
-        keywords = [{"text": word, "weight": at + 0.3} for at, word in enumerate(words)]
-        found = page.ask("live", pair=pair, keywords=keywords)
-        other = page.ask("live", pair=page.earlier(), keywords=keywords)
-    assert (found["same"], found["total"]) == (True, 3)
-    assert (other["same"], other["total"]) == (True, 1)
 
 
 def test_only_pages_of_its_own_are_answered(page: Page, folder: Path) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from cogr.settings import OpenSearchSettings
 from tests.browser import launched
 from tests.ops.expander.expander_worlds import Running, running, wait_for
 from tests.ops.playground.playground_worlds import HOSTILE, TITLES, two_rounds, workspace
@@ -352,22 +351,6 @@ def test_what_is_away_may_be_back_the_next_time(chromium: Any, tmp_path: Path) -
             page.get_by_text("Something behind the expander is away").wait_for()
             with page.expect_response("**/api/search"):
                 page.get_by_role("button", name="Search again").click()
-
-
-@pytest.mark.server
-def test_the_cluster_is_asked_beside_the_mirror(
-    chromium: Any, tmp_path: Path, opensearch: OpenSearchSettings
-) -> None:
-    shop = workspace(
-        tmp_path, f"opensearch.url={opensearch.url}", "opensearch.prefix=playground-page"
-    )
-    two_rounds(shop)
-    with running(shop, playground=True) as started:
-        wait_for(lambda: started.parts.follower.pair.item)
-        with opened(chromium, started.url, "green sofa") as page:
-            page.get_by_text("the cluster says the same").wait_for()
-            page.locator("#shown-0").press("ArrowRight")
-            expect(page.locator("#live")).to_be_hidden()
 
 
 def test_an_empty_store_says_what_to_do_and_a_token_is_asked_for(

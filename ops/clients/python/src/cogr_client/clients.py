@@ -1,13 +1,13 @@
 """The two clients, one blocking, one with `await`, and what they share: the requests to expander
 and OpenSearch, and the reading of the answers.
 
-What is shared is written as generators, which yield requests, are sent the response or error of
-each, and return the result. A client only sends the requests.
+What is shared are coroutines. Those of the blocking client never wait for one another, so that a
+single step runs each to its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
@@ -17,7 +17,6 @@ from cogr_client.answers import Expansion, Found, Memory, RefusedError, SearchEr
 
 T = TypeVar("T")
 _Answer = httpx.Response | httpx.RequestError
-_Talk = Generator[dict[str, Any], _Answer, T]
 
 
 class SearchOptions(TypedDict, total=False):
@@ -46,9 +45,12 @@ class SearchOptions(TypedDict, total=False):
     fields: Sequence[str]
 
 
-class _Talks:
+class _Requests:
     _http: Any
     _connect: Callable[..., Any]
+
+    async def _post(self, request: Mapping[str, Any]) -> _Answer:
+        raise NotImplementedError
 
     def __init__(
         self,
@@ -71,14 +73,14 @@ class _Talks:
         self._http = type(self)._connect(verify=verify)
         self._memory = Memory(remember)
 
-    def _expanding(self, query: str) -> _Talk[Expansion]:
+    async def _expanding(self, query: str) -> Expansion:
         if (known := self._memory.get(query)) is not None:
             return known
-        said = _said((yield {**self._asking, "json": {"query": query}}))
+        said = _said(await self._post({**self._asking, "json": {"query": query}}))
         return self._read([query], said, [said])[0]
 
-    def _expanding_many(self, queries: Sequence[str]) -> _Talk[list[Expansion]]:
-        said = _said((yield {**self._asking, "json": {"queries": list(queries)}}))
+    async def _expanding_many(self, queries: Sequence[str]) -> list[Expansion]:
+        said = _said(await self._post({**self._asking, "json": {"queries": list(queries)}}))
         return self._read(queries, said, said.get("answers") if isinstance(said, dict) else None)
 
     def _read(self, queries: Sequence[str], said: Any, answers: Any) -> list[Expansion]:
@@ -91,17 +93,17 @@ class _Talks:
             self._memory.put(query, expansion)
         return found
 
-    def _finding(self, query: str, options: SearchOptions) -> _Talk[Found]:
+    async def _finding(self, query: str, options: SearchOptions) -> Found:
         _check_options(options)
         if self._opensearch is None:
             raise SearchError("this client has no address of OpenSearch; give one to search")
-        expansion = yield from self._expanding(query)
-        answer = yield self._search(self._opensearch, expansion, options)
+        expansion = await self._expanding(query)
+        answer = await self._post(self._search(self._opensearch, expansion, options))
         if isinstance(answer, httpx.Response) and answer.status_code == httpx.codes.NOT_FOUND:
             # The index was removed since the expander named it; cached expansions are as old.
             self._memory.forget()
-            expansion = yield from self._expanding(query)
-            answer = yield self._search(self._opensearch, expansion, options)
+            expansion = await self._expanding(query)
+            answer = await self._post(self._search(self._opensearch, expansion, options))
         if isinstance(answer, httpx.RequestError):
             raise SearchError(f"OpenSearch can't be reached: {answer}") from answer
         if answer.status_code != httpx.codes.OK:
@@ -120,7 +122,7 @@ class _Talks:
         }
 
 
-class Client(_Talks):
+class Client(_Requests):
     """The blocking client. Use it in a `with` block or close it; one serves many threads.
 
     Args:
@@ -153,33 +155,27 @@ class Client(_Talks):
         """Keywords of a query; the query alone when the expander can't be reached. Raises
         RefusedError.
         """
-        return self._carry(self._expanding(query))
+        return _run(self._expanding(query))
 
     def expand_many(self, queries: Sequence[str]) -> list[Expansion]:
         """The same for several, by one request, so that all are of one pair of snapshots."""
-        return self._carry(self._expanding_many(queries))
+        return _run(self._expanding_many(queries))
 
     def search(self, query: str, **options: Unpack[SearchOptions]) -> Found:
         """Expand and search.
 
         Raises SearchError, RefusedError, and TypeError for an unknown option.
         """
-        return self._carry(self._finding(query, options))
+        return _run(self._finding(query, options))
 
-    def _carry(self, talk: _Talk[T]) -> T:
-        answer: _Answer | None = None
-        while True:
-            try:
-                request = next(talk) if answer is None else talk.send(answer)
-            except StopIteration as ended:
-                return ended.value  # type: ignore[no-any-return]
-            try:
-                answer = self._http.post(**request)
-            except httpx.RequestError as error:
-                answer = error
+    async def _post(self, request: Mapping[str, Any]) -> _Answer:
+        try:
+            return self._http.post(**request)
+        except httpx.RequestError as error:
+            return error
 
 
-class AsyncClient(_Talks):
+class AsyncClient(_Requests):
     """The client for asyncio. Use it in an `async with` block or close it.
 
     Arguments, methods and errors as of `Client`.
@@ -200,27 +196,30 @@ class AsyncClient(_Talks):
 
     async def expand(self, query: str) -> Expansion:
         """As `Client.expand`."""
-        return await self._carry(self._expanding(query))
+        return await self._expanding(query)
 
     async def expand_many(self, queries: Sequence[str]) -> list[Expansion]:
         """As `Client.expand_many`."""
-        return await self._carry(self._expanding_many(queries))
+        return await self._expanding_many(queries)
 
     async def search(self, query: str, **options: Unpack[SearchOptions]) -> Found:
         """As `Client.search`."""
-        return await self._carry(self._finding(query, options))
+        return await self._finding(query, options)
 
-    async def _carry(self, talk: _Talk[T]) -> T:
-        answer: _Answer | None = None
-        while True:
-            try:
-                request = next(talk) if answer is None else talk.send(answer)
-            except StopIteration as ended:
-                return ended.value  # type: ignore[no-any-return]
-            try:
-                answer = await self._http.post(**request)
-            except httpx.RequestError as error:
-                answer = error
+    async def _post(self, request: Mapping[str, Any]) -> _Answer:
+        try:
+            return await self._http.post(**request)
+        except httpx.RequestError as error:
+            return error
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never waits."""
+    try:
+        work.send(None)
+    except StopIteration as ended:
+        return ended.value  # type: ignore[no-any-return]
+    raise RuntimeError("the blocking client waits for nothing")
 
 
 def _parameters(expansion: Expansion, options: SearchOptions) -> dict[str, Any]:
