@@ -1,16 +1,21 @@
-"""The backend `opensearch`: the protocol for one cluster and one prefix. Its methods call the
-modules of this package.
+"""The backend `opensearch`: the protocol for one cluster and prefix, and the aliases, which name
+what serves.
+
+Publishing is one atomic call that switches one side's alias or both; a rollback is the same with
+an older snapshot. Deletion never takes an index that an alias names.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from cogr.errors import SnapshotError
+from cogr.errors import CheckFailedError, ServiceError, SnapshotError
 from cogr.keywords import self_keyword
-from cogr.records import Side
+from cogr.records import SIDES, Side
 from cogr.settings import OpenSearchSettings
-from cogr.snapshots import Row, Snapshot, open_snapshot
+from cogr.snapshots import Row, Snapshot, check_normalisers, open_snapshot
 from cogr.store import Store
 from indexers.backends import (
     Keywords,
@@ -22,13 +27,17 @@ from indexers.backends import (
     Words,
     boosts_of,
     check_side,
+    side_of,
 )
 from indexers.backends.memory import mirror_of
-from indexers.backends.opensearch import indexes, push, search, verify
+from indexers.backends.opensearch import push, search, verify
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.indexes import mark
-from indexers.backends.opensearch.mapping import IndexState, alias_name
+from indexers.backends.opensearch.errors import ForbiddenError
+from indexers.backends.opensearch.indexes import complete_index, mark, pushed_index, remove_index
+from indexers.backends.opensearch.mapping import IndexState, alias_name, index_name
 
+DRAFT_SECONDS = 3600.0
+"""Age in seconds after which a draft counts as abandoned: longer than a push under way takes."""
 _TEXTLESS = (
     "The index {index} has no analysed texts: opensearch.text_analyzer was not set when it was "
     "pushed; the next rebuild brings them."
@@ -39,11 +48,8 @@ class OpenSearchBackend:
     """Snapshots in an OpenSearch cluster: one write-once index each, behind the aliases
     `<prefix>-items` and `<prefix>-queries`.
 
-    Scores are those of a mirror with `cluster.version.bm25`.
-
-    Args:
-        settings: the cluster, the prefix, shards and replicas.
-        store: keeps the mirrors that verification compares with.
+    Scores are those of a mirror with `cluster.version.bm25`. The store keeps the mirrors that
+    verification compares with.
     """
 
     name = "opensearch"
@@ -52,6 +58,7 @@ class OpenSearchBackend:
         self.cluster = Cluster(settings)
         self.prefix = settings.prefix
         self.catalogue = f"{self.name}-{settings.prefix}"
+        self._aliases = {side: alias_name(settings.prefix, side) for side in SIDES}
         self._store = store
 
     def push(self, snapshot: Snapshot) -> Pushed:
@@ -63,41 +70,74 @@ class OpenSearchBackend:
 
     def verify(self, snapshot: Snapshot, queries: Iterable[Keywords]) -> Verified:
         """See `verify.verify`."""
-        return verify.verify(
-            self.cluster, self.prefix, snapshot, mirror_of(self._store, snapshot), queries
-        )
+        state = complete_index(self.cluster, self.prefix, snapshot.id)
+        mirror = mirror_of(self._store, snapshot)
+        return verify.verify(self.cluster, state, snapshot, mirror, queries)
 
     def compare(
         self, snapshot: Snapshot, rows: Sequence[Row], after: str, *, last: bool
     ) -> Sequence[Mismatch]:
         """See `verify.compare`."""
-        index = indexes.complete_index(self.cluster, self.prefix, snapshot.id).name
+        index = complete_index(self.cluster, self.prefix, snapshot.id).name
         return verify.compare(self.cluster, index, snapshot.side, rows, after, last=last)
 
     def identity(self, snapshot_id: str) -> str:
         """The index's UUID."""
-        return indexes.complete_index(self.cluster, self.prefix, snapshot_id).uuid
+        return complete_index(self.cluster, self.prefix, snapshot_id).uuid
 
     def distrust(self, snapshot_id: str) -> None:
         """Remove the mark of a passed verification."""
-        mark(
-            self.cluster,
-            indexes.pushed_index(self.cluster, self.prefix, snapshot_id),
-            verified=False,
-        )
+        state = pushed_index(self.cluster, self.prefix, snapshot_id)
+        mark(self.cluster, state, verified=False)
 
     def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
-        """See `indexes.publish`. Before the switch, the stored search template is put in place."""
+        """Switch the aliases of the given sides by one call, after the stored search template is in
+        place. Raises ServiceError where an alias' name is taken, or the cluster refuses.
+        """
         search.install_template(self.cluster, self.prefix)
-        return indexes.publish(self.cluster, self.prefix, snapshots)
+        now = self._aliased()
+        new = {side: self._publishable(side, id_) for side, id_ in snapshots.items()}
+        pair = [state for side in SIDES for state in ([new[side]] if side in new else now[side])]
+        check_normalisers({state.snapshot: str(state.meta.get("normaliser")) for state in pair})
+        actions: list[dict[str, Any]] = []
+        for side, state in new.items():
+            alias, others = self._aliases[side], [o for o in now[side] if o.name != state.name]
+            actions += [_removal(other.name, alias) for other in others]
+            if len(others) == len(now[side]):
+                actions.append({"add": {"index": state.name, "alias": alias}})
+        if actions:
+            body, doing = {"actions": actions}, f"switching the aliases of {self.prefix}"
+            self.cluster.call("POST", "/_aliases", body=body, doing=doing, retry_connection=False)
+        return {side: now[side][0].snapshot if now[side] else None for side in new}
 
     def serving(self) -> Mapping[Side, str | None]:
-        """The snapshot that each side's alias names, or None."""
-        return indexes.serving(self.cluster, self.prefix)
+        """The snapshot that each side's alias names, or None. One request reads both, so they are
+        consistent.
+        """
+        aliased = self._aliased()
+        states = {side: self._only(side, aliased[side]) for side in SIDES}
+        return {side: state.snapshot if state else None for side, state in states.items()}
 
     def list(self) -> Sequence[Listed]:
         """Every pushed snapshot under the prefix."""
-        return indexes.listed(self.cluster, self.prefix)
+        states = [state for state in self._all() if self._is_whole(state)]
+        if not states:
+            return []
+        path, doing = f"/{self._pattern}/_stats/docs,store", "reading the sizes of the indexes"
+        sizes = self.cluster.call("GET", path, doing=doing)["indices"]
+        found = []
+        for state in states:
+            side, size = side_of(state.snapshot), sizes.get(state.name)
+            listed = Listed(
+                snapshot=state.snapshot,
+                side=side,
+                documents=size["primaries"]["docs"]["count"] if size else 0,
+                bytes=size["total"]["store"]["size_in_bytes"] if size else None,
+                serving=self._aliases[side] in state.aliases,
+                complete=state.complete,
+            )
+            found.append(listed)
+        return sorted(found, key=lambda one: (one.side, one.snapshot))
 
     def search(
         self,
@@ -117,7 +157,7 @@ class OpenSearchBackend:
         if words and not state.meta.get("text_analyzer"):
             words, textless = None, _TEXTLESS.format(index=state.name)
         found = search.top(self.cluster, state.name, side, boosts, size, explain, words)
-        return SearchResult(found.total, found.hits, state.snapshot, textless)
+        return SearchResult(*found, state.snapshot, textless)
 
     def retrieved(
         self, keywords: Keywords, *, side: Side = "item", snapshot: str | None = None
@@ -125,7 +165,7 @@ class OpenSearchBackend:
         """The whole retrieved set with scores, without texts."""
         state = self._index(side, snapshot)
         found = search.everything(self.cluster, state.name, side, boosts_of(keywords))
-        return SearchResult(found.total, found.hits, state.snapshot)
+        return SearchResult(*found, state.snapshot)
 
     def lookup(self, text: str, *, snapshot: str | None = None) -> Row | None:
         """The row of a query text; None when the query side does not hold it."""
@@ -133,14 +173,53 @@ class OpenSearchBackend:
         return search.lookup(self.cluster, state.name, self_keyword(text))
 
     def delete(self, snapshot: str) -> None:
-        """See `indexes.delete`."""
-        indexes.delete(self.cluster, self.prefix, snapshot)
+        """Remove the index of a snapshot.
+
+        Where another snapshot serves the side, one atomic call removes the index and fails if the
+        alias has changed. So a publish from another store, which shares no lease with this one,
+        can't lose its index.
+        """
+        side = side_of(snapshot)
+        alias, serves = self._aliases[side], self._aliased((side,))[side]
+        state = pushed_index(self.cluster, self.prefix, snapshot)
+        if state.aliases:
+            raise SnapshotError(
+                f"Snapshot {snapshot} serves as {', '.join(state.aliases)}; publish another one "
+                "before deleting it."
+            )
+        stays = [
+            action
+            for one in serves
+            for action in (
+                _removal(one.name, alias),
+                {"add": {"index": one.name, "alias": alias, **one.alias_options[alias]}},
+            )
+        ]
+        doing = f"deleting the index {state.name}"
+        body = {"actions": [*stays, {"remove_index": {"index": state.name}}]}
+        if stays:
+            try:
+                self.cluster.call(
+                    "POST", "/_aliases", body=body, doing=doing, retry_connection=False
+                )
+                return
+            except ForbiddenError:
+                pass  # This user may remove indexes but not change aliases (the role writer).
+        self.cluster.call("DELETE", f"/{state.name}", doing=doing)
 
     def sweep(self, *, dry_run: bool) -> Sequence[str]:
-        """See `indexes.left_behind`."""
-        names = indexes.left_behind(self.cluster, self.prefix)
+        """Remove abandoned indexes: drafts of dead pushes by difference, and indexes whose name is
+        not that of their snapshot.
+        """
+        oldest = (time.time() - DRAFT_SECONDS) * 1e3
+        names = sorted(
+            state.name
+            for state in self._all()
+            if not (state.aliases or self._is_whole(state))
+            and float(state.settings["creation_date"]) < oldest
+        )
         for name in () if dry_run else names:
-            indexes.remove_index(self.cluster, name)
+            remove_index(self.cluster, name)
         return names
 
     def close(self) -> None:
@@ -153,11 +232,79 @@ class OpenSearchBackend:
         """
         if snapshot is not None:
             check_side(snapshot, side)
-            return indexes.pushed_index(self.cluster, self.prefix, snapshot)
-        state = indexes.serving_index(self.cluster, self.prefix, side)
+            return pushed_index(self.cluster, self.prefix, snapshot)
+        state = self._only(side, self._aliased((side,))[side])
         if state is None:
             raise SnapshotError(
-                f"Nothing serves as {alias_name(self.prefix, side)} at {self.cluster.url}; run "
+                f"Nothing serves as {self._aliases[side]} at {self.cluster.url}; run "
                 "cogr-index publish SNAPSHOT."
             )
         return state
+
+    def _only(self, side: Side, states: Sequence[IndexState]) -> IndexState | None:
+        if len(states) > 1:
+            names = " and ".join(state.name for state in states)
+            raise ServiceError(
+                f"The alias {self._aliases[side]} names {names} at once; publish one snapshot "
+                "to repair it."
+            )
+        return states[0] if states else None
+
+    def _aliased(self, sides: Sequence[Side] = SIDES) -> Mapping[Side, Sequence[IndexState]]:
+        """The indexes that the alias of each of these sides names, by one request."""
+        names = {side: self._aliases[side] for side in sides}
+        path, doing = ",".join(names.values()), f"looking at the aliases of {self.prefix}"
+        params = {"ignore_unavailable": "true"}
+        found = self.cluster.call("GET", f"/{path}", params=params, doing=doing)
+        for alias in names.values():
+            if alias in found:
+                raise ServiceError(
+                    f"The name {alias} at {self.cluster.url} is taken by an index, so it can't be "
+                    "an alias; rename or remove the index, or choose another opensearch.prefix."
+                )
+        states = [IndexState.read(name, answer) for name, answer in sorted(found.items())]
+        aliased = {side: [one for one in states if names[side] in one.aliases] for side in sides}
+        for side, state in ((side, state) for side, some in aliased.items() for state in some):
+            if not state.snapshot:
+                raise ServiceError(
+                    f"The alias {names[side]} at {self.cluster.url} names the index {state.name}, "
+                    "which was not written by cogr; choose another opensearch.prefix."
+                )
+        return aliased
+
+    def _publishable(self, side: Side, snapshot_id: str) -> IndexState:
+        check_side(snapshot_id, side)
+        state = complete_index(self.cluster, self.prefix, snapshot_id)
+        if not state.verified:
+            raise CheckFailedError(
+                f"The index {state.name} has not passed verification; run cogr-index verify "
+                f"{snapshot_id}."
+            )
+        doing = f"asking for the health of {state.name}"
+        health = self.cluster.call("GET", f"/_cluster/health/{state.name}", doing=doing)
+        if health["status"] == "red":
+            raise CheckFailedError(
+                f"The index {state.name} has shards that are not there (red); see the cluster's "
+                "health, or push the snapshot again."
+            )
+        return state
+
+    @property
+    def _pattern(self) -> str:
+        """A pattern for every index of the prefix, and for none of a longer prefix."""
+        return ",".join(f"{alias}-{side}-r*" for side, alias in self._aliases.items())
+
+    def _all(self) -> Sequence[IndexState]:
+        """The indexes of the prefix that cogr wrote."""
+        found = self.cluster.call("GET", f"/{self._pattern}", doing="listing the indexes")
+        states = (IndexState.read(name, answer) for name, answer in found.items())
+        return [state for state in states if state.snapshot]
+
+    def _is_whole(self, state: IndexState) -> bool:
+        """Whether an index has the name of its snapshot, as a draft has not."""
+        return state.name == index_name(self.prefix, state.snapshot)
+
+
+def _removal(index: str, alias: str) -> dict[str, Any]:
+    """The alias action, which fails where the alias has moved meanwhile."""
+    return {"remove": {"index": index, "alias": alias, "must_exist": True}}

@@ -16,6 +16,7 @@ version check. A document that has the field is done, so the same call goes on a
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -194,20 +195,6 @@ class Filled:
     first_absent: list[str] = field(default_factory=list)
 
 
-@dataclass
-class _Sweep:
-    """One pass over the documents without the field.
-
-    `checked`: this process compares versions, not the shard.
-    """
-
-    checked: bool
-    known: int = 0
-    without: int = 0
-    unknown: list[str] = field(default_factory=list)
-    unknown_count: int = 0
-
-
 def fill(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> Filled:
     """Add the field to every document that the snapshot knows. Returns when none lacks it.
 
@@ -217,49 +204,47 @@ def fill(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> Filled:
         CheckFailedError: documents keep losing the field.
         ServiceError: the cluster can't be reached; the same call goes on.
     """
-    done = Filled()
+    done, index = Filled(), target.index
     while True:
-        done.sweeps += 1
-        refresh(cluster, target.index)
-        sweep = _Sweep(done.sweeps <= CHECKED_SWEEPS)
-        written = merge_into_documents(
-            cluster, target.index, _changes(cluster, target.index, name, mirror, sweep)
-        )
+        done.sweeps, done.unknown, done.first_unknown = done.sweeps + 1, 0, []
+        refresh(cluster, index)
+        seen = Counter(known=0, without=0)
+        changes = _changes(cluster, index, name, mirror, done, seen)
+        written = merge_into_documents(cluster, index, changes)
         done.written += written
-        done.conflicts += sweep.known - written
-        if not sweep.known:
+        done.conflicts += seen["known"] - written
+        if not seen["known"]:
             break
         if done.sweeps == SWEEPS:
             raise CheckFailedError(
-                f"After {SWEEPS} sweeps documents of {target.index} still lack the field {name}: "
+                f"After {SWEEPS} sweeps documents of {index} still lack the field {name}: "
                 "something replaces whole documents "
                 "all the while; let it update documents partially, or run the same command when "
                 "it is quiet."
             )
-    done.unknown, done.first_unknown = sweep.unknown_count, sweep.unknown
-    with_field = count(cluster, target.index, {"exists": {"field": name}})
-    done.absent = max(0, len(mirror) - with_field - sweep.without)
-    done.first_absent = (
-        list(islice(_absent(cluster, target.index, mirror), SHOWN)) if done.absent else []
-    )
+    with_field = count(cluster, index, {"exists": {"field": name}})
+    done.absent = max(0, len(mirror) - with_field - seen["without"])
+    done.first_absent = [*islice(_absent(cluster, index, mirror), SHOWN)] if done.absent else []
     return done
 
 
 def _changes(
-    cluster: Cluster, index: str, name: str, mirror: Mirror, sweep: _Sweep
+    cluster: Cluster, index: str, name: str, mirror: Mirror, done: Filled, seen: Counter[str]
 ) -> Iterator[tuple[Seen, Document]]:
+    """The updates of a sweep, which counts the documents that it finds in `done` and `seen`."""
+    by_version = done.sweeps <= CHECKED_SWEEPS
     for hit in scroll(cluster, index, {"bool": {"must_not": {"exists": {"field": name}}}}):
         id_ = hit["_id"]
         place = mirror.ids.find(id_)
         if place < 0:
-            sweep.unknown_count += 1
-            sweep.unknown += [id_] if len(sweep.unknown) < SHOWN else []
+            done.unknown += 1
+            done.first_unknown += [id_] if len(done.first_unknown) < SHOWN else []
         elif keywords := mirror.keywords_of(place):
-            sweep.known += 1
-            version = (hit["_seq_no"], hit["_primary_term"]) if sweep.checked else None
+            seen["known"] += 1
+            version = (hit["_seq_no"], hit["_primary_term"]) if by_version else None
             yield Seen(id_, version, hit.get("_routing")), {name: list(keywords)}
         else:
-            sweep.without += 1
+            seen["without"] += 1
 
 
 def scroll(cluster: Cluster, index: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:

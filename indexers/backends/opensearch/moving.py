@@ -25,7 +25,7 @@ from cogr.records import Say
 from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.foreign_field import Target, count, ids_there, scroll
-from indexers.backends.opensearch.indexes import read_index, refresh, remove_index
+from indexers.backends.opensearch.indexes import put_settings, read_index, refresh, remove_index
 from indexers.backends.opensearch.mapping import IndexState
 from indexers.lease import switching_lease
 
@@ -54,7 +54,6 @@ def move_without(
     death.
 
     Args:
-        store: keeps the note of the block (`blocks`).
         catalogue: whose lease the caller holds.
 
     Raises:
@@ -76,7 +75,8 @@ def move_without(
         copy_documents(cluster, old, to, dropped, {"range": {"_seq_no": {"gt": since}}})
         documents = _without_gone(cluster, old, to)
         _compare_some(cluster, old, to, dropped)
-        _set_pipelines(cluster, to, {name: now.settings.get(name) for name in _PIPELINES})
+        pipelines = {name: now.settings.get(name) for name in _PIPELINES}
+        put_settings(cluster, to, pipelines, f"setting the pipelines of {to}")
         _move_aliases(cluster, now, to)
     return documents
 
@@ -103,16 +103,12 @@ def _make(cluster: Cluster, target: Target, dropped: Collection[str], to: str) -
             "another."
         )
     else:
-        _set_pipelines(cluster, to, dict.fromkeys(_PIPELINES, "_none"))
+        off = dict.fromkeys(_PIPELINES, "_none")
+        put_settings(cluster, to, off, f"setting the pipelines of {to}")
 
 
 def _kept(state: IndexState, dropped: Collection[str]) -> dict[str, Any]:
     return {name: one for name, one in state.properties.items() if name not in dropped}
-
-
-def _set_pipelines(cluster: Cluster, index: str, names: Mapping[str, Any]) -> None:
-    doing = f"setting the pipelines of {index}"
-    cluster.call("PUT", f"/{index}/_settings", body={"index": dict(names)}, doing=doing)
 
 
 def _written_up_to(cluster: Cluster, index: str) -> int:
@@ -148,10 +144,8 @@ def copy_documents(
 ) -> None:
     """Copy all documents, or those that a query finds, by the cluster's own reindex; existing ones
     are overwritten.
-
-    A reindex reads what a search sees, so the index is refreshed first.
     """
-    refresh(cluster, old)
+    refresh(cluster, old)  # A reindex reads what a search sees.
     source = {"index": old, "_source": {"excludes": sorted(dropped)}}
     body = {
         "source": source | ({"query": query} if query else {}),
@@ -163,8 +157,7 @@ def copy_documents(
     )["task"]
     while not (answer := cluster.call("GET", f"/_tasks/{task}", doing=doing))["completed"]:
         time.sleep(LOOK_EVERY)
-    failures = answer.get("response", {}).get("failures") or answer.get("error")
-    if failures:
+    if failures := answer.get("response", {}).get("failures") or answer.get("error"):
         raise ServiceError(
             f"{doing[0].upper()}{doing[1:]} at {cluster.url} failed: {str(failures)[:300]}."
         )
@@ -238,11 +231,8 @@ def writes_blocked(
     moved.
 
     SIGTERM acts as Ctrl-C does: the index takes writes again before the process ends. An index that
-    was blocked before stays blocked.
-
-    Args:
-        catalogue: whose lease the caller holds; while it is held, no other process removes the
-            block.
+    was blocked before stays blocked. While the caller holds the catalogue's lease, no other process
+    removes the block.
     """
     path, index = f"{_FOLDER}/{catalogue}.json", target.index
     if target.state.write_blocked:
@@ -258,9 +248,8 @@ def writes_blocked(
 
 
 def remove_stale_write_blocks(cluster: Cluster, store: Store, say: Say) -> None:
-    """Remove the blocks that dead processes have left on this cluster.
-
-    A failure is only a warning, since the command has another purpose.
+    """Remove the blocks that dead processes have left on this cluster. A failure is only a warning,
+    since the command has another purpose.
     """
     try:
         for name in store.list(_FOLDER):
@@ -290,8 +279,7 @@ def _lift_noted(cluster: Cluster, store: Store, path: str) -> str | None:
     lifted = state is not None and note["alias"] in state.aliases
     if lifted:
         doing = f"letting {note['index']} take writes again"
-        body = {"index": {"blocks.write": None}}
-        cluster.call("PUT", f"/{note['index']}/_settings", body=body, doing=doing)
+        put_settings(cluster, note["index"], {"blocks.write": None}, doing)
     store.remove(path)
     return str(note["index"]) if lifted else None
 

@@ -28,11 +28,13 @@ from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.errors import IndexGoneError
 from indexers.backends.opensearch.indexes import (
     LEASE_SECONDS,
+    block_writes,
     check_count,
     drop_deleted,
     mark,
     merge,
     merging_apart,
+    put_settings,
     read_index,
     refresh,
     remove_index,
@@ -82,9 +84,7 @@ def push(cluster: Cluster, prefix: str, snapshot: Snapshot, base: Snapshot | Non
         merge(cluster, state.name, state.shards, LEASE_SECONDS)
         check_count(cluster, state.name, snapshot)
         if not state.write_blocked:
-            cluster.call(
-                "PUT", f"/{state.name}/_block/write", doing=f"freezing the index {state.name}"
-            )
+            block_writes(cluster, state.name)
             check_count(cluster, state.name, snapshot)
     _set_replicas(cluster, state)
     if not state.complete:
@@ -98,9 +98,7 @@ def _open_index(cluster: Cluster, prefix: str, snapshot: Snapshot) -> IndexState
     meta = meta_of(snapshot.manifest, cluster.settings.text_analyzer)
     state = read_index(cluster, name)
     if state is not None and _is_stale(cluster, state, meta):
-        cluster.call(
-            "DELETE", f"/{name}", doing=f"removing the stale index {name}", missing_ok=True
-        )
+        remove_index(cluster, name)
         state = None
     if state is None:
         _create(cluster, name, snapshot, meta)
@@ -171,21 +169,14 @@ def _fill(cluster: Cluster, state: IndexState, snapshot: Snapshot) -> int:
 
 
 def _check_still_ours(cluster: Cluster, state: IndexState) -> None:
-    """Refuse to go on when the index was removed meanwhile.
-
-    Later bulk requests may have created a new index of this name with a guessed mapping, which is
-    removed.
+    """Refuse to go on when the index was removed meanwhile. Later bulk requests may have created
+    one of its name with a guessed mapping, which is removed.
     """
     now = read_index(cluster, state.name)
     if now is not None and now.uuid == state.uuid:
         return
     if now is not None and not now.snapshot:
-        cluster.call(
-            "DELETE",
-            f"/{state.name}",
-            doing=f"removing what took the place of {state.name}",
-            missing_ok=True,
-        )
+        remove_index(cluster, state.name)
     raise ServiceError(
         f"The index {state.name} at {cluster.url} was removed while it was written; run the same "
         "command again."
@@ -196,15 +187,12 @@ def _set_replicas(cluster: Cluster, state: IndexState) -> None:
     """Set the configured number of replicas and wait for them, where there are enough nodes."""
     wanted, name = cluster.settings.replicas, state.name
     if state.replicas != wanted:
-        body = {"index": {"number_of_replicas": wanted}}
-        cluster.call(
-            "PUT", f"/{name}/_settings", body=body, doing=f"adding replicas to the index {name}"
-        )
+        doing = f"adding replicas to the index {name}"
+        put_settings(cluster, name, {"number_of_replicas": wanted}, doing)
     deadline = time.monotonic() + REPLICA_SECONDS
     while wanted and not state.complete:
-        health = cluster.call(
-            "GET", f"/_cluster/health/{name}", doing=f"waiting for the replicas of {name}"
-        )
+        doing = f"waiting for the replicas of {name}"
+        health = cluster.call("GET", f"/_cluster/health/{name}", doing=doing)
         if health["status"] == "green" or health["number_of_data_nodes"] <= wanted:
             return
         if time.monotonic() > deadline:
@@ -235,22 +223,14 @@ def copy_and_change(
     """Make the snapshot's index from its parent's. It is then merged and frozen, but not yet
     marked.
 
-    Returns:
-        The number of documents changed, new or removed; None when it has to be written in full: the
-        parent is not pushed and verified, too much differs, or the cluster does not clone.
-
-    Raises:
-        ServiceError: the cluster can't be reached.
+    Returns the number of documents changed, new or removed; None when it has to be written in full:
+    the parent is not pushed and verified, too much differs, or the cluster does not clone.
     """
     name, source = index_name(prefix, snapshot.id), read_index(cluster, index_name(prefix, base.id))
     draft = f"{name}{DRAFT}"
     # An index left by a dead push, perhaps after its second clone.
     remove_index(cluster, draft)
-    if (
-        read_index(cluster, name) is not None
-        or not _fit(cluster, source, base, snapshot)
-        or source is None
-    ):
+    if source is None or read_index(cluster, name) or not _fit(cluster, source, base, snapshot):
         return None
     try:
         written = _change_clone(cluster, source, draft, base, snapshot)
@@ -258,7 +238,7 @@ def copy_and_change(
             return None
         # Without a refresh the clone takes three times as long.
         refresh(cluster, draft)
-        cluster.call("PUT", f"/{draft}/_block/write", doing=f"freezing the index {draft}")
+        block_writes(cluster, draft)
         return written if _finish(cluster, draft, name, snapshot) else None
     except _TooMuchError:
         _log.info(
@@ -272,15 +252,13 @@ def copy_and_change(
         remove_index(cluster, draft)
 
 
-def _fit(cluster: Cluster, state: IndexState | None, base: Snapshot, snapshot: Snapshot) -> bool:
+def _fit(cluster: Cluster, state: IndexState, base: Snapshot, snapshot: Snapshot) -> bool:
     """True when the parent's index is complete, verified and frozen, and has the settings that the
     new one would have.
     """
     analyser = cluster.settings.text_analyzer if snapshot.side == "item" else ""
     return (
-        state is not None
-        and (state.snapshot, state.meta.get("content_hash"))
-        == (base.id, base.manifest.content_hash)
+        (state.snapshot, state.meta.get("content_hash")) == (base.id, base.manifest.content_hash)
         and (state.complete and state.verified and state.write_blocked)
         and (state.meta.get("layout"), state.shards) == (LAYOUT, cluster.settings.shards)
         and state.meta.get("fields", {}) == snapshot.manifest.fields
@@ -315,10 +293,7 @@ def _changes(base: Snapshot, snapshot: Snapshot) -> Iterator[tuple[str, Document
         if number > limit:
             raise _TooMuchError
         row = difference.after
-        yield (
-            difference.id,
-            None if row is None else document(snapshot.side, row),
-        )
+        yield difference.id, None if row is None else document(snapshot.side, row)
 
 
 def _clone(cluster: Cluster, source: str, target: str, settings: dict[str, Any]) -> bool:

@@ -16,7 +16,6 @@ import logging
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
@@ -46,12 +45,8 @@ _EXACT = {"search_type": "dfs_query_then_fetch"}
 _WEIGHT = re.compile(r"weight\((keywords|text\.words):(.*) in \d+\) \[.*", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The size of the whole retrieved set, and hits of it in order."""
-
-    total: int
-    hits: Sequence[Hit]
+Found = tuple[int, Sequence[Hit]]
+"""The size of the whole retrieved set, and hits of it in order."""
 
 
 def query_body(keywords: Keywords, field: str = KEYWORDS) -> dict[str, Any]:
@@ -59,13 +54,7 @@ def query_body(keywords: Keywords, field: str = KEYWORDS) -> dict[str, Any]:
     One clause a distinct keyword.
 
     `match` on a keyword field is one term, and unlike `term` it is never rewritten into an unscored
-    `terms` query.
-
-    Args:
-        field: the field of keywords, which has another name in another team's index.
-
-    Raises:
-        UserError: more keywords than a cluster allows clauses.
+    `terms` query. Raises UserError for more keywords than a cluster allows clauses.
     """
     boosts = boosts_of(keywords)
     if len(boosts) > MAX_CLAUSES:
@@ -77,37 +66,28 @@ def query_body(keywords: Keywords, field: str = KEYWORDS) -> dict[str, Any]:
         return {"match_none": {}}
     return {
         "bool": {
-            "should": [clause(keyword, field, boost) for keyword, boost in boosts.items()],
+            "should": [
+                {"match": {field: {"query": keyword, **_boosted(boost)}}}
+                for keyword, boost in boosts.items()
+            ],
             "minimum_should_match": 1,
         }
     }
 
 
-def clause(
-    keyword: str, field: str = KEYWORDS, boost: float | str = 1.0, **more: str
-) -> dict[str, Any]:
-    """The clause of one keyword, which says its boost unless that is 1, with `more` options of a
-    match query.
-    """
-    boosted = {} if boost == 1 else {"boost": boost}
-    return {"match": {field: {"query": keyword, **boosted, **more}}}
+def _boosted(boost: float) -> dict[str, float]:
+    return {} if boost == 1 else {"boost": boost}
 
 
-def text_clause(text: str, fields: Sequence[str], boost: float | str = 1.0) -> dict[str, Any]:
-    """The clause of a text search over some fields, each with its own boost, as `title^2`."""
-    boosted = {} if boost == 1 else {"boost": boost}
-    return {"multi_match": {"query": text, "fields": list(fields), **boosted}}
-
-
-def blended_body(keywords: Keywords, words: Words) -> dict[str, Any]:
+def _blended_body(keywords: Keywords, words: Words) -> dict[str, Any]:
     """The query: entities that the keywords find, or the words in their texts; the sum of both
     scores.
     """
-    text = words.text[:MOST_TEXT]
+    text = {"query": words.text[:MOST_TEXT], "fields": [WORDS]}
     if words.alone or not keywords:
-        return text_clause(text, [WORDS])
+        return {"multi_match": text}
     query = query_body(keywords)
-    query["bool"]["should"].append(text_clause(text, [WORDS], words.boost))
+    query["bool"]["should"].append({"multi_match": text | _boosted(words.boost)})
     return query
 
 
@@ -116,7 +96,7 @@ def search_body(
 ) -> dict[str, Any]:
     """The whole request body: exact total, score descending, then id ascending."""
     return {
-        "query": blended_body(keywords, words) if words else query_body(keywords),
+        "query": _blended_body(keywords, words) if words else query_body(keywords),
         "size": size,
         "track_total_hits": True,
         "sort": [{"_score": "desc"}, {id_field(side): "asc"}],
@@ -134,9 +114,6 @@ def top(
 ) -> Found:
     """The best `size` hits with their texts, and with `explain` each keyword's part of the score.
 
-    Args:
-        words: a text search in the items' texts, which the index must have analysed.
-
     Raises:
         UserError: more hits than a cluster returns in one answer, or more keywords than it allows
             clauses.
@@ -147,20 +124,20 @@ def top(
             f"A search gives at most {PAGE} hits, but {size} were asked for; give a smaller size."
         )
     if not keywords and not words:
-        return Found(0, ())
+        return 0, ()
     body = {
         **search_body(side, keywords, size, words),
         "_source": {"excludes": _UNSHOWN},
         "explain": explain,
     }
     found = ask(cluster, index, body)["hits"]
-    return Found(found["total"]["value"], [_hit(hit, keywords) for hit in found["hits"]])
+    return found["total"]["value"], [_hit(hit, keywords) for hit in found["hits"]]
 
 
 def everything(cluster: Cluster, index: str, side: Side, keywords: Keywords) -> Found:
     """The whole retrieved set, ids and scores only, paged over one point in time."""
     if not keywords:
-        return Found(0, ())
+        return 0, ()
     body = {**search_body(side, keywords, PAGE), "_source": False}
     first = ask(cluster, index, body)["hits"]
     total, hits = first["total"]["value"], first["hits"]
@@ -172,7 +149,7 @@ def everything(cluster: Cluster, index: str, side: Side, keywords: Keywords) -> 
             "search again."
         )
     scores = float32s([hit["sort"][0] for hit in hits])
-    return Found(total, [Hit(hit["sort"][1], one) for hit, one in zip(hits, scores, strict=True)])
+    return total, [Hit(hit["sort"][1], one) for hit, one in zip(hits, scores, strict=True)]
 
 
 def ask(
@@ -184,11 +161,22 @@ def ask(
         path: of the search, where the body names the index by its point in time.
 
     Raises:
-        ServiceError: only a part of it came (`checked`), or the cluster refuses.
+        ServiceError: only a part came (it timed out, a shard failed, or the total is only a lower
+            bound), or the cluster refuses.
     """
     path, doing = path or f"/{index}/_search", f"searching {index}"
-    answer = cluster.call("POST", path, body=body, params=_EXACT, doing=doing)
-    return checked(answer, cluster.url, index)
+    answer: dict[str, Any] = cluster.call("POST", path, body=body, params=_EXACT, doing=doing)
+    flaws = {
+        "it ran out of time": answer["timed_out"],
+        f"{answer['_shards']['failed']} shards failed": answer["_shards"]["failed"] > 0,
+        "the total is only a bound": answer["hits"]["total"]["relation"] != "eq",
+    }
+    for flaw in (flaw for flaw, holds in flaws.items() if holds):
+        raise ServiceError(
+            f"The answer of {index} at {cluster.url} is not whole: {flaw}; see the cluster's "
+            "health and search again."
+        )
+    return answer
 
 
 def lookup(cluster: Cluster, index: str, own: str) -> Row | None:
@@ -219,26 +207,6 @@ def lookup_body(own: str) -> dict[str, Any]:
         "sort": [{"query_id": "asc"}],
         "_source": ["query_id", "text", "generated", "weights", "confidence"],
     }
-
-
-def checked(answer: Mapping[str, Any], url: str, index: str) -> Mapping[str, Any]:
-    """The answer, unless it is only part of one.
-
-    Raises:
-        ServiceError: it timed out, a shard failed, or the total is only a lower bound.
-    """
-    flaws = {
-        "it ran out of time": answer["timed_out"],
-        f"{answer['_shards']['failed']} shards failed": answer["_shards"]["failed"] > 0,
-        "the total is only a bound": answer["hits"]["total"]["relation"] != "eq",
-    }
-    for flaw, holds in flaws.items():
-        if holds:
-            raise ServiceError(
-                f"The answer of {index} at {url} is not whole: {flaw}; see the cluster's health "
-                "and search again."
-            )
-    return answer
 
 
 def _pages(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
@@ -343,11 +311,8 @@ def template_source(
     shown: Sequence[str] = ("item_id", "text"),
     text_fields: Sequence[str] = (WORDS,),
 ) -> str:
-    """The mustache source; it takes TEMPLATE_PARAMETERS, and must have one of
-    keywords, weighted and text.
-
-    A parameter by a name of `MISNAMED` makes a body that OpenSearch refuses with that name:
-    no parameter is ignored silently.
+    """The mustache source; it takes TEMPLATE_PARAMETERS, one of keywords, weighted and text among
+    them. A parameter by a name of `MISNAMED` makes a body that OpenSearch refuses with that name.
 
     Args:
         field: that holds the keywords.
@@ -379,28 +344,21 @@ def install_template(cluster: Cluster, prefix: str) -> bool:
     now.
 
     A cluster without the module lang-mustache has no templates at all, and a user may lack the
-    right to store them: each is a warning.
-
-    Raises:
-        ServiceError: the cluster can't be reached or refuses.
+    right to store them: each is a warning. Raises ServiceError.
     """
+    name = template_name(prefix)
+    doing, path = f"storing the search template {name}", f"/_scripts/{name}"
+    wanted = {"lang": "mustache", "source": template_source()}
     try:
-        return _stored(cluster, template_name(prefix))
+        there = cluster.call("GET", path, doing=doing, missing_ok=True) or {}
+        if wanted.items() <= there.get("script", {}).items():
+            return True
+        _, refusal = cluster.try_once("PUT", path, {"script": wanted})
+        if refusal is None:
+            return True
+        if not any(words in refusal.reason for words in _NO_MUSTACHE):
+            raise service_error(refusal, cluster.url, doing)
+        log.warning("%s has no mustache templates; %s is not stored.", cluster.url, name)
     except ForbiddenError as error:
         log.warning("%s It goes on without the template.", error)
-        return False
-
-
-def _stored(cluster: Cluster, name: str) -> bool:
-    doing, path = f"storing the search template {name}", f"/_scripts/{name}"
-    there = cluster.call("GET", path, doing=doing, missing_ok=True) or {}
-    wanted = {"lang": "mustache", "source": template_source()}
-    if wanted.items() <= there.get("script", {}).items():
-        return True
-    _, refusal = cluster.try_once("PUT", path, {"script": wanted})
-    if refusal is None:
-        return True
-    if any(words in refusal.reason for words in _NO_MUSTACHE):
-        log.warning("%s has no mustache templates; %s is not stored.", cluster.url, name)
-        return False
-    raise service_error(refusal, cluster.url, doing)
+    return False

@@ -21,32 +21,24 @@ from cogr.records import Side
 from cogr.snapshots import Row, Snapshot
 from indexers.backends import Keywords, Mismatch, Verified, boosts_of, mismatches, sample
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.indexes import check_count, complete_index, mark
-from indexers.backends.opensearch.mapping import document, documents, id_field
+from indexers.backends.opensearch.indexes import check_count, mark
+from indexers.backends.opensearch.mapping import IndexState, document, documents, id_field
 from indexers.backends.opensearch.search import ask, everything
 
 _MGET = 100
+_REPAIR = "delete it and push the snapshot again"
 
 
 def verify(
     cluster: Cluster,
-    prefix: str,
+    state: IndexState,
     snapshot: Snapshot,
     mirror: Mirror,
     queries: Iterable[Keywords],
 ) -> Verified:
-    """Compare a pushed snapshot with its files and mirror, and mark its index as verified or not.
-
-    Args:
-        mirror: the snapshot's mirror.
-        queries: keyword lists, weighted or not, whose live results are compared.
-
-    Raises:
-        CheckFailedError: the first difference.
-        SnapshotError: it is not pushed, or half-written.
-        ServiceError: the cluster can't be reached or refuses.
+    """Compare the index of a pushed snapshot with its files, and live results with its mirror; mark
+    it as verified or not. Raises CheckFailedError with the first difference, ServiceError.
     """
-    state = complete_index(cluster, prefix, snapshot.id)
     scored = mirror.scored_by(cluster.version.bm25)
     try:
         check_count(cluster, state.name, snapshot)
@@ -82,23 +74,21 @@ def _check_documents(cluster: Cluster, index: str, snapshot: Snapshot) -> int:
     return len(chosen)
 
 
-_REPAIR = "delete it and push the snapshot again"
-
-
 def _check_parity(
     cluster: Cluster, index: str, side: Side, mirror: Mirror, keywords: Keywords
 ) -> int:
     """Compare the whole retrieved set of one keyword list; the number of scores compared."""
     boosts = boosts_of(keywords)
-    found, expected = everything(cluster, index, side, boosts), mirror.search(boosts, len(mirror))
-    if found.total != expected.total:
+    total, hits = everything(cluster, index, side, boosts)
+    expected = mirror.search(boosts, len(mirror))
+    if total != expected.total:
         raise CheckFailedError(
-            f"The index {index} retrieves {found.total} for {list(boosts)}, the mirror "
+            f"The index {index} retrieves {total} for {list(boosts)}, the mirror "
             f"{expected.total}; {_REPAIR}."
         )
-    live, ids = np.array([hit.score for hit in found.hits], np.float32), expected.ids
+    live, ids = np.array([hit.score for hit in hits], np.float32), expected.ids
     same = live.view(np.uint32) == expected.scores.view(np.uint32)
-    for rank, hit in enumerate(found.hits):
+    for rank, hit in enumerate(hits):
         if hit.id != ids[rank] or not same[rank]:
             raise CheckFailedError(
                 f"At rank {rank + 1} for {list(boosts)} the index {index} has {hit.id!r} with "
@@ -115,11 +105,7 @@ PAGE = 2_000
 def compare(
     cluster: Cluster, index: str, side: Side, rows: Sequence[Row], after: str, *, last: bool
 ) -> list[Mismatch]:
-    """See `Backend.compare`.
-
-    A document is identified by its `_id`; one with another value in its id field differs in that
-    field.
-    """
+    """See `Backend.compare`. A document with another id in its id field differs in that field."""
     expected = {row.id: document(side, row) for row in rows}
     bounds = {"gt": after} if after else {}
     if not last:

@@ -27,7 +27,6 @@ from cogr.store import Store
 from indexers.backends import Backend
 from indexers.backends.memory import MemoryBackend
 from indexers.backends.opensearch import OpenSearchBackend
-from indexers.backends.opensearch.indexes import delete
 from indexers.lease import acquire, lease_to_switch, switching_lease
 from indexers.release.history import (
     begin_switch,
@@ -216,7 +215,7 @@ def test_a_publish_from_another_store_at_the_moment_of_a_removal_keeps_its_index
 
     monkeypatch.setattr(backend.cluster, "try_once", switched_in_between)
     with pytest.raises(ServiceError, match="deleting the index"):
-        delete(backend.cluster, backend.prefix, other.id)
+        backend.delete(other.id)
     assert switched == ["/_aliases"]
     assert cluster.serving["item"] == other.id
     assert backend.search(["k1"]).total == 1

@@ -13,7 +13,7 @@ import pytest
 
 from cogr.settings import OpenSearchSettings
 from cogr.store import Store
-from indexers.backends.opensearch import indexes
+from indexers.backends.opensearch import backend as backends
 from indexers.backends.opensearch.indexes import read_index
 from indexers.backends.opensearch.mapping import (
     ROLES,
@@ -103,7 +103,7 @@ def test_prune_removes_drafts_that_nobody_works_on(
         backend.cluster.call("PUT", f"/{draft}", body=body, doing="dying in mid-push")
         # A young one may belong to a push under way.
         assert prune(store, backend, 3, files=False, dry_run=False).drafts == []
-        monkeypatch.setattr(indexes, "DRAFT_SECONDS", 0.0)
+        monkeypatch.setattr(backends, "DRAFT_SECONDS", 0.0)
         assert prune(store, backend, 3, files=False, dry_run=True).drafts == [draft]
         assert read_index(backend.cluster, draft) is not None
         assert prune(store, backend, 3, files=False, dry_run=False).drafts == [draft]
