@@ -20,7 +20,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Literal
+from typing import IO, Any, BinaryIO
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
@@ -33,19 +33,12 @@ except ImportError:  # Windows; `Store` raises an error for it.
     fcntl = None  # type: ignore[assignment]
 
 _YOUNG = 5.0
-"""Seconds for which a new temporary file is not removed, because it is locked only after its
-creation.
-"""
+"""Seconds for which a new temporary file is not removed: it is locked only after its creation."""
 
 
 class Store:
-    """A folder or fsspec URL with atomic writes.
-
-    Args:
-        url: a folder, or a URL such as s3://bucket/prefix or memory://name.
-
-    Attributes:
-        url: the URL for messages, without user and password.
+    """A folder or fsspec URL (s3://bucket/prefix, memory://name) with atomic writes. `url` is for
+    messages, without user and password.
     """
 
     def __init__(self, url: str | Path) -> None:
@@ -63,17 +56,19 @@ class Store:
             raise StorageError(
                 f"The store {self.url} can't be opened ({error}); check the setting store."
             ) from error
-        except _client_errors() as error:
-            # Some file systems connect when they are made.
-            raise ServiceError(
-                f"The store {self.url} can't be reached ({_first_line(error)}); run the same "
-                "command again later."
-            ) from error
+        except _client_errors() as error:  # Some file systems connect when they are made.
+            raise self._unreachable(error) from error
         self.root = root.rstrip("/")
         self.is_local = isinstance(self.fs, LocalFileSystem)
 
     def __repr__(self) -> str:
         return f"Store({self.url!r})"
+
+    def _unreachable(self, error: BaseException) -> ServiceError:
+        return ServiceError(
+            f"The store {self.url} can't be reached ({_first_line(error)}); run the same command "
+            "again later."
+        )
 
     def below(self, folder: str) -> Store:
         """A store in a folder of this one."""
@@ -96,10 +91,10 @@ class Store:
         with self._reached():
             return bool(self.fs.exists(self.full(path)))
 
-    def open(self, path: str, mode: Literal["rb"] = "rb") -> IO[bytes]:
+    def open(self, path: str) -> IO[bytes]:
         """Open for reading. Raises FileNotFoundError when it is not there."""
         with self._reached():
-            return self.fs.open(self.full(path), mode)  # type: ignore[no-any-return]
+            return self.fs.open(self.full(path), "rb")  # type: ignore[no-any-return]
 
     def read(self, path: str) -> bytes:
         """A file's bytes as they are now. Raises FileNotFoundError when it is not there."""
@@ -109,14 +104,8 @@ class Store:
         return data
 
     def read_json(self, path: str, remedy: str = "restore it from a backup, or remove it") -> Any:
-        """The content of a JSON file.
-
-        Args:
-            remedy: the advice of the error when it is damaged.
-
-        Raises:
-            FileNotFoundError: it is not there.
-            StorageError: it is damaged.
+        """The content of a JSON file. Raises FileNotFoundError, or StorageError with the remedy
+        when it is damaged.
         """
         try:
             return json.loads(self.read(path))
@@ -126,10 +115,7 @@ class Store:
             ) from error
 
     def list(self, path: str) -> list[str]:
-        """Names in a folder, sorted; [] when it is not there.
-
-        Unfinished temporary files are left out.
-        """
+        """Names in a folder, sorted, without temporary files; [] when it is not there."""
         full = self.full(path)
         self.fs.invalidate_cache(full)
         try:
@@ -167,11 +153,7 @@ class Store:
 
         An object store needs conditional puts for this (S3 has them). One that ignores the
         condition lets the last writer win; then only this one gets True, unless another wrote
-        within one round trip.
-
-        Raises:
-            StorageError: the disk is full or read-only.
-            ServiceError: the object store can't be reached.
+        within one round trip. Raises StorageError, ServiceError.
         """
         with storage_errors(self.url):
             if self.is_local:
@@ -267,34 +249,30 @@ class Store:
     @contextlib.contextmanager
     def _reached(self, *, writing: bool = False) -> Iterator[None]:
         """Turn errors of an object store's client into one sentence; FileNotFoundError stays."""
-        if self.is_local:
-            try:
-                yield
-            except NotADirectoryError as error:
-                raise StorageError(
-                    f"The store {self.url} is not a folder; point the setting store at one."
-                ) from error
-            return
         try:
             yield
         except FileExistsError:
             raise
         except FileNotFoundError as error:
-            if not writing:
+            if self.is_local or not writing:
                 raise
             raise StorageError(
                 f"Can't write to {self.url}: there is no such bucket; create it, or correct the "
                 "setting store."
             ) from error
         except _client_errors() as error:
-            what = f"({_first_line(error)}); "
+            if self.is_local:
+                if not isinstance(error, NotADirectoryError):
+                    raise
+                raise StorageError(
+                    f"The store {self.url} is not a folder; point the setting store at one."
+                ) from error
             if isinstance(error, PermissionError) or "Credentials" in type(error).__name__:
                 raise StorageError(
-                    f"The store {self.url} refuses us {what}check the credentials of this process."
+                    f"The store {self.url} refuses us ({_first_line(error)}); check the "
+                    "credentials of this process."
                 ) from error
-            raise ServiceError(
-                f"The store {self.url} can't be reached {what}run the same command again later."
-            ) from error
+            raise self._unreachable(error) from error
 
 
 def _client_errors() -> tuple[type[Exception], ...]:
@@ -305,13 +283,10 @@ def _client_errors() -> tuple[type[Exception], ...]:
         "ftplib": ("Error",),
         "paramiko": ("SSHException",),
     }
-    loaded = [
-        (sys.modules[module], names) for module, names in bases.items() if module in sys.modules
-    ]
+    loaded = ((sys.modules.get(module), names) for module, names in bases.items())
     return (
-        OSError,
-        EOFError,
-        *(getattr(module, name) for module, names in loaded for name in names),
+        *(OSError, EOFError),
+        *(getattr(module, name) for module, names in loaded if module for name in names),
     )
 
 
@@ -320,9 +295,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def require_file(path: Path) -> None:
-    """Raise StorageError where a path exists and is no regular file, such as a folder, a pipe or
-    /dev/null.
-    """
+    """Raise StorageError where a path exists and is no regular file, such as /dev/null."""
     if path.exists() and not path.is_file():
         raise StorageError(f"Can't write to {path}: it is not a file; name another.")
 
@@ -352,12 +325,8 @@ def _remove_unless_written(file: Path) -> bool:
 
 @contextlib.contextmanager
 def replacing(path: Path, where: str = "") -> Iterator[BinaryIO]:
-    """A new file, which replaces `path` when the block ends without an error.
-
-    After an error or a kill the old file is unchanged. Raises StorageError.
-
-    Args:
-        where: the place for messages; the path by default.
+    """A new file, which replaces `path` when the block ends without an error; after an error or a
+    kill the old file is unchanged. Raises StorageError, which names `where` or else the path.
     """
     temporary = path.parent / f".tmp-{uuid.uuid4().hex}"
     try:

@@ -41,13 +41,8 @@ _LOOK_EVERY = 0.05
 
 @dataclass(frozen=True)
 class LeaseKind:
-    """What a lease gives: a right that only one process at a time has on a store.
-
-    Attributes:
-        folder: where its lease files lie.
-        lock: name of its lock on a local store.
-        spoken: the right, for messages, such as "the rebuild of items".
-        advice: what a refused caller can do, for messages.
+    """A right that only one process at a time has on a store: where its lease files lie, its lock
+    on a local store, and for messages its name and what a refused caller can do.
     """
 
     folder: str
@@ -56,13 +51,13 @@ class LeaseKind:
     advice: str
 
     def path(self, term: int) -> str:
-        """Where the lease file of a term lies."""
+        """The lease file of a term."""
         return f"{self.folder}/{term:06d}.json"
 
 
 def lease_to_rebuild(side: Side) -> LeaseKind:
     """To rebuild or update a side of a store."""
-    spoken = "the rebuild of items" if side == "item" else "the rebuild of queries"
+    spoken = f"the rebuild of {'items' if side == 'item' else 'queries'}"
     advice = f"wait for it, or cogr-index status --side {side} --cancel"
     return LeaseKind(f"fleet/{side}/lease", f"rebuild-{side}", spoken, advice)
 
@@ -94,9 +89,7 @@ def read_lease(store: Store, side: Side) -> LeaseRecord | None:
 
 
 def _latest(store: Store, kind: LeaseKind) -> LeaseRecord | None:
-    """The lease of the latest term, which is in the file's name. A damaged file counts as a
-    released lease.
-    """
+    """The lease of the latest term, which is in the file's name."""
     while names := [name for name in store.list(kind.folder) if re.fullmatch(r"\d{6}\.json", name)]:
         term = int(names[-1].removesuffix(".json"))
         try:
@@ -111,11 +104,7 @@ def _latest(store: Store, kind: LeaseKind) -> LeaseRecord | None:
 
 
 class Lease:
-    """Held from `acquire` to `release`; a thread renews it.
-
-    Attributes:
-        term: number of the holder, counted up.
-    """
+    """Held from `acquire` to `release`; a thread renews it."""
 
     def __init__(self, store: Store, kind: LeaseKind, record: LeaseRecord) -> None:
         self._store, self._kind, self._record = store, kind, record
@@ -128,6 +117,7 @@ class Lease:
 
     @property
     def term(self) -> int:
+        """Number of the holder, counted up."""
         return self._record.term
 
     def check(self) -> None:
@@ -180,12 +170,10 @@ class Lease:
 @contextmanager
 def held_lease(store: Store, kind: LeaseKind, doing: str, seconds: float) -> Iterator[Lease]:
     """Hold a lease on a store for the time of the block: no other process on any host has it.
+    Raises LockedError, which names the holder.
 
     On a local store a file lock is taken first, so that a dead holder on this host is replaced at
     once.
-
-    Raises:
-        LockedError: another process holds it; the message says which.
     """
     local = store.is_local
     with (
@@ -204,17 +192,12 @@ def switching_lease(
     patience: float | None = None,
 ) -> Iterator[Lease]:
     """Hold the lease of a catalogue for the time of the block: to switch it, to prune it or to
-    write its history.
+    write its history. `say` gets one message that names the holder waited for.
 
     Args:
-        doing: what this process does, for the messages of those that wait.
-        say: gets one message that names the holder waited for.
         patience: seconds to wait for a live holder; PATIENCE by default. A dead holder on this host
             is replaced at once, a dead one on another host after CATALOGUE_SECONDS, twice that at
-            most.
-
-    Raises:
-        LockedError: the holder did not end meanwhile; the message names it.
+            most. Then LockedError is raised.
     """
     kind, said = lease_to_switch(catalogue), False
     deadline = time.monotonic() + (PATIENCE if patience is None else patience)
@@ -236,15 +219,11 @@ def switching_lease(
 def acquire(
     store: Store, kind: LeaseKind, doing: str, seconds: float, *, has_file_lock: bool = False
 ) -> Lease:
-    """Become the holder of a lease.
+    """Become the holder of a lease. Raises LockedError when another process holds it and lives.
 
     Args:
-        doing: what this process does, for messages.
         seconds: how long the holder may be silent before it can be replaced.
         has_file_lock: this process has the file lock, so a holder on this host must be dead.
-
-    Raises:
-        LockedError: another process holds it and is alive.
     """
     latest, host, now = _latest(store, kind), socket.gethostname(), time.time()
     if latest and not latest.released and not (has_file_lock and latest.host == host):

@@ -113,7 +113,7 @@ class Snapshot:
             encoded: keep keywords dictionary-encoded, as in the file; read in half the time.
         """
         numbered = ["keywords.list.element"] if encoded else None
-        with self.store.open(self.path, "rb") as file:
+        with self.store.open(self.path) as file:
             rows = pq.ParquetFile(file, read_dictionary=numbered)
             # Arrow joins no row groups, since each has its own dictionary.
             for group in range(rows.num_row_groups):

@@ -34,11 +34,8 @@ def boosts_of(keywords: Keywords) -> dict[str, float]:
 class Words:
     """A text search over the items' texts, together with the keywords or instead of them.
 
-    Attributes:
-        text: the query as the shopper typed it.
-        boost: factor on its score, which is added to that of the keywords.
-        alone: search by the words only; the keywords are used only where the texts can't be
-            searched.
+    Its score, times `boost`, is added to that of the keywords. With `alone` the keywords are used
+    only where the texts can't be searched.
     """
 
     text: str
@@ -76,9 +73,7 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """The result of a push: the index, its documents, the documents written by this
-    call, seconds.
-    """
+    """The result of a push; `written` are the documents written by this call."""
 
     index: str
     documents: int
@@ -88,10 +83,7 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The counts of a verification.
-
-    It raises CheckFailedError instead of returning when anything differs.
-    """
+    """The counts of a verification that found no difference."""
 
     index: str
     documents: int
@@ -102,13 +94,8 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """One entity that differs between a backend and the snapshot.
-
-    Attributes:
-        kind: `missing` in the backend, `extra` there, or `different`.
-        field: the first field that differs, "" unless the kind is `different`.
-        found: the backend's value as text, shortened.
-        expected: the snapshot's value as text, shortened.
+    """One entity that differs between a backend and the snapshot: it is `missing` or `extra` in the
+    backend, or `different` in its first differing field, with both values as shortened texts.
     """
 
     id: str
@@ -120,7 +107,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One pushed snapshot: its id, side, documents, bytes (or None), whether it serves now."""
+    """One pushed snapshot; `bytes` is None where unknown."""
 
     snapshot: str
     side: Side
@@ -131,12 +118,8 @@ class Listed:
 
 
 class Backend(Protocol):
-    """A place to which snapshots are pushed and where they are searched.
-
-    Attributes:
-        name: the setting `backend` that chooses it.
-        catalogue: its name in file names, unique among the places to which snapshots of one store
-            are published.
+    """A place to which snapshots are pushed and where they are searched. `catalogue` names it in
+    file names, unique among the places to which snapshots of one store are published.
     """
 
     name: str
@@ -158,24 +141,14 @@ class Backend(Protocol):
     def compare(
         self, snapshot: Snapshot, rows: Sequence[Row], after: str, *, last: bool
     ) -> Sequence[Mismatch]:
-        """The differences between rows of a snapshot and the pushed documents after `after`, up to
-        the last of these rows.
-
-        Args:
-            rows: successive rows, in id order.
-            after: the id before the first of them; "" at the beginning.
-            last: whether these are the snapshot's last rows, so that all later documents are extra.
-
-        Raises:
-            SnapshotError: it is not pushed, or half-written.
+        """The differences between successive rows of a snapshot and the pushed documents after the
+        id `after`, up to the last of these rows; all later ones are extra where these rows are the
+        snapshot's `last`. Raises SnapshotError.
         """
         ...
 
     def identity(self, snapshot_id: str) -> str:
-        """An id of this push of a snapshot: removing and pushing again gives another.
-
-        Raises SnapshotError.
-        """
+        """An id of this push of a snapshot: removing and pushing again gives another."""
         ...
 
     def distrust(self, snapshot_id: str) -> None:
@@ -243,10 +216,7 @@ class Backend(Protocol):
         ...
 
     def sweep(self, *, dry_run: bool) -> Sequence[str]:
-        """Remove unfinished indexes of dead pushes. Returns their names.
-
-        One that may belong to a push under way stays.
-        """
+        """Remove unfinished indexes of dead pushes, not of one under way. Returns their names."""
         ...
 
     def close(self) -> None:
@@ -255,9 +225,7 @@ class Backend(Protocol):
 
 
 MOST_TEXT = 1024
-"""Most characters of a text that are searched: more words would be more clauses than a cluster
-allows.
-"""
+"""Most characters of a text that are searched: a cluster limits the clauses."""
 SAMPLE = 500
 """Size of the sample that a verification compares field by field."""
 

@@ -80,11 +80,8 @@ _NOTE = TypeAdapter(_Note)
 
 @dataclass(frozen=True)
 class _Opened:
-    """A pushed snapshot, ready to be searched. Texts, fields and rows of `answers` are in id order,
-    as the mirror's dense ids.
-
-    Attributes:
-        answers: the rows of a query snapshot, for look-ups; empty for items.
+    """A pushed snapshot, ready to be searched. Texts, fields and `answers`, the rows of a query
+    snapshot, are in id order, as the mirror's dense ids.
     """
 
     mirror: Mirror
@@ -94,11 +91,7 @@ class _Opened:
 
 
 class MemoryBackend:
-    """Snapshots searched in this process.
-
-    Args:
-        store: has the snapshots and saved mirrors.
-    """
+    """Snapshots of a store, searched in this process."""
 
     name = catalogue = "memory"
 
@@ -147,13 +140,9 @@ class MemoryBackend:
         places = range(len(mirror))
         start = bisect_right(places, after, key=mirror.id_of)
         end = len(mirror) if last else bisect_right(places, rows[-1].id, key=mirror.id_of)
-        found = {
-            mirror.id_of(dense): {"keywords": mirror.keywords_of(dense)}
-            for dense in range(start, end)
-        }
-        return list(
-            mismatches({row.id: {"keywords": _keywords_and_self(row)} for row in rows}, found)
-        )
+        found = {mirror.id_of(n): {"keywords": mirror.keywords_of(n)} for n in range(start, end)}
+        expected = {row.id: {"keywords": _keywords_and_self(row)} for row in rows}
+        return list(mismatches(expected, found))
 
     def identity(self, snapshot_id: str) -> str:
         """The hash of what was pushed."""
@@ -249,10 +238,7 @@ class MemoryBackend:
         id_ = self._chosen(side, snapshot)
         mirror = self._opened(id_).mirror
         ranking = mirror.search(boosts_of(keywords), len(mirror))
-        hits = [
-            Hit(entity, score)
-            for entity, score in zip(ranking.ids, ranking.scores.tolist(), strict=True)
-        ]
+        hits = list(map(Hit, ranking.ids, ranking.scores.tolist()))
         return SearchResult(ranking.total, hits, id_)
 
     def lookup(self, text: str, *, snapshot: str | None = None) -> Row | None:
@@ -260,10 +246,8 @@ class MemoryBackend:
         opened = self._opened(self._chosen("query", snapshot))
         table, own = opened.answers, self_keyword(text)
         place = pc.index(table["self"], own).as_py() if own else -1
-        if place < 0:
-            return None
-        batch = table.slice(place, 1).combine_chunks().to_batches()[0]
-        return next(rows_of(batch))
+        found = table.slice(place, 1).combine_chunks().to_batches() if place >= 0 else ()
+        return next((row for batch in found for row in rows_of(batch)), None)
 
     def delete(self, snapshot: str) -> None:
         """Forget a pushed snapshot and remove its mirror. Raises SnapshotError while it serves."""
@@ -274,8 +258,7 @@ class MemoryBackend:
             )
         self._store.remove(_note_path(snapshot))
         self._store.remove(mirror_folder(snapshot))
-        self._opened.cache_clear()
-        self._lexical.cache_clear()
+        self.close()
 
     def sweep(self, *, dry_run: bool) -> Sequence[str]:  # noqa: ARG002
         """Nothing to remove: a push writes its note last, and replaces files atomically."""
@@ -290,12 +273,8 @@ class MemoryBackend:
         snapshot = open_snapshot(self._store, snapshot_id)
         batches = snapshot.batches(_ANSWERS.names) if snapshot.side == "query" else ()
         answers = pa.Table.from_batches(batches, _ANSWERS)
-        return _Opened(
-            mirror_of(self._store, snapshot),
-            snapshot.texts(),
-            answers,
-            snapshot.fields(),
-        )
+        mirror = mirror_of(self._store, snapshot)
+        return _Opened(mirror, snapshot.texts(), answers, snapshot.fields())
 
     def _read_texts(self, snapshot_id: str) -> Lexical:
         opened = self._opened(snapshot_id)
@@ -375,10 +354,7 @@ def _note_path(snapshot_id: str) -> str:
 
 
 def _compare(saved: Mirror, snapshot: Snapshot, queries: Iterable[Keywords]) -> Verified:
-    """The saved mirror against the snapshot and a mirror newly built from it.
-
-    Raises CheckFailedError with the first difference.
-    """
+    """The saved mirror against the snapshot and a mirror newly built from it."""
     if len(saved) != snapshot.manifest.entities:
         raise CheckFailedError(
             f"The mirror of {snapshot.id} has {len(saved)} entities, the snapshot "
@@ -428,10 +404,7 @@ def mirror_of(store: Store, snapshot: Snapshot) -> Mirror:
     """The saved mirror of a snapshot; built, and saved, when there is none or when it is broken.
 
     A mirror is memory-mapped, so only a store on the local disk keeps it; otherwise it is built for
-    this process.
-
-    Raises:
-        StorageError: the disk is full or read-only.
+    this process. Raises StorageError.
     """
     if not store.is_local:
         return Mirror.build(snapshot)

@@ -56,15 +56,8 @@ class Merged:
 
 
 class ForeignIndex:
-    """An index of another team, and our fields in it.
-
-    Args:
-        workspace: its backend must be OpenSearch.
-        name: the index, or an alias of it.
-        field: prefix of the fields' names.
-
-    Raises:
-        UserError: another backend, no such index, or one that can't be used.
+    """An index of another team, by its name or an alias, and our fields in it, whose names begin
+    with `field`. Raises UserError: another backend, no such index, or one that can't be used.
     """
 
     def __init__(self, workspace: Workspace, name: str, field: str) -> None:
@@ -89,36 +82,21 @@ class ForeignIndex:
         return {"item": switched_to(self._cluster, self.template, self.target)}
 
     def publish(self, snapshot_id: str, say: Say, *, gate: bool = True) -> Merged:
-        """Fill the snapshot's field, verify it, and let searches use it.
-
-        Raises:
-            CheckFailedError: documents keep losing the field, or hold other values; searches use
-                the old field.
-            LockedError: another process switches or prunes this index and does not finish in time.
-            ServiceError: the cluster can't be reached; the same call goes on.
+        """Fill the snapshot's field, verify it, and let searches use it. Raises as `release`, and
+        CheckFailedError where documents keep losing the field, or hold other values.
         """
-        return self._merged(
-            release(self._workspace, [snapshot_id], gate=gate, say=say, into=self), say
-        )
+        released = release(self._workspace, [snapshot_id], gate=gate, say=say, into=self)
+        return self._merged(released, say)
 
     def roll_back(self, to: Sequence[str], say: Say) -> Merged:
-        """Let searches use the snapshot that served before; each rollback goes one step further
-        back. Raises as `publish`.
-
-        Args:
-            to: one snapshot to go back to instead.
-
-        Raises:
-            SnapshotError: nothing was published before.
-            UserError: another process switched meanwhile.
+        """Let searches use the snapshot that served before, or another one; each rollback goes one
+        step further back. Raises as `indexers.release.roll_back`.
         """
         return self._merged(roll_back(self._workspace, to, say, into=self), say)
 
     def _merged(self, released: Released, say: Say) -> Merged:
         snapshot_id = str(released.serving["item"])
-        if self._filled is None:
-            # This call only finished a rollback that had died after its switch; there was nothing
-            # to prepare.
+        if self._filled is None:  # This call only finished a rollback that had died.
             self.prepare([snapshot_id], released.serving, say)
         assert self._filled is not None
         field = field_of(self.target.field, snapshot_id)
@@ -126,10 +104,7 @@ class ForeignIndex:
         return Merged(snapshot_id, before, self.target.index, field, self.template, self._filled)
 
     def prepare(self, ids: Sequence[str], seen: Serving, say: Say) -> None:  # noqa: ARG002
-        """Write the snapshot's field into the documents and verify it.
-
-        Searches don't use it yet.
-        """
+        """Write the snapshot's field into the documents and verify it; searches don't use it."""
         for snapshot in (open_snapshot(self._store, id_) for id_ in ids):
             mirror = mirror_of(self._store, snapshot)
             name = add_field(self._cluster, self.target, snapshot.id)
@@ -154,20 +129,15 @@ class ForeignIndex:
 
     def switch(self, ids: Sequence[str]) -> Serving:
         """Let searches use the snapshot's field."""
-        before = self.serving()
+        before, text_fields = self.serving(), self._workspace.settings.publish.text_fields
         (snapshot_id,) = ids
-        name = field_of(self.target.field, snapshot_id)
-        text_fields = self._workspace.settings.publish.text_fields
-        switch(self._cluster, self.template, name, text_fields)
+        switch(self._cluster, self.template, field_of(self.target.field, snapshot_id), text_fields)
         return before
 
     def prune(self, keep: int, to: str | None, say: Say, *, dry_run: bool) -> list[str]:
         """Copy the index to a new one without unneeded fields. Returns the names of these fields.
 
         Needed are the field that serves and those of the last `keep` published snapshots.
-
-        Args:
-            to: the new index.
 
         Raises:
             UserError: a field is to be removed, and no usable new index is named.

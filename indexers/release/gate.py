@@ -45,11 +45,9 @@ class PairFigures(BaseModel):
     """The gate's figures of a pair, as their file holds them.
 
     Attributes:
-        split: the split that `f1` is measured on; None where the data set has no labels.
-        f1: macro F1 of whole retrieved sets (paper, eq. 1).
+        f1: macro F1 of whole retrieved sets (paper, eq. 1) on `split`, where there are labels.
         unreached: share of items that no keyword and no text of any query of the query snapshot
             reaches.
-        dataset_hash: the data that the labels are from.
         checksum: a sha256 over all other fields.
     """
 
@@ -73,10 +71,8 @@ class PairFigures(BaseModel):
 def measure(
     store: Store, dataset: Dataset, split: Split | None, item: Snapshot, query: Snapshot
 ) -> PairFigures:
-    """The figures of a pair; measured once for one data set and split.
-
-    Raises:
-        CheckFailedError: a figure is NaN, with which every comparison would pass.
+    """The figures of a pair; measured once for one data set and split. Raises CheckFailedError when
+    one is NaN, with which every comparison would pass.
     """
     known = known_figures(store, item.id, query.id)
     if known and (known.split, known.dataset_hash) == (split, dataset.dataset_hash):
@@ -85,14 +81,8 @@ def measure(
     f1 = f1_of_pair(mirror, dataset, split, query) if split else None
     unreached = _unreached(mirror, query)
     try:
-        found = PairFigures(
-            item=item.id,
-            query=query.id,
-            split=split,
-            f1=f1,
-            unreached=unreached,
-            dataset_hash=dataset.dataset_hash,
-        )
+        named = {"item": item.id, "query": query.id, "dataset_hash": dataset.dataset_hash}
+        found = PairFigures(**named, split=split, f1=f1, unreached=unreached)
     except ValidationError as error:
         raise CheckFailedError(
             f"The figures of {item.id} with {query.id} are not numbers (F1 on {split}: {f1}, "
@@ -138,11 +128,7 @@ def _unreached(mirror: Mirror, query: Snapshot) -> float:
 @dataclass(frozen=True)
 class HeldOutF1:
     """`statistical`, refitted with the dev labels, can't be judged on them. This is its dev F1 from
-    the fit without them.
-
-    Attributes:
-        learned_dev: whether a pair (items, queries) was fitted on the dev labels.
-        f1: dev F1 of the fit without them; None where unknown.
+    the fit without them, where known, for pairs (items, queries) that have `learned_dev`.
     """
 
     learned_dev: Callable[[Snapshot, Snapshot], bool]
@@ -176,12 +162,8 @@ def compare(
     serving_now: Mapping[Side, str | None] | None = None,
     held_out: HeldOutF1 | None = None,
 ) -> Verdict:
-    """Compare the snapshots that would serve with those that serve. A side on which nothing serves
-    yet is not compared.
-
-    Args:
-        serving_now: what serves, where it is not by the backend's aliases.
-        held_out: the figure of pairs that have learned the dev labels.
+    """Compare the snapshots that would serve with those that serve, by the backend's aliases or as
+    given. A side on which nothing serves yet is not compared.
     """
     store, settings = workspace.store, workspace.settings.publish
     named = workspace.backend.serving() if serving_now is None else serving_now
@@ -217,10 +199,9 @@ def check_gate(
     _count(verdict)
     if verdict.reasons:
         raise CheckFailedError(
-            f"The gate keeps {' and '.join(ids)} from serving: {'; '.join(verdict.reasons)}. "
-            "What serves stays; publish an item and "
-            "a query snapshot that belong together in one call, or overrule it by cogr-index "
-            "publish --no-gate."
+            f"The gate keeps {' and '.join(ids)} from serving: {'; '.join(verdict.reasons)}. What "
+            "serves stays; publish an item and a query snapshot that belong together in one call, "
+            "or overrule it by cogr-index publish --no-gate."
         )
     return verdict
 

@@ -31,14 +31,8 @@ log = logging.getLogger(__name__)
 
 
 class Entry(TypedDict):
-    """One switch.
-
-    Attributes:
-        serving: what served on each side after it.
-        rolled_back: when a rollback went to an entry before this one.
-        begun: only while a switch is under way: its kind.
-        before: only while a switch is under way: what served before it.
-        to: of a rollback under way, the number of the entry that it goes to.
+    """One switch. While it is under way it also has its kind (`begun`), what served before, and of
+    a rollback the number of the entry that it goes to.
     """
 
     time: str
@@ -51,9 +45,7 @@ class Entry(TypedDict):
 
 @dataclass(frozen=True)
 class Step:
-    """The destination of a rollback: the number of its entry, and the snapshots that
-    would serve.
-    """
+    """The destination of a rollback: the number of its entry, and the snapshots to switch to."""
 
     to: int
     changed: dict[Side, str]
@@ -67,10 +59,7 @@ def _path(catalogue: str) -> str:
 
 
 def _read(store: Store, catalogue: str) -> tuple[list[Entry], Entry | None]:
-    """The entries, and the switch that is under way or has died.
-
-    Raises StorageError when the file is damaged.
-    """
+    """The entries, and the switch that is under way or has died."""
     path = _path(catalogue)
     try:
         entries = _ENTRIES.validate_json(store.read(path))
@@ -92,8 +81,7 @@ def _known(store: Store, catalogue: str) -> tuple[list[Entry], Entry | None]:
         return _read(store, catalogue)
     except StorageError:
         path = _path(catalogue)
-        store.write(f"{path}.damaged", store.read(path))
-        store.remove(path)
+        store.move(path, f"{path}.damaged")
         log.warning(
             "%s in %s was damaged: it is kept as *.damaged, and a new one begun.", path, store.url
         )
@@ -128,11 +116,7 @@ def standing(store: Store, catalogue: str) -> list[Entry]:
 def begin_switch(
     store: Store, catalogue: str, before: Serving, after: Serving, to: int | None = None
 ) -> None:
-    """Note a switch that is about to be made.
-
-    Args:
-        to: the entry that a rollback goes to; None for a publish.
-    """
+    """Note a switch that is about to be made; `to` is the entry that a rollback goes to."""
     entries, _ = _known(store, catalogue)
     entry: Entry = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -146,9 +130,8 @@ def begin_switch(
 
 
 def finish_switch(store: Store, catalogue: str, serving: Serving) -> Entry | None:
-    """Finish a switch that was begun: add an entry if its snapshots serve, else forget it.
-
-    Returns the finished switch, or None.
+    """Finish a switch that was begun: add an entry if its snapshots serve, and return it; else
+    forget it.
     """
     entries, begun = _known(store, catalogue)
     if begun is None:
@@ -185,14 +168,10 @@ def previous(store: Store, catalogue: str, serving: Serving) -> Step:
     Raises SnapshotError when there is none.
     """
     entries, now = read_history(store, catalogue), _named(serving)
-    numbers = _standing(entries)
-    served = [number for number in numbers if entries[number]["serving"] == now]
-    here = served[-1] if served else len(entries)
-    for number in reversed([number for number in numbers if number < here]):
-        changed = {
-            side: id_ for side, id_ in entries[number]["serving"].items() if now.get(side) != id_
-        }
-        if changed:
+    at = _newest(entries, now)
+    for number in reversed(_standing(entries[:at])):
+        then = entries[number]["serving"]
+        if changed := {side: id_ for side, id_ in then.items() if now.get(side) != id_}:
             return Step(number, changed)
     raise SnapshotError(
         "Nothing was published before what serves now; name a snapshot with --to (cogr-index "
@@ -202,8 +181,11 @@ def previous(store: Store, catalogue: str, serving: Serving) -> Step:
 
 def entry_of(store: Store, catalogue: str, serving: Serving) -> int | None:
     """The number of the newest entry that served exactly this and was not rolled back."""
-    entries, named = read_history(store, catalogue), _named(serving)
-    found = [number for number in _standing(entries) if entries[number]["serving"] == named]
+    return _newest(read_history(store, catalogue), _named(serving))
+
+
+def _newest(entries: Sequence[Entry], serving: Mapping[Side, str]) -> int | None:
+    found = [number for number in _standing(entries) if entries[number]["serving"] == serving]
     return found[-1] if found else None
 
 

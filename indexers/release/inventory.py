@@ -31,6 +31,7 @@ from indexers.release.history import (
     previous,
     read_history,
 )
+from indexers.release.verify import other_side
 from indexers.workspace import Workspace
 
 _ID = re.compile(rb"\b" + ID.pattern.encode() + rb"\b")
@@ -96,7 +97,7 @@ def _state(entry: Listed | None) -> str:
 def _f1(
     workspace: Workspace, manifest: Manifest, serving: Mapping[Side, str | None]
 ) -> float | None:
-    other = serving["query" if manifest.side == "item" else "item"]
+    other = serving[other_side(manifest.side)]
     if other is None:
         return None
     pair = (manifest.id, other) if manifest.side == "item" else (other, manifest.id)
@@ -106,15 +107,8 @@ def _f1(
 
 @dataclass(frozen=True)
 class Pruned:
-    """What a prune removed, or would remove.
-
-    Attributes:
-        damaged: snapshots that can't be opened, with the reason; they count as older than all
-            others.
-        from_backend: snapshots whose index, or saved mirror, is removed.
-        from_store: snapshots whose files are removed.
-        in_use: old snapshots that stay because they are in use, with what names them.
-        drafts: unfinished indexes of pushes that died.
+    """What a prune removed, or would remove: snapshots from the backend, files from the store, and
+    drafts of pushes that died. Old snapshots `in_use` stay, with what names them.
     """
 
     from_backend: list[str]
@@ -155,14 +149,8 @@ def prune(
     """Remove all snapshots but the newest `keep` of each side and those in use.
 
     It holds the leases, so no switch can bring a snapshot into use meanwhile. Snapshots that
-    another store pushed to the same cluster are left alone.
-
-    A damaged snapshot counts as older than every whole one and is removed too, unless it is in use.
-
-    Args:
-        files: also remove files of the store: keyword sets, manifests and saved mirrors.
-        dry_run: only report what would be removed.
-        say: gets one message that names the holder waited for.
+    another store pushed to the same cluster are left alone. A damaged snapshot counts as older than
+    every whole one. With `files`, keyword sets, manifests and saved mirrors leave the store too.
 
     Raises:
         StorageError: a history is damaged; nothing was removed.
@@ -188,9 +176,7 @@ def prune(
 
 
 def _found(store: Store, backend: Backend, keep: int, *, files: bool, dry_run: bool) -> Pruned:
-    """What is to be removed and what stays. Drafts left behind are removed at once, unless
-    `dry_run`.
-    """
+    """What is to be removed and what stays. Drafts are removed at once, unless `dry_run`."""
     used = named_by(store, backend)
     pushed = {entry.snapshot for entry in backend.list()}
     damaged = damaged_snapshots(store)

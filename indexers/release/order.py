@@ -46,13 +46,8 @@ WARM_UP_QUERIES = 50
 
 @dataclass(frozen=True)
 class Released:
-    """The outcome of a release.
-
-    Attributes:
-        serving: the snapshots that serve now; empty where no switch was asked for.
-        before: the snapshots that served before on the switched sides.
-        verdict: the gate's, where it was asked.
-        indexes: where the snapshots pushed by this call lie, by side.
+    """The outcome of a release: what serves now (empty where no switch was asked for), what served
+    before on the switched sides, the gate's verdict, and where snapshots pushed by this call lie.
     """
 
     serving: Mapping[Side, str | None]
@@ -77,17 +72,13 @@ class Destination(Protocol):
         """The snapshots that serve now, by side."""
 
     def prepare(self, ids: Sequence[str], seen: Serving, say: Say) -> None:
-        """The slow steps before a switch, while `seen` serves. Raises CheckFailedError,
-        ServiceError.
-        """
+        """The slow steps before a switch, while `seen` serves."""
 
     def is_prepared(self, say: Say) -> bool:
         """False where the name stands for another index than when it was prepared."""
 
     def switch(self, ids: Sequence[str]) -> Serving:
-        """Switch by one atomic call. Returns what served before on these sides. Raises
-        ServiceError.
-        """
+        """Switch by one atomic call. Returns what served before on these sides."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +103,16 @@ class _Aliases:
         return True
 
     def switch(self, ids: Sequence[str]) -> Serving:
-        return _switch_aliases(self.backend, self.store, ids)
+        """The atomic call, counted in the metrics."""
+        named, outcome = _sides(self.store, ids), "failed"
+        try:
+            with stage("publish", "pair" if len(named) > 1 else next(iter(named), "pair")) as step:
+                before = self.backend.publish(named)
+                step.add(**named)
+            outcome = "switched"
+        finally:
+            prometheus.PUBLISHES.labels(outcome).inc()
+        return before
 
 
 def release(
@@ -214,8 +214,7 @@ def roll_back(
             if not to and (now != seen or died):
                 raise UserError(
                     f"Somebody else has switched meanwhile: {_spoken(now)} serves now. Nothing was "
-                    "rolled back; run the same command "
-                    "again to go back from there."
+                    "rolled back; run the same command again to go back from there."
                 )
             if place.is_prepared(say):
                 step = None if to else previous(store, place.catalogue, now)
@@ -244,9 +243,8 @@ def _whole(ids: Sequence[str]) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise SnapshotError(
-            f"A file of {' and '.join(ids)} was removed meanwhile ({error.filename or error}), "
-            "so nothing was switched; see "
-            "cogr-index list, and push it again."
+            f"A file of {' and '.join(ids)} was removed meanwhile ({error.filename or error}), so "
+            "nothing was switched; see cogr-index list, and push it again."
         ) from error
 
 
@@ -261,8 +259,7 @@ def _switch(
     """The switch, between two entries in the history, so that the next process sees when this one
     died in between.
     """
-    store = workspace.store
-    after = {**now, **_sides(store, ids)}
+    store, after = workspace.store, {**now, **_sides(workspace.store, ids)}
     begin_switch(store, place.catalogue, now, after, back_to)
     try:
         lease.check()
@@ -307,8 +304,7 @@ def _check_rounds(
     """
     store, switched = workspace.store, _sides(workspace.store, ids)
     after = {**workspace.backend.serving(), **seen, **switched}
-    item, query = after.get("item"), after.get("query")
-    why = ""
+    item, query, why = after.get("item"), after.get("query"), ""
     if switched and item and query:
         with suppress(SnapshotError):
             why = why_no_pair(read_manifest(store, item), read_manifest(store, query))
@@ -336,21 +332,3 @@ def _sides(store: Store, ids: Sequence[str]) -> dict[Side, str]:
             )
         sides[manifest.side] = manifest.id
     return sides
-
-
-def _switch_aliases(backend: Backend, store: Store, ids: Sequence[str]) -> Serving:
-    """The atomic call, counted in the metrics. Returns what served before.
-
-    Raises:
-        SnapshotError: of another normaliser than what serves on the other side.
-        ServiceError: the cluster refuses; what serves stays.
-    """
-    named, outcome = _sides(store, ids), "failed"
-    try:
-        with stage("publish", "pair" if len(named) > 1 else next(iter(named), "pair")) as step:
-            before = backend.publish(named)
-            step.add(**named)
-        outcome = "switched"
-    finally:
-        prometheus.PUBLISHES.labels(outcome).inc()
-    return before

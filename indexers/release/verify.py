@@ -40,18 +40,14 @@ def probes(
     store: Store,
     snapshot: Snapshot,
     count: int,
-    seed: int = 0,
     queries: str | None = None,
 ) -> Sequence[Keywords]:
     """Keyword lists to compare live results with the mirror on.
 
-    For items, the weighted keyword sets of a query snapshot, where this store has it (another one
-    may have published); else keywords drawn from the snapshot itself.
-
-    Args:
-        queries: the query snapshot; the one that serves now by default.
+    For items, the weighted keyword sets of a query snapshot (the one that serves by default), where
+    this store has it; else keywords drawn from the snapshot itself.
     """
-    draw = random.Random(seed)
+    draw = random.Random(0)
     asking = queries or backend.serving().get(other_side(snapshot.side))
     if asking and snapshot.side == "item" and asking in store.list("snapshots"):
         try:
@@ -81,11 +77,8 @@ def push_and_verify(
     queries: int = VERIFY_QUERIES,
     say: Say = lambda _: None,
 ) -> tuple[Pushed, Verified]:
-    """Write the snapshot beside what serves and compare it there. Serves nothing yet.
-
-    Raises:
-        CheckFailedError: the pushed index differs from the snapshot.
-        ServiceError: the service can't be reached; the same call goes on.
+    """Write the snapshot beside what serves and compare it there. Raises CheckFailedError where the
+    pushed index differs from it, and ServiceError.
     """
     pushed = _push(backend, snapshot)
     say(
@@ -104,12 +97,8 @@ def _push(backend: Backend, snapshot: Snapshot) -> Pushed:
     with stage("push", snapshot.side) as step:
         pushed = backend.push(snapshot)
         rate = round(pushed.written / pushed.seconds, 1) if pushed.seconds else 0.0
-        step.add(
-            index=pushed.index,
-            documents=pushed.documents,
-            written=pushed.written,
-            documents_per_second=rate,
-        )
+        counts = {"documents": pushed.documents, "written": pushed.written}
+        step.add(index=pushed.index, **counts, documents_per_second=rate)
     prometheus.PUSHED.labels(snapshot.side).inc(pushed.written)
     prometheus.PUSH_RATE.labels(snapshot.side).set(rate)
     return pushed
@@ -134,10 +123,7 @@ def warm_up(backend: Backend, store: Store, ids: Sequence[str], count: int) -> N
 
     The item index is searched with keyword sets of queries, those of a query snapshot among `ids`
     first; in the query index texts are looked up. The indexes are addressed by name, since no alias
-    names them yet.
-
-    Raises:
-        ServiceError: a search failed; nothing is switched yet.
+    names them yet. Raises ServiceError.
     """
     queries = next((id_ for id_ in ids if side_of(id_) == "query"), None)
     for snapshot in (open_snapshot(store, id_) for id_ in ids) if count else ():
@@ -163,14 +149,8 @@ _FOLDER = "verifications"
 
 @dataclass(frozen=True)
 class Compared:
-    """The progress of a comparison, and its findings.
-
-    Attributes:
-        identity: what was compared (`Backend.identity`).
-        after: the last id that was compared.
-        entities: rows that were compared.
-        resumed: how many of them an earlier, interrupted call had compared.
-        first: the first KEPT differences.
+    """The progress of a comparison up to the id `after`, and its findings, of which the first KEPT
+    are in `first`. An earlier, interrupted call had compared `resumed` of the entities.
     """
 
     snapshot: str
@@ -188,7 +168,7 @@ class Compared:
         """How many differences there are."""
         return self.missing + self.extra + self.different
 
-    def with_piece(self, rows: list[Row], found: list[Mismatch]) -> Compared:
+    def with_piece(self, rows: Sequence[Row], found: Sequence[Mismatch]) -> Compared:
         """After one more piece."""
         kinds = Counter(one.kind for one in found)
         return replace(
@@ -215,14 +195,8 @@ def compare_all(
 ) -> Compared:
     """Compare every document; an interrupted comparison of the same push goes on.
 
-    Memory: one batch of rows of the snapshot and one piece of documents.
-
-    Args:
-        advance: called with the number of rows compared since the last call.
-
-    Raises:
-        SnapshotError: it is not pushed, or only half.
-        ServiceError: the backend can't be reached; the same call goes on.
+    Memory: one batch of rows of the snapshot and one piece of documents. Raises SnapshotError where
+    it is not pushed, or only half, and ServiceError.
     """
     path = f"{_FOLDER}/{backend.catalogue}-{snapshot.id}.json"
     found = _resumed(store, path, Compared(snapshot.id, backend.identity(snapshot.id)))
@@ -230,9 +204,8 @@ def compare_all(
     saved = time.monotonic()
     try:
         for rows, last in _pieces(snapshot, found.after):
-            found = found.with_piece(
-                rows, list(backend.compare(snapshot, rows, found.after, last=last))
-            )
+            differences = backend.compare(snapshot, rows, found.after, last=last)
+            found = found.with_piece(rows, differences)
             advance(len(rows))
             if time.monotonic() - saved > SAVE_SECONDS:
                 store.write_json(path, asdict(found))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
+import ssl
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ def wait_before(attempt: int, draw: random.Random) -> float:
     return longest * (0.5 + 0.5 * draw.random())
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Version:
     """A version of OpenSearch."""
 
@@ -55,24 +56,17 @@ class Version:
 
     @property
     def has_use_similarity(self) -> bool:
-        """3.x scores keyword fields only when the mapping says `use_similarity`; 2.x does not know
-        the word.
-        """
+        """3.x scores keyword fields only with this option of the mapping, which 2.x lacks."""
         return self.major >= 3
 
     @property
     def bm25(self) -> BM25:
-        """How keyword fields are scored. 2.x multiplies every score by (k1 + 1)
-        (LegacyBM25Similarity).
-        """
+        """How keyword fields are scored: 2.x has LegacyBM25Similarity."""
         return BM25(flavour="3.x" if self.major >= 3 else "2.x")
 
 
 class Cluster:
-    """An OpenSearch cluster.
-
-    Args:
-        settings: its address and credentials. Nothing is sent before the first request.
+    """An OpenSearch cluster. Nothing is sent before the first request.
 
     Raises:
         SettingsError: a malformed URL, a user without a password or the reverse, a missing CA file.
@@ -80,20 +74,19 @@ class Cluster:
     """
 
     def __init__(self, settings: OpenSearchSettings) -> None:
+        from opensearchpy import OpenSearch
+
         self.settings = settings
         self.urls = _urls(settings)
         self.url = ",".join(self.urls)
-        self._transport = _connect(settings).transport
+        client = OpenSearch(pool_maxsize=BULK_THREADS + 1, **_options(settings))
+        self._transport = client.transport
         self._draw = random.Random()
         self._reached = False
 
     @cached_property
     def version(self) -> Version:
-        """The cluster's version, requested once.
-
-        Raises:
-            ServiceError: it can't be reached, is no OpenSearch, or is too old.
-        """
+        """The cluster's version, requested once. Raises ServiceError as `read_version`."""
         return read_version(self.call("GET", "/", doing="asking for its version"), self.url)
 
     def call(
@@ -109,9 +102,8 @@ class Cluster:
         retry_connection: bool = True,
     ) -> Any:
         """Send one request and return the parsed answer. Transient failures are retried with
-        growing waits.
-
-        A cluster that was never reached is not retried, so that a wrong URL shows at once.
+        growing waits, but a cluster that was never reached is not, so that a wrong URL shows at
+        once.
 
         Args:
             doing: the activity, for error sentences.
@@ -135,11 +127,7 @@ class Cluster:
         raise AssertionError("unreachable: the last try returns or raises")
 
     def try_once(
-        self,
-        method: str,
-        path: str,
-        body: Any,
-        params: dict[str, Any] | None = None,
+        self, method: str, path: str, body: Any, params: dict[str, Any] | None = None
     ) -> tuple[Any, Refusal | None]:
         """One request without retries: the answer, or the refusal."""
         from opensearchpy.exceptions import OpenSearchException
@@ -163,10 +151,7 @@ class Cluster:
 
 
 def read_version(info: Any, url: str) -> Version:
-    """The version in the answer of `GET /`.
-
-    Raises ServiceError when it is not an OpenSearch that this package can use.
-    """
+    """The version in the answer of `GET /`. Raises ServiceError where we can't use it."""
     version = info.get("version") if isinstance(info, dict) else None
     if not isinstance(version, dict) or "number" not in version:
         raise ServiceError(f"{url} answers, but is not OpenSearch; check opensearch.url.")
@@ -197,20 +182,10 @@ def _urls(settings: OpenSearchSettings) -> list[str]:
 
 
 def connect_async(settings: OpenSearchSettings) -> Any:
-    """A client for asyncio, to the same hosts and with the same credentials.
-
-    Raises:
-        SettingsError, MissingExtraError: as of `Cluster`.
-    """
+    """A client for asyncio, to the same hosts with the same credentials. Raises as `Cluster`."""
     from opensearchpy import AsyncOpenSearch
 
     return AsyncOpenSearch(**_options(settings, for_async=True))
-
-
-def _connect(settings: OpenSearchSettings) -> Any:
-    from opensearchpy import OpenSearch
-
-    return OpenSearch(pool_maxsize=BULK_THREADS + 1, **_options(settings))
 
 
 def _options(settings: OpenSearchSettings, *, for_async: bool = False) -> dict[str, Any]:
@@ -239,14 +214,7 @@ def _hosts(urls: Collection[str]) -> list[dict[str, Any]]:
 def _tls(settings: OpenSearchSettings, urls: Collection[str]) -> dict[str, Any]:
     if not any(url.startswith("https:") for url in urls):
         return {}
-    if settings.ca_file:
-        _check_ca(settings.ca_file)
-    return {"verify_certs": True, "ca_certs": settings.ca_file or None}
-
-
-def _check_ca(path: str) -> None:
-    import ssl
-
+    path = settings.ca_file or None
     try:
         ssl.create_default_context(cafile=path)
     except OSError as error:
@@ -254,6 +222,7 @@ def _check_ca(path: str) -> None:
             f"opensearch.ca_file {path} can't be used ({error}); give a PEM file of CA "
             "certificates."
         ) from error
+    return {"verify_certs": True, "ca_certs": path}
 
 
 def _auth(settings: OpenSearchSettings, *, for_async: bool = False) -> Any:

@@ -36,7 +36,6 @@ class Refusal:
         status: the HTTP status; 0 without an answer.
         kind: the cluster's error type, such as cluster_block_exception; for no answer "timeout",
             "tls" or "connection"; for an answer of something else "no_json".
-        reason: the cluster's own explanation.
     """
 
     status: int
@@ -104,13 +103,7 @@ class ForbiddenError(ServiceError):
 
 
 def service_error(refusal: Refusal, url: str, doing: str) -> CogrError:
-    """One sentence: the failure, the address, what to do.
-
-    Args:
-        refusal: the cluster's refusal.
-        url: its address, without credentials.
-        doing: the activity, such as "writing to the index shop-items-...".
-    """
+    """One sentence: the failure, the address (without credentials), the activity, what to do."""
     what, remedy = _sentence(refusal)
     gone, blocked = (f"{kind}_exception" for kind in ("index_not_found", "cluster_block"))
     forbidden = refusal.status == 403 and refusal.kind != blocked

@@ -38,12 +38,8 @@ _SUFFIX = r"r\d{3,}_[0-9a-f]{12}"
 
 @dataclass(frozen=True)
 class Target:
-    """The index that gets the keywords.
-
-    Attributes:
-        name: the team's name for it: an index, or an alias of one.
-        field: prefix of the fields' names.
-        state: state of the index behind the name.
+    """The index that gets the keywords. `name` is the team's, of an index or of an alias of one;
+    `field` is the prefix of the fields' names.
     """
 
     name: str
@@ -65,10 +61,7 @@ class Target:
 
 
 def field_of(field: str, snapshot_id: str) -> str:
-    """The field of one item snapshot, such as `cogr_keywords_r003_0123456789ab`.
-
-    Raises SnapshotError for a query snapshot.
-    """
+    """The field of one item snapshot, such as `cogr_keywords_r003_0123456789ab`."""
     check_side(snapshot_id, "item")
     return f"{field}_{snapshot_id.removeprefix('item-').replace('-', '_')}"
 
@@ -92,9 +85,8 @@ def open_target(cluster: Cluster, name: str, field: str) -> Target:
         raise UserError(
             f"--field {field!r} is no name of a field; use small letters, digits and underscores."
         )
-    found = (
-        cluster.call("GET", f"/{name}", doing=f"looking at the index {name}", missing_ok=True) or {}
-    )
+    doing = f"looking at the index {name}"
+    found = cluster.call("GET", f"/{name}", doing=doing, missing_ok=True) or {}
     if len(found) != 1:
         names = ", ".join(sorted(found)) or "nothing"
         raise UserError(
@@ -153,13 +145,8 @@ def add_field(cluster: Cluster, target: Target, snapshot_id: str) -> str:
     mapping: dict[str, Any] = {"type": "keyword", "norms": True, "index_options": "freqs"}
     if cluster.version.has_use_similarity:
         mapping["use_similarity"] = True
-    body = {"properties": {name: mapping}}
-    cluster.call(
-        "PUT",
-        f"/{target.index}/_mapping",
-        body=body,
-        doing=f"adding the field {name} to {target.index}",
-    )
+    body, doing = {"properties": {name: mapping}}, f"adding the field {name} to {target.index}"
+    cluster.call("PUT", f"/{target.index}/_mapping", body=body, doing=doing)
     return name
 
 
@@ -180,7 +167,6 @@ class Filled:
     """The result of filling.
 
     Attributes:
-        written: documents that got the field.
         conflicts: updates that were postponed because the document had changed meanwhile.
         unknown: documents that the snapshot lacks.
         absent: entities of the snapshot without a document in the index.
@@ -275,10 +261,10 @@ def scroll(cluster: Cluster, index: str, query: dict[str, Any]) -> Iterator[dict
 def count(cluster: Cluster, index: str, query: dict[str, Any]) -> int:
     """How many documents a query finds, after a refresh."""
     refresh(cluster, index)
-    answer = cluster.call(
-        "POST", f"/{index}/_count", body={"query": query}, doing=f"counting documents of {index}"
+    doing = f"counting documents of {index}"
+    return int(
+        cluster.call("POST", f"/{index}/_count", body={"query": query}, doing=doing)["count"]
     )
-    return int(answer["count"])
 
 
 def _absent(cluster: Cluster, index: str, mirror: Mirror) -> Iterator[str]:
@@ -292,9 +278,8 @@ def _absent(cluster: Cluster, index: str, mirror: Mirror) -> Iterator[str]:
 def ids_there(cluster: Cluster, index: str, ids: Sequence[str]) -> set[str]:
     """The ids that have a document in the index."""
     query = {"size": len(ids), "query": {"ids": {"values": list(ids)}}, "_source": False}
-    answer = cluster.call(
-        "POST", f"/{index}/_search", body=query, doing=f"looking for documents of {index}"
-    )
+    doing = f"looking for documents of {index}"
+    answer = cluster.call("POST", f"/{index}/_search", body=query, doing=doing)
     return {hit["_id"] for hit in answer["hits"]["hits"]}
 
 
@@ -310,9 +295,8 @@ def check_values(
     ids = (mirror.id_of(place) for place in sorted(places))
     while batch := list(islice(ids, 100)):
         query = {"size": len(batch), "query": {"ids": {"values": batch}}, "_source": [name]}
-        answer = cluster.call(
-            "POST", f"/{target.index}/_search", body=query, doing=f"reading {target.index}"
-        )
+        doing = f"reading {target.index}"
+        answer = cluster.call("POST", f"/{target.index}/_search", body=query, doing=doing)
         for hit in answer["hits"]["hits"]:
             found, expected = hit["_source"].get(name), list(mirror.keywords_of(hit["_id"]))
             if found is not None and found != expected:
@@ -334,17 +318,14 @@ def template_name(prefix: str, target: Target) -> str:
 def switch(cluster: Cluster, template: str, name: str, text_fields: Sequence[str] = ()) -> None:
     """Make the template use a field, and search texts in the team's own fields."""
     made = template_source(name, id_field=None, shown=(), text_fields=text_fields)
-    body = {"script": {"lang": "mustache", "source": made}}
-    cluster.call(
-        "PUT", f"/_scripts/{template}", body=body, doing=f"storing the search template {template}"
-    )
+    body, doing = {"lang": "mustache", "source": made}, f"storing the search template {template}"
+    cluster.call("PUT", f"/_scripts/{template}", body={"script": body}, doing=doing)
 
 
 def switched_to(cluster: Cluster, template: str, target: Target) -> str | None:
     """The snapshot whose field the template uses; None when there is no template yet."""
-    answer = cluster.call(
-        "GET", f"/_scripts/{template}", doing=f"reading the template {template}", missing_ok=True
-    )
+    doing = f"reading the template {template}"
+    answer = cluster.call("GET", f"/_scripts/{template}", doing=doing, missing_ok=True)
     stored = answer["script"]["source"] if answer else ""
     named = (snapshot_of(target.field, word) for word in re.findall(r"\w+", stored))
     return next(filter(None, named), None)

@@ -88,11 +88,9 @@ def index_settings(shards: int) -> dict[str, Any]:
 
 
 def meta_of(manifest: Manifest, analyser: str = "") -> dict[str, Any]:
-    """The `_meta` of an index: the manifest's essentials, and two marks, which are set later:
-    `complete` by the push, `verified` by the verification.
-
-    Args:
-        analyser: of the items' texts; "" where they are not searched.
+    """The `_meta` of an index: the manifest's essentials, the analyser of items' texts ("" where
+    they are not searched), and two marks, which are set later: `complete` by the push, `verified`
+    by the verification.
     """
     more: dict[str, Any] = {"fields": dict(manifest.fields)} if manifest.fields else {}
     if analyser and manifest.side == "item":
@@ -118,8 +116,7 @@ def meta_of(manifest: Manifest, analyser: str = "") -> dict[str, Any]:
 def documents(
     snapshot: Snapshot, numbers: Collection[int] | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(id, document) of every entity in id order, streaming; or only of the rows with these
-    numbers.
+    """(id, document) of every entity in id order, streaming; or only of rows of these numbers.
 
     `keywords` is S ∪ {self}: S in generation order, then the own text's keyword unless S has it. A
     query's document also has S in `generated`, so that S can be read back unchanged. `weights` is
@@ -212,10 +209,7 @@ class IndexState:
 
 
 def check_scored(state: IndexState, version: Version) -> None:
-    """Refuse an index whose keyword field is not scored as the mirror scores it.
-
-    Raises ServiceError with the reason.
-    """
+    """Refuse an index whose keyword field is not scored as the mirror scores it."""
     field = state.properties.get("keywords", {})
     similarity = state.settings.get("similarity", {}).get(SIMILARITY, {})
     scored = not version.has_use_similarity or field.get("use_similarity") is True
@@ -240,12 +234,8 @@ ROLES = ("writer", "publisher", "reader", "merger")
 
 
 def role(name: str, prefix: str, index: str = "") -> dict[str, Any]:
-    """The body of `PUT _plugins/_security/api/roles/<role>`.
-
-    Args:
-        name: one of ROLES.
-        prefix: the prefix to whose indexes the role is limited.
-        index: for `merger`, the product index (or alias) that keywords are written into.
+    """The body of `PUT _plugins/_security/api/roles/<role>`, limited to the indexes of a prefix;
+    for `merger` also to the product index (or alias) that keywords are written into.
     """
     text = files(__package__).joinpath("roles", f"{name}.json").read_text("utf-8")
     made: dict[str, Any] = json.loads(text)

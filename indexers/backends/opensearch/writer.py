@@ -42,7 +42,6 @@ Document = Mapping[str, Any]
 
 def write_documents(cluster: Cluster, index: str, documents: Iterable[tuple[str, Document]]) -> int:
     """Create documents; existing ones are left unchanged. Returns how many were new.
-
     Memory: BULK_THREADS + 2 chunks.
 
     Raises:
@@ -57,9 +56,7 @@ def change_documents(
     cluster: Cluster, index: str, changes: Iterable[tuple[str, Document | None]]
 ) -> int:
     """Replace or create documents, or remove them where the document is None. Returns how many were
-    given.
-
-    Repeating it changes nothing more. Memory and errors as of `write_documents`.
+    given. Repeating it changes nothing more. Memory and errors as of `write_documents`.
     """
     entries = (entry("delete" if one is None else "index", id_, one) for id_, one in changes)
     return _send_all(cluster, index, entries)
@@ -67,11 +64,9 @@ def change_documents(
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A document as it was read.
-
-    Attributes:
-        version: (sequence number, primary term) of its last change; None lets the shard itself
-            read, merge and write it, with retries when another write comes in between.
+    """A document as it was read. `version` is (sequence number, primary term) of its last change;
+    None lets the shard itself read, merge and write it, with retries when another write comes in
+    between.
     """
 
     id: str
@@ -82,11 +77,8 @@ class Seen:
 def merge_into_documents(
     cluster: Cluster, index: str, changes: Iterable[tuple[Seen, Document]]
 ) -> int:
-    """Set some fields of documents that are unchanged since they were read. Returns how many were
-    updated.
-
-    Documents that were changed or removed meanwhile are left alone; no other field is written.
-    Memory and errors as of `write_documents`.
+    """Set some fields of documents that are unchanged since they were read; others are left alone.
+    Returns how many were updated. Memory and errors as of `write_documents`.
     """
     return _send_all(cluster, index, (_merging(seen, fields) for seen, fields in changes))
 

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pytest
@@ -279,6 +280,6 @@ class _Redirected(Store):
         super().__init__(snapshot.store.url)
         self._swap = {snapshot.path: other}
 
-    def open(self, path: str, mode: str = "rb"):  # type: ignore[no-untyped-def, override]
+    def open(self, path: str) -> IO[bytes]:
         other = self._swap.get(path)
         return other.store.open(other.path) if other else super().open(path)
