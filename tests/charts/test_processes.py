@@ -31,7 +31,6 @@ from tests.shops import TINY_TRAINING, read_jsonl, write_jsonl, write_sample_par
 from tests.trainers import shop
 
 pytestmark = pytest.mark.slow
-QUICK = {"lost_seconds": 30}
 ITEMS = 100
 AT_ONCE = 32
 UNANSWERABLE = "unanswerable"

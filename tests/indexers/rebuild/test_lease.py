@@ -29,7 +29,7 @@ from tests.shops import write_thing_shop
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
     write_thing_shop(tmp_path, items=20)
-    return Workspace(load_settings(tmp_path / "cogr.toml", ["fleet.lost_seconds=0.4"]))
+    return Workspace(load_settings(tmp_path / "cogr.toml"))
 
 
 def test_one_of_two_coordinators_is_refused_and_takes_over_after_a_release(store: Store) -> None:
