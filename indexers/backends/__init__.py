@@ -159,12 +159,8 @@ class Backend(Protocol):
 
     def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
         """Let snapshots serve, for all given sides by one atomic call; returns what served before.
-        A rollback is the same.
-
-        Raises:
-            SnapshotError: not pushed, half-written, of the wrong side, or of another normaliser
-                than the other side.
-            CheckFailedError: not verified.
+        Raises SnapshotError: not pushed, half-written, of the wrong side, or of another normaliser
+        than the other side; CheckFailedError: not verified.
         """
         ...
 
@@ -188,11 +184,8 @@ class Backend(Protocol):
     ) -> SearchResult:
         """The best entities whose keywords ∪ {self} meet `keywords`, with their texts.
 
-        Args:
-            snapshot: the snapshot to search; None for the one that serves.
-            explain: fill in `Hit.matched` and `Hit.words`.
-            words: a text search in the items' texts. Its BM25 scores differ between backends, as
-                their analysers do.
+        `snapshot` is the one that serves by default; `explain` fills in `Hit.matched` and
+        `Hit.words`. BM25 scores of `words` differ between backends, as their analysers do.
         """
         ...
 
@@ -204,10 +197,8 @@ class Backend(Protocol):
 
     def lookup(self, text: str, *, snapshot: str | None = None) -> Row | None:
         """The row of a query text, with its precomputed keywords, their weights and the confidence
-        in them; None when there is none.
-
-        The text is normalised here. Of several queries with the same normalised text, the first by
-        id is taken.
+        in them; None when there is none. Of several queries with the same normalised text, the
+        first by id is taken.
         """
         ...
 

@@ -137,11 +137,8 @@ class ForeignIndex:
     def prune(self, keep: int, to: str | None, say: Say, *, dry_run: bool) -> list[str]:
         """Copy the index to a new one without unneeded fields. Returns the names of these fields.
 
-        Needed are the field that serves and those of the last `keep` published snapshots.
-
-        Raises:
-            UserError: a field is to be removed, and no usable new index is named.
-            CheckFailedError, LockedError, ServiceError: as of `move_without` and `publish`.
+        Needed are the field that serves and those of the last `keep` published snapshots. Raises as
+        `move_without`, and UserError where a field is to be removed and no new index is named.
         """
         if dry_run:
             return self._old_fields(keep)

@@ -132,14 +132,12 @@ def release(
     A snapshot that the gate refuses stays pushed and verified.
 
     Args:
-        push: push to the backend and verify first; False for snapshots that are there.
+        push: push to the backend and verify first.
         switch: False ends before the gate.
         gate: False overrules the checks of set-aside entities and of rounds, and the gate. The
             setting `publish.gate` turns off the gate alone.
-        held_out: the gate's figure of pairs that have learned the dev labels.
         check_lease: called just before the switch; raises when this process has lost the lease of
             its rebuild.
-        into: where to publish; the backend's aliases by default.
 
     Raises:
         SnapshotError: unknown, not pushed, two of one side, or of another normaliser than the other
@@ -192,10 +190,8 @@ def roll_back(
     to serve again. If a rollback died after its switch, the next call only finishes it and goes no
     further back.
 
-    Raises:
-        SnapshotError: nothing was published before, or its snapshots are gone.
-        UserError: another process switched meanwhile; nothing was rolled back.
-        LockedError, CheckFailedError, ServiceError: as of `release`.
+    Raises as `release`, SnapshotError where nothing was published before, and UserError where
+    another process switched meanwhile; then nothing was rolled back.
     """
     store, place = workspace.store, into or _Aliases(workspace.backend, workspace.store)
     seen = place.serving()

@@ -103,16 +103,13 @@ class Cluster:
     ) -> Any:
         """Send one request and return the parsed answer. Transient failures are retried with
         growing waits, but a cluster that was never reached is not, so that a wrong URL shows at
-        once.
+        once. Raises ServiceError.
 
         Args:
             doing: the activity, for error sentences.
             missing_ok: 404 gives None.
             exists_ok: so does the refusal to create an index that exists.
             retry_connection: False for requests that must not run twice.
-
-        Raises:
-            ServiceError: the cluster can't be reached or refuses.
         """
         for attempt in range(RETRIES + 1):
             answer, refusal = self.try_once(method, path, body, params)

@@ -74,12 +74,8 @@ def snapshot_of(field: str, name: str) -> str | None:
 
 
 def open_target(cluster: Cluster, name: str, field: str) -> Target:
-    """The index behind a name.
-
-    Raises:
-        UserError: there is no such index, or several; it is one of cogr's own; it does not score by
-            BM25 with our parameters or does not keep whole documents; or the field's name is
-            invalid.
+    """The index behind a name. Raises UserError where there is not one such index, or it is cogr's
+    own, scores otherwise than by our BM25 or loses parts of documents, or the field is invalid.
     """
     if not _FIELD.fullmatch(field):
         raise UserError(
@@ -184,11 +180,8 @@ class Filled:
 def fill(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> Filled:
     """Add the field to every document that the snapshot knows. Returns when none lacks it.
 
-    Memory: a page of ids, the bulk chunks, and the mirror, which is mapped.
-
-    Raises:
-        CheckFailedError: documents keep losing the field.
-        ServiceError: the cluster can't be reached; the same call goes on.
+    Memory: a page of ids, the bulk chunks, and the mirror, which is mapped. Raises CheckFailedError
+    where documents keep losing the field, and ServiceError; the same call goes on.
     """
     done, index = Filled(), target.index
     while True:
@@ -286,10 +279,8 @@ def ids_there(cluster: Cluster, index: str, ids: Sequence[str]) -> set[str]:
 def check_values(
     cluster: Cluster, target: Target, name: str, mirror: Mirror, places: frozenset[int]
 ) -> int:
-    """Compare the field of some documents with the snapshot. Returns how many of them exist.
-
-    Raises:
-        CheckFailedError: a document has other values: another program writes to the field.
+    """Compare the field of some documents with the snapshot. Returns how many of them exist. Raises
+    CheckFailedError where another program has written to the field.
     """
     compared = 0
     ids = (mirror.id_of(place) for place in sorted(places))

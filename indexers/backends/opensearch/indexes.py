@@ -79,11 +79,8 @@ def refresh(cluster: Cluster, name: str) -> None:
 
 def merge(cluster: Cluster, name: str, shards: int, patience: float = 0.0) -> None:
     """Merge to at most SEGMENTS segments a shard, without deleted documents. Only for an index that
-    gets no more writes.
-
-    Args:
-        patience: seconds of retries while deleted documents are kept for the recovery of copies
-            (`LEASE_SECONDS`).
+    gets no more writes. Retries for `patience` seconds while deleted documents are kept for the
+    recovery of copies (`LEASE_SECONDS`).
     """
     deadline = time.monotonic() + patience
     while True:

@@ -46,10 +46,8 @@ def id_field(side: Side) -> str:
 
 
 def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, Any]:
-    """The strict mapping of one side's index.
-
-    Fields of items are mapped by the types that the meta names, and their texts are searched by the
-    analyser that it names.
+    """The strict mapping of one side's index; the meta names the types of items' extra fields, and
+    the analyser of their texts.
     """
     unread: dict[str, Any] = {"type": "keyword", "index": False, "doc_values": False}
     text = dict(unread)

@@ -48,13 +48,10 @@ def move_without(
     catalogue: str,
 ) -> int:
     """Copy the index to a new one without these fields, and move its aliases there. Returns the
-    number of documents.
+    number of documents. The caller holds the catalogue's lease.
 
     The old index stays, blocked for writes, for its owners to remove. The same call goes on after a
     death.
-
-    Args:
-        catalogue: whose lease the caller holds.
 
     Raises:
         UserError: the target is no alias, or the new index exists and is no such copy.

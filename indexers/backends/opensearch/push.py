@@ -2,7 +2,7 @@
 
 In full: create -> bulk -> refresh -> merge -> check -> write block -> replicas -> mark complete.
 Every step checks what is done already, so the same call goes on after a death at any point.
-`indexes` switches the alias.
+`backend` switches the alias.
 
 By difference, where the parent's index exists: clone it (hard links) -> change documents -> freeze
 -> clone again -> merge; then as above from the check on. The second clone makes scores exact: an
@@ -64,13 +64,9 @@ LOOK_EVERY = 1.0
 def push(cluster: Cluster, prefix: str, snapshot: Snapshot, base: Snapshot | None = None) -> Pushed:
     """Write a snapshot to its index and freeze it. Idempotent; goes on after an interruption.
 
-    Args:
-        base: the snapshot's parent; where its index exists, only the difference is written
-            (`copy_and_change`).
-
-    Raises:
-        CheckFailedError: the index holds another number of documents than the snapshot.
-        ServiceError: the cluster can't be reached or refuses, or another index has the name.
+    Where the index of `base`, the snapshot's parent, exists, only the difference is written. Raises
+    CheckFailedError where the index holds another number of documents, ServiceError where another
+    index has the name.
     """
     started = time.perf_counter()
     copied = copy_and_change(cluster, prefix, base, snapshot) if base else None

@@ -114,10 +114,8 @@ def top(
 ) -> Found:
     """The best `size` hits with their texts, and with `explain` each keyword's part of the score.
 
-    Raises:
-        UserError: more hits than a cluster returns in one answer, or more keywords than it allows
-            clauses.
-        ServiceError: the cluster can't be reached, refuses, or gives only part of an answer.
+    Raises UserError for more hits than a cluster returns in one answer, and as `query_body` and
+    `ask`.
     """
     if size > PAGE:
         raise UserError(
@@ -155,14 +153,8 @@ def everything(cluster: Cluster, index: str, side: Side, keywords: Keywords) -> 
 def ask(
     cluster: Cluster, index: str, body: Mapping[str, Any], path: str | None = None
 ) -> Mapping[str, Any]:
-    """The whole answer of a search, with statistics of all shards.
-
-    Args:
-        path: of the search, where the body names the index by its point in time.
-
-    Raises:
-        ServiceError: only a part came (it timed out, a shard failed, or the total is only a lower
-            bound), or the cluster refuses.
+    """The whole answer of a search, with statistics of all shards; `path` is needed where the body
+    names the index by its point in time. Raises ServiceError where only a part came.
     """
     path, doing = path or f"/{index}/_search", f"searching {index}"
     answer: dict[str, Any] = cluster.call("POST", path, body=body, params=_EXACT, doing=doing)
