@@ -98,17 +98,12 @@ LogOption = Annotated[
     list[Path] | None,
     Option(
         "--from-log",
-        help=(
-            "Query log, with --side query: new frequent queries get keywords. Repeatable; "
-            ".gz is fine."
-        ),
+        help="Query log: its new frequent queries get keywords. Repeatable; .gz is fine.",
     ),
 ]
 SaveOption = Annotated[
     Path | None,
-    Option(
-        help="Add the log's frequent queries to the data set's file of queries if it lacks them."
-    ),
+    Option(help="Add the log's frequent queries to this file of queries, if it lacks them."),
 ]
 
 
@@ -145,7 +140,7 @@ def update(
     parent: Annotated[
         str | None,
         Option(
-            "--from", metavar="SNAPSHOT", help="Snapshot to start from; the serving one by default."
+            "--from", metavar="SNAPSHOT", help="Snapshot to start from; what serves by default."
         ),
     ] = None,
     push: PushOption = True,

@@ -201,10 +201,7 @@ FormatOption = Annotated[
     LogFormat, Option("--format", help="Format of the logs; auto: recognised by the first lines.")
 ]
 ColumnOption = Annotated[
-    str | None,
-    Option(
-        help="CSV column or JSON field of the query; query, search_term and the like by default."
-    ),
+    str | None, Option(help="CSV column or JSON field of the query; the usual names by default.")
 ]
 CountColumnOption = Annotated[
     str | None, Option(help="CSV column or JSON field of the query's count; count by default.")

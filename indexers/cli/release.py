@@ -50,23 +50,11 @@ def push(
 @common_options()
 def publish(
     snapshots: Annotated[
-        list[str],
-        Argument(
-            help=(
-                "One snapshot, or an item and a query snapshot as a pair; the beginning of an id "
-                "is enough."
-            )
-        ),
+        list[str], Argument(help="One snapshot, or a pair; the beginning of an id is enough.")
     ],
     call: Call,
     gate: Annotated[
-        bool,
-        Option(
-            help=(
-                "First check rebuild.max_failure_share, and compare with what serves, by the "
-                "settings publish.*."
-            )
-        ),
+        bool, Option(help="First check failures, and compare with what serves, by publish.*.")
     ] = True,
     into: IntoOption = None,
     field: FieldOption = "cogr_keywords",

@@ -27,10 +27,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
-    help=(
-        "Workers, the query expander, replays of query logs, local servers, and a check of the "
-        "installation."
-    ),
+    help="Workers, the expander, replays of logs, local servers, a check of the installation.",
 )
 add_version(app, "cogr-ops")
 app.add_typer(opensearch_app, name="opensearch")

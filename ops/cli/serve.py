@@ -38,8 +38,7 @@ def serve(
     model: Annotated[
         str | None,
         Option(
-            help="Name of the model at generator.openai.base_url; {round} stands for the serving "
-            "round.  [default: generator.model]"
+            help="Model at the endpoint; {round} is the serving one.  [default: generator.model]"
         ),
     ] = None,
     playground: Annotated[
@@ -51,10 +50,7 @@ def serve(
     ] = False,
     allow_host: Annotated[
         list[str] | None,
-        Option(
-            help="Also answer the playground under this host name; repeatable.  [default: this "
-            "machine's own names for itself]"
-        ),
+        Option(help="Also answer the playground under this host name; repeatable."),
     ] = None,
     *,
     call: Call,

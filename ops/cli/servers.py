@@ -27,9 +27,7 @@ from ops.servers.valkey import ValkeySpec
 NameOption = Annotated[str | None, Option(help="Name of the server and of its folder.")]
 PortOption = Annotated[
     int | None,
-    Option(
-        min=0, max=65535, help="Port on 127.0.0.1.  [default: the usual one, else any free one]"
-    ),
+    Option(min=0, max=65535, help="Port on 127.0.0.1.  [default: the usual or a free one]"),
 ]
 
 

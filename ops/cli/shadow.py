@@ -38,12 +38,7 @@ IdFieldOption = Annotated[
 ]
 ReportOption = Annotated[
     Path | None,
-    Option(
-        help=(
-            "Write the figures and every query's results to this file, as JSON; as a table of the "
-            "queries alone if it ends in .csv."
-        )
-    ),
+    Option(help="Write figures and results to this file, as JSON; .csv: a table of the queries."),
 ]
 
 

@@ -27,9 +27,7 @@ from trainers.cli import training as commands
 
 app = typer.Typer(
     name="cogr-train",
-    help=(
-        "Train keyword generators in rounds, measure them, and see the whole path on a sample shop."
-    ),
+    help="Train keyword generators in rounds, measure them, and try all of it on a sample shop.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -64,18 +62,12 @@ def evaluate(
             metavar="SHARE",
             min=0.0,
             max=0.9,
-            help=(
-                "Instead, measure how well this share of the items is found if it comes after "
-                "training, by `statistical` and --run."
-            ),
+            help="Instead, measure how this share of items is found if it comes after training.",
             show_default=False,
         ),
     ] = None,
     run: Annotated[
-        str | None,
-        Option(
-            help="With --new-items: a run that was trained without these items (docs/training.md)."
-        ),
+        str | None, Option(help="With --new-items: a run that was trained without these items.")
     ] = None,
 ) -> None:
     """Compute precision, recall, F1 and rank metrics of any snapshot pair on one split, on any

@@ -32,12 +32,7 @@ OutOption = Annotated[
     Path, Option(help="Folder for queries.jsonl, labels.jsonl and lineage.json.", show_default=True)
 ]
 MinDaysOption = Annotated[
-    int,
-    Option(
-        min=1,
-        help="Least days with searches for a query; a label must hold without the busiest ones, "
-        "one fewer than this. 1: off.",
-    ),
+    int, Option(min=1, help="Least days with searches for a query (docs/labels.md); 1: off.")
 ]
 ReplaceOption = Annotated[bool, Option("--replace", help="Replace labels in the folder.")]
 
@@ -50,10 +45,7 @@ def from_clicks(
     out: OutOption = Path("data"),
     model: Annotated[
         Literal["pbm", "coec", "dbn", "ctr"],
-        Option(
-            help="Click model: position-based, clicks over expected clicks, dynamic Bayesian "
-            "network, or the plain click rate, which needs no positions."
-        ),
+        Option(help="Click model; ctr, the plain click rate, needs no positions (docs/labels.md)."),
     ] = "pbm",
     weight: Annotated[
         list[str] | None,
@@ -117,10 +109,7 @@ def judge(
         list[str] | None,
         Option(
             metavar="RETRIEVER=NUMBER",
-            help=(
-                "Items per query from bm25, keywords, neighbours or random; 10, 10, 5 and 2 by "
-                "default. Repeatable."
-            ),
+            help="Items per query from bm25, keywords, neighbours or random. Repeatable.",
         ),
     ] = None,
     known: Annotated[

@@ -23,10 +23,7 @@ BranchOption = Annotated[
 PublishOption = Annotated[
     bool | None,
     Option(
-        help=(
-            "Publish the pair chosen on dev, of the rounds and of `statistical`; an interrupted "
-            "round keeps the choice it began with."
-        ),
+        help="Publish the pair chosen on dev; an interrupted round keeps its choice.",
         show_default=False,
     ),
 ]
@@ -93,10 +90,7 @@ def run_rounds(
         bool,
         Option(
             "--dry-run",
-            help=(
-                "Train nothing: print memory, steps, tokens and hours to expect, and what training "
-                "would refuse; exit status 1 if it would."
-            ),
+            help="Train nothing: print memory, steps and hours to expect, and what is refused.",
         ),
     ] = False,
 ) -> None:
@@ -124,22 +118,14 @@ def publish(
     pair: Annotated[
         str | None,
         Argument(
-            help=(
-                "statistical, distilled, sft or the number of a round; the pair chosen on dev by "
-                "default."
-            ),
+            help="statistical, distilled, sft or a round's number; chosen on dev by default.",
             show_default=False,
         ),
     ] = None,
     run: RunOption = "main",
     gate: Annotated[
         bool,
-        Option(
-            help=(
-                "Refuse a pair that is worse on dev than what serves, or with too many entities "
-                "set aside."
-            )
-        ),
+        Option(help="Refuse a pair that is worse on dev, or with too many entities set aside."),
     ] = True,
 ) -> None:
     """Publish a pair of a run: push, verify, and switch by one call."""
@@ -212,13 +198,7 @@ def report(
         Path | None, Option(help="Also write every figure to this folder, as SVG and PNG.")
     ] = None,
     beside: Annotated[
-        str | None,
-        Option(
-            help=(
-                "Another run, such as one with another prompt, whose keywords are shown beside "
-                "this one's."
-            )
-        ),
+        str | None, Option(help="Another run, whose keywords are shown beside this one's.")
     ] = None,
 ) -> None:
     """Write an HTML report of a run: one file, no network. Needs no torch."""
