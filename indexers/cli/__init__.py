@@ -10,51 +10,32 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from typer import Option
 
 from cogr.records import LogFormat
 from indexers.cli import console, exchange, fleet, release, snapshots
-from indexers.cli.console import (
-    Call,
-    ColumnOption,
-    CountColumnOption,
-    FormatOption,
-    GeneratorOption,
-    ParameterOption,
-    PublishOption,
-    PushOption,
-    SideOption,
-    WorkersOption,
-    add_version,
-    common_options,
-    time_of,
-)
+from indexers.cli.console import Call, common_options, time_of
 from indexers.telemetry.terminal import progress_bar
 
-app = typer.Typer(
-    name="cogr-index",
-    help="Generate keywords for a catalogue, store them as snapshots, publish and search them.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+app = console.program(
+    "cogr-index",
+    "Generate keywords for a catalogue, store them as snapshots, publish and search them.",
 )
-add_version(app, "cogr-index")
 
 
 @app.command()
 @common_options()
 def rebuild(
-    side: SideOption,
+    side: console.SideOption,
     call: Call,
-    generator: GeneratorOption = None,
+    generator: console.GeneratorOption = None,
     limit: Annotated[
         int | None,
         Option(min=1, help="Only the first N items or queries; the snapshot is never pushed."),
     ] = None,
-    push: PushOption = True,
-    publish: PublishOption = True,
-    workers: WorkersOption = None,
+    push: console.PushOption = True,
+    publish: console.PublishOption = True,
+    workers: console.WorkersOption = None,
     show_empty: Annotated[
         bool,
         Option(
@@ -62,9 +43,7 @@ def rebuild(
             help="Name every item or query without keywords, not only the first ones.",
         ),
     ] = False,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Say what it would do; generate and write nothing.")
-    ] = False,
+    dry_run: console.DryRunOption = False,
 ) -> None:
     """Generate keywords for all items or all queries, store them as a snapshot, push, verify and
     publish it.
@@ -110,7 +89,7 @@ SaveOption = Annotated[
 @app.command()
 @common_options()
 def update(
-    side: SideOption,
+    side: console.SideOption,
     call: Call,
     changed: ChangedOption = None,
     ids: Annotated[
@@ -125,10 +104,10 @@ def update(
         ),
     ] = None,
     log: LogOption = None,
-    format_: FormatOption = LogFormat.auto,
-    column: ColumnOption = None,
-    count_column: CountColumnOption = None,
-    parameter: ParameterOption = "q",
+    format_: console.FormatOption = LogFormat.auto,
+    column: console.ColumnOption = None,
+    count_column: console.CountColumnOption = None,
+    parameter: console.ParameterOption = "q",
     min_count: Annotated[
         int,
         Option(
@@ -143,9 +122,9 @@ def update(
             "--from", metavar="SNAPSHOT", help="Snapshot to start from; what serves by default."
         ),
     ] = None,
-    push: PushOption = True,
-    publish: PublishOption = True,
-    workers: WorkersOption = None,
+    push: console.PushOption = True,
+    publish: console.PublishOption = True,
+    workers: console.WorkersOption = None,
 ) -> None:
     """Generate keywords for changed items or queries, copy the others, and publish the new
     snapshot.
@@ -198,7 +177,3 @@ app.command()(snapshots.inspect)
 def main() -> None:
     """Entry point of cogr-index."""
     console.run(app)
-
-
-if __name__ == "__main__":
-    main()

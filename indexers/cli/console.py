@@ -169,6 +169,7 @@ GeneratorKind = Literal[
 FormatName = Literal["jsonl", "parquet", "bulk", "elasticsearch", "synonyms"]
 """Those of `indexers.exchange.export`."""
 
+DryRunOption = Annotated[bool, Option("--dry-run", help="Say what it would do; do nothing else.")]
 GeneratorOption = Annotated[
     GeneratorKind | None, Option(help="Use this generator instead of the configured one.")
 ]
@@ -282,7 +283,7 @@ def common_options(
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(command, include_extras=True)
         place = next(name for name, hint in hints.items() if hint is Call)
-        program = _program_of(command)
+        program = _PROGRAMS[command.__module__.partition(".")[0]]
 
         @functools.wraps(command)
         def called(**given: Any) -> None:
@@ -300,16 +301,6 @@ def common_options(
         return called
 
     return decorate
-
-
-def _program_of(command: Callable[..., None]) -> str:
-    """By the command's package.
-
-    Run by `python -m`, its module is called __main__, and only the spec knows its name.
-    """
-    spec = sys.modules[command.__module__].__spec__
-    name = command.__module__ if spec is None else spec.name
-    return _PROGRAMS[name.partition(".")[0]]
 
 
 def _spread(
@@ -336,12 +327,19 @@ def _option(name: str, annotation: Any, default: Any = None) -> inspect.Paramete
     )
 
 
-def add_version(app: typer.Typer, program: str) -> None:
-    """Give a program the option --version."""
+def program(name: str, help_: str) -> typer.Typer:
+    """A program without commands yet, with the option --version."""
+    app = typer.Typer(
+        name=name,
+        help=help_,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+    )
 
     def show(asked: bool) -> None:
         if asked:
-            print(f"{program} {__version__}")
+            print(f"{name} {__version__}")
             raise typer.Exit
 
     @app.callback()
@@ -351,6 +349,8 @@ def add_version(app: typer.Typer, program: str) -> None:
         ),
     ) -> None:
         pass
+
+    return app
 
 
 def time_of(text: str) -> datetime:

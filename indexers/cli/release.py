@@ -207,9 +207,7 @@ def prune(
     files: Annotated[
         bool, Option("--files", help="Remove their files from the store too.")
     ] = False,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Say what would be removed; remove nothing.")
-    ] = False,
+    dry_run: console.DryRunOption = False,
     into: IntoOption = None,
     field: FieldOption = "cogr_keywords",
     to: Annotated[

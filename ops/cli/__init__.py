@@ -8,12 +8,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-import typer
 from rich.console import Console
 
 from cogr.errors import CheckFailedError
 from indexers.cli import console
-from indexers.cli.console import ConfigOption, JsonOption, add_version
+from indexers.cli.console import ConfigOption, JsonOption
 from ops.cli.serve import backlog, serve, worker
 from ops.cli.servers import opensearch_app, redis_app
 from ops.cli.services import wait
@@ -22,14 +21,10 @@ from ops.cli.shadow import shadow
 if TYPE_CHECKING:
     from ops.cli.doctor import Finding
 
-app = typer.Typer(
-    name="cogr-ops",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    help="Workers, the expander, replays of logs, local servers, a check of the installation.",
+app = console.program(
+    "cogr-ops",
+    "Workers, the expander, replays of logs, local servers, a check of the installation.",
 )
-add_version(app, "cogr-ops")
 app.add_typer(opensearch_app, name="opensearch")
 app.add_typer(redis_app, name="redis")
 app.command()(worker)
@@ -68,7 +63,3 @@ def _print_findings(out: Console, findings: list[Finding]) -> None:
 def main() -> None:
     """Entry point of `cogr-ops`."""
     console.run(app)
-
-
-if __name__ == "__main__":
-    main()

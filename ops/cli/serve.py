@@ -19,7 +19,7 @@ from typer import Option
 from cogr.errors import MissingExtraError, SettingsError
 from cogr.records import SIDES
 from indexers.cli import console
-from indexers.cli.console import Call, GeneratorOption, SidesOption, common_options
+from indexers.cli.console import Call, common_options
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -146,8 +146,8 @@ def open_workspace(call: Call) -> Workspace:
 
 @common_options(backend=False, json=False)
 def worker(
-    side: SidesOption = None,
-    generator: GeneratorOption = None,
+    side: console.SidesOption = None,
+    generator: console.GeneratorOption = None,
     name: Annotated[
         str | None, Option(help="Name in cogr-index status.  [default: host-process]")
     ] = None,

@@ -15,14 +15,8 @@ from typer import Argument, Option
 from cogr.datasets.reading import safe_cell
 from cogr.errors import StorageError
 from cogr.records import CLICKS, LogFormat
-from indexers.cli.console import (
-    Call,
-    ColumnOption,
-    CountColumnOption,
-    FormatOption,
-    ParameterOption,
-    common_options,
-)
+from indexers.cli import console
+from indexers.cli.console import Call, common_options
 from indexers.tables import Table
 
 CandidateOption = Annotated[
@@ -50,9 +44,9 @@ def shadow(
         Path, Option(help="JSON body of today's search, with {{query}} where the text goes.")
     ],
     index: Annotated[str, Option(help="Index or alias that --present searches.")],
-    format_: FormatOption = LogFormat.auto,
-    column: ColumnOption = None,
-    count_column: CountColumnOption = None,
+    format_: console.FormatOption = LogFormat.auto,
+    column: console.ColumnOption = None,
+    count_column: console.CountColumnOption = None,
     candidate: CandidateOption = None,
     candidate_index: Annotated[
         str | None,
@@ -64,7 +58,7 @@ def shadow(
     size: Annotated[int, Option(min=1, max=1000, help="Hits that are compared.")] = 10,
     limit: Annotated[int, Option(min=1, help="Most queries; a larger log is sampled.")] = 1000,
     rate: Annotated[float, Option(min=0.01, help="Most queries a second.")] = 20.0,
-    parameter: ParameterOption = "q",
+    parameter: console.ParameterOption = "q",
     click: ClickOption = None,
     id_field: IdFieldOption = "_id",
     report: ReportOption = None,

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from typer import Option
 
 from cogr.records import Split
@@ -17,7 +16,6 @@ from indexers.cli.console import (
     JsonOption,
     SetOption,
     VerboseOption,
-    add_version,
     common_options,
 )
 from indexers.tables import Table
@@ -25,14 +23,10 @@ from indexers.telemetry import logs
 from trainers.cli import labels
 from trainers.cli import training as commands
 
-app = typer.Typer(
-    name="cogr-train",
-    help="Train keyword generators in rounds, measure them, and try all of it on a sample shop.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+app = console.program(
+    "cogr-train",
+    "Train keyword generators in rounds, measure them, and try all of it on a sample shop.",
 )
-add_version(app, "cogr-train")
 
 app.command()(commands.init)
 app.command()(commands.sft)
@@ -176,7 +170,3 @@ def demo(
 def main() -> None:
     """Entry point of cogr-train."""
     console.run(app)
-
-
-if __name__ == "__main__":
-    main()

@@ -126,9 +126,7 @@ def judge(
     ] = None,
     retries: Annotated[int, Option(min=0, max=5, help="Retries if an answer names no level.")] = 2,
     keep_known: Annotated[bool, Option(help="Write the human labels beside the judge's.")] = True,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Print what it would cost; ask nothing.")
-    ] = False,
+    dry_run: console.DryRunOption = False,
     replace: ReplaceOption = False,
 ) -> None:
     """Grade pairs of query and item by a language model, in the paper's five levels.

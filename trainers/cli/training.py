@@ -86,17 +86,12 @@ def run_rounds(
     run: RunOption = "main",
     branch: BranchOption = None,
     publish: PublishOption = None,
-    dry_run: Annotated[
-        bool,
-        Option(
-            "--dry-run",
-            help="Train nothing: print memory, steps and hours to expect, and what is refused.",
-        ),
-    ] = False,
+    dry_run: console.DryRunOption = False,
 ) -> None:
     """Run SFT if it is not done, then rounds up to the given number.
 
-    Begins the run if there is none. After an interruption run it again: it continues.
+    Begins the run if there is none. After an interruption run it again: it continues. --dry-run
+    prints memory, steps, tokens and hours to expect, and ends with 1 if training would refuse.
     """
     from trainers.cli import status as shown
 
