@@ -128,16 +128,10 @@ def diff(
 
     workspace = call.workspace
     old, new = (open_snapshot(workspace.store, workspace.known(id_)) for id_ in (before, after))
-    against = (
-        workspace.known(other) if other else workspace.backend.serving().get(other_side(old.side))
-    )
-    found = compare(
-        old,
-        new,
-        open_snapshot(workspace.store, against) if against else None,
-        top=top,
-        sample=queries,
-    )
+    serving = workspace.backend.serving()
+    id_ = workspace.known(other) if other else serving.get(other_side(old.side))
+    against = open_snapshot(workspace.store, id_) if id_ else None
+    found = compare(old, new, against, top=top, sample=queries)
     call.emit(asdict(found), lambda out: reports.differing(out, found))
     console.next_command(reports.after_look(workspace, new.id))
 
