@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean, stdev
 from typing import Any
 
-from cogr.errors import CogrError, SettingsError
+from cogr.errors import CogrError
 from cogr.records import Dataset, Say, Split
 from cogr.settings import Settings
 from indexers.workspace import Workspace
@@ -28,81 +28,48 @@ from trainers.training.trainer_config import check_settings, items_from
 
 FULL = "full"
 MEASURES = ("p", "r", "f1")
-Changes = Mapping[str, Any]
 
-
-def _without_descriptions(settings: Settings) -> Changes:
-    user = settings.prompts.template("item").user
-    if "{description}" not in user:
-        raise SettingsError("Item prompts show no description that could be left out.")
-    if settings.prompts.item_user is None and settings.prompts.item_variant == "full":
-        return {"prompts.item_variant": "title"}
-    lines = (line for line in user.splitlines() if "{description}" not in line or "{item}" in line)
-    return {"prompts.item_user": "\n".join(lines).replace("{description}", "").rstrip()}
-
-
-def _with_search_results(settings: Settings) -> Changes:
-    user = settings.prompts.template("query").user
-    if "{search_results}" in user:
-        raise SettingsError("Query prompts show search results already.")
-    if settings.prompts.query_user is None:
-        return {"prompts.query_variant": "search"}
-    return {"prompts.query_user": user + "\nSearch results: {search_results}"}
-
-
-def _frozen(settings: Settings) -> Changes:
-    frozen = {"training.variant": "frozen-items"}
-    if items_from(settings.training) != "labels":
-        return frozen
-    # The paper's frozen items are written by an untrained model, which has seen no labels.
-    return {**frozen, "training.sft.items_from": "extractive"}
-
-
-VARIANTS: Mapping[str, tuple[str, Callable[[Settings], Changes]]] = {
-    FULL: ("CoGR (full)", lambda _: {}),
-    "transposed": (
-        "Transposed F1",
-        lambda _: {"training.item.reward": "cogr.rewards:transposed_reward"},
-    ),
-    "shared": ("Shared generator", lambda _: {"training.variant": "shared"}),
-    "no-sft": ("No SFT", lambda _: {"training.variant": "no-sft"}),
-    "frozen": ("CoGR-frozen (items never trained)", _frozen),
-    "no-description": ("- Description", _without_descriptions),
-    "search": ("+ Search results", _with_search_results),
+VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    FULL: ("CoGR (full)", {}),
+    "transposed": ("Transposed F1", {"training.item.reward": "cogr.rewards:transposed_reward"}),
+    "shared": ("Shared generator", {"training.variant": "shared"}),
+    "no-sft": ("No SFT", {"training.variant": "no-sft"}),
+    "frozen": ("CoGR-frozen (items never trained)", {"training.variant": "frozen-items"}),
+    "no-description": ("- Description", {"prompts.item_variant": "title"}),
+    "search": ("+ Search results", {"prompts.query_variant": "search"}),
 }
-"""Name -> title in the table, and from settings to what the variant changes: the paper's tables on
-training design, information and frozen items. The function raises SettingsError where the
-configuration has nothing of the kind to change.
+"""Name -> title in the table and changed settings: the paper's tables on training design,
+information and frozen items.
 """
+
+
+def changes(settings: Settings, name: str) -> Mapping[str, Any]:
+    """What a variant changes in a configuration, with prompts of your own where it has some."""
+    item, query = settings.prompts.item_user, settings.prompts.query_user
+    if name == "frozen" and items_from(settings.training) == "labels":
+        # The paper's frozen items are written by an untrained model, which has seen no labels.
+        return {**VARIANTS[name][1], "training.sft.items_from": "extractive"}
+    if name == "no-description" and item is not None:
+        lines = (line for line in item.splitlines() if "{description}" not in line)
+        return {"prompts.item_user": "\n".join(lines)}
+    if name == "search" and query is not None:
+        line = "" if "{search_results}" in query else "\nSearch results: {search_results}"
+        return {"prompts.query_user": query + line}
+    return VARIANTS[name][1]
 
 
 @dataclass(frozen=True)
 class Row:
     """The result of one variant with one seed: the number of the round that was measured, and its
-    p, r and f1; or why the run failed, or why the variant is left out.
+    p, r and f1; or why the run failed.
     """
 
     variant: str
     seed: int
-    run: str = ""
+    run: str
     round: int | None = None
     figures: Mapping[str, float] | None = None
     failed: str = ""
-    left_out: str = ""
-
-
-def chosen(names: str) -> list[str]:
-    """Variants by name, comma between them, or `all`. Raises SettingsError for an unknown one."""
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
-    if wanted == ["all"]:
-        return list(VARIANTS)
-    unknown = next((name for name in wanted if name not in VARIANTS), None)
-    if unknown is not None or not wanted:
-        raise SettingsError(
-            f"There is no variant {unknown or ''!r}; --variants takes all, or some of "
-            f"{', '.join(VARIANTS)} with commas between them."
-        )
-    return list(dict.fromkeys(wanted))
 
 
 @dataclass(frozen=True)
@@ -117,7 +84,8 @@ class Ablation:
 
     def rows(self, variants: Sequence[str], seeds: int) -> Iterator[Row]:
         """Every variant with every seed, seed by seed, so that a table of all variants is complete
-        early. An error goes into the row of its run, and the others go on.
+        early. An error goes into the row of its run, and the others go on. A variant that the
+        configuration is already has no row.
 
         Raises DataError where there are neither test nor dev queries.
         """
@@ -126,23 +94,24 @@ class Ablation:
         first = base.settings.training.seed
         for seed in range(first, first + seeds):
             for name in variants:
-                yield self._row(base, name, seed)
+                own = {**changes(base.settings, name), "training.seed": seed}
+                added = [f"{key}={json.dumps(one, ensure_ascii=False)}" for key, one in own.items()]
+                launcher = replace(self.launcher, overrides=(*self.launcher.overrides, *added))
+                opened = Workspace.open(launcher.config, launcher.overrides)
+                plain = {**frozen_settings(base.settings), "training.seed": seed}
+                if name != FULL and frozen_settings(opened.settings) == plain:
+                    self.say(f"{name} is left out: the configuration is this variant already")
+                    continue
+                yield self._row(opened.with_dataset(base.dataset), name, seed, launcher)
 
-    def _row(self, base: Workspace, name: str, seed: int) -> Row:
+    def _row(self, workspace: Workspace, name: str, seed: int, launcher: Launcher) -> Row:
+        run, dataset = run_name(workspace, name, seed), workspace.dataset
         try:
-            changes = {**VARIANTS[name][1](base.settings), "training.seed": seed}
-        except SettingsError as error:
-            return Row(name, seed, left_out=str(error))
-        own = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in changes.items()]
-        launcher = replace(self.launcher, overrides=(*self.launcher.overrides, *own))
-        opened = Workspace.open(launcher.config, launcher.overrides).with_dataset(base.dataset)
-        run = run_name(opened, name, seed)
-        try:
-            done = self._trained(opened, run, launcher)
+            done = self._trained(workspace, run, launcher)
         except CogrError as error:
             self.say(f"{name}, seed {seed}: {error}")
             return Row(name, seed, run, failed=str(error))
-        found = of_round(done).figures[split_of(base.dataset)]
+        found = of_round(done).figures[split_of(dataset)]
         return Row(name, seed, run, done.number, {key: float(found[key]) for key in MEASURES})
 
     def _trained(self, workspace: Workspace, name: str, launcher: Launcher) -> Round:
@@ -189,7 +158,6 @@ def table(rows: Sequence[Row]) -> list[dict[str, Any]]:
                 **{key: _spread([one[key] for one in found.values()]) for key in MEASURES},
                 "f1_over_full": None if name == FULL else _spread(over),
                 "failed": {row.seed: row.failed for row in own if row.failed},
-                "left_out": own[0].left_out,
             }
         )
     return lines

@@ -87,7 +87,6 @@ class Inspected(Result):
         return self.report.verdict == "train"
 
     def as_dict(self) -> dict[str, Any]:
-        """As `cogr-index inspect --json`."""
         return self.report.as_dict()
 
 
@@ -117,7 +116,6 @@ class Rebuilt(Result):
         return Table(f"{self.snapshot}, which {state}", rows, [note.format_map(self.as_dict())])
 
     def as_dict(self) -> dict[str, Any]:
-        """As `cogr-index rebuild --json`."""
         return self.outcome.as_dict()
 
 
@@ -144,7 +142,6 @@ class Evaluated(Result):
         return float(self.evaluation.figures["f1"])
 
     def as_dict(self) -> dict[str, Any]:
-        """As `cogr-train evaluate --json`."""
         beside = {"baselines": list(self.baselines)} if self.baselines else {}
         return self.evaluation.as_dict() | beside
 
@@ -152,12 +149,14 @@ class Evaluated(Result):
         """Precision, recall and F1 of the pair and its baselines. Raises MissingExtraError without
         matplotlib.
         """
-        bars = [
+        from trainers.report.drawing import bars
+
+        kinds = [
             (row["name"], tone, [row[name] for name in MEASURES[:3]])
             for row, tone in zip(self.rows, _TONES, strict=False)
         ]
-        title = self.table.title
-        return _bars(f"{self.evaluation.split}-figures", title, ["precision", "recall", "F1"], bars)
+        name, names = f"{self.evaluation.split}-figures", ["precision", "recall", "F1"]
+        return bars(name, self.table.title, names, kinds)
 
 
 @dataclass(frozen=True, repr=False)
@@ -188,7 +187,6 @@ class Searched(Result):
         return [hit.id for hit in self.answer.hits]
 
     def as_dict(self) -> dict[str, Any]:
-        """As `cogr-index search --json`."""
         return self.answer.as_dict()
 
 
@@ -228,7 +226,6 @@ class Trained(Result):
         return {"item": best.items, "query": best.queries}
 
     def as_dict(self) -> dict[str, Any]:
-        """As `cogr-train run --json`."""
         run = self.driver.run
         return {"run": run.name, "rounds": run.rows()} | self.status.as_dict()
 
@@ -272,14 +269,15 @@ class Compared(Result):
         self.results.check()
 
     def as_dict(self) -> dict[str, Any]:
-        """As `cogr-train compare --json`."""
         return self.results.as_dict()
 
     def picture(self) -> Figure:
         """F1 of every method that ran. Raises MissingExtraError without matplotlib."""
+        from trainers.report.drawing import bars
+
         ran = [one for one in self.results.methods if one.done]
-        bars = [("F1", "blue", [one.figures["f1"] for one in ran])]
-        return _bars("compared", self.table.title, [one.name for one in ran], bars)
+        kinds = [("F1", "blue", [one.figures["f1"] for one in ran])]
+        return bars("compared", self.table.title, [one.name for one in ran], kinds)
 
 
 @dataclass(frozen=True, repr=False)
@@ -298,12 +296,4 @@ class Released(Result):
         return Table("Serving now", rows)
 
     def as_dict(self) -> dict[str, Any]:
-        """As `cogr-index publish --json`."""
         return self.switched.as_dict()
-
-
-def _bars(name: str, title: str, groups: Sequence[str], kinds: Sequence[Any]) -> Figure:
-    from trainers.report.drawing import bars, check_extra
-
-    check_extra("A picture", "notebook")
-    return bars(name, title, "mean over the queries", groups, kinds)

@@ -28,15 +28,8 @@ docs/datasets.md names for `jsonl`.
 
 
 class Project:
-    """One configuration: its data, its store, and what serves.
-
-    Make one with `Project.open` or `Project.create`.
-
-    Args:
-        workspace: settings and what they name.
-        config: the configuration file, for the processes that training starts.
-        overrides: `key=value` settings on top of it, for them too.
-        say: gets each line about the progress.
+    """One configuration: its data, its store, and what serves. Make one with `Project.open` or
+    `Project.create`; `say` gets each line about the progress.
     """
 
     def __init__(
@@ -60,15 +53,10 @@ class Project:
         backend: Literal["memory", "opensearch"] | None = None,
         say: Say = print,
     ) -> Project:
-        """A project by its configuration file.
+        """A project by its configuration file, ./cogr.toml when None; overrides are settings such
+        as "keywords.k_max=20", as `--set` takes them.
 
-        Args:
-            config: a TOML file; ./cogr.toml when None.
-            overrides: settings such as "keywords.k_max=20", as `--set` takes them.
-            backend: instead of the configuration's.
-
-        Raises:
-            SettingsError: a missing or broken file, an unknown key, a wrong value.
+        Raises SettingsError for a missing or broken file, an unknown key, a wrong value.
         """
         path = None if config is None else Path(config)
         return cls(Workspace.open(path, overrides, backend), path, overrides, say)
@@ -89,12 +77,7 @@ class Project:
 
         Call it again with other records and the data are replaced; keywords that were generated
         stay cached. The data are loaded at once, so that a wrong name of a column shows here.
-
-        Args:
-            items: id, title, text, and what `publish.fields` names.
-            queries: id, text, and perhaps split and weight.
-            labels: query, item, and perhaps grade.
-            settings: the rest of the configuration, as tables in tables.
+        `settings` are the rest of the configuration, as tables in tables.
 
         Raises:
             DataError: the folder has another configuration; a record that JSON can't hold.
@@ -149,10 +132,7 @@ class Project:
         snapshot. After an interruption call it again: it goes on.
 
         Args:
-            generator: instead of the configuration's.
             limit: only the first entities; then nothing is pushed.
-            publish: let the snapshot serve once it is verified.
-            workers: instead of `rebuild.workers`.
 
         Raises:
             LockedError: another rebuild of this side is under way.
@@ -220,10 +200,8 @@ class Project:
         """Search the snapshots that serve, as `cogr-index search` does.
 
         Args:
-            size: most items to return.
             keywords: comma-separated keywords instead of the query's own.
-            keywords_only: search by keywords only, without the query's words, however low the
-                confidence is.
+            keywords_only: without the query's words, however low the confidence is.
 
         Raises:
             SnapshotError: no item snapshot serves.
@@ -251,7 +229,6 @@ class Project:
         call it again: it goes on.
 
         Args:
-            rounds: rounds after SFT that the run shall have.
             run: its name; a run that does not exist is begun.
             branch: go on under this new name, with the present settings.
             publish: let the pair chosen on dev serve; None keeps the choice that an interrupted
@@ -293,7 +270,6 @@ class Project:
             seeds: fits of each method.
             metric: the metric for significance and the advice.
             resume: keep the rows in `out` of the same data and settings.
-            out: folder of tables, page, rows and TREC runs.
             trials: most sets of hyperparameters that a method tries.
             seconds: of a method's trials; no new one begins after them.
             steps: training steps of a fit; None for each method's own number.
@@ -303,23 +279,21 @@ class Project:
             DataError: no test queries, or too few training queries.
             MissingExtraError: without the extra `compare`.
         """
-        from trainers.rivals.compare import Comparison, named, run
+        from trainers.rivals import METHODS, chosen
+        from trainers.rivals.compare import Comparison, run
         from trainers.rivals.results import check_metric
 
         check_metric(metric)
-        names = named(methods if isinstance(methods, str) else ",".join(methods))
+        wanted = methods if isinstance(methods, str) else ",".join(methods)
+        names = chosen(wanted, METHODS, "method")
         asked = Comparison(names, seeds, resume, Path(out), trials, seconds, steps)
         return Compared(run(self.workspace, asked, metric, self._say))
 
     def driver(self, name: str, branch: str | None = None, *, begin: bool = False) -> Driver:
-        """The driver of a run.
+        """The driver of a run, of a new run `branch` that goes on from it, or, with `begin`, of one
+        that is begun where it does not exist.
 
-        Args:
-            branch: the name of a new run that goes on from `name`.
-            begin: begin the run where it does not exist.
-
-        Raises:
-            TrainingError: no such run, or one that can't be trained on.
+        Raises TrainingError for no such run, or one that can't be trained on.
         """
         from trainers.training import run_folder
         from trainers.training.driver import Driver

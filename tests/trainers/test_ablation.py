@@ -15,7 +15,7 @@ from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.shops import write_sample_part
 from tests.trainers.shop import InThisProcess
-from trainers.ablation import VARIANTS, Ablation, Row, chosen, run_name, table
+from trainers.ablation import VARIANTS, Ablation, Row, changes, run_name, table
 from trainers.training import driver, stage
 from trainers.training.driver import Driver
 from trainers.training.rounds import Round
@@ -63,7 +63,7 @@ def test_every_variant_is_trained_on_the_shop(trained: tuple[Shop, dict[str, Row
     _, rows = trained
     assert rows.keys() == VARIANTS.keys()
     for row in rows.values():
-        assert row.failed == row.left_out == ""
+        assert not row.failed
         assert row.figures is not None
         assert set(row.figures) == {"p", "r", "f1"}
     assert len({row.run for row in rows.values()}) == len(rows)
@@ -116,8 +116,8 @@ def test_variants_change_prompts_and_rewards(trained: tuple[Shop, dict[str, Row]
     assert changed("no-description") == {"prompts.item_user"}
     assert frozen["no-description"]["prompts.item_user"] == "{item}"
     paper = Settings(dataset={"loader": "jsonl", "path": "data"})
-    assert VARIANTS["no-description"][1](paper) == {"prompts.item_variant": "title"}
-    assert VARIANTS["search"][1](paper) == {"prompts.query_variant": "search"}
+    assert changes(paper, "no-description") == {"prompts.item_variant": "title"}
+    assert changes(paper, "search") == {"prompts.query_variant": "search"}
 
 
 def test_what_is_trained_is_not_trained_again_and_what_fails_keeps_the_others(
@@ -162,11 +162,7 @@ def test_an_unknown_variant_is_one_sentence(cogr_train: Command, tmp_path: Path)
     config = write_sample_part(tmp_path / "shop", items=24)
     ended = cogr_train("ablate", "-c", config, "--variants", "full,nonsense")
     assert ended.status == 2
-    assert "There is no variant 'nonsense'; --variants takes all, or some of" in ended.sentence
-    with pytest.raises(SettingsError, match="no variant ''"):
-        chosen(" , ")
-    assert chosen("all") == list(VARIANTS)
-    assert chosen("shared,full,shared") == ["shared", "full"]
+    assert "There is no variant 'nonsense'; name all, or some of full," in ended.sentence
 
 
 def test_what_a_configuration_can_not_vary_is_left_out_of_the_table(tmp_path: Path) -> None:
@@ -175,12 +171,11 @@ def test_what_a_configuration_can_not_vary_is_left_out_of_the_table(tmp_path: Pa
         "prompts.item_user={item}",
         'prompts.query_user="{query} {search_results}"',
     )
-    rows = list(shop.ablation(*own).rows(["no-description", "search"], 1))
-    assert [row.left_out for row in rows] == [
-        "Item prompts show no description that could be left out.",
-        "Query prompts show search results already.",
+    assert not list(shop.ablation(*own).rows(["no-description", "search"], 1))
+    assert shop.said == [
+        f"{name} is left out: the configuration is this variant already"
+        for name in ("no-description", "search")
     ]
-    assert [line["left_out"] for line in table(rows)] == [row.left_out for row in rows]
 
 
 def test_frozen_items_are_none_that_labels_write(tmp_path: Path) -> None:

@@ -92,9 +92,8 @@ def ablation(lines: Sequence[Mapping[str, Any]], split: str, rounds: int) -> Tab
     names = {"p": "P", "r": "R", "f1": "F1", "f1_over_full": "F1 over full"}
     rows = []
     for line in lines:
-        failed = (f"seed {seed} failed: {why}" for seed, why in line["failed"].items())
+        said = "; ".join(f"seed {seed} failed: {why}" for seed, why in line["failed"].items())
         spreads = {name: _spread(line[key]) for key, name in names.items()}
-        said = line["left_out"] or "; ".join(failed)
         rows.append({"variant": line["title"], **spreads, "seeds": str(line["seeds"]), "": said})
     return Table(f"{split} queries, {after}; mean ± standard deviation over seeds", rows)
 

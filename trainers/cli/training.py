@@ -159,17 +159,18 @@ def ablate(
     failed; the table has the others.
     """
     from cogr.errors import CheckFailedError
-    from trainers.ablation import Ablation, chosen, split_of, table
+    from trainers.ablation import VARIANTS, Ablation, split_of, table
     from trainers.cli.status import ablation
+    from trainers.rivals import chosen
     from trainers.training.stage import Launcher
 
-    names = chosen(variants)
+    names = chosen(variants, VARIANTS, "variant")
     rows = []
     accelerate = call.workspace.settings.training.accelerate
     launcher = Launcher(call.config, tuple(call.overrides), accelerate=accelerate)
     for row in Ablation(launcher, rounds, console.note).rows(names, seeds):
         rows.append(row)
-        console.note(f"{len(rows)} of {len(names) * seeds} done: {row.variant}, seed {row.seed}")
+        console.note(f"{row.variant}, seed {row.seed} is done: {len(rows)} of {len(names) * seeds}")
     split, lines = split_of(call.workspace.dataset), table(rows)
     payload = {"split": split, "rounds": rounds, "table": lines}
     payload["rows"] = list(map(asdict, rows))

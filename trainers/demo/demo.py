@@ -132,7 +132,7 @@ class Demo:
             **summary,
             "summary": self.summary_file,
             "report": self.report_file,
-            "examples": [one.as_dict() for one in changed],
+            "examples": [vars(one) for one in changed],
             "searches": [answer.as_dict() for answer in answers],
         }
         searches = [(answer, relevant_items(dataset, answer.query)) for answer in answers]

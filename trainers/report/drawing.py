@@ -67,12 +67,7 @@ def check_extra(what: str = "The report", extra: str = "report") -> None:
 
 @dataclass(frozen=True)
 class Figure:
-    """One picture with its words.
-
-    Attributes:
-        name: of its files, without the suffix.
-        note: what to see in it, or how it was measured.
-    """
+    """One picture with its words; `name` is that of its files, `note` how it was measured."""
 
     name: str
     title: str
@@ -200,14 +195,13 @@ class Canvas:
         return Figure(name, title, note, self.drawing)
 
 
-def bars(
-    name: str, title: str, y: str, groups: Sequence[str], kinds: Sequence[Any], note: str = ""
-) -> Figure:
-    """A figure of grouped bars."""
+def bars(name: str, title: str, groups: Sequence[str], kinds: Sequence[Any]) -> Figure:
+    """Means over the queries as grouped bars. Raises MissingExtraError without matplotlib."""
+    check_extra("A picture", "notebook")
     with style():
-        canvas = Canvas("", y)
+        canvas = Canvas("", "mean over the queries")
         canvas.bars(groups, kinds)
-        return canvas.done(name, title, note)
+        return canvas.done(name, title)
 
 
 def thin(values: Sequence[float], most: int = _MOST_POINTS) -> Any:

@@ -11,7 +11,7 @@ import contextlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import Any, cast
 
@@ -25,6 +25,7 @@ from cogr.metrics import reliability
 from cogr.records import SIDES, SPLITS, Dataset, Say, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import MemoryBackend
+from indexers.tables import Table
 from indexers.workspace import Workspace
 from trainers.evaluation import evaluate
 from trainers.training.contest import (
@@ -53,8 +54,8 @@ Snapshots = Mapping[Side, Snapshot]
 
 @dataclass(frozen=True)
 class Pair:
-    """A pair of snapshots and its figures by split: SFT, round 1, ...; "1 queries" for the pair in
-    the middle of round 1, which has no verdict.
+    """A pair of snapshots and its figures by split; "1 queries" for the pair in the middle of round
+    1, which has no verdict.
     """
 
     name: str
@@ -78,7 +79,6 @@ class Vocabulary:
 
     Attributes:
         size: side -> mean number of keywords of an entity.
-        distinct: side -> number of distinct keywords.
         shared: distinct keywords that both sides have.
         lengths: words in a keyword -> number of such distinct keywords of both sides.
     """
@@ -128,10 +128,6 @@ class Changed:
     lost: Sequence[str]
     kept: Sequence[str]
 
-    def as_dict(self) -> dict[str, Any]:
-        """For --json."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Changes:
@@ -145,33 +141,14 @@ class Changes:
     entities: int
 
 
-@dataclass(frozen=True)
-class Beside:
-    """The last pairs of two runs that are built upon, beside one another.
-
-    Attributes:
-        settings: what the other one was trained with otherwise, one phrase each.
-        rows: entities whose keywords differ, evenly from all of them; `lost` are those of the
-            first run alone, `gained` those of the other.
-    """
-
-    names: tuple[str, str]
-    settings: Sequence[str]
-    rows: Sequence[Changed]
-
-
 class Facts:
     """Everything that a report says of one run. Each fact is read, or measured, when it is first
     asked for.
 
-    Args:
-        say: called with a line about what is measured now.
-        other: a run whose keywords are shown beside this one's.
-
     Attributes:
         rounds: the finished ones; SFT is the first.
         base: the last round that is built upon.
-        beside: None without another run.
+        beside: the keywords of another run beside this one's; None without one.
 
     Raises:
         TrainingError: SFT is not finished, or the other run's; or that is of other data.
@@ -358,7 +335,8 @@ class Facts:
         earlier = self.rounds[: round_.number]
         return next(one for one in reversed(earlier) if one.verdict == "accepted")
 
-    def _beside(self, other: Run) -> Beside:
+    def _beside(self, other: Run) -> Table:
+        """The keywords of two runs beside one another (paper, section 5.4)."""
         theirs = other.state().base
         if theirs is None:
             raise TrainingError(
@@ -371,9 +349,21 @@ class Facts:
                 f"{yours['dataset']}; name a run of the same."
             )
         both = _both(self._opened(self.base), self._opened(theirs)).values()
-        found = [one for changed in both for one in evenly(changed.changed, BESIDE)]
-        settings = setting_changes(mine["settings"], yours["settings"])
-        return Beside((self.run, other.name), settings, found)
+        rows = [
+            {
+                "query or item": one.text,
+                self.run: ", ".join([*one.kept, *one.lost]),
+                other.name: ", ".join([*one.kept, *one.gained]),
+            }
+            for changed in both
+            for one in evenly(changed.changed, BESIDE)
+        ]
+        settings = "; ".join(setting_changes(mine["settings"], yours["settings"]))
+        note = (
+            "Keywords of the last rounds that are built upon. Picked evenly from the queries and "
+            f"items whose keywords differ. The other run's settings: {settings or 'the same'}."
+        )
+        return Table(f"Beside the run {other.name}", rows, [note])
 
 
 def round_name(number: int) -> str:
@@ -450,10 +440,7 @@ def changes(before: Snapshot, after: Snapshot) -> Changes:
     """Compare two snapshots of one side. An entity that only the later one has gained everything;
     one that only the earlier one has does not count.
 
-    Memory: the changed entities.
-
-    Raises:
-        SnapshotError: one snapshot is of items and the other of queries.
+    Raises SnapshotError where one is of items and the other of queries.
     """
     changed = [
         Changed(after.side, one.id, one.after.text, one.gained, one.lost, one.kept)

@@ -33,7 +33,7 @@ def write_report(
     """Write a run's report, replacing the file atomically; returns the files written, it first.
 
     Args:
-        figures: a folder that gets every figure as SVG and PNG; none if absent.
+        figures: a folder that gets every figure as SVG and PNG.
         other: a run whose keywords are shown beside this one's.
 
     Raises:
@@ -69,7 +69,7 @@ def values_of(facts: Facts, figures: Mapping[str, Sequence[Figure]]) -> dict[str
         "rounds": _rounds(facts),
         "tiles": _tiles(facts),
         "acceptance": _acceptance(facts),
-        "beside": _beside(facts),
+        "beside": facts.beside,
         "stages": _stages(facts),
         "settings": Table.of("", dict(sorted(facts.frozen["settings"].items()))),
         "base": round_name(facts.base.number),
@@ -156,27 +156,6 @@ def _acceptance(facts: Facts) -> Table:
     ]
     note = "Which new item sets were taken. Figures are changes of mean training F1."
     return Table("", rows, [note])
-
-
-def _beside(facts: Facts) -> Table | None:
-    """The keywords of two runs beside one another (paper, section 5.4)."""
-    if facts.beside is None:
-        return None
-    mine, theirs = facts.beside.names
-    rows = [
-        {
-            "query or item": one.text,
-            mine: ", ".join([*one.kept, *one.lost]),
-            theirs: ", ".join([*one.kept, *one.gained]),
-        }
-        for one in facts.beside.rows
-    ]
-    note = (
-        "Keywords of the last rounds that are built upon. Picked evenly from the queries and items "
-        f"whose keywords differ. The other run's settings: "
-        f"{'; '.join(facts.beside.settings) or 'the same'}."
-    )
-    return Table(f"Beside the run {theirs}", rows, [note])
 
 
 def _stages(facts: Facts) -> Table:

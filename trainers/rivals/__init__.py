@@ -9,7 +9,7 @@ libraries.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,11 +33,7 @@ T = TypeVar("T")
 
 class NotRunError(UserError):
     """A method can't run here, since weights, an extra or a server are missing. It still gets a
-    row.
-
-    Args:
-        needs: what is missing, such as "the weights of naver/splade_v2_max".
-        how: the setting or the command with which it would run.
+    row that names the setting or the command with which it would run.
     """
 
     def __init__(self, needs: str, how: str) -> None:
@@ -49,7 +45,7 @@ class Task:
     """The inputs of a method, the same for all.
 
     Attributes:
-        dataset: items, and queries by split with their relevant items; dev is never empty.
+        dataset: its dev queries are never empty.
         work: a folder of the method's own, which --resume finds again.
         steps: training steps of a fit; None for the method's own number.
     """
@@ -129,12 +125,8 @@ def grid(names: str, *rows: Sequence[Any]) -> Sequence[Params]:
 
 
 class Method:
-    """A retrieval method before its fit.
-
-    Attributes:
-        name: as asked for on the command line.
-        seeded: whether a fit draws anything; else one seed is enough.
-        grid: hyperparameters to choose from by dev F1, the default first.
+    """A retrieval method before its fit. One seed is enough where it is not `seeded`; `grid` has
+    the hyperparameters to choose from, the default first.
     """
 
     name: str
@@ -191,3 +183,19 @@ def _make(name: str) -> Method:
 
 METHODS: dict[str, Callable[[], Method]] = {name: partial(_make, name) for name in _PLACES}
 """Every method by its name on the command line, in the order of the tables."""
+
+
+def chosen(names: str, known: Iterable[str], what: str) -> list[str]:
+    """Names of a command line in the order of all: "all", or some with commas between them.
+
+    Raises UserError for an unknown name.
+    """
+    asked, known = [name.strip() for name in names.split(",") if name.strip()], list(known)
+    if asked == ["all"]:
+        return known
+    unknown = next((name for name in asked if name not in known), None)
+    if unknown is not None or not asked:
+        raise UserError(
+            f"There is no {what} {unknown or names!r}; name all, or some of {', '.join(known)}."
+        )
+    return [name for name in known if name in asked]

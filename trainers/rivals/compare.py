@@ -20,7 +20,7 @@ from typing import Any
 
 from cogr import __version__
 from cogr.datasets.splits import DEV_SHARE, by_hash
-from cogr.errors import CogrError, DataError, MissingExtraError, UserError
+from cogr.errors import CogrError, DataError, MissingExtraError
 from cogr.evaluation import grades_of, set_figures
 from cogr.metrics import sets_of
 from cogr.records import SPLITS, Dataset, Query, Say
@@ -50,16 +50,7 @@ _OUT_OF_MEMORY = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """The options of the command.
-
-    Attributes:
-        methods: names, in the order of the tables.
-        seeds: fits of each method.
-        resume: keep the rows that are finished.
-        trials: most sets of hyperparameters that a method tries; the best on dev is used.
-        seconds: of a method's trials; no new one begins after them.
-        steps: training steps of a fit; None for each method's own number.
-    """
+    """The options of the command, as `Project.compare` explains them."""
 
     methods: Sequence[str]
     seeds: int
@@ -68,22 +59,6 @@ class Comparison:
     trials: int = 8
     seconds: float = 600.0
     steps: int | None = None
-
-
-def named(methods: str) -> list[str]:
-    """The methods of a command line: "all", or names with commas between them.
-
-    Raises UserError for an unknown name.
-    """
-    asked = [name.strip() for name in methods.split(",") if name.strip()]
-    if asked == ["all"]:
-        return list(METHODS)
-    unknown = next((name for name in asked if name not in METHODS), None)
-    if unknown is not None or not asked:
-        raise UserError(
-            f"There is no method {unknown or methods!r}; name all, or some of {', '.join(METHODS)}."
-        )
-    return [name for name in METHODS if name in asked]
 
 
 def compared(dataset: Dataset) -> Dataset:

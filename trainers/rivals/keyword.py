@@ -27,7 +27,7 @@ from trainers.rivals import Fitted, Method, NotRunError, Params, Search, Sets, S
 from trainers.rivals.measuring import Meter, ids_of
 from trainers.rivals.server import Index, keyword_body
 from trainers.training.contest import contenders
-from trainers.training.rounds import Round, with_dev
+from trainers.training.rounds import with_dev
 from trainers.training.run_folder import DEFAULT_RUN, Run, open_run
 
 Weights = Mapping[str, float]
@@ -40,11 +40,8 @@ def keyword_ranks(
     server: OpenSearchSettings | None = None,
     **more: Any,
 ) -> Fitted:
-    """Keywords of both sides: the mirror of the items', and the queries'.
-
-    Args:
-        server: an OpenSearch that serves prepared queries, where its url is set; else the mirror
-            does. Both find and rank the same.
+    """Keywords of both sides: the mirror of the items', and the queries'. A server, where its url
+    is set, serves prepared queries; it finds and ranks the same.
     """
     known: dict[Query, Weights] = {}
 
@@ -206,26 +203,34 @@ class ExtractiveKeywords(Method):
 
 
 class Cogr(Method):
-    """The finished round of a training run with the highest F1 on dev; `compare.models.cogr` names
-    the run.
+    """The finished round of a training run with the highest F1 on dev; `compare.models` names the
+    run.
     """
 
     family = "keyword"
     seeded = False
+    variant = ""
+    how = f"cogr-train run --run {DEFAULT_RUN} makes one"
 
     def fit(self, task: Task, params: Params) -> Fitted:  # noqa: ARG002
-        workspace, run = _run(task, task.settings.compare.models.get("cogr", DEFAULT_RUN))
-        items, queries, rounds = self.pair(run)
-        rows = open_snapshot(workspace.store, queries)
+        """Raises NotRunError without a finished round of a run on these data."""
+        workspace, run = Workspace(task.settings), self._run(task)
+        state = run.state()
+        rounds = [one for one in state.finished if one.number and one.verdict == "accepted"]
+        found = contenders(state, None)
+        if not rounds or not found:
+            raise self._none(run.name)
+        best = max(found, key=lambda one: one.dev_f1 or 0.0)
+        rows = open_snapshot(workspace.store, best.queries)
         weights = workspace.settings.keywords.weights
 
         def answers(asked: Sequence[Query]) -> list[Weights]:
             found = rows_of_queries(asked, rows, unknown=True, weights=weights)
             return [found[query.id].weighted for query in asked]
 
-        seconds = sum(stage.seconds for round_ in rounds for stage in round_.stages)
+        seconds = sum(stage.seconds for round_ in state.finished for stage in round_.stages)
         return keyword_ranks(
-            Mirror.build(open_snapshot(workspace.store, items)),
+            Mirror.build(open_snapshot(workspace.store, best.items)),
             answers,
             workspace.settings.opensearch,
             model=True,
@@ -233,50 +238,34 @@ class Cogr(Method):
             before=Spent(seconds),
         )
 
-    def pair(self, run: Run) -> tuple[str, str, Sequence[Round]]:
-        """Item snapshot, query snapshot, and the rounds that they took."""
-        state = run.state()
-        rounds = [one for one in state.finished if one.number and one.verdict == "accepted"]
-        found = contenders(state, None)
-        if not rounds or not found:
-            raise _no_rounds(run.name)
-        best = max(found, key=lambda one: one.dev_f1 or 0.0)
-        return best.items, best.queries, state.finished
+    def _run(self, task: Task) -> Run:
+        workspace = Workspace(task.settings)
+        name = task.settings.compare.models.get(self.name, DEFAULT_RUN)
+        try:
+            run = open_run(workspace, name)
+            frozen = run.frozen()
+        except CogrError as error:
+            raise self._none(name) from error
+        if self.variant and frozen["settings"].get("training.variant") != self.variant:
+            raise self._none(name, f" with training.variant {self.variant}")
+        if frozen["dataset_hash"] == task.dataset.dataset_hash:
+            return run
+        if frozen["dataset_hash"] != with_dev(workspace).dataset.dataset_hash:
+            raise self._none(name, " on these data")
+        task.say(f"the run {name} has learned from the queries that are set apart as dev, too")
+        return run
+
+    def _none(self, name: str, kind: str = "") -> NotRunError:
+        return NotRunError(
+            f"a finished round of a training run{kind}, which {name} is not",
+            f"{self.how}, compare.models.{self.name} names another",
+        )
 
 
 class CogrFrozen(Cogr):
-    """The items of SFT with the queries of round 1, which were trained against them: a frozen item
-    side.
+    """The same of a run whose items were never trained: the paper's CoGR-frozen, and the variant
+    `frozen` of `cogr-train ablate`.
     """
 
-    def pair(self, run: Run) -> tuple[str, str, Sequence[Round]]:
-        rounds = run.state().finished
-        if len(rounds) < 2:
-            raise _no_rounds(run.name)
-        return rounds[0].items, rounds[1].queries, rounds[:1]
-
-
-def _run(task: Task, name: str) -> tuple[Workspace, Run]:
-    workspace = Workspace(task.settings)
-    try:
-        run = open_run(workspace, name)
-        frozen = run.frozen()["dataset_hash"]
-    except CogrError as error:
-        raise _no_rounds(name) from error
-    if frozen == task.dataset.dataset_hash:
-        return workspace, run
-    if frozen == with_dev(workspace).dataset.dataset_hash:
-        task.say(f"the run {name} has learned from the queries that are set apart as dev, too")
-    else:
-        raise NotRunError(
-            f"a training run on these data ({name} was begun on others)", _training(name)
-        )
-    return workspace, run
-
-
-def _no_rounds(name: str) -> NotRunError:
-    return NotRunError(f"a finished round of the training run {name}", _training(name))
-
-
-def _training(name: str) -> str:
-    return f"cogr-train run --run {name} makes one, compare.models.cogr names another"
+    variant = "frozen-items"
+    how = "cogr-train ablate --variants frozen makes one"

@@ -36,15 +36,9 @@ _EVERY = 0.05
 def checked_run(
     name: str, found: Ranked, queries: Sequence[Query], depth: int
 ) -> dict[str, list[tuple[str, float]]]:
-    """A method's rankings in total order: score descending, then item id.
+    """A method's rankings in total order: score descending, then item id; an entry for each query.
 
-    Args:
-        name: the method, for the sentence.
-        queries: the queries asked; the run has an entry for each.
-        depth: items a query at most.
-
-    Raises:
-        UserError: a score that is NaN, an item twice, or a run without any item.
+    Raises UserError for a score that is NaN, an item twice, or a run without any item.
     """
     run = {}
     for query in queries:
@@ -84,11 +78,8 @@ def sweep_threshold(
     run: Ranked, relevant: Mapping[str, frozenset[str]], weights: Mapping[str, float]
 ) -> float:
     """The score that maximises macro F1 over the queries of `relevant`, exactly: every score of
-    the run is tried. The highest where several are equal; infinity where nothing helps.
-
-    Args:
-        run: rankings in the total order.
-        weights: query id -> weight in means.
+    the run, in total order, is tried. The highest where several are equal; infinity where nothing
+    helps.
     """
     scores, gains = [np.empty(0)], [np.empty(0)]
     for query, wanted in relevant.items():
@@ -176,25 +167,15 @@ def figures(
     ranking = ids_of(run)
     found = per_query(dataset, queries, sets, ranking)
     relevant = {query.id: dataset.relevant[query.id] for query in queries}
-    values = {**found.values, "perfect_f1": perfect(ranking, relevant)}
+    heads = [best_head(ranking.get(query, ()), wanted)[1] for query, wanted in relevant.items()]
+    values = {**found.values, "perfect_f1": np.array(heads)}
     for cut, ids in others.items():
         other = set_figures(dataset, queries, sets_of(ids))
         values |= {f"{cut}_{name}": other.values[name] for name in ("p", "r", "f1")}
     if grades_of(dataset) is not None:
         binary = ranked(ranking, relevant).values
-        values |= {
-            f"binary_{name.lower()}": value for name, value in binary.items() if "nDCG" in name
-        }
+        values |= {f"binary_{k.lower()}": value for k, value in binary.items() if "nDCG" in k}
     return Figures(found.queries, values, found.weights)
-
-
-def perfect(
-    ranking: Mapping[str, Sequence[str]], relevant: Mapping[str, frozenset[str]]
-) -> NDArray[np.float64]:
-    """F1 of each ranking's best head."""
-    return np.array(
-        [best_head(ranking.get(query, ()), wanted)[1] for query, wanted in relevant.items()]
-    )
 
 
 # Significance

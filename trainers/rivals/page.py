@@ -36,11 +36,7 @@ def check_extra() -> None:
 
 
 def render(results: Results, dataset: Dataset, sets: Mapping[str, Sets]) -> str:
-    """The page.
-
-    Args:
-        sets: method -> the retrieved sets of the test queries, of its first seed.
-    """
+    """The page; `sets` are of each method's first seed."""
     done = results.done
     ours, rival = results.best(ours=True), results.best(ours=False)
     with style():

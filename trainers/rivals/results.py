@@ -46,15 +46,11 @@ class Summary:
     """A method over its seeds.
 
     Attributes:
-        rows: the finished rows, one for each seed; or the single row with the reason why there is
-            none.
-        figures: means over the seeds.
+        rows: one for each seed; or the single row with the reason why there is none.
         spread: sample deviation over the seeds; empty for one seed.
-        cost: means over the seeds.
         measure: the measure by which it is compared: the metric; for F1, that of its best cut.
         values: of that measure, one a query, the mean over the seeds.
-        p: corrected p value of the test against the best method; None for the best method itself,
-            and for methods that did not run.
+        p: corrected p value of the test against the best method; None for the best method itself.
     """
 
     rows: Sequence[MethodRow]
@@ -72,8 +68,8 @@ class Summary:
             return cls(rows, {}, {}, {}, metric, np.empty(0))
         columns = {name: [row.figures[name] for row in rows] for name in rows[0].figures}
         means = {name: statistics.fmean(values) for name, values in columns.items()}
-        several = columns if len(rows) > 1 else {}
-        spread = {name: statistics.stdev(values) for name, values in several.items()}
+        several = columns.items() if len(rows) > 1 else ()
+        spread = {name: statistics.stdev(values) for name, values in several}
         cost = {name: statistics.fmean(row.cost[name] for row in rows) for name in rows[0].cost}
         measure = favoured(means, metric)
         values = np.mean([row.per_query[measure] for row in rows], axis=0)
@@ -139,12 +135,8 @@ class Summary:
 
 @dataclass(frozen=True)
 class Results:
-    """A comparison on one data set.
-
-    Attributes:
-        facts: data set, numbers of queries and items, seeds, budget, command, commit, date, notes.
-        metric: what significance and advice go by.
-        methods: in the order of the tables.
+    """A comparison on one data set: how it was made (`facts`), the metric that significance and
+    advice go by, and the methods in the order of the tables.
     """
 
     facts: Mapping[str, Any]
@@ -358,15 +350,11 @@ def show(out: Console, results: Results) -> None:
     Table(title, rows, [*results.reasons, *facts["notes"], advice(results)]).show(out)
 
 
-def markdown(results: Results, level: int = 1) -> str:
-    """Figures and costs, and how they were made.
-
-    Args:
-        level: of the heading.
-    """
+def markdown(results: Results) -> str:
+    """Figures and costs, and how they were made."""
     gone = "".join(f"- {line}\n" for line in results.reasons)
     tables = [quality(results, MAIN).markdown(), costs(results).markdown()]
-    head = f"{'#' * level} {results.facts['dataset']}"
+    head = f"# {results.facts['dataset']}"
     return "\n\n".join([head, advice(results), made(results.facts), *tables, gone]).rstrip() + "\n"
 
 

@@ -66,14 +66,10 @@ class MethodRow:
 
 
 class Kept:
-    """The rows of one comparison.
+    """The rows of one comparison. Rows with another key are not reused; `anew` removes those of an
+    earlier comparison.
 
-    Args:
-        key: a hash of data, settings and budget; rows with another key are not reused.
-        anew: remove the rows of an earlier comparison.
-
-    Raises:
-        UserError: the folder has other things in it.
+    Raises UserError where the folder has other things in it.
     """
 
     def __init__(self, folder: Store, key: str, *, anew: bool) -> None:

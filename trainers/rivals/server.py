@@ -23,12 +23,8 @@ SERVER = "start one with cogr-ops opensearch start, and set opensearch.url or CO
 
 
 class Index:
-    """One index of a cluster, which exists as long as this object.
-
-    Args:
-        settings: of the cluster.
-        body: settings and mapping of the index.
-        texts: item id -> what its field `text` has.
+    """One index of a cluster, which exists as long as this object. `texts` are pairs of an item's
+    id and what its field `text` has.
     """
 
     def __init__(
@@ -103,12 +99,7 @@ def search_body(clause: Mapping[str, Any], depth: int) -> dict[str, Any]:
 
 
 def index_body(text: Mapping[str, Any], k1: float, b: float, analysis: Mapping[str, Any]) -> Any:
-    """Settings and mapping of an index of one shard.
-
-    Args:
-        text: what the field `text` is, beside its type `text`.
-        analysis: analysers and filters.
-    """
+    """Settings and mapping of an index of one shard, whose field `text` is as given."""
     return {
         "settings": {
             "number_of_shards": 1,

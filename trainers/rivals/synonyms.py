@@ -43,12 +43,7 @@ def learned_synonyms(
 
     A query's relevant items share one vote. A stem is a synonym of a word that at least two queries
     have, where `least_share` of their votes have the stem, and more than by chance. Synonyms are
-    ordered by that share times the logarithm of its ratio to chance.
-
-    Args:
-        asked: of the training queries.
-        relevant: numbers of their relevant items.
-        most: synonyms of a word, at most.
+    ordered by that share times the logarithm of its ratio to chance. A word has at most `most`.
     """
     import scipy.sparse as sp
 
@@ -88,11 +83,6 @@ def _counts(texts: Texts, vocabulary: Mapping[str, int]) -> Any:
 class SynonymIndex:
     """Lucene's BM25 with synonyms: a match of any synonym counts as the word itself (Lucene's
     SynonymQuery: the sum of the frequencies, the largest document frequency).
-
-    Args:
-        ids: of the items.
-        stems: of the items.
-        synonyms: stem -> other stems.
     """
 
     def __init__(

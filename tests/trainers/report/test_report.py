@@ -321,14 +321,14 @@ def test_two_runs_stand_beside_one_another(tmp_path: Path) -> None:
     other.save(State(rounds=told.state.rounds[:1]))
     facts = Facts(told.workspace, told.run, other=other)
     assert facts.beside is not None
-    assert facts.beside.names == ("main", "other")
-    assert facts.beside.settings == []
-    assert {one.side for one in facts.beside.rows} == {"item", "query"}
+    assert facts.beside.columns == ["query or item", "main", "other"]
+    assert len(facts.beside.rows) == 8, "four items, four queries"
     page = page_of(facts)
     assert "Beside the run other" in page.text
     assert "The other run's settings: the same." in page.text
     first = facts.beside.rows[0]
-    assert all(word in page.text for word in (*first.lost, *first.gained, *first.kept))
+    assert first["main"] != first["other"]
+    assert all(cell in page.text for cell in first.values())
     other.save(State())
     with pytest.raises(TrainingError, match="The run other has nothing to show yet"):
         Facts(told.workspace, told.run, other=other)

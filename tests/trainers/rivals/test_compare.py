@@ -26,8 +26,8 @@ from cogr.metrics import best_head, full_set, ranked, sweep_cutoff
 from cogr.records import Query
 from tests.commands import Command
 from trainers.demo import CATALOGUE
-from trainers.rivals import METHODS, Family, Fitted, NotRunError, Spent, Task
-from trainers.rivals.compare import compared, named
+from trainers.rivals import METHODS, Family, Fitted, NotRunError, Spent, Task, chosen
+from trainers.rivals.compare import compared
 from trainers.rivals.measuring import (
     CUTS,
     Swept,
@@ -372,10 +372,10 @@ def test_a_folder_of_somebody_else_is_left_alone(compare: Compare, tmp_path: Pat
 
 
 def test_all_names_every_method_in_the_order_of_the_tables() -> None:
-    assert named("all") == list(METHODS)
-    assert named("cogr, bm25") == ["bm25", "cogr"]
+    assert chosen("all", METHODS, "method") == list(METHODS)
+    assert chosen("cogr, bm25", METHODS, "method") == ["bm25", "cogr"]
     with pytest.raises(UserError):
-        named("all,bm25")
+        chosen("all,bm25", METHODS, "method")
 
 
 # Tables and page

@@ -4,6 +4,7 @@ does what its paper says.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +18,8 @@ from cogr.evaluation import measure
 from cogr.metrics import full_set
 from cogr.records import Dataset, Item, Query
 from cogr.settings import OpenSearchSettings, Settings
-from cogr.snapshots import open_snapshot
-from indexers.backends.memory import MemoryBackend
 from tests.trainers.report_worlds import whole_run
 from trainers.demo import CATALOGUE
-from trainers.evaluation import evaluate
 from trainers.rivals import METHODS, Fitted, NotRunError, Task
 from trainers.rivals.keyword import keyword_ranks, mirror_of
 from trainers.rivals.measuring import checked_run, ids_of
@@ -208,14 +206,15 @@ def test_known_queries_are_searched_on_the_server_as_in_memory(
 
 def test_rounds_are_not_run_without_a_training_run(task: Task, tmp_path: Path) -> None:
     settings = task.settings.model_copy(update={"store": str(tmp_path)})
+    missing = "a finished round of a training run, which main is not"
     for method in ("cogr", "cogr-frozen"):
-        with pytest.raises(NotRunError, match="a finished round of the training run main"):
+        with pytest.raises(NotRunError, match=missing):
             fitted(replace(task, settings=settings), method)
 
 
 def test_rounds_are_measured_as_evaluate_measures_their_pair(tmp_path: Path) -> None:
-    """CoGR is the round that does best on dev; frozen has the items of SFT, the queries of round
-    1.
+    """CoGR is the round that does best on dev; frozen takes a run whose items are never trained
+    alone.
     """
     workspace, run = whole_run(tmp_path)
     work = tmp_path / "out" / "work" / "cogr" / "seed-0"
@@ -228,17 +227,16 @@ def test_rounds_are_measured_as_evaluate_measures_their_pair(tmp_path: Path) -> 
     found = figures(own, fitted(own, "cogr"))
     for name in ("p", "r", "f1", "ndcg@10", "mrr@10"):
         assert found[name] == pytest.approx(notes[best]["test"][name], abs=1e-6)
-    backend = MemoryBackend(workspace.store)
-    items, queries = (
-        open_snapshot(workspace.store, id_) for id_ in (rounds[0].items, rounds[1].queries)
-    )
-    backend.push(items)
-    mixed = evaluate(backend, workspace.dataset, items, queries, "test").figures
-    assert figures(own, fitted(own, "cogr-frozen"))["f1"] == pytest.approx(mixed["f1"])
+    with pytest.raises(NotRunError, match="variant frozen-items, which main is not"):
+        fitted(own, "cogr-frozen")
+    kept = json.loads((run.folder() / "run.json").read_text())
+    kept["settings"]["training.variant"] = "frozen-items"
+    (run.folder() / "run.json").write_text(json.dumps(kept))
+    assert figures(own, fitted(own, "cogr-frozen")) == found
     share = workspace.settings.dataset.model_copy(update={"dev_share": 0.4})
     settings = workspace.settings.model_copy(update={"dataset": share})
     other = replace(own.dataset, dataset_hash="0" * 64)
-    with pytest.raises(NotRunError, match="a training run on these data"):
+    with pytest.raises(NotRunError, match="a training run on these data, which main is not"):
         fitted(replace(own, settings=settings, dataset=other), "cogr")
 
 

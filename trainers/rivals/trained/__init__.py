@@ -15,8 +15,9 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,7 +34,7 @@ from indexers.generators.model_folders import (
     read_json,
     resolve_model,
 )
-from trainers.rivals import NotRunError, Params, Spent, Task
+from trainers.rivals import Fitted, Method, NotRunError, Params, Spent, Task
 from trainers.rivals.measuring import Meter
 
 TINY = "tiny"
@@ -63,13 +64,8 @@ def need_training(*packages: str) -> None:
 
 @dataclass(frozen=True)
 class Start:
-    """The start model of a method.
-
-    Attributes:
-        folder: the checked model folder.
-        name: as `compare.models` has it.
-        digest: of the folder's content.
-        said: a remark for the table; "" for a pretrained model.
+    """The start model of a method: its folder, its name in `compare.models`, and a remark for the
+    table; "" for a pretrained model.
     """
 
     folder: Path
@@ -79,18 +75,9 @@ class Start:
 
 
 def start_of(
-    task: Task,
-    method: str,
-    usual: str,
-    architecture: Architecture | None,
-    kinds: Collection[str] = (),
+    task: Task, method: str, usual: str, architecture: Architecture, kinds: Collection[str] = ()
 ) -> Start:
     """The model that `compare.models` names for a method.
-
-    Args:
-        usual: the start model of the method's paper, for error sentences.
-        architecture: architecture of the random model `tiny`; None where there is none.
-        kinds: accepted `model_type`s; empty for any.
 
     Raises:
         NotRunError: no model is named, or its weights are not local.
@@ -99,7 +86,7 @@ def start_of(
     name = task.settings.compare.models.get(method)
     if name is None:
         raise NotRunError(f"the weights of {usual}", f'set compare.models.{method} = "{usual}"')
-    if name == TINY and architecture is not None:
+    if name == TINY:
         folder = tiny(task, architecture)
         said = f"from {architecture.upper()} of random weights, a stand-in for {usual}"
         return Start(folder, name, digest(folder), said)
@@ -146,23 +133,19 @@ def tiny(task: Task, architecture: Architecture) -> Path:
     making = folder.with_name(f".{folder.name}")
     shutil.rmtree(making, ignore_errors=True)
     making.mkdir(parents=True)
-    _write_tiny(making, architecture, texts_of(task), task.seed)
+    _write_tiny(making, architecture, task)
     making.rename(folder)
     return folder
 
 
-def texts_of(task: Task) -> list[str]:
-    """The texts for a tokenizer of the catalogue: items and training queries."""
-    train = task.dataset.require("train")
-    return [task.text(item) for item in task.dataset.items] + [query.text for query in train]
-
-
-def _write_tiny(folder: Path, architecture: Architecture, texts: list[str], seed: int) -> None:
+def _write_tiny(folder: Path, architecture: Architecture, task: Task) -> None:
     import torch
     import transformers
 
     from trainers.tiny import tiny_tokenizer
 
+    train = task.dataset.require("train")
+    texts = [task.text(item) for item in task.dataset.items] + [query.text for query in train]
     tokenizer = tiny_tokenizer(texts, 4000)
     tokenizer.model_max_length = 512
     wide = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
@@ -187,7 +170,7 @@ def _write_tiny(folder: Path, architecture: Architecture, texts: list[str], seed
         model_class = transformers.Qwen3ForCausalLM
     quiet()
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(task.seed)
         model_class(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
@@ -195,10 +178,74 @@ def _write_tiny(folder: Path, architecture: Architecture, texts: list[str], seed
 # A fit
 
 
+def rates(*values: float, **more: Any) -> Sequence[Params]:
+    """Learning rates to try, with the other hyperparameters."""
+    return [{"learning_rate": rate, **more} for rate in values]
+
+
+class Trained(Method):
+    """A method that trains a model, from the one that `compare.models` names.
+
+    Attributes:
+        usual: the start model of its paper.
+        fresh: hyperparameters for a start model of random weights.
+        architecture: of that model.
+        kinds: accepted `model_type`s; empty for any.
+        packages: needed beside PyTorch and transformers.
+        fit_of: another method, whose model and fit it uses.
+    """
+
+    usual: str
+    fresh: Sequence[Params] = ({},)
+    architecture: Architecture = "bert"
+    kinds: Collection[str] = ()
+    packages: Sequence[str] = ("sentence_transformers",)
+    fit_of = ""
+
+    def trials(self, task: Task) -> Sequence[Params]:
+        """A model of random weights needs larger learning rates."""
+        name = task.settings.compare.models.get(self.fit_of or self.name)
+        return self.fresh if name == TINY else self.grid
+
+    def fit(self, task: Task, params: Params) -> Fitted:
+        """Raises NotRunError without the extra or the weights, GeneratorError for a wrong
+        folder.
+        """
+        need_training(*self.packages)
+        name = self.fit_of or self.name
+        start = start_of(task, name, self.usual, self.architecture, self.kinds)
+        folder, before = fit_once(
+            task, name, params, start, lambda folder: self._make(folder, task, params, start)
+        )
+        found = self._opened(folder, task, start)
+        return replace(found, model=True, said=start.said, before=before)
+
+    def _make(self, folder: Path, task: Task, params: Params, start: Start) -> None:
+        """Train, and write into the folder what `_opened` reads."""
+        raise NotImplementedError
+
+    def _opened(self, folder: Path, task: Task, start: Start) -> Fitted:
+        """The method of a finished fit."""
+        raise NotImplementedError
+
+
+@contextmanager
+def loading(what: str, folder: Path, other: str) -> Iterator[None]:
+    """Raise GeneratorError where a library can't load a model folder."""
+    quiet()
+    try:
+        yield
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise GeneratorError(
+            f"The {what} in {folder} can't be loaded ({first_line(error)}); name {other}."
+        ) from error
+
+
 def fit_once(
     task: Task, method: str, params: Params, start: Start, train: Callable[[Path], None]
 ) -> tuple[Path, Spent]:
-    """The folder of a fit, trained where it is not finished, and the seconds of earlier attempts.
+    """The folder of a fit, trained where it is not finished, and the seconds of earlier attempts;
+    those of one that was killed outright are not known.
 
     An interrupted comparison finds the folder again: there is one for each data set, model, seed
     and set of hyperparameters.
@@ -207,14 +254,21 @@ def fit_once(
     key = hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()[:12]
     folder = task.work / f"{method}-{key}"
     folder.mkdir(parents=True, exist_ok=True)
-    done, attempts = folder / "done.json", folder / "attempts.json"
-    if done.is_file():
-        return folder, Spent(**json.loads(done.read_bytes()))
-    before = json.loads(attempts.read_bytes()) if attempts.is_file() else 0.0
-    with Meter() as meter:
-        train(folder)
-    spent = Spent(before + meter.spent.seconds, meter.spent.peak_bytes)
-    done.write_text(json.dumps(vars(spent)), "utf-8")
+    kept = folder / "fit.json"
+    fit: dict[str, Any] = {"done": False, "seconds": 0.0}
+    if kept.is_file():
+        fit = json.loads(kept.read_bytes())
+    before = float(fit["seconds"])
+    if fit["done"]:
+        return folder, Spent(before, fit["peak_bytes"])
+    meter = Meter()
+    try:
+        with meter:
+            train(folder)
+        fit["done"] = True
+    finally:
+        fit |= {"seconds": before + meter.spent.seconds, "peak_bytes": meter.spent.peak_bytes}
+        kept.write_text(json.dumps(fit), "utf-8")
     for left in folder.glob("*/checkpoint-*"):
         shutil.rmtree(left, ignore_errors=True)
     return folder, Spent(before)
@@ -243,20 +297,12 @@ def arguments(folder: Path, task: Task, params: Params, steps: int) -> dict[str,
 
 
 def run(trainer: Any, say: Callable[[str], None], name: str) -> None:
-    """Train; goes on from the newest checkpoint. The seconds of an attempt that is killed count."""
-    from transformers import PrinterCallback, TrainerCallback
+    """Train; goes on from the newest checkpoint."""
+    from transformers import PrinterCallback
     from transformers.trainer_utils import get_last_checkpoint
 
-    output = Path(trainer.args.output_dir)
-    attempts, began = output.parent / "attempts.json", time.monotonic()
-    before = json.loads(attempts.read_bytes()) if attempts.is_file() else 0.0
-
-    class Counting(TrainerCallback):  # type: ignore[misc]
-        def on_save(self, *_: Any, **__: Any) -> None:
-            attempts.write_text(json.dumps(before + time.monotonic() - began), "utf-8")
-
+    output, began = Path(trainer.args.output_dir), time.monotonic()
     trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(Counting())
     last = get_last_checkpoint(str(output)) if output.is_dir() else None
     trainer.train(resume_from_checkpoint=last)
     say(f"{name}: {trainer.state.global_step} steps, {time.monotonic() - began:.0f} s")

@@ -14,20 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cogr.errors import GeneratorError
 from cogr.records import Query
-from indexers.generators.model_folders import first_line, in_bfloat16
-from trainers.rivals import Fitted, Method, Params, Task
+from indexers.generators.model_folders import in_bfloat16
+from trainers.rivals import Fitted, Params, Task
 from trainers.rivals.trained import (
     READ_TOKENS,
-    TINY,
+    Start,
+    Trained,
     best,
     clean,
-    fit_once,
     in_order,
+    loading,
     need_training,
-    quiet,
-    start_of,
+    rates,
 )
 from trainers.rivals.trained.pairs import (
     Labels,
@@ -49,14 +48,8 @@ def open_encoder(folder: Path) -> Any:
     """
     from sentence_transformers import SentenceTransformer
 
-    quiet()
-    try:
+    with loading("encoder", folder, "a folder of sentence-transformers"):
         model = SentenceTransformer(str(folder), model_kwargs={"use_safetensors": True})
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise GeneratorError(
-            f"The encoder in {folder} can't be loaded ({first_line(error)}); name a folder of "
-            "sentence-transformers."
-        ) from error
     model.max_seq_length = min(model.max_seq_length or READ_TOKENS, READ_TOKENS)
     return model
 
@@ -69,7 +62,7 @@ def encode(model: Any, texts: Sequence[str], side: str) -> Vectors:
     return np.asarray(found, np.float32)
 
 
-class Embeddings(Method):
+class Embeddings(Trained):
     """An encoder without training on these data, and the base of those with: Qwen3-Embedding,
     MiniLM or any other of sentence-transformers.
     """
@@ -81,24 +74,17 @@ class Embeddings(Method):
     def train(self, folder: Path, task: Task, model: Any, params: Params) -> None:
         """Train the model in place; this one is not trained."""
 
-    def fit(self, task: Task, params: Params) -> Fitted:
-        """Raises NotRunError without the extra or the weights, GeneratorError for a wrong
-        folder.
-        """
-        need_training("sentence_transformers")
-        start = start_of(task, self.name, self.usual, "bert")
-        items = in_order(task.dataset.items)
+    def _make(self, folder: Path, task: Task, params: Params, start: Start) -> None:
+        model = open_encoder(start.folder)
+        self.train(folder, task, model, params)
+        if self.seeded:
+            model.save_pretrained(str(folder / "model"), create_model_card=False)
+        texts = [task.text(item) for item in in_order(task.dataset.items)]
+        np.save(folder / "vectors.npy", encode(model, texts, "document"))
 
-        def made(folder: Path) -> None:
-            model = open_encoder(start.folder)
-            self.train(folder, task, model, params)
-            if self.seeded:
-                model.save_pretrained(str(folder / "model"), create_model_card=False)
-            vectors = encode(model, [task.text(item) for item in items], "document")
-            np.save(folder / "vectors.npy", vectors)
-
-        folder, before = fit_once(task, self.name, params, start, made)
-        vectors, ids = np.load(folder / "vectors.npy"), [item.id for item in items]
+    def _opened(self, folder: Path, task: Task, start: Start) -> Fitted:
+        vectors = np.load(folder / "vectors.npy")
+        ids = [item.id for item in in_order(task.dataset.items)]
         model = open_encoder(folder / "model" if self.seeded else start.folder)
 
         def read(queries: Sequence[Query]) -> list[Vectors]:
@@ -107,8 +93,7 @@ class Embeddings(Method):
         def search(vector: Vectors, depth: int) -> list[tuple[str, float]]:
             return best(ids, vectors @ vector, depth)
 
-        size = 4.0 * vectors.shape[1]
-        return Fitted.by(read, search, size, model=True, said=start.said, before=before)
+        return Fitted.by(read, search, 4.0 * vectors.shape[1])
 
 
 class DPR(Embeddings):
@@ -117,12 +102,8 @@ class DPR(Embeddings):
     seeded = True
     usual = "google-bert/bert-base-multilingual-uncased"
     steps = 300
-
-    def trials(self, task: Task) -> Sequence[Params]:
-        """Learning rates; a model of random weights needs larger ones."""
-        fresh = task.settings.compare.models.get(self.name) == TINY
-        rates = (1e-3, 3e-3) if fresh else (5e-5, 2e-4)
-        return [{"learning_rate": rate, "batch": 32, "negatives": 1} for rate in rates]
+    grid = rates(5e-5, 2e-4, batch=32, negatives=1)
+    fresh = rates(1e-3, 3e-3, batch=32, negatives=1)
 
     def train(self, folder: Path, task: Task, model: Any, params: Params) -> None:
         """One training."""

@@ -18,23 +18,20 @@ from numpy.typing import NDArray
 
 from cogr.errors import GeneratorError
 from cogr.records import Item, Query
-from indexers.generators.model_folders import first_line
-from trainers.rivals import Fitted, Method, Params, Ranked, Task
+from trainers.rivals import Fitted, Params, Ranked, Task
 from trainers.rivals.keyword import fitted_generator, item_keywords
 from trainers.rivals.trained import (
-    TINY,
+    Start,
+    Trained,
     arguments,
     clean,
-    fit_once,
     in_order,
-    need_training,
-    quiet,
+    loading,
+    rates,
     run,
-    start_of,
 )
 
 USUAL = "google/mt5-base"
-KINDS = ("t5", "mt5", "umt5")
 BRANCHES = 10
 """Number of clusters at each level, and most items of a leaf, so that each step of an identifier is
 one digit.
@@ -107,12 +104,8 @@ def _parts(points: NDArray[np.float32], seed: int) -> list[NDArray[np.int64]]:
 
 
 class Trie:
-    """The identifiers as tokens: the tokens that may follow a prefix.
-
-    Args:
-        paths: item id -> digits.
-        digits: the token of each digit.
-        end: the token that ends an identifier.
+    """The identifiers as tokens: the tokens that may follow a prefix. `digits` has the token of
+    each digit.
     """
 
     def __init__(self, paths: Mapping[str, Identifier], digits: Sequence[int], end: int) -> None:
@@ -149,62 +142,57 @@ def open_writer(folder: Path) -> tuple[Any, Any]:
     """A T5 of any kind and its tokenizer. Raises GeneratorError for another folder."""
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-    quiet()
-    try:
+    with loading("sequence model", folder, f"another, such as {USUAL}"):
         model = AutoModelForSeq2SeqLM.from_pretrained(str(folder), use_safetensors=True)
         return model, AutoTokenizer.from_pretrained(str(folder))
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise GeneratorError(
-            f"The sequence model in {folder} can't be loaded ({first_line(error)}); name another, "
-            f"such as {USUAL}."
-        ) from error
 
 
-class DSI(Method):
-    """Texts of items and training queries -> identifiers."""
+class Writer(Trained):
+    """What writers of identifiers have in common: a T5 of any kind."""
 
     family = "generative"
+    usual = USUAL
+    architecture = "mt5"
+    kinds = ("t5", "mt5", "umt5")
 
-    def trials(self, task: Task) -> Sequence[Params]:
-        """Learning rates; a model of random weights needs larger ones."""
-        fresh = task.settings.compare.models.get(self.name) == TINY
-        rates = (2e-3, 5e-3) if fresh else (5e-4, 1e-3)
-        return [{"learning_rate": rate, "batch": 32} for rate in rates]
+
+class DSI(Writer):
+    """Texts of items and training queries -> identifiers."""
+
+    packages = ("sklearn",)
+    grid = rates(5e-4, 1e-3, batch=32)
+    fresh = rates(2e-3, 5e-3, batch=32)
 
     def readings(self, task: Task, items: Sequence[Item]) -> list[list[str]]:
         """For each item the texts by which it is learned."""
         return [[task.text(item)] for item in items]
 
-    def fit(self, task: Task, params: Params) -> Fitted:
-        """Raises NotRunError without the extra or the weights, GeneratorError for a wrong
-        folder.
-        """
-        need_training("sklearn")
-        start = start_of(task, self.name, USUAL, "mt5", KINDS)
-        items = in_order(task.dataset.items)
-        paths = identifiers(items, [task.text(item) for item in items], task.seed)
+    def _make(self, folder: Path, task: Task, params: Params, start: Start) -> None:
+        from transformers import set_seed
 
-        def made(folder: Path) -> None:
-            from transformers import set_seed
+        set_seed(task.seed)
+        items, (model, tokenizer) = in_order(task.dataset.items), open_writer(start.folder)
+        trie = _trie(task, tokenizer)
+        rows = _rows(pairs_of(task, items, self.readings(task, items)), tokenizer, trie)
+        _train(folder / "steps", task, model, tokenizer, rows, params)
+        model.save_pretrained(folder / "model")
+        tokenizer.save_pretrained(folder / "model")
 
-            set_seed(task.seed)
-            model, tokenizer = open_writer(start.folder)
-            trie = Trie(paths, digits_of(tokenizer), tokenizer.eos_token_id)
-            rows = _rows(pairs_of(task, items, self.readings(task, items)), tokenizer, trie)
-            _train(folder / "steps", task, model, tokenizer, rows, params)
-            model.save_pretrained(folder / "model")
-            tokenizer.save_pretrained(folder / "model")
-
-        folder, before = fit_once(task, self.name, params, start, made)
+    def _opened(self, folder: Path, task: Task, start: Start) -> Fitted:  # noqa: ARG002
         model, tokenizer = open_writer(folder / "model")
-        trie = Trie(paths, digits_of(tokenizer), tokenizer.eos_token_id)
+        trie = _trie(task, tokenizer)
 
         def rank(queries: Sequence[Query], depth: int) -> Ranked:
             return {q.id: written(model.eval(), tokenizer, trie, q.text, depth) for q in queries}
 
         # The index is the model; an identifier is kept beside it.
-        size = float(np.mean([len(path) for path in paths.values()]))
-        return Fitted(rank, size, model=True, said=start.said, before=before)
+        return Fitted(rank, float(np.mean([len(tokens) - 1 for tokens in trie.item])))
+
+
+def _trie(task: Task, tokenizer: Any) -> Trie:
+    items = in_order(task.dataset.items)
+    paths = identifiers(items, [task.text(item) for item in items], task.seed)
+    return Trie(paths, digits_of(tokenizer), tokenizer.eos_token_id)
 
 
 class DSIQG(DSI):

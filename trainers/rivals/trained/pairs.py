@@ -27,11 +27,8 @@ _NEGATIVES_FROM = 100
 
 @dataclass(frozen=True)
 class Labels:
-    """The training labels by number.
-
-    Attributes:
-        texts: of the items, in the order of the data set; cut to what training reads.
-        relevant: for each query the numbers of its relevant items.
+    """The training labels: the items' texts, cut to what training reads, and for each query the
+    numbers of its relevant items.
     """
 
     queries: Sequence[Query]
@@ -117,12 +114,7 @@ def examples(labels: Labels, negatives: Sequence[Sequence[int]], seed: int) -> A
 def train_pairs(
     folder: Path, task: Task, model: Any, loss: Any, rows: Any, params: Params, steps: int
 ) -> None:
-    """Train an encoder on examples.
-
-    Args:
-        model: of sentence-transformers; a SparseEncoder or a SentenceTransformer.
-        params: learning_rate and batch.
-    """
+    """Train a SparseEncoder or a SentenceTransformer on examples."""
     import sentence_transformers as st
     from transformers import set_seed
 

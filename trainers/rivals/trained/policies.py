@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,9 @@ from cogr.prompts import chat
 from cogr.records import Query
 from indexers.text import Lexical
 from indexers.workspace import Workspace
-from trainers.rivals import Fitted, Method, Params, Task
-from trainers.rivals.trained import TINY, Start, arguments, fit_once, need_training, run, start_of
+from trainers.rivals import Fitted, Params, Task
+from trainers.rivals.trained import TINY, Start, Trained, arguments, rates, run
 
-_USUAL = "Qwen/Qwen3-4B-Instruct-2507"
 _SEEN = 100
 """Results that a reward uses."""
 _SOFT = 1.0
@@ -43,14 +41,7 @@ _TARGET_WORDS, _CONTEXT = 4, 512
 
 @dataclass(frozen=True)
 class TextWorld:
-    """The data that rewards of rewrites are computed against, in place of `cogr.rewards.World`.
-
-    Attributes:
-        lexical: BM25 over the items' texts.
-        relevant: query id -> ids of its relevant items; only the training queries.
-        asked: query id -> its text.
-        k_max: most keywords of a rewrite.
-    """
+    """What rewards of rewrites are computed against, in place of `cogr.rewards.World`."""
 
     lexical: Lexical
     relevant: Mapping[str, frozenset[str]]
@@ -107,59 +98,36 @@ def joined(asked: str, keywords: Sequence[str]) -> str:
 # The methods
 
 
-class DeepRetrieval(Method):
-    """Words are added to the query; the reward is nDCG."""
+class DeepRetrieval(Trained):
+    """Words are added to the query; the reward is nDCG. A model of random weights is fine-tuned
+    first.
+    """
 
     family = "generative"
+    usual = "Qwen/Qwen3-4B-Instruct-2507"
+    architecture = "qwen3"
+    packages = ("trl",)
+    grid = rates(1e-6, 5e-6, prompts=32, generations=8)
+    fresh = rates(1e-3, 3e-4, prompts=16, generations=4)
     reward: Callable[[TextWorld, str, Sequence[str]], float] = staticmethod(ndcg_reward)
     alone = False
 
-    def trials(self, task: Task) -> Sequence[Params]:
-        """Learning rates; a model of random weights needs larger ones."""
-        fresh = task.settings.compare.models.get(self.name) == TINY
-        rates = (1e-3, 3e-4) if fresh else (1e-6, 5e-6)
-        step = {"prompts": 16, "generations": 4} if fresh else {"prompts": 32, "generations": 8}
-        return [{"learning_rate": rate, **step} for rate in rates]
+    def _make(self, folder: Path, task: Task, params: Params, start: Start) -> None:
+        fresh = start.name == TINY
+        base = _fine_tuned(folder, task, start, params) if fresh else start.folder
+        self._reinforce(folder, task, base, _tokens(start), params)
 
-    def fit(self, task: Task, params: Params) -> Fitted:
-        """Train the model's rewrites; a model of random weights is fine-tuned first.
-
-        Raises NotRunError without the extra or the weights, GeneratorError for a wrong folder.
-        """
-        need_training("trl")
-        start = start_of(task, self.name, _USUAL, "qwen3")
-        workspace = Workspace(task.settings).with_dataset(task.dataset)
-        lexical = Lexical(task.dataset.items, texts=[*map(task.text, task.dataset.items)])
-        tokens = _TINY_TOKENS if start.name == TINY else _TOKENS
-
-        def made(folder: Path) -> None:
-            base = start.folder
-            if start.name == TINY:
-                base = _fine_tuned(folder, task, workspace, start, params)
-            self._reinforce(folder, task, workspace, lexical, base, tokens, params)
-
-        folder, before = fit_once(task, self.name, params, start, made)
-        writer = _Writer(folder / "model", workspace, tokens)
+    def _opened(self, folder: Path, task: Task, start: Start) -> Fitted:
+        written, lexical = _writer(folder / "model", task, _tokens(start)), _lexical(task)
 
         def search(asked: tuple[str, tuple[str, ...]], depth: int) -> list[tuple[str, float]]:
             text, words = asked
             found = lexical.rank(joined("" if self.alone else text, words), depth)
             return [(item.id, score) for item, score in found]
 
-        size = lexical.size_bytes / len(task.dataset.items)
-        more = {"model": True, "said": start.said, "before": before}
-        return Fitted.by(writer.written, search, size, **more)
+        return Fitted.by(written, search, lexical.size_bytes / len(task.dataset.items))
 
-    def _reinforce(
-        self,
-        folder: Path,
-        task: Task,
-        workspace: Workspace,
-        lexical: Lexical,
-        base: Path,
-        tokens: int,
-        params: Params,
-    ) -> None:
+    def _reinforce(self, folder: Path, task: Task, base: Path, tokens: int, params: Params) -> None:
         from datasets import Dataset
         from transformers import AutoTokenizer
         from trl import GRPOConfig, GRPOTrainer
@@ -170,13 +138,13 @@ class DeepRetrieval(Method):
         tokenizer, train = AutoTokenizer.from_pretrained(base), task.dataset.require("train")
         asked = {query.id: query.text for query in train}
         k_max = task.settings.keywords.k_max
-        world = TextWorld(lexical, task.dataset.relevant, asked, k_max)
+        world = TextWorld(_lexical(task), task.dataset.relevant, asked, k_max)
 
         def scored(completions: Sequence[Any], entity: Sequence[str], **_: Any) -> list[float]:
             each = zip(completions, entity, strict=True)
             return [self.reward(world, id_, parse(_text(one))) for one, id_ in each]
 
-        prompts = _prompts(workspace, train, tokenizer)
+        prompts = [chat(prompt, tokenizer) for prompt in _prompts(task, train)]
         rows = [{"prompt": p, "entity": q.id} for p, q in zip(prompts, train, strict=True)]
         many = params["generations"]
         config = GRPOConfig(
@@ -201,10 +169,18 @@ class Quester(DeepRetrieval):
     alone = True
 
 
-def _prompts(workspace: Workspace, queries: Sequence[Query], tokenizer: Any) -> list[Any]:
+def _tokens(start: Start) -> int:
+    return _TINY_TOKENS if start.name == TINY else _TOKENS
+
+
+def _lexical(task: Task) -> Lexical:
+    return Lexical(task.dataset.items, texts=[*map(task.text, task.dataset.items)])
+
+
+def _prompts(task: Task, queries: Sequence[Query]) -> Sequence[Any]:
     from trainers.training.building import prompts_of
 
-    return [chat(prompt, tokenizer) for prompt in prompts_of(workspace, "query", queries)]
+    return prompts_of(Workspace(task.settings).with_dataset(task.dataset), "query", queries)
 
 
 def _text(completion: Any) -> str:
@@ -214,9 +190,7 @@ def _text(completion: Any) -> str:
     return "".join(str(message.get("content") or "") for message in completion)
 
 
-def _fine_tuned(
-    folder: Path, task: Task, workspace: Workspace, start: Start, params: Params
-) -> Path:
+def _fine_tuned(folder: Path, task: Task, start: Start, params: Params) -> Path:
     """The model that GRPO starts from, of random weights: after SFT on the most frequent and
     distinctive words of each training query's relevant items.
     """
@@ -224,7 +198,7 @@ def _fine_tuned(
     from transformers import AutoTokenizer
     from trl import SFTConfig, SFTTrainer
 
-    from trainers.training.building import prompts_of, sft_example
+    from trainers.training.building import sft_example
     from trainers.training.sft import query_targets
     from trainers.training.trainer_config import set_up
     from trainers.word_model import WordModel
@@ -236,7 +210,7 @@ def _fine_tuned(
     items = {item.id: words.keywords(item.id, 10, task.seed) for item in task.dataset.items}
     targets = query_targets(items, task.dataset.relevant, _TARGET_WORDS)
     train = [query for query in task.dataset.require("train") if query.id in targets]
-    each = zip(prompts_of(workspace, "query", train), train, strict=True)
+    each = zip(_prompts(task, train), train, strict=True)
     rows = [sft_example(prompt, targets[q.id], tokenizer, _CONTEXT) for prompt, q in each]
     own = {**params, "learning_rate": 3e-3}
     steps = params.get("sft_steps", _SFT_STEPS)
@@ -254,30 +228,21 @@ def _fine_tuned(
     return (folder / ".sft").rename(folder / "sft")
 
 
-@dataclass
-class _Writer:
-    """A trained model that rewrites queries, greedily."""
+def _writer(folder: Path, task: Task, tokens: int) -> Callable[[Sequence[Query]], Any]:
+    """From queries to their texts and the keywords that a trained model writes, greedily."""
+    from cogr.settings.generator import Sampling
+    from indexers.generators import Completion, Request
+    from indexers.generators.transformers_lm import TransformersGenerator, TransformersOptions
 
-    folder: Path
-    workspace: Workspace
-    tokens: int
+    sampling = Sampling(temperature=0.0, max_tokens=tokens)
+    options = TransformersOptions(model=str(folder), sampling=sampling)
+    generator = TransformersGenerator(options, None)
 
-    def written(self, queries: Sequence[Query]) -> list[tuple[str, tuple[str, ...]]]:
-        """Each query's text, and the keywords that the model writes."""
-        from indexers.generators import Completion, Request
-        from trainers.training.building import prompts_of
-
-        prompts = prompts_of(self.workspace, "query", queries)
-        asked = [Request(q.id, q, prompt) for q, prompt in zip(queries, prompts, strict=True)]
-        answers = self._generator.generate(asked)
+    def written(queries: Sequence[Query]) -> list[tuple[str, tuple[str, ...]]]:
+        each = zip(queries, _prompts(task, queries), strict=True)
+        asked = [Request(query.id, query, prompt) for query, prompt in each]
+        answers = generator.generate(asked)
         found = {one.id: parse(one.text) for one in answers if isinstance(one, Completion)}
         return [(query.text, found.get(query.id, ())) for query in queries]
 
-    @cached_property
-    def _generator(self) -> Any:
-        from cogr.settings.generator import Sampling
-        from indexers.generators.transformers_lm import TransformersGenerator, TransformersOptions
-
-        sampling = Sampling(temperature=0.0, max_tokens=self.tokens)
-        options = TransformersOptions(model=str(self.folder), sampling=sampling)
-        return TransformersGenerator(options, None)
+    return written

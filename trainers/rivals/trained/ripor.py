@@ -25,11 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cogr.records import Query
-from trainers.rivals import Fitted, Method, Params, Ranked, Task
-from trainers.rivals.trained import TINY, arguments, clean, fit_once, in_order, need_training, run
-from trainers.rivals.trained import start_of as start
+from trainers.rivals import Fitted, Params, Ranked, Task
+from trainers.rivals.trained import Start, arguments, clean, in_order, rates, run
 from trainers.rivals.trained.dense import contrast, encode, open_encoder
-from trainers.rivals.trained.dsi import BEAMS, KINDS, READ, USUAL, open_writer, pairs_of
+from trainers.rivals.trained.dsi import BEAMS, READ, Writer, open_writer, pairs_of
 from trainers.rivals.trained.pairs import Labels, bm25_negatives, mined_negatives
 
 Codes = NDArray[np.int64]
@@ -100,47 +99,38 @@ def margin_loss(good: Any, wrong: Any, margin: Any) -> Any:
     return ((good - wrong - margin[:, None] * weights) ** 2).mean()
 
 
-class RIPOR(Method):
+class RIPOR(Writer):
     """Residual-quantised identifiers and a prefix-oriented ranking loss."""
 
-    family = "generative"
+    packages = ("sentence_transformers", "sklearn")
+    grid = rates(1e-4, 5e-4, batch=32, negatives=4)
+    fresh = rates(1e-3, batch=32, negatives=4)
 
-    def trials(self, task: Task) -> Sequence[Params]:
-        """Learning rates; a model of random weights needs a larger one."""
-        fresh = task.settings.compare.models.get(self.name) == TINY
-        rates = (1e-3,) if fresh else (1e-4, 5e-4)
-        return [{"learning_rate": rate, "batch": 32, "negatives": 4} for rate in rates]
-
-    def fit(self, task: Task, params: Params) -> Fitted:
-        """Raises NotRunError without the extra or the weights, GeneratorError for a wrong
-        folder.
-        """
+    def _make(self, folder: Path, task: Task, params: Params, start: Start) -> None:
         import torch
 
-        need_training("sentence_transformers", "sklearn")
-        begun, items = start(task, self.name, USUAL, "mt5", KINDS), in_order(task.dataset.items)
-        texts = [task.text(item) for item in items]
+        items = in_order(task.dataset.items)
+        texts, teacher = [task.text(item) for item in items], open_encoder(start.folder)
+        labels, steps = Labels.of(task), task.steps or _STEPS
+        negatives = bm25_negatives(task, labels, 1)
+        contrast(folder / "dense", task, teacher, labels, negatives, params, steps)
+        codes, tables = quantised(encode(teacher, texts, "document"), task.seed)
+        model, tokenizer = open_writer(start.folder)
+        model.codes = torch.nn.Parameter(torch.tensor(tables))
+        code = {item.id: row for item, row in zip(items, codes.tolist(), strict=True)}
+        rows = [(text, code[id_]) for text, id_ in pairs_of(task, items, [[t] for t in texts])]
+        _train(folder / "index", task, (model, tokenizer), rows, params, steps)
+        rows = _triples(task, teacher, labels, params["negatives"], code)
+        _train(folder / "rank", task, (model, tokenizer), rows, params, steps)
+        model.save_pretrained(folder / "model", state_dict=_without_codes(model))
+        tokenizer.save_pretrained(folder / "model")
+        np.savez(folder / "codes.npz", codes=codes, tables=model.codes.detach().numpy())
 
-        def made(folder: Path) -> None:
-            teacher = open_encoder(begun.folder)
-            labels, steps = Labels.of(task), task.steps or _STEPS
-            negatives = bm25_negatives(task, labels, 1)
-            contrast(folder / "dense", task, teacher, labels, negatives, params, steps)
-            codes, tables = quantised(encode(teacher, texts, "document"), task.seed)
-            model, tokenizer = open_writer(begun.folder)
-            model.codes = torch.nn.Parameter(torch.tensor(tables))
-            code = {item.id: row for item, row in zip(items, codes.tolist(), strict=True)}
-            rows = [(text, code[id_]) for text, id_ in pairs_of(task, items, [[t] for t in texts])]
-            _train(folder / "index", task, (model, tokenizer), rows, params, steps)
-            rows = _triples(task, teacher, labels, params["negatives"], code)
-            _train(folder / "rank", task, (model, tokenizer), rows, params, steps)
-            model.save_pretrained(folder / "model", state_dict=_without_codes(model))
-            tokenizer.save_pretrained(folder / "model")
-            np.savez(folder / "codes.npz", codes=codes, tables=model.codes.detach().numpy())
+    def _opened(self, folder: Path, task: Task, start: Start) -> Fitted:  # noqa: ARG002
+        import torch
 
-        folder, before = fit_once(task, self.name, params, begun, made)
         model, tokenizer = open_writer(folder / "model")
-        kept, ids = np.load(folder / "codes.npz"), [item.id for item in items]
+        kept, ids = np.load(folder / "codes.npz"), [i.id for i in in_order(task.dataset.items)]
         model.codes = torch.nn.Parameter(torch.tensor(kept["tables"]))
         after = defaultdict(set)
         owners = defaultdict(list)
@@ -153,7 +143,7 @@ class RIPOR(Method):
             return {q.id: decoded(model.eval(), tokenizer, q.text, after, owners, depth)
                     for q in queries}  # fmt: skip
 
-        return Fitted(rank, float(LEVELS), model=True, said=begun.said, before=before)
+        return Fitted(rank, float(LEVELS))
 
 
 def _without_codes(model: Any) -> Any:

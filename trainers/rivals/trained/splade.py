@@ -16,19 +16,18 @@ import numpy as np
 
 from cogr.errors import GeneratorError, ServiceError
 from cogr.records import Query
-from indexers.generators.model_folders import first_line, in_bfloat16, read_json
-from trainers.rivals import Fitted, Method, NotRunError, Params, Task
+from indexers.generators.model_folders import in_bfloat16, read_json
+from trainers.rivals import Fitted, NotRunError, Params, Task
 from trainers.rivals.server import SERVER, Index
 from trainers.rivals.trained import (
     READ_TOKENS,
-    TINY,
+    Start,
+    Trained,
     best,
     clean,
-    fit_once,
     in_order,
-    need_training,
-    quiet,
-    start_of,
+    loading,
+    rates,
 )
 from trainers.rivals.trained.pairs import Labels, bm25_negatives, examples, train_pairs
 
@@ -50,18 +49,13 @@ def open_splade(folder: Path) -> Any:
     """
     from sentence_transformers import SparseEncoder
 
-    quiet()
     config = read_json(folder / "config.json", f"The model folder {folder}")
     if not any(name.endswith("ForMaskedLM") for name in config.get("architectures") or []):
         raise GeneratorError(
             f"{folder} is no masked language model, which SPLADE needs; name one such as {_USUAL}."
         )
-    try:
+    with loading("sparse encoder", folder, "another"):
         model = SparseEncoder(str(folder), model_kwargs={"use_safetensors": True})
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise GeneratorError(
-            f"The sparse encoder in {folder} can't be loaded ({first_line(error)}); name another."
-        ) from error
     model.max_seq_length = min(model.max_seq_length or READ_TOKENS, READ_TOKENS)
     return model
 
@@ -80,72 +74,53 @@ def weigh(model: Any, texts: Sequence[str], side: str) -> Any:
     return sparse.csr_matrix((found.values().numpy(), (rows, columns)), shape=found.shape)
 
 
-class Splade(Method):
+class Splade(Trained):
     """SPLADE v2, trained on the labels."""
 
-    def trials(self, task: Task) -> Sequence[Params]:
-        """Learning rates; a model of random weights needs larger ones."""
-        fresh = task.settings.compare.models.get("splade") == TINY
-        more = {"document": 3e-5, "query": 5e-5, "batch": 32, "negatives": 1}
-        return [
-            {"learning_rate": rate, **more} for rate in ((1e-3, 3e-3) if fresh else (2e-5, 1e-4))
-        ]
+    usual = _USUAL
+    grid = rates(2e-5, 1e-4, document=3e-5, query=5e-5, batch=32, negatives=1)
+    fresh = rates(1e-3, 3e-3, document=3e-5, query=5e-5, batch=32, negatives=1)
 
-    def fit(self, task: Task, params: Params) -> Fitted:
-        """Raises NotRunError without the extra or the weights, GeneratorError for a wrong
-        folder.
-        """
-        weights, read, ids, more = _trained(task, params)
+    def _make(self, folder: Path, task: Task, params: Params, start: Start) -> None:
+        from scipy import sparse
+        from sentence_transformers.sparse_encoder.losses import (
+            CachedSpladeLoss,
+            SparseMultipleNegativesRankingLoss,
+        )
 
+        model, labels = open_splade(start.folder), Labels.of(task)
+        rows = examples(labels, bm25_negatives(task, labels, params["negatives"]), task.seed)
+        loss = CachedSpladeLoss(
+            model,
+            SparseMultipleNegativesRankingLoss(model),
+            document_regularizer_weight=params["document"],
+            query_regularizer_weight=params["query"],
+            mini_batch_size=_AT_ONCE,
+        )
+        train_pairs(folder / "steps", task, model, loss, rows, params, task.steps or _STEPS)
+        model.save_pretrained(str(folder / "model"), create_model_card=False)
+        texts = [task.text(item) for item in in_order(task.dataset.items)]
+        sparse.save_npz(folder / "weights.npz", weigh(model, texts, "document"))
+
+    def _opened(self, folder: Path, task: Task, start: Start) -> Fitted:  # noqa: ARG002
+        from scipy import sparse
+
+        weights, model = sparse.load_npz(folder / "weights.npz"), open_splade(folder / "model")
+        ids = [item.id for item in in_order(task.dataset.items)]
+        search, size = self._searching(task, ids, weights)
+
+        def read(queries: Sequence[Query]) -> Any:
+            return list(weigh(model, [query.text for query in queries], "query"))
+
+        return Fitted.by(read, search, size)
+
+    def _searching(self, task: Task, ids: list[str], weights: Any) -> tuple[Any, float]:  # noqa: ARG002
         def search(row: Any, depth: int) -> list[tuple[str, float]]:
             scores = np.asarray((weights @ row.T).todense(), np.float32).ravel()
             return [pair for pair in best(ids, scores, depth) if pair[1] > 0]
 
         # A posting has a number and a weight, 8 bytes.
-        return Fitted.by(read, search, 8.0 * weights.nnz / len(ids), **more)
-
-
-def _trained(task: Task, params: Params) -> tuple[Any, Any, list[str], dict[str, Any]]:
-    """Weights of the items, how queries are weighed, the items' ids, and more of the fit."""
-    from scipy import sparse
-
-    need_training("sentence_transformers")
-    start = start_of(task, "splade", _USUAL, "bert")
-    items = in_order(task.dataset.items)
-
-    def made(folder: Path) -> None:
-        model = open_splade(start.folder)
-        _train(folder / "steps", task, model, params)
-        model.save_pretrained(str(folder / "model"), create_model_card=False)
-        texts = [task.text(item) for item in items]
-        sparse.save_npz(folder / "weights.npz", weigh(model, texts, "document"))
-
-    folder, before = fit_once(task, "splade", params, start, made)
-    model = open_splade(folder / "model")
-
-    def read(queries: Sequence[Query]) -> Any:
-        return list(weigh(model, [query.text for query in queries], "query"))
-
-    more = {"model": True, "said": start.said, "before": before}
-    return sparse.load_npz(folder / "weights.npz"), read, [item.id for item in items], more
-
-
-def _train(folder: Path, task: Task, model: Any, params: Params) -> None:
-    from sentence_transformers.sparse_encoder.losses import (
-        CachedSpladeLoss,
-        SparseMultipleNegativesRankingLoss,
-    )
-
-    labels = Labels.of(task)
-    rows = examples(labels, bm25_negatives(task, labels, params["negatives"]), task.seed)
-    loss = CachedSpladeLoss(
-        model,
-        SparseMultipleNegativesRankingLoss(model),
-        document_regularizer_weight=params["document"],
-        query_regularizer_weight=params["query"],
-        mini_batch_size=_AT_ONCE,
-    )
-    train_pairs(folder, task, model, loss, rows, params, task.steps or _STEPS)
+        return search, 8.0 * weights.nnz / len(ids)
 
 
 # On the real server
@@ -171,6 +146,8 @@ def clause_of(features: Mapping[str, float]) -> dict[str, Any]:
 class NeuralSparse(Splade):
     """OpenSearch's neural sparse search with the weights that `splade` has learned."""
 
+    fit_of = "splade"
+
     def fit(self, task: Task, params: Params) -> Fitted:
         """Index the fit of `splade`, which is made if it does not exist.
 
@@ -181,7 +158,9 @@ class NeuralSparse(Splade):
             raise NotRunError("an OpenSearch", SERVER)
         work = task.work.parents[1] / "splade" / task.work.name
         work.mkdir(parents=True, exist_ok=True)
-        weights, read, ids, more = _trained(replace(task, work=work), params)
+        return super().fit(replace(task, work=work), params)
+
+    def _searching(self, task: Task, ids: list[str], weights: Any) -> tuple[Any, float]:
         texts = ((id_, named(row)) for id_, row in zip(ids, weights, strict=True))
         index = Index(task.settings.opensearch, _BODY, texts)
         if index.count != len(ids):
@@ -194,4 +173,4 @@ class NeuralSparse(Splade):
             query = Query("", "")
             return index.rank([query], [clause_of(named(row))], depth)[query.id]
 
-        return Fitted.by(read, search, index.bytes / len(ids), **more)
+        return search, index.bytes / len(ids)
