@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import islice
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -90,68 +89,37 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-@runtime_checkable
-class Generator(Protocol):
-    """Writes keywords for entities.
-
-    `fingerprint` names everything that decides the output (kind, model, adapter, sampling, seed,
-    data hash where the collection is read). It goes into the manifest, and with the prompt into the
-    key of the generation cache. `blend` goes into the manifest of a query snapshot. `reads` says
-    which part of a request decides the answer: "prompt", or "entity", whose id then is part of the
-    cache key. A generator that reads entities may answer that an entity needs no keywords.
-    """
-
-    @property
-    def fingerprint(self) -> Mapping[str, object]: ...
-
-    @property
-    def reads(self) -> Reads: ...
-
-    @property
-    def blend(self) -> Blend | None: ...
-
-    def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
-        """Answer every request exactly once, in any order.
-
-        Raises ServiceError when the service can't be reached at all.
-        """
-        ...
-
-    def close(self) -> None: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-
-
-class GeneratorBase(ABC):
-    """The part of the protocol that all our generators share: use in a `with` block, and a close
-    that may be repeated.
-    """
+class Generator(ABC):
+    """Writes keywords for entities; used in a `with` block."""
 
     @property
     def reads(self) -> Reads:
-        """A language model reads the prompt and nothing else."""
+        """Which part of a request decides the answer: "prompt", or "entity", whose id then is part
+        of the cache key. A generator that reads entities may answer that one needs no keywords.
+        """
         return "prompt"
 
     @property
     def blend(self) -> Blend | None:
-        """The thresholds that decide when a query's keywords are searched without its text; None
-        for a generator that gives no confidence.
+        """The thresholds that decide when a query's keywords are searched without its text, for the
+        manifest of a query snapshot; None for a generator that gives no confidence.
         """
         return None
 
     @property
     @abstractmethod
-    def fingerprint(self) -> Mapping[str, object]: ...
+    def fingerprint(self) -> Mapping[str, object]:
+        """Everything that decides the output (kind, model, adapter, sampling, seed, data hash where
+        the collection is read). It goes into the manifest, and with the prompt into the key of the
+        generation cache.
+        """
 
     @abstractmethod
-    def generate(self, requests: Iterable[Request]) -> Iterator[Answer]: ...
+    def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        """Answer every request exactly once, in any order.
+
+        Raises ServiceError when the service can't be reached at all.
+        """
 
     def close(self) -> None:  # noqa: B027  (most kinds hold nothing)
         """Free what the generator holds. May be called again."""
@@ -159,12 +127,7 @@ class GeneratorBase(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

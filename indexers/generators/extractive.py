@@ -20,7 +20,7 @@ from cogr.errors import GeneratorError
 from cogr.metrics import f1_of
 from cogr.records import Dataset, Item, Side
 from cogr.store import Store
-from indexers.generators import Answer, Completion, GeneratorBase, Options, Reads, Request
+from indexers.generators import Answer, Completion, Generator, Options, Reads, Request
 from indexers.text import Analyser, SurfaceForms
 
 Ints = NDArray[np.int64]
@@ -283,7 +283,7 @@ class _Candidates:
         np.subtract.at(gains, at[same], worth[same])
 
 
-class Extractive(GeneratorBase):
+class Extractive(Generator):
     """Keywords from the words of a collection, which is counted at the first request (seconds).
 
     Args:

@@ -26,7 +26,7 @@ from cogr.prompts import ChatTokenizer, Prompt, render
 from cogr.settings import Sampling
 from cogr.snapshots import Snapshot, open_snapshot
 from cogr.store import Store, file_sha256
-from indexers.generators import Failure, GeneratorBase, Options, Request, smollm2
+from indexers.generators import Failure, Generator, Options, Request, smollm2
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -38,7 +38,8 @@ keywords fits.
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
-_PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt")
+_DECIDING = (".safetensors", ".json", ".jinja", ".model", ".txt")
 _TOKENIZERS = (
     ("tokenizer.json",),
     ("tokenizer.model",),
@@ -103,43 +104,35 @@ def resolve_model(model: str) -> Path:
         ServiceError: the hub can't be reached and the model is not in its local cache.
     """
     folder = smollm2.unpack() if model == SMOLLM2 else Path(model).expanduser()
-    if folder.is_dir():
-        check_folder(folder)
-        return folder
-    if folder.is_absolute() or model.startswith((".", "~")) or not _HUB_NAME.fullmatch(model):
-        raise GeneratorError(
-            f"There is no model folder {model}; give a folder in Hugging Face layout, a hub name "
-            "such as "
-            f"Qwen/Qwen3-1.7B, or {SMOLLM2}."
-        )
-    return _from_hub(model)
+    if not folder.is_dir():
+        if folder.is_absolute() or model.startswith((".", "~")) or not _HUB_NAME.fullmatch(model):
+            raise GeneratorError(
+                f"There is no model folder {model}; give a folder in Hugging Face layout, a hub "
+                f"name such as Qwen/Qwen3-1.7B, or {SMOLLM2}."
+            )
+        folder = _from_hub(model)
+    check_folder(folder)
+    return folder
 
 
 def _from_hub(name: str) -> Path:
     try:
         from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import (
-            HfHubHTTPError,
-            LocalEntryNotFoundError,
-            RepositoryNotFoundError,
-        )
+        from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
     except ImportError as error:
         raise MissingExtraError(f"The model {name} on the Hugging Face hub", "train") from error
     try:
-        folder = Path(snapshot_download(name, allow_patterns=_HUB_FILES))
+        return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
     except RepositoryNotFoundError as error:
         raise GeneratorError(
             f"The Hugging Face hub has no model {name} that may be read; check the name, or set "
             "HF_TOKEN."
         ) from error
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+    except (HfHubHTTPError, OSError) as error:
         raise ServiceError(
             f"The model {name} is neither in the local Hugging Face cache nor can the hub be "
-            "reached; "
-            "fetch it where there is a network, or give a folder."
+            "reached; fetch it where there is a network, or give a folder."
         ) from error
-    check_folder(folder)
-    return folder
 
 
 def check_folder(folder: Path) -> None:
@@ -150,8 +143,7 @@ def check_folder(folder: Path) -> None:
         base = read_json(folder / "adapter_config.json", "").get("base_model_name_or_path")
         raise GeneratorError(
             f"{folder} is an adapter{f' of {base}' if base else ''}, not a model; name its base "
-            "as the model, "
-            "or merge the adapter into it."
+            "as the model, or merge the adapter into it."
         )
     config = read_json(folder / "config.json", f"The model folder {folder}")
     if not isinstance(config.get("model_type"), str):
@@ -159,7 +151,7 @@ def check_folder(folder: Path) -> None:
             f"{folder / 'config.json'} names no model_type; it is no model's configuration."
         )
     for weights in _weights(folder):
-        check_safetensors(weights)
+        _shapes(weights)
     if not any(all((folder / name).is_file() for name in names) for names in _TOKENIZERS):
         raise GeneratorError(f"The model folder {folder} has no tokenizer; add its tokenizer.json.")
 
@@ -178,7 +170,6 @@ def check_adapter(folder: Path, model: Path) -> None:
         raise GeneratorError(
             f"The adapter folder {folder} has no adapter_model.safetensors; save the adapter again."
         )
-    check_safetensors(weights)
     _check_base(weights, model)
 
 
@@ -190,9 +181,9 @@ def _check_base(adapter: Path, model: Path) -> None:
     for name, shape in _shapes(adapter).items():
         target, _, part = name.removeprefix("base_model.model.").rpartition(".lora_")
         whole = shapes.get(f"{target}.weight")
-        if part not in _LORA_AXES or whole is None or len(whole) != len(shape):
+        axis = {"A.weight": 1, "B.weight": 0}.get(part)
+        if axis is None or whole is None or len(whole) != len(shape):
             continue
-        axis = _LORA_AXES[part]
         if shape[axis] != whole[axis]:
             raise GeneratorError(
                 f"The adapter {adapter.parent} was not trained on {model}: its {target} has size "
@@ -201,14 +192,20 @@ def _check_base(adapter: Path, model: Path) -> None:
             )
 
 
-_LORA_AXES = {"A.weight": 1, "B.weight": 0}
-
-
 def _shapes(file: Path) -> dict[str, list[int]]:
-    """Name -> shape of the tensors in a safetensors file whose header was checked."""
-    with file.open("rb") as opened:
-        header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
-    return {name: tensor["shape"] for name, tensor in header.items() if name != "__metadata__"}
+    """Name -> shape of the tensors in a safetensors file. Reads the header only.
+
+    Raises GeneratorError when the file is cut short or has a broken header.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, "np") as opened:
+            return {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise GeneratorError(
+            f"The weights {file} are broken ({first_line(error)}); copy the file again."
+        ) from error
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
@@ -228,57 +225,31 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
 
 def _weights(folder: Path) -> list[Path]:
     index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        names = set(read_json(index, f"The model folder {folder}").get("weight_map", {}).values())
-        for name in sorted(names):
-            if not (folder / name).is_file():
-                raise GeneratorError(
-                    f"The model folder {folder} lacks {name}, which {index.name} names; copy it "
-                    "too."
-                )
-        return [folder / name for name in sorted(names)]
-    found = sorted(folder.glob("*.safetensors"))
-    if not found:
-        _refuse_pickled(folder)
-        raise GeneratorError(
-            f"The model folder {folder} has no weights; it needs model.safetensors."
-        )
-    return found
+    if not index.is_file():
+        if not (found := sorted(folder.glob("*.safetensors"))):
+            _refuse_pickled(folder)
+            raise GeneratorError(
+                f"The model folder {folder} has no weights; it needs model.safetensors."
+            )
+        return found
+    names = sorted(
+        set(read_json(index, f"The model folder {folder}").get("weight_map", {}).values())
+    )
+    for name in names:
+        if not (folder / name).is_file():
+            raise GeneratorError(
+                f"The model folder {folder} lacks {name}, which {index.name} names; copy it too."
+            )
+    return [folder / name for name in names]
 
 
 def _refuse_pickled(folder: Path) -> None:
-    for pattern in _PICKLED:
-        for file in sorted(folder.glob(pattern)):
+    for file in sorted(folder.iterdir()):
+        if file.suffix in _PICKLED:
             raise GeneratorError(
                 f"The weights {file} are pickled, and unpickling can run anything; convert them "
                 "to safetensors."
             )
-
-
-def check_safetensors(file: Path) -> None:
-    """Raise GeneratorError when a safetensors file is cut short or has a broken header.
-
-    Reads the header only.
-    """
-    size = file.stat().st_size
-    with file.open("rb") as opened:
-        length = int.from_bytes(opened.read(8), "little")
-        header = opened.read(length) if 8 + length <= size else b""
-    try:
-        tensors = json.loads(header)
-        end = max(
-            (t["data_offsets"][1] for name, t in tensors.items() if name != "__metadata__"),
-            default=0,
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise GeneratorError(
-            f"The weights {file} are broken: no safetensors header; copy the file again."
-        ) from error
-    if size != 8 + length + end:
-        raise GeneratorError(
-            f"The weights {file} are broken: {size:,} bytes instead of {8 + length + end:,}; "
-            "copy the file again."
-        )
 
 
 def digest(folder: Path) -> str:
@@ -286,28 +257,22 @@ def digest(folder: Path) -> str:
     weights, tokenizer, config.
     """
     sha = hashlib.sha256()
-    for file in _deciding_files(folder):
-        status = file.stat()
-        sha.update(
-            f"{file.name}\0{_file_digest(file, status.st_size, status.st_mtime_ns)}\n".encode()
-        )
+    for name, size, changed_ns in _deciding_files(folder):
+        sha.update(f"{name}\0{_file_digest(folder / name, size, changed_ns)}\n".encode())
     return sha.hexdigest()[:16]
 
 
-def _deciding_files(folder: Path) -> Iterator[Path]:
-    endings = {".safetensors", ".json", ".jinja", ".model", ".txt"}
-    yield from sorted(
-        file for file in folder.iterdir() if file.is_file() and file.suffix in endings
-    )
+def _deciding_files(folder: Path) -> Iterator[tuple[str, int, int]]:
+    """Name, size and time of change of each."""
+    for file in sorted(folder.iterdir()):
+        if file.suffix in _DECIDING and file.is_file():
+            status = file.stat()
+            yield file.name, status.st_size, status.st_mtime_ns
 
 
 @lru_cache(maxsize=4096)
 def _file_digest(file: Path, size: int, changed_ns: int) -> str:  # noqa: ARG001  (part of the cache's key)
     return file_sha256(file)
-
-
-def _is_hub_name(model: str) -> bool:
-    return not Path(model).expanduser().is_dir()
 
 
 def without_bars() -> None:
@@ -340,10 +305,7 @@ def shared_tokenizer(folder: Path) -> Any:
     """`load_tokenizer`, once in a process while the folder's files stay as they are; callers must
     not change it.
     """
-    files = (file for file in _deciding_files(folder) if file.suffix != ".safetensors")
-    return _known_tokenizer(
-        folder, tuple((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
-    )
+    return _known_tokenizer(folder, tuple(_deciding_files(folder)))
 
 
 @lru_cache(maxsize=4)
@@ -379,8 +341,7 @@ def context_length(folder: Path, options: LocalModelOptions) -> int:
     if own is not None and options.max_model_len is not None and options.max_model_len > own:
         raise GeneratorError(
             f"The option max_model_len is {options.max_model_len:,}, but the model {folder.name} "
-            f"reads {own:,} tokens "
-            "at most; lower it."
+            f"reads {own:,} tokens at most; lower it."
         )
     return int(options.max_model_len or own)
 
@@ -435,7 +396,7 @@ Chosen = TypeVar("Chosen", bound=LocalModelOptions)
 Encoded = tuple[Request, list[int]]
 
 
-class LocalModelGenerator(GeneratorBase, Generic[Chosen]):
+class LocalModelGenerator(Generator, Generic[Chosen]):
     """What the kinds that load a model in this process share: the checked folder, its tokenizer,
     prompts that fit.
 
@@ -479,19 +440,15 @@ class LocalModelGenerator(GeneratorBase, Generic[Chosen]):
         options = self.options
         return {
             "kind": self.kind,
-            "model": options.model
-            if options.model == SMOLLM2 or _is_hub_name(options.model)
-            else self.folder.name,
+            "model": self.folder.name
+            if Path(options.model).expanduser().is_dir()
+            else options.model,
             "weights": digest(self.folder),
             "adapter": digest(options.adapter) if options.adapter else None,
             "dtype": options.dtype,
             "max_model_len": options.max_model_len,
             "sampling": options.sampling.model_dump(),
-            **(
-                {"vocabulary": options.vocabulary, "k_max": options.k_max}
-                if options.vocabulary
-                else {}
-            ),
+            **(options.model_dump(include={"vocabulary", "k_max"}) if options.vocabulary else {}),
         }
 
     @cached_property

@@ -25,7 +25,7 @@ from cogr.records import Dataset, Side
 from cogr.settings import Sampling
 from cogr.settings.table import check_url
 from cogr.store import Store
-from indexers.generators import Answer, Completion, Failure, GeneratorBase, Options, Request
+from indexers.generators import Answer, Completion, Failure, Generator, Options, Request
 from indexers.generators.model_folders import first_line
 
 log = logging.getLogger(__name__)
@@ -43,17 +43,6 @@ _TOO_LONG = (
     "too long",
     "too many tokens",
     "max_model_len",
-)
-_EXTRA = ("top_k", "chat_template_kwargs", "enable_thinking")
-# Messages of servers that refuse an unknown parameter without naming it.
-_UNNAMED = (
-    "unrecognized",
-    "unknown",
-    "unexpected",
-    "unsupported",
-    "not permitted",
-    "extra",
-    "additional propert",
 )
 
 
@@ -86,14 +75,6 @@ class Form:
         }
         beyond = {"top_k": sampling.top_k or -1, "chat_template_kwargs": {"enable_thinking": False}}
         return body | {"extra_body": beyond} if self.extra else body
-
-    def is_blamed(self, error: Exception) -> bool:
-        """Whether a refusal is about a parameter that this form has and the next one does not."""
-        text = str(error).lower()
-        if _is_too_long(error) and self.limit not in text:
-            return False
-        words = (*_EXTRA, *_UNNAMED, self.limit) if self.extra else (self.limit,)
-        return any(word in text for word in words)
 
 
 FORMS: Sequence[Form] = (
@@ -132,7 +113,7 @@ class OpenAIOptions(Options):
         return url
 
 
-class OpenAIGenerator(GeneratorBase):
+class OpenAIGenerator(Generator):
     """Chat completions of an OpenAI-compatible endpoint.
 
     Raises:
@@ -242,8 +223,8 @@ class OpenAIGenerator(GeneratorBase):
         return answer
 
     async def _ask_in_a_form_it_takes(self, client: Any, request: Request) -> Answer:
-        """Ask without the parameters that the endpoint refuses. The form that it accepts is
-        remembered, and logged once.
+        """Ask in one form after the other until the endpoint takes one. That one is kept for all
+        further requests, and logged.
         """
         import openai
 
@@ -252,25 +233,20 @@ class OpenAIGenerator(GeneratorBase):
             try:
                 answer = await self._ask_until_sound(client, request, forms[0])
             except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
-                if len(forms) == 1 or not forms[0].is_blamed(error):
+                settled = self._answered and len(forms) <= len(self._forms)
+                if len(forms) == 1 or settled or _is_too_long(error):
                     raise
                 forms, said = forms[1:], self._said(error)
                 continue
-            self._keep(forms, said)
+            if len(forms) < len(self._forms):
+                log.warning(
+                    "%s does not take %s (%s); requests leave it out from now on.",
+                    self._where,
+                    " and ".join(form.without for form in self._forms[1:] if form not in forms[1:]),
+                    said,
+                )
+                self._forms = forms
             return answer
-
-    def _keep(self, forms: Sequence[Form], said: str) -> None:
-        """Begin with these forms from now on, and log it once."""
-        given_up = len(self._forms) - len(forms)
-        if given_up > 0:
-            without = " and ".join(form.without for form in self._forms[1 : given_up + 1])
-            self._forms = forms
-            log.warning(
-                "%s does not take %s (%s); requests leave it out from now on.",
-                self._where,
-                without,
-                said,
-            )
 
     async def _ask_until_sound(self, client: Any, request: Request, form: Form) -> Answer:
         """Ask again when the answer is not a completion; the library itself retries all other

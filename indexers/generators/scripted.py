@@ -1,22 +1,22 @@
 """The generator `scripted`: answers from a file, a function or a rule. Deterministic; for tests and
 rehearsals.
 
-It can fail on demand, so that everything around a generator can be tried without a language model.
-It is no way to index a catalogue.
+Everything around a generator can be tried with it without a language model.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from pydantic import BaseModel, ValidationError
+
 from cogr.errors import GeneratorError
 from cogr.records import Dataset, Entity, Item, Side
 from cogr.store import Store
-from indexers.generators import Answer, Completion, Failure, GeneratorBase, Options, Reads, Request
+from indexers.generators import Answer, Completion, Failure, Generator, Options, Reads, Request
 
 WORDS = 10
 """The rule: so many of the first distinct words of the entity's own text, as many as a catalogue's
@@ -37,7 +37,7 @@ class ScriptedOptions(Options):
     script: Path | None = None
 
 
-class Scripted(GeneratorBase):
+class Scripted(Generator):
     """Answers from a table, else from a function, else from the rule of its options.
 
     Args:
@@ -98,6 +98,20 @@ class Scripted(GeneratorBase):
         return ", ".join(_words(request.entity, WORDS))
 
 
+class _Line(BaseModel):
+    """A line of a script: a text or a failure."""
+
+    id: str
+    text: str | None = None
+    failure: str | None = None
+    permanent: bool = True
+
+    def answer(self) -> str | Failure:
+        if self.failure is not None:
+            return Failure(self.id, self.failure, self.permanent)
+        return self.text or ""
+
+
 def read_script(path: Path) -> tuple[dict[str, str | Failure], str]:
     """The answers of a script by entity id, and the first 16 hex digits of the file's sha256."""
     try:
@@ -110,30 +124,15 @@ def read_script(path: Path) -> tuple[dict[str, str | Failure], str]:
     answers: dict[str, str | Failure] = {}
     for number, line in enumerate(data.split(b"\n"), start=1):
         if line.strip():
-            answer = _read_line(line, f"{path}, line {number}")
-            if answer[0] in answers:
+            try:
+                told = _Line.model_validate_json(line)
+            except ValidationError as error:
                 raise GeneratorError(
-                    f"{path}, line {number}: the id {answer[0]!r} was answered before; remove one."
-                )
-            answers[answer[0]] = answer[1]
+                    f'{path}, line {number}: write {{"id": "...", "text": "..."}} or '
+                    '{"id": "...", "failure": "..."}.'
+                ) from error
+            answers[told.id] = told.answer()
     return answers, hashlib.sha256(data).hexdigest()[:16]
-
-
-def _read_line(line: bytes, where: str) -> tuple[str, str | Failure]:
-    try:
-        record = json.loads(line)
-    except ValueError as error:
-        raise GeneratorError(
-            f"{where}: this is no JSON ({error}); write one object a line."
-        ) from error
-    match record:
-        case {"id": str(id_), "text": str(text)}:
-            return id_, text
-        case {"id": str(id_), "failure": str(reason)}:
-            return id_, Failure(id_, reason, permanent=bool(record.get("permanent", True)))
-    raise GeneratorError(
-        f'{where}: write {{"id": "...", "text": "..."}} or {{"id": "...", "failure": "..."}}.'
-    )
 
 
 def _words(entity: Entity, count: int) -> list[str]:

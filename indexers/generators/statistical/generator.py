@@ -21,7 +21,7 @@ from cogr.keywords import NORMALISER
 from cogr.records import Dataset, Item, Query, Side
 from cogr.snapshots import Blend
 from cogr.store import Store
-from indexers.generators import Answer, Completion, GeneratorBase, Options, Reads, Request, batched
+from indexers.generators import Answer, Completion, Generator, Options, Reads, Request, batched
 from indexers.generators.statistical import READABILITY
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class StatisticalOptions(Options):
     evidence: tuple[tuple[str, str], ...] = ()
 
 
-class Statistical(GeneratorBase):
+class Statistical(Generator):
     """Keywords from a ranker that is learned from the training labels. Fits, or opens what was
     fitted, when first asked.
 

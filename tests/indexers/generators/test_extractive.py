@@ -5,7 +5,6 @@ worth on real data.
 from __future__ import annotations
 
 import os
-import random
 from pathlib import Path
 
 import numpy as np
@@ -77,13 +76,6 @@ def test_a_query_gets_keywords_that_items_own() -> None:
     assert found["none"] == found["empty"] == ()
 
 
-def test_the_keywords_of_a_query_retrieve_its_nearest_items() -> None:
-    generator = Extractive(SHOP, "")
-    items = keywords(generator, *SHOP)
-    wanted = set(keywords(generator, Query("q", "dining table"))["q"])
-    assert {id_ for id_, words in items.items() if wanted & set(words)} == {"c", "d"}
-
-
 def test_an_item_that_was_not_counted_is_judged_by_the_others() -> None:
     generator = Extractive(SHOP, "")
     known = keywords(generator, SHOP[0])["a"]
@@ -92,23 +84,6 @@ def test_an_item_that_was_not_counted_is_judged_by_the_others() -> None:
     assert "dining table" in changed
     assert "sofa" not in changed
     assert keywords(generator, Item("x", "", ""), Item("y", "unheard of", "")) == {"x": (), "y": ()}
-
-
-def test_an_empty_collection_has_nothing_to_say() -> None:
-    generator = Extractive([], "")
-    assert keywords(generator, Item("x", "sofa", ""), Query("q", "sofa")) == {"x": (), "q": ()}
-
-
-def test_it_is_deterministic() -> None:
-    rng = random.Random(1)
-    words = [f"w{n}" for n in range(60)]
-    items = [
-        Item(str(n), " ".join(rng.choices(words, k=3)), " ".join(rng.choices(words, k=20)))
-        for n in range(150)
-    ]
-    queries = [Query(f"q{n}", " ".join(rng.choices(words, k=2))) for n in range(20)]
-    first = keywords(Extractive(items, ""), *items, *queries)
-    assert keywords(Extractive(items, ""), *queries, *reversed(items)) == first
 
 
 def test_scores_are_those_of_bm25() -> None:

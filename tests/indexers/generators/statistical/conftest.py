@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cogr.records import Dataset
+from cogr.store import Store
 from indexers.generators.statistical.artefact import Artefact
-from indexers.generators.statistical.fitting import fit
+from indexers.generators.statistical.generator import Statistical
 from tests.shops import sample_shop
 
 
@@ -16,5 +17,11 @@ def dataset() -> Dataset:
 
 
 @pytest.fixture(scope="session")
-def artefact(dataset: Dataset) -> Artefact:
-    return fit(dataset)
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Where the fitted artefact lies."""
+    return Store(tmp_path_factory.mktemp("kept"))
+
+
+@pytest.fixture(scope="session")
+def artefact(dataset: Dataset, kept: Store) -> Artefact:
+    return Statistical(dataset, store=kept).artefact

@@ -4,27 +4,24 @@ anything like.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cogr.metrics import reliability
 from cogr.records import Dataset
 from cogr.snapshots import Blend
+from cogr.store import Store
 from indexers.generators import Completion
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.assessment import (
     TEXT_BOOSTS,
     USUAL_BOOST,
     choose_blend,
-    ndcg,
     unseen,
 )
-from indexers.generators.statistical.calibration import Calibration, calibrate
+from indexers.generators.statistical.calibration import calibrate
 from indexers.generators.statistical.generator import Statistical
 from tests.indexers.generators.statistical.retrieval import f1, retrieved
 from tests.indexers.generators.statistical.test_generator import request
@@ -39,11 +36,6 @@ def test_a_skewed_estimate_is_straightened() -> None:
     assert np.abs(found - true).max() < 0.05
 
 
-def test_few_queries_move_the_estimate_little() -> None:
-    one = calibrate(np.array([0.9]), np.array([0.0]))
-    assert 0.5 < float(one(np.array(0.9))) < 0.9
-
-
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=30))
 def test_confidence_rises_with_expected_f1(pairs: list[tuple[float, float]]) -> None:
@@ -52,14 +44,6 @@ def test_confidence_rises_with_expected_f1(pairs: list[tuple[float, float]]) -> 
     sure = line(np.linspace(0, 1, 50))
     assert (np.diff(sure) >= 0).all()
     assert ((sure > 0) & (sure < 1)).all()
-
-
-def test_reliability_counts_every_query_once() -> None:
-    confidence = np.random.default_rng(0).random(103)
-    bins = reliability(confidence, confidence)
-    assert sum(count for *_, count in bins) == 103
-    assert all(sure == true for sure, true, _ in bins)
-    assert [sure for sure, *_ in bins] == sorted(sure for sure, *_ in bins)
 
 
 def blend_of(text: Any, keywords: Any, both: Any, confidence: Any, recall: Any = None) -> Blend:
@@ -94,14 +78,6 @@ def test_keywords_alone_must_not_lose_recall() -> None:
     same = 0.8 + 0 * SURE
     assert blend_of(same, same, same, SURE).keywords_from == 0
     assert blend_of(same, same, same, SURE, np.where(SURE < 0.5, -0.5, 0)).keywords_from > 0.45
-
-
-def test_ndcg_is_that_of_the_metrics() -> None:
-    scores = np.array([3.0, 0.0, 2.0, 2.0, 1.0])
-    assert ndcg(scores, np.array([1.0, 0, 0, 0, 0]), 1) == 1
-    assert ndcg(scores, np.array([0.0, 1, 0, 0, 0]), 1) == 0
-    expected = (1 / np.log2(3) + 1 / np.log2(5)) / (1 + 1 / np.log2(3))
-    assert ndcg(scores, np.array([0.0, 0, 1, 0, 1]), 2) == pytest.approx(expected)
 
 
 def test_what_nobody_labelled_is_less_probable(artefact: Artefact) -> None:
@@ -141,17 +117,14 @@ def test_the_fit_says_how_sure_it_may_be(artefact: Artefact) -> None:
     assert sum(count for *_, count in facts["reliability"]) == 200  # type: ignore[misc,attr-defined]
 
 
-def test_completions_carry_weights_and_confidence(dataset: Dataset) -> None:
-    generator = Statistical(dataset)
+def test_completions_carry_weights_and_confidence(
+    dataset: Dataset, artefact: Artefact, kept: Store
+) -> None:
+    generator = Statistical(dataset, store=kept)
     queries = dataset.queries["test"]
     answers = list(generator.generate(map(request, [*queries, dataset.items[0]])))
     assert all(isinstance(answer, Completion) for answer in answers)
     *of_queries, of_item = answers
     assert all(answer.weights and 0 < answer.confidence < 1 for answer in of_queries)  # type: ignore[union-attr,operator]
     assert (of_item.weights, of_item.confidence) == ({}, None)  # type: ignore[union-attr]
-    assert generator.blend == Blend.model_validate(generator.artefact.facts["blend"])
-
-
-def test_an_artefact_without_a_calibration_takes_the_estimate_as_it_is(artefact: Artefact) -> None:
-    facts = {name: fact for name, fact in artefact.facts.items() if name != "calibration"}
-    assert replace(artefact, facts=facts).calibration == Calibration()
+    assert generator.blend == Blend.model_validate(artefact.facts["blend"])

@@ -78,33 +78,21 @@ def test_the_budget_holds_and_the_value_is_what_it_says(world: World) -> None:
     assert found.retrieved == covered.size
     assert found.hits == pytest.approx(p[covered].sum())
     assert found.value == pytest.approx(value_of(p, ownership, found.keywords, forced, expected))
-
-
-@given(worlds())
-def test_never_worse_than_no_keywords_and_never_better_than_the_best(world: World) -> None:
-    p, ownership, _, expected, forced = world
-    found = run(world)
     assert found.value >= value_of(p, ownership, (), forced, expected) - 1e-9
     assert found.value <= best_by_search(world) + 1e-9
 
 
 @given(worlds())
-def test_the_exact_cut_bounds_every_keyword_set(world: World) -> None:
+def test_the_exact_cut_is_the_best_prefix_and_bounds_every_keyword_set(world: World) -> None:
     p, ownership, limit, expected, _ = world
     cut, bound = exact_cut(p, expected)
     assert bound == pytest.approx(f1_of(p[cut].sum(), cut.size, expected))
-    assert (
-        select_keywords(p, ownership, limit=limit, expected_relevant=expected).value <= bound + 1e-9
-    )
-
-
-@given(worlds())
-def test_banned_keywords_are_not_chosen(world: World) -> None:
-    p, ownership, limit, expected, forced = world
+    ranked = sorted(p, reverse=True)
+    prefixes = [f1_of(sum(ranked[:k]), k, expected) for k in range(len(p) + 1)]
+    assert bound == pytest.approx(max(prefixes))
     banned = range(0, ownership.n_keywords, 2)
-    found = select_keywords(
-        p, ownership, limit=limit, expected_relevant=expected, forced=forced, banned=banned
-    )
+    found = select_keywords(p, ownership, limit=limit, expected_relevant=expected, banned=banned)
+    assert found.value <= bound + 1e-9
     assert not set(found.keywords) & set(banned)
 
 
@@ -132,28 +120,13 @@ def test_a_keyword_without_cost_is_preferred_among_equals() -> None:
     assert select_keywords([0.9, 0.9], ownership, costs=[0.01, 0.0]).keywords == (1,)
 
 
-def test_a_keyword_that_costs_more_than_it_brings_is_not_chosen() -> None:
-    ownership = Ownership([0, 1], [0, 1], 2, 2)
-    assert select_keywords([0.9, 0.1], ownership, costs=[0.9, 0.9]).keywords == ()
-
-
-@given(worlds())
-def test_the_exact_cut_is_the_best_prefix(world: World) -> None:
-    p, _, _, expected, _ = world
-    _, bound = exact_cut(p, expected)
-    ranked = sorted(p, reverse=True)
-    assert bound == pytest.approx(
-        max(f1_of(sum(ranked[:k]), k, expected) for k in range(len(p) + 1))
-    )
-
-
 def test_quality_against_exhaustive_search() -> None:
-    """600 worlds of up to 13 items, 10 keywords and a budget of 4: the optimum in 98 of 100, 0.999
+    """300 worlds of up to 13 items, 10 keywords and a budget of 4: the optimum in 98 of 100, 0.999
     of it in the mean.
     """
     rng = np.random.default_rng(0)
     ratios = []
-    for number in range(600):
+    for number in range(300):
         n_items, n_keywords = int(rng.integers(4, 14)), int(rng.integers(3, 11))
         items, keywords = np.nonzero(rng.random((n_items, n_keywords)) < rng.uniform(0.1, 0.4))
         p = rng.beta(0.4, 1, n_items) if number % 2 else (rng.random(n_items) < 0.3).astype(float)
@@ -175,19 +148,6 @@ def test_quality_against_exhaustive_search() -> None:
     assert min(ratios) > 0.8
 
 
-def test_true_relevance_gives_an_oracle() -> None:
-    ownership = Ownership([0, 1, 1, 2, 3], [0, 0, 1, 1, 2], 4, 3)
-    found = select_keywords([1, 1, 0, 1], ownership, limit=2)
-    assert set(found.keywords) == {0, 2}
-    assert found.value == 1.0
-
-
-def test_forced_items_are_not_paid_for_again() -> None:
-    """Keyword 0 only repeats what the query's own text retrieves."""
-    ownership = Ownership([0, 1, 2], [0, 0, 1], 3, 2)
-    assert select_keywords([0.9, 0.9, 0.9], ownership, forced=[0, 1]).keywords == (1,)
-
-
 def test_ownership_reads_both_ways_and_counts_pairs_once() -> None:
     ownership = Ownership([2, 0, 2, 2], [1, 1, 1, 0], 3, 2)
     assert ownership.owners(1).tolist() == [0, 2]
@@ -196,18 +156,13 @@ def test_ownership_reads_both_ways_and_counts_pairs_once() -> None:
     assert ownership.covered([0], forced=[1]).tolist() == [1, 2]
 
 
+@pytest.mark.parametrize("p", [[0.1, np.nan], [-0.1, 0.2], [[0.1, 0.2]], [0.1, 0.2, 0.3]])
+def test_p_must_be_probabilities_or_weights_of_all_items(p: list[float]) -> None:
+    with pytest.raises(ValueError, match=r"p must|3 items"):
+        select_keywords(p, Ownership([0], [0], 2, 1))
+
+
 @pytest.mark.parametrize(("items", "keywords"), [([3], [0]), ([-1], [0]), ([0], [2])])
 def test_ids_outside_the_world_are_refused(items: list[int], keywords: list[int]) -> None:
     with pytest.raises(ValueError, match="must lie in"):
         Ownership(items, keywords, 3, 2)
-
-
-@pytest.mark.parametrize("p", [[0.1, np.nan], [-0.1, 0.2], [[0.1, 0.2]]])
-def test_p_must_be_probabilities_or_weights(p: list[float]) -> None:
-    with pytest.raises(ValueError, match="p must"):
-        select_keywords(p, Ownership([0], [0], 2, 1))
-
-
-def test_p_and_ownership_must_agree() -> None:
-    with pytest.raises(ValueError, match="3 items"):
-        select_keywords([0.1, 0.2, 0.3], Ownership([0], [0], 2, 1))

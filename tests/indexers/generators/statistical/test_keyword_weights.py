@@ -4,7 +4,6 @@ bring there.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -23,7 +22,6 @@ from indexers.generators.statistical.keyword_weights import (
     LEAST,
     MOST,
     ScoredIndex,
-    least_squares,
     weights_in,
 )
 
@@ -57,7 +55,7 @@ def orders(draw: st.DrawFn) -> tuple[Ownership, list[int], tuple[int, np.ndarray
     return ownership, words, (own, found), np.array(p), draw(st.integers(0, 5))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(orders())
 def test_the_retrieved_set_does_not_change(
     world: tuple[Ownership, list[int], tuple[int, np.ndarray], np.ndarray, int],
@@ -159,22 +157,9 @@ def test_other_writers_keywords_get_weights_too(
     assert all(map(is_weight, weights.values()))
     assert weights_in(mirror, [good], {}) == {}
     assert weights_in(mirror, ["nobody has this"], {item.id: 1.0}) == {}
-
-
-def test_a_ranker_weighs_the_lists_of_a_language_model(
-    dataset: Dataset, artefact: Artefact, mirror: Mirror
-) -> None:
     queries = [*dataset.queries["test"][:5], Query("new", "zxqv unheard of")]
-    lists = [artefact.query_keywords([query])[0][:3] for query in queries]
-    for query, words, weights in zip(
-        queries, lists, artefact.weigh(queries, lists, mirror), strict=True
-    ):
-        assert set(weights) <= {self_keyword(query.text), *words}
-    assert any(artefact.weigh(queries, lists, mirror))
-
-
-def test_keywords_that_the_items_cannot_tell_apart_share_their_weight() -> None:
-    parts = np.array([[1.0, 1.0, 0.0], [2.0, 2.0, 1.0]])
-    first, second, _ = least_squares(parts, np.array([4.0, 8.0]))
-    assert math.isclose(first, second, rel_tol=1e-6)
-    assert first + second == pytest.approx(4, abs=0.1)
+    lists = [words[:3] for words in artefact.query_keywords(queries)]
+    weighed = artefact.weigh(queries, lists, mirror)
+    assert any(weighed)
+    for query, words, found in zip(queries, lists, weighed, strict=True):
+        assert set(found) <= {self_keyword(query.text), *words}

@@ -66,24 +66,9 @@ def test_a_signal_is_the_share_of_items_with_no_more() -> None:
     assert item_signals(items, []).shape == (5, 0)
 
 
-def test_a_signal_that_no_item_has_is_refused(dataset: Dataset) -> None:
-    with pytest.raises(GeneratorError, match=r"names 'margin'.*publish\.fields"):
-        fit(dataset, signals=["margin"])
-
-
 def test_places_are_counted_within_a_query() -> None:
     found = rank_shares(np.array([0, 0, 0, 2, 2]), np.array([0.1, 0.9, 0.5, 7, 3], np.float32))
     assert found.tolist() == pytest.approx([1 / 3, 1, 2 / 3, 1, 0.5])
-
-
-def test_another_price_is_another_generator(dataset: Dataset) -> None:
-    options = StatisticalOptions(signals=("sold",))
-    sold = replace(dataset.items[0], fields_json='{"sold": 99}')
-    changed = replace(dataset, items=[sold, *dataset.items[1:]])
-    assert changed.dataset_hash == dataset.dataset_hash
-    before, after = (Statistical(data, options).fingerprint for data in (dataset, changed))
-    assert before != after
-    assert Statistical(dataset).fingerprint == Statistical(changed).fingerprint
 
 
 def clicks(dataset: Dataset, queries: Iterable[Query], seed: int) -> dict[str, dict[str, float]]:
@@ -127,10 +112,16 @@ def test_clicks_help_the_queries_that_have_them_and_harm_no_others(
         assert after - before > least
 
 
-def test_queries_find_their_clicks_by_their_text(sample: Dataset, clicked: Artefact) -> None:
+def test_queries_find_their_clicks_by_their_text(
+    sample: Dataset, clicked: Artefact, tmp_path: Path
+) -> None:
     query = sample.queries["test"][0]
     other = Query("another id", f"  {query.text.upper()} ")
     assert clicked.query_keywords([other]) == clicked.query_keywords([query])
+    save(clicked, tmp_path)
+    opened = open_artefact(tmp_path)
+    assert opened.query_keywords([other]) == clicked.query_keywords([query])
+    assert opened.index.pair_signals.digest == clicked.index.pair_signals.digest
     (items, _), item = clicked.probabilities([query])[0], clicked.numbers
     assert {item[id_] for id_ in sample.pair_signals["clicks"][query.id]} <= set(items.tolist())
 
@@ -145,22 +136,25 @@ def test_without_the_setting_nothing_changes(
     assert "pair_signals" not in Statistical(sample).fingerprint
 
 
-def test_clicks_are_saved(sample: Dataset, clicked: Artefact, tmp_path: Path) -> None:
-    queries = sample.all_queries()
-    save(clicked, tmp_path)
-    opened = open_artefact(tmp_path)
-    assert opened.query_keywords(queries) == clicked.query_keywords(queries)
-    assert opened.index.pair_signals.digest == clicked.index.pair_signals.digest
-
-
-def test_another_click_is_another_generator(sample: Dataset) -> None:
-    options = StatisticalOptions(pair_signals=("clicks",))
-    told = sample.pair_signals["clicks"]
+def test_another_price_or_click_is_another_generator(sample: Dataset) -> None:
+    told, item = sample.pair_signals["clicks"], sample.items[0]
     query = sample.queries["test"][0].id
-    more = replace(sample, pair_signals={"clicks": {**told, query: {sample.items[0].id: 99.0}}})
-    fingerprints = [Statistical(data, options).fingerprint for data in (sample, more)]
-    assert fingerprints[0] != fingerprints[1]
-    assert fingerprints[0]["pair_signals"] == ("clicks",)
+    more = replace(sample, pair_signals={"clicks": {**told, query: {item.id: 99.0}}})
+    sold = replace(sample, items=[replace(item, fields_json='{"sold": 9}'), *sample.items[1:]])
+    dearer = replace(sample, items=[replace(item, fields_json='{"sold": 8}'), *sample.items[1:]])
+    for one, two, options in (
+        (sample, more, StatisticalOptions(pair_signals=("clicks",))),
+        (sold, dearer, StatisticalOptions(signals=("sold",))),
+    ):
+        assert Statistical(one, options).fingerprint != Statistical(two, options).fingerprint
+        assert Statistical(one).fingerprint == Statistical(two).fingerprint
+
+
+def test_a_signal_that_nothing_has_is_refused(sample: Dataset) -> None:
+    with pytest.raises(GeneratorError, match=r"names 'margin'.*publish\.fields"):
+        fit(sample, signals=["margin"])
+    with pytest.raises(GeneratorError, match=r"pair_signals names 'carts'.*pairs\.\*"):
+        fit(sample, pair_signals=["carts"])
 
 
 def test_half_of_the_training_queries_are_fitted_without_their_clicks() -> None:
@@ -168,22 +162,6 @@ def test_half_of_the_training_queries_are_fitted_without_their_clicks() -> None:
     hidden = [len(unclicked(queries, seed)) / len(queries) for seed in (0, 1)]
     assert all(0.35 < share < 0.65 for share in hidden)
     assert unclicked(queries, 0) == unclicked(queries, 0) != unclicked(queries, 1)
-
-
-def test_a_column_that_no_pair_has_is_refused(sample: Dataset) -> None:
-    with pytest.raises(GeneratorError, match=r"pair_signals names 'carts'.*pairs\.\*"):
-        fit(sample, pair_signals=["carts"])
-
-
-def test_a_column_whose_items_are_all_held_out_is_refused() -> None:
-    items = [Item("a", "A"), Item("b", "B")]
-    dataset = Dataset(
-        "made", items, {"train": [Query("1", "q")], "dev": [], "test": []}, {}, {}, ""
-    )
-    clicked = replace(dataset, pair_signals={"clicks": {"1": {"b": 3.0}}})
-    assert PairSignals.read(clicked, ["clicks"]).columns[0].shape == (1, 2)
-    with pytest.raises(GeneratorError, match="no pair of a known query and item"):
-        PairSignals.read(replace(clicked, items=items[:1]), ["clicks"])
 
 
 def test_queries_of_one_text_share_the_highest_number() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cogr.errors import SnapshotError, StorageError
+from cogr.errors import SnapshotError
 from cogr.records import Dataset
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.fitting import fit
@@ -44,18 +44,12 @@ def test_equal_fits_have_equal_bytes(dataset: Dataset, folder: Path, tmp_path: P
     }
 
 
-def test_another_seed_is_another_artefact(dataset: Dataset, folder: Path, tmp_path: Path) -> None:
-    assert (
-        save(fit(dataset, seed=1), tmp_path) != json.loads((folder / MANIFEST).read_text())["hash"]
-    )
-
-
 def test_it_goes_anywhere_that_fsspec_reaches(artefact: Artefact) -> None:
     save(artefact, "memory://statistical-test")
     assert open_artefact("memory://statistical-test").facts == artefact.facts
 
 
-def test_one_flipped_byte_in_any_file_is_seen(copy: Path) -> None:
+def test_one_flipped_byte_in_any_file_and_another_format_are_seen(copy: Path) -> None:
     for path in sorted(copy.iterdir()):
         whole = path.read_bytes()
         middle = len(whole) // 2
@@ -64,28 +58,14 @@ def test_one_flipped_byte_in_any_file_is_seen(copy: Path) -> None:
             open_artefact(copy)
         path.write_bytes(whole)
     open_artefact(copy)
-
-
-@pytest.mark.parametrize("name", [MANIFEST, "model.00.txt", "keywords.parquet"])
-def test_a_missing_file_is_named(copy: Path, name: str) -> None:
-    (copy / name).unlink()
-    with pytest.raises(SnapshotError, match=rf"missing or unfinished.*{name}"):
-        open_artefact(copy)
-
-
-def test_another_format_is_refused(copy: Path) -> None:
     manifest = json.loads((copy / MANIFEST).read_text())
     (copy / MANIFEST).write_text(json.dumps(manifest | {"format": 999}))
     with pytest.raises(SnapshotError, match="another version"):
         open_artefact(copy)
 
 
-def test_nothing_there() -> None:
-    with pytest.raises(SnapshotError, match="missing or unfinished"):
-        open_artefact("memory://nothing-there")
-
-
-def test_a_place_that_is_no_folder(artefact: Artefact, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError):
-        save(artefact, tmp_path / "file")
+@pytest.mark.parametrize("name", [MANIFEST, "keywords.parquet"])
+def test_a_missing_file_is_named(copy: Path, name: str) -> None:
+    (copy / name).unlink()
+    with pytest.raises(SnapshotError, match=rf"missing or unfinished.*{name}"):
+        open_artefact(copy)

@@ -70,17 +70,13 @@ def test_the_ranker_reads_an_encoder_and_is_kept_with_its_points(
     assert artefact.ranker.models[0].num_feature() == len(FEATURES) + len(ENCODED_FEATURES)
     used = sum(model.feature_importance("gain") for model in artefact.ranker.models)
     assert used[len(FEATURES) :].any()
+    assert Statistical(dataset, StatisticalOptions(encoder=str(model))).fingerprint["encoder"] == (
+        encoder.digest
+    )
     save(artefact, tmp_path / "artefact")
     opened = open_artefact(tmp_path / "artefact", Encoder(str(model), Store(tmp_path / "store")))
     asked = [*dataset.queries["train"], *dataset.queries["test"], Query("live", "never heard of")]
     assert opened.query_keywords(asked) == artefact.query_keywords(asked)
-
-
-def test_another_encoder_is_another_generator(model: Path, dataset: Dataset) -> None:
-    plain = Statistical(dataset).fingerprint
-    encoded = Statistical(dataset, StatisticalOptions(encoder=str(model))).fingerprint
-    assert plain["encoder"] is None
-    assert encoded["encoder"] == Encoder(str(model)).digest
 
 
 def test_a_missing_encoder_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

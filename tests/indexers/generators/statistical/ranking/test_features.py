@@ -15,7 +15,6 @@ from cogr.keywords import normalise
 from cogr.records import Dataset, Item
 from indexers.generators.statistical.item_keywords import (
     ANCHORS,
-    KeywordIds,
     item_anchors,
     item_phrases,
 )
@@ -23,7 +22,6 @@ from indexers.generators.statistical.ranking.features import FEATURES, candidate
 from indexers.generators.statistical.ranking.matrices import (
     kth_highest,
     row_max,
-    term_points,
     top_dense,
     top_rows,
     unit,
@@ -31,7 +29,7 @@ from indexers.generators.statistical.ranking.matrices import (
     with_data,
 )
 from indexers.generators.statistical.ranking.ranker import PENALTY, logistic
-from indexers.generators.statistical.ranking.text_index import ItemWords, TextIndex, char_grams
+from indexers.generators.statistical.ranking.text_index import TextIndex, char_grams
 from indexers.generators.statistical.ranking.training_queries import (
     SHRINKAGE,
     FeatureSources,
@@ -138,23 +136,6 @@ def test_bm25_is_the_published_formula() -> None:
     np.testing.assert_allclose(scores, [part(2, 2, 3), part(1, 2, 4) + part(3, 1, 4), 0], rtol=1e-5)
 
 
-def test_points_span_what_a_full_decomposition_spans() -> None:
-    """Six topics of words that only occur together: six directions say all."""
-    rng = np.random.default_rng(0)
-    topics = [[f"topic{t}word{w}" for w in range(12)] for t in range(6)]
-    texts = [" ".join(rng.choice(topics[n % 6], 8)) for n in range(90)]
-    analyser = Analyser()
-    items = [Item(str(n), "", text) for n, text in enumerate(texts)]
-    index = TextIndex.fit(analyser, [analyser.words(text) for text in texts], items, [])
-    cosines = index.points @ index.points.T
-    same = np.equal.outer(np.arange(90) % 6, np.arange(90) % 6)
-    assert np.abs(cosines[~same]).max() < 1e-3
-    left, values, _ = np.linalg.svd(index.tfidf.toarray(), full_matrices=False)
-    whole = left * values
-    assert np.array_equal(term_points(index.tfidf, index.df), index.term_points)
-    np.testing.assert_allclose(cosines, whole @ whole.T, atol=5e-3)
-
-
 def test_cosines_of_points_are_exact_in_any_order() -> None:
     rows = unit(np.random.default_rng(0).standard_normal((200, 128)).astype(np.float32))
     turned = np.random.default_rng(1).permutation(128)
@@ -228,18 +209,6 @@ def test_row_helpers_agree_with_numpy(rows: list[list[int]], k: int) -> None:
     assert np.array_equal(with_data(matrix, matrix.data * 2).toarray(), dense * 2)
 
 
-def test_phrases_are_shared_and_not_too_common() -> None:
-    texts = (
-        ["red lamp wood"] * 3 + ["red lamps steel"] * 3 + ["a lonely pair"] + ["blue chair"] * 194
-    )
-    analyser = Analyser()
-    found = item_phrases([analyser.words(text) for text in texts], analyser)
-    assert found[0] == ["lamp wood"]
-    assert found[3] == ["lamp steel"]
-    assert found[6] == []
-    assert found[7] == []
-
-
 @given(st.lists(st.lists(st.sampled_from(["oak", "lamp", "sofa", "red"]), max_size=7), max_size=8))
 def test_phrases_agree_with_loops(words: list[list[str]]) -> None:
     """With few words stems are the words, and nothing is spelled otherwise."""
@@ -258,25 +227,12 @@ def test_phrases_agree_with_loops(words: list[list[str]]) -> None:
     assert item_phrases(words, Analyser()) == expected
 
 
-def test_words_of_items_are_those_of_their_texts(dataset: Dataset) -> None:
-    analyser = Analyser()
-    texts = [item.text for item in dataset.items]
-    assert list(ItemWords(analyser, texts)) == [analyser.words(text) for text in texts]
-
-
 def test_candidates_are_told_what_whole_matrices_tell(dataset: Dataset, index: TextIndex) -> None:
     """Bit for bit, whichever items are looked at."""
     items = np.array([3, 5, 250])
     for by_column in (index.grams_by_gram, index.titles_by_term, index.matched_idf):
         whole = by_column(np.arange(index.n_items)).toarray()
         assert np.array_equal(by_column(items).toarray(), whole[:, items])
-
-
-def test_keywords_are_found_by_their_text() -> None:
-    texts = [f"keyword {number}" for number in range(20_000)]
-    ids = KeywordIds(texts)
-    assert [ids[text] for text in texts] == list(range(20_000))
-    assert ids.get("unknown") == -1
 
 
 def test_anchors_are_the_strongest_queries_of_an_item() -> None:
