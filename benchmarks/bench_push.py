@@ -54,7 +54,7 @@ def rows(items: int, seed: int = 0) -> Iterator[Row]:
 
 def timed_push(cluster: Cluster, snapshot: Snapshot) -> float:
     """Seconds of one push from nothing."""
-    pushed = push(cluster, PREFIX, snapshot)
+    pushed = push(cluster, snapshot)
     cluster.call("DELETE", f"/{pushed.index}", doing="cleaning up")
     return pushed.seconds
 

@@ -46,7 +46,7 @@ def changed(items: int, share: float) -> Iterator[Row]:
 
 def timed(cluster: Cluster, snapshot: Snapshot, base: Snapshot | None) -> float:
     """Seconds of one push from nothing."""
-    pushed = push(cluster, PREFIX, snapshot, base)
+    pushed = push(cluster, snapshot, base)
     if (pushed.written < snapshot.manifest.entities) != (base is not None):
         raise SystemExit(
             f"{pushed.written} documents were written, which is not what was to be measured."
@@ -71,7 +71,7 @@ def main() -> None:
         snapshot = write_snapshot(
             store, "item", changed(options.items, options.share), Provenance(parent=base.id)
         )
-        index = push(cluster, PREFIX, base).index
+        index = push(cluster, base).index
         state = read_index(cluster, index)
         assert state is not None, "it was just pushed"
         mark(cluster, state, verified=True)

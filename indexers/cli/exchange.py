@@ -401,7 +401,7 @@ def export_workbench(
     workspace, cluster = call.workspace, Cluster(call.workspace.settings.opensearch)
     queries = queries_of(workspace.dataset, split)
     pair, today = serving_pair(workspace, queries), None if present is None else _body(present)
-    index = index or pushed_index(cluster, cluster.settings.prefix, pair.item).name
+    index = index or pushed_index(cluster, pair.item).name
     judged = list(judged_of(workspace.dataset, queries))
     bodies = workbench(name, index, pair.rows, judged, today, field)
     payload: dict[str, Any] = {"queries": len(queries)}

@@ -151,11 +151,7 @@ def prune(
     It holds the leases, so no switch can bring a snapshot into use meanwhile. Snapshots that
     another store pushed to the same cluster are left alone. A damaged snapshot counts as older than
     every whole one. With `files`, keyword sets, manifests and saved mirrors leave the store too.
-
-    Raises:
-        StorageError: a history is damaged; nothing was removed.
-        LockedError: another process switches and does not finish in time.
-        ServiceError: the backend can't be reached; the same command goes on.
+    Raises StorageError where a history is damaged; nothing was removed.
     """
     if dry_run:
         return _found(store, backend, keep, files=files, dry_run=True)

@@ -66,11 +66,11 @@ class OpenSearchBackend:
         parent = snapshot.manifest.parent
         known = parent in self._store.list("snapshots")
         base = open_snapshot(self._store, parent) if parent and known else None
-        return push.push(self.cluster, self.prefix, snapshot, base)
+        return push.push(self.cluster, snapshot, base)
 
     def verify(self, snapshot: Snapshot, queries: Iterable[Keywords]) -> Verified:
         """See `verify.verify`."""
-        state = complete_index(self.cluster, self.prefix, snapshot.id)
+        state = complete_index(self.cluster, snapshot.id)
         mirror = mirror_of(self._store, snapshot)
         return verify.verify(self.cluster, state, snapshot, mirror, queries)
 
@@ -78,16 +78,16 @@ class OpenSearchBackend:
         self, snapshot: Snapshot, rows: Sequence[Row], after: str, *, last: bool
     ) -> Sequence[Mismatch]:
         """See `verify.compare`."""
-        index = complete_index(self.cluster, self.prefix, snapshot.id).name
+        index = complete_index(self.cluster, snapshot.id).name
         return verify.compare(self.cluster, index, snapshot.side, rows, after, last=last)
 
     def identity(self, snapshot_id: str) -> str:
         """The index's UUID."""
-        return complete_index(self.cluster, self.prefix, snapshot_id).uuid
+        return complete_index(self.cluster, snapshot_id).uuid
 
     def distrust(self, snapshot_id: str) -> None:
         """Remove the mark of a passed verification."""
-        state = pushed_index(self.cluster, self.prefix, snapshot_id)
+        state = pushed_index(self.cluster, snapshot_id)
         mark(self.cluster, state, verified=False)
 
     def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
@@ -181,7 +181,7 @@ class OpenSearchBackend:
         """
         side = side_of(snapshot)
         alias, serves = self._aliases[side], self._aliased((side,))[side]
-        state = pushed_index(self.cluster, self.prefix, snapshot)
+        state = pushed_index(self.cluster, snapshot)
         if state.aliases:
             raise SnapshotError(
                 f"Snapshot {snapshot} serves as {', '.join(state.aliases)}; publish another one "
@@ -232,7 +232,7 @@ class OpenSearchBackend:
         """
         if snapshot is not None:
             check_side(snapshot, side)
-            return pushed_index(self.cluster, self.prefix, snapshot)
+            return pushed_index(self.cluster, snapshot)
         state = self._only(side, self._aliased((side,))[side])
         if state is None:
             raise SnapshotError(
@@ -274,7 +274,7 @@ class OpenSearchBackend:
 
     def _publishable(self, side: Side, snapshot_id: str) -> IndexState:
         check_side(snapshot_id, side)
-        state = complete_index(self.cluster, self.prefix, snapshot_id)
+        state = complete_index(self.cluster, snapshot_id)
         if not state.verified:
             raise CheckFailedError(
                 f"The index {state.name} has not passed verification; run cogr-index verify "

@@ -151,8 +151,9 @@ def stats(cluster: Cluster, name: str, metric: str) -> dict[str, Any]:
     return primaries
 
 
-def pushed_index(cluster: Cluster, prefix: str, snapshot_id: str) -> IndexState:
+def pushed_index(cluster: Cluster, snapshot_id: str) -> IndexState:
     """The index of a pushed snapshot. Raises SnapshotError when there is none."""
+    prefix = cluster.settings.prefix
     state = read_index(cluster, index_name(prefix, snapshot_id))
     if state is None or state.snapshot != snapshot_id:
         raise SnapshotError(
@@ -162,12 +163,9 @@ def pushed_index(cluster: Cluster, prefix: str, snapshot_id: str) -> IndexState:
     return state
 
 
-def complete_index(cluster: Cluster, prefix: str, snapshot_id: str) -> IndexState:
-    """The index of a completely pushed snapshot.
-
-    Raises SnapshotError otherwise, ServiceError when it is not scored.
-    """
-    state = pushed_index(cluster, prefix, snapshot_id)
+def complete_index(cluster: Cluster, snapshot_id: str) -> IndexState:
+    """As `pushed_index`, if it is whole. Raises ServiceError where it is not scored."""
+    state = pushed_index(cluster, snapshot_id)
     if not state.complete:
         raise SnapshotError(
             f"The index {state.name} is half-written; run cogr-index push {snapshot_id}, which "

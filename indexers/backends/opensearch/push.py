@@ -61,7 +61,7 @@ REPLICA_SECONDS = 1800.0
 LOOK_EVERY = 1.0
 
 
-def push(cluster: Cluster, prefix: str, snapshot: Snapshot, base: Snapshot | None = None) -> Pushed:
+def push(cluster: Cluster, snapshot: Snapshot, base: Snapshot | None = None) -> Pushed:
     """Write a snapshot to its index and freeze it. Idempotent; goes on after an interruption.
 
     Where the index of `base`, the snapshot's parent, exists, only the difference is written. Raises
@@ -69,8 +69,8 @@ def push(cluster: Cluster, prefix: str, snapshot: Snapshot, base: Snapshot | Non
     index has the name.
     """
     started = time.perf_counter()
-    copied = copy_and_change(cluster, prefix, base, snapshot) if base else None
-    state = _open_index(cluster, prefix, snapshot)
+    copied = _copy_and_change(cluster, base, snapshot) if base else None
+    state = _open_index(cluster, snapshot)
     written = copied or 0
     if not state.complete:
         if not state.write_blocked:
@@ -88,9 +88,9 @@ def push(cluster: Cluster, prefix: str, snapshot: Snapshot, base: Snapshot | Non
     return Pushed(state.name, snapshot.manifest.entities, written, time.perf_counter() - started)
 
 
-def _open_index(cluster: Cluster, prefix: str, snapshot: Snapshot) -> IndexState:
+def _open_index(cluster: Cluster, snapshot: Snapshot) -> IndexState:
     """The snapshot's index, which is created where it does not exist."""
-    name = index_name(prefix, snapshot.id)
+    name = index_name(cluster.settings.prefix, snapshot.id)
     meta = meta_of(snapshot.manifest, cluster.settings.text_analyzer)
     state = read_index(cluster, name)
     if state is not None and _is_stale(cluster, state, meta):
@@ -213,16 +213,15 @@ _READY_SECONDS = 120.0
 _log = logging.getLogger(__name__)
 
 
-def copy_and_change(
-    cluster: Cluster, prefix: str, base: Snapshot, snapshot: Snapshot
-) -> int | None:
+def _copy_and_change(cluster: Cluster, base: Snapshot, snapshot: Snapshot) -> int | None:
     """Make the snapshot's index from its parent's. It is then merged and frozen, but not yet
     marked.
 
     Returns the number of documents changed, new or removed; None when it has to be written in full:
     the parent is not pushed and verified, too much differs, or the cluster does not clone.
     """
-    name, source = index_name(prefix, snapshot.id), read_index(cluster, index_name(prefix, base.id))
+    name, old = (index_name(cluster.settings.prefix, one.id) for one in (snapshot, base))
+    source = read_index(cluster, old)
     draft = f"{name}{DRAFT}"
     # An index left by a dead push, perhaps after its second clone.
     remove_index(cluster, draft)
