@@ -24,7 +24,7 @@ from opensearchpy import OpenSearch, helpers
 
 from trainers.demo import CATALOGUE
 
-SHOPPERS, RARE, PLACES = 80, 3, 20
+SHOPPERS, RARE, PLACES, DAYS = 80, 3, 20, 30
 TODAY = {"query": {"multi_match": {"query": "{{query}}", "fields": ["name^2", "copy.long"]}}}
 Records = list[dict[str, Any]]
 
@@ -79,7 +79,7 @@ def behaviour(client: OpenSearch, items: Sequence[str]) -> Iterator[dict[str, An
                 "query_id": id_,
                 "client_id": f"client-{draw.randrange(5_000)}",
                 "user_query": query["text"],
-                "timestamp": second * 1000,
+                "timestamp": (second + shopper % DAYS * 86_400) * 1000,
             }
             yield {"_index": "ubi_queries", **common, "query_response_hit_ids": shown}
             for place, item in enumerate(shown, start=1):
