@@ -163,13 +163,11 @@ class Stack:
         self.ports = {"8600": str(free_port()), "9464": str(free_port())}
         self.variables = {
             "COGR_REDIS__URL": str(redis.url),
-            "COGR_REDIS__PREFIX": prefix,
             "COGR_OPENSEARCH__URL": str(opensearch.url),
             "COGR_OPENSEARCH__PREFIX": prefix,
             # What auto takes with labels is fitted first, which takes longer.
             "COGR_GENERATOR__NAME": "extractive",
             "COGR_METRICS__PORT": self.ports["9464"],
-            "COGR_METRICS__PORTS": "20",
             # Nothing listens there, which costs a job no more than a warning.
             "COGR_METRICS__PUSHGATEWAY": f"http://127.0.0.1:{free_port()}",
             "COGR_STORE": str(folder / "store"),

@@ -190,7 +190,7 @@ def test_the_table_has_means_and_spreads_over_seeds() -> None:
 
     rows = [
         row("full", 0, 0.4), row("shared", 0, 0.3), row("full", 1, 0.6), row("shared", 1, 0.4),
-        Row("shared", 2, failed="It broke."),
+        Row("shared", 2, "run", failed="It broke."),
     ]  # fmt: skip
     full, shared = table(rows)
     assert full["f1"] == {"mean": 0.5, "sd": pytest.approx(0.141421, abs=1e-6)}

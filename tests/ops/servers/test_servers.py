@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
 
 from cogr.errors import StorageError
 from cogr.settings import OpenSearchSettings
 from cogr.settings.fleet import RedisSettings
 from indexers.backends.opensearch.client import Cluster
-from indexers.fleet.broker import Broker
 from ops.servers import valkey as valkey_servers
 from ops.servers.instances import (
     NOBODY,
@@ -235,7 +235,8 @@ def test_a_life_with_a_kill_and_a_restart(redis_command: Command) -> None:
     first = read_state(Path(started.json["folder"]))
     assert first is not None
     assert Path(f"/proc/{first.pid}").stat().st_uid == (NOBODY if AS_ROOT else os.geteuid())
-    Broker(valkey_servers.connection(first), "kept").send({"a": 1})
+    with Redis.from_url(str(valkey_servers.connection(first).url)) as client:
+        client.set("kept", 1)
     again = here("start", "--name", "life", "--json")
     assert (again.json["already_running"], again.json["pid"]) == (True, first.pid)
     refused = here("start", "--name", "life", "--port", "1")
@@ -248,7 +249,8 @@ def test_a_life_with_a_kill_and_a_restart(redis_command: Command) -> None:
     revived = here("start", "--name", "life", "--port", "0", "--json")
     assert "died; starting it again" in revived.err
     (second,) = known("valkey")
-    assert Broker(valkey_servers.connection(second), "kept").waiting() == 1
+    with Redis.from_url(str(valkey_servers.connection(second).url)) as client:
+        assert client.get("kept") == b"1"
     here("start", "--name", "other", "--port", "0")
     assert here("status", "--json").json["servers"][0]["name"] == "other"
     assert here("stop").sentence.startswith("Several servers were started here (other, life)")

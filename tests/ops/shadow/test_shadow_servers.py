@@ -170,7 +170,7 @@ def test_events_alone_are_a_log(shadow: Shadow) -> None:
     ended = shadow("--json", records=told)
     assert ended.status == 0, ended.err
     found = ended.json
-    assert found["log"] == {"lines": 3, "without": 3, "queries": 2}
+    assert found["log"] == {"lines": 3, "without": 3, "queries": 2, "left_out": 0}
     assert found["clicked"]["candidate"]["mean"] == found["shown"]["present"]["mean"] == 1.0
 
 

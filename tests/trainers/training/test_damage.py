@@ -94,8 +94,7 @@ def test_a_state_that_names_no_snapshot_goes_back(copied: Shop, output: str) -> 
     rename(driver.run, driver.run.state().rounds[1].items, output)
     driver.sft()
     assert any(
-        "has no snapshot" in said and "Going back to round 1, accept-items" in said
-        for said in copied.said
+        "has no snapshot" in said and "Going back to round 1, " in said for said in copied.said
     )
 
 
