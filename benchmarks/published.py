@@ -133,7 +133,7 @@ def _film_text(record: Mapping[str, Any], place: Place) -> str:
 def _listed(record: Mapping[str, Any], key: str, place: Place) -> str:
     values = record.get(key) or []
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise DataError(f"{place}: {key!r} is no list of strings; fetch the file again.")
+        raise DataError(f"{place}: {key!r} is not a list of strings; fetch the file again.")
     return ", ".join(values)
 
 

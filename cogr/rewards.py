@@ -373,7 +373,9 @@ def load_reward(path: str) -> Reward:
     """
     module_name, _, name = path.partition(":")
     if not module_name or not name:
-        raise SettingsError(f"The reward {path!r} is no import path; write it as module:function.")
+        raise SettingsError(
+            f"The reward {path!r} is not an import path; write it as module:function."
+        )
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
@@ -384,7 +386,7 @@ def load_reward(path: str) -> Reward:
     reward = getattr(module, name, None)
     if not callable(reward):
         raise SettingsError(
-            f"The reward {path!r} is no function of {module_name}; name one that takes (world, "
+            f"The reward {path!r} is not a function of {module_name}; name one that takes (world, "
             "id, keywords)."
         )
     return cast(Reward, reward)

@@ -295,7 +295,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def require_file(path: Path) -> None:
-    """Raise StorageError where a path exists and is no regular file, such as /dev/null."""
+    """Raise StorageError where a path exists and is not a regular file, such as /dev/null."""
     if path.exists() and not path.is_file():
         raise StorageError(f"Can't write to {path}: it is not a file; name another.")
 

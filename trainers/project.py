@@ -174,7 +174,7 @@ class Project:
         items = workspace.snapshot(item, "item") if item else workspace.serving("item")
         queries = workspace.snapshot(query, "query") if query else workspace.serving("query")
         if why := why_no_pair(items.manifest, queries.manifest):
-            self._say(f"{items.id} and {queries.id} are no pair: {why}.")
+            self._say(f"{items.id} and {queries.id} are not a pair: {why}.")
         if ensure_pushed(workspace.backend, items):
             self._say(f"pushed {items.id} to {workspace.backend.name} beside what serves")
         if split == "dev" and knows_dev(workspace, items, queries):

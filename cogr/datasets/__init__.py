@@ -201,7 +201,7 @@ def _folder(loader: Loader, path: str | Path | None) -> Path:
             f"holds {loader.name}/; to have the data, {loader.fetch}."
         )
     if not folder.is_dir():
-        what = "is no folder" if folder.exists() else "is not there"
+        what = "is not a folder" if folder.exists() else "is not there"
         advice = loader.fetch or "check dataset.path"
         if folder.exists() and loader.own:
             advice = f"put it into one as items.{loader.name}, and set dataset.path to that"

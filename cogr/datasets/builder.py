@@ -274,7 +274,7 @@ class Builder:
         """Add the numbers that are asked for from a record of a pair. Of several the highest stays,
         and 0 is the same as none. Numbers of unknown ids are counted.
 
-        Raises DataError for a value that is no number, or below 0.
+        Raises DataError for a value that is not a number, or below 0.
         """
         found = {name: number_field(record, name, place, 0.0) for name in self._signals}
         known = query_id in self._queries and item_id in self._items

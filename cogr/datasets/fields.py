@@ -107,7 +107,7 @@ def check_id(value: str, key: str, place: Place) -> str:
 def text_field(record: Mapping[str, Any], key: str, place: Place) -> str:
     """A text; "" when the record has none.
 
-    Raises DataError when it is no string or holds a lone surrogate.
+    Raises DataError when it is not a string or holds a lone surrogate.
     """
     value = record.get(key)
     if value is None:
@@ -220,8 +220,8 @@ def written(value: Any, name: str, place: Place) -> str:
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         return "" if value != value else str(value)
     raise DataError(
-        f"{place}: {name!r} is no text, number or list of them; name another field as title or "
-        "text."
+        f"{place}: {name!r} is not a text, a number or a list of them; name another field as title "
+        "or text."
     )
 
 

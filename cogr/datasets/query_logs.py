@@ -305,7 +305,7 @@ def _add(
         )
     if not isinstance(clicked, list):
         raise DataError(
-            f"{place}: 'clicked' is no list; write the ids of the clicked items as a list."
+            f"{place}: 'clicked' is not a list; write the ids of the clicked items as a list."
         )
     ids = [id_field({"clicked": id_}, "clicked", place) for id_ in clicked]
     log.add(text_field(record, query, place), int(count), str(record.get(client, "")), ids)

@@ -131,7 +131,7 @@ def json_records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
     """The objects of a file with one JSON object a line. Empty lines are skipped.
 
     Raises:
-        DataError: a line that is no JSON, or JSON that is no object; names file and line.
+        DataError: a line that is not JSON, or JSON that is not an object; names file and line.
     """
     for number, line in lines(path):
         if line and not line.isspace():
@@ -155,7 +155,8 @@ def json_whole(path: Path) -> Any:
 
 
 def json_array(path: Path) -> Iterator[tuple[Place, dict[str, Any] | DataError]]:
-    """The elements of a file that is one JSON array of objects; the error of one that is no object.
+    """The elements of a file that is one JSON array of objects; the error of one that is not an
+    object.
 
     Raises:
         DataError: no JSON, or no array.
@@ -163,7 +164,7 @@ def json_array(path: Path) -> Iterator[tuple[Place, dict[str, Any] | DataError]]
     array = json_whole(path)
     if not isinstance(array, list):
         raise DataError(
-            f"{path}: the JSON is no array but {type(array).__name__}; write one JSON array of "
+            f"{path}: the JSON is not an array but {type(array).__name__}; write one JSON array of "
             "objects."
         )
     for number, value in enumerate(array, start=1):
@@ -186,7 +187,7 @@ def parse_json(text: str, place: Place) -> Any:
     except ValueError as error:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
         raise DataError(
-            f"{place}: this is no JSON ({reason}); write one JSON object a line."
+            f"{place}: this is not JSON ({reason}); write one JSON object a line."
         ) from error
 
 
@@ -194,7 +195,7 @@ def json_object(value: Any, place: Place) -> dict[str, Any]:
     """The value itself when it is a JSON object. Raises DataError otherwise."""
     if not isinstance(value, dict):
         raise DataError(
-            f"{place}: the record is no JSON object but {type(value).__name__}; write an object "
+            f"{place}: the record is not a JSON object but {type(value).__name__}; write an object "
             "with named fields."
         )
     return value
@@ -232,7 +233,8 @@ def parquet_rows(
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise DataError(
-            f"{path} is no parquet file, or damaged after row {number} ({reason}); write it again."
+            f"{path} is not a parquet file, or damaged after row {number} ({reason}); write "
+            "it again."
         ) from error
 
 

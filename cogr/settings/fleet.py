@@ -82,7 +82,7 @@ class RedisAddress:
         database = options.get("db", "0") if scheme == "unix" else last.path.strip("/") or "0"
         if not re.fullmatch(r"\d{1,4}", database):
             raise ValueError(
-                "after its host is no number of a database; write it as redis://host:6379/0"
+                "the part after the host is not a database number; write it as redis://host:6379/0"
             )
         files = {name: options[name] for name in _TLS_FILES if options.get(name)}
         if relative := [name for name, file in files.items() if not Path(file).is_absolute()]:

@@ -35,7 +35,7 @@ FLAG = "--set"
 DEFAULT_FILE = "cogr.toml"
 URL_VARIABLE = "COGR_OPENSEARCH_URL"
 """Names a running cluster, where nothing else does."""
-# Variables that start with COGR_ but are no settings: where data and caches lie on this machine,
+# Variables that start with COGR_ but are not settings: where data and caches lie on this machine,
 # servers for tests.
 OTHER_VARIABLES = frozenset(
     {"COGR_CONFIG", "COGR_DATA_DIR", "COGR_CACHE_DIR", URL_VARIABLE, "COGR_OPENSEARCH_HOME"}

@@ -3,7 +3,7 @@ all computed from snapshots.
 
 A snapshot is a folder with `keywords.parquet` (columns id, text, self, keywords; weights and
 confidence of queries; fields where items carry some; rows in id order) and `manifest.json`, which
-is written last: a folder without it is no snapshot. Write-once. Nothing here needs servers or
+is written last: a folder without it is not a snapshot. Write-once. Nothing here needs servers or
 models.
 """
 

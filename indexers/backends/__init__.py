@@ -232,7 +232,7 @@ def check_side(snapshot_id: str, side: Side) -> None:
     """Refuse a snapshot of the other side. Raises SnapshotError."""
     if not snapshot_id.startswith(f"{side}-"):
         raise SnapshotError(
-            f"Snapshot {snapshot_id} is no snapshot of the side {side}; name one that is."
+            f"Snapshot {snapshot_id} is not a snapshot of the side {side}; name one that is."
         )
 
 

@@ -362,5 +362,5 @@ def time_of(text: str) -> datetime:
         return in_utc(datetime.fromisoformat(text))
     except ValueError as error:
         raise SettingsError(
-            f"--since {text!r} is no time; write one such as 2026-01-31 or 2026-01-31T12:00:00Z."
+            f"--since {text!r} is not a time; write one such as 2026-01-31 or 2026-01-31T12:00:00Z."
         ) from error

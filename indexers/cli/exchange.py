@@ -423,6 +423,6 @@ def _body(path: Path) -> str:
     except ValueError:
         pass
     raise SettingsError(
-        f"--present {path} is no JSON body with %SearchText% in it; write one search, with that "
+        f"--present {path} is not a JSON body with %SearchText% in it; write one search, with that "
         "where the shopper's text goes."
     )

@@ -88,7 +88,7 @@ def _manifest(path: Path) -> Manifest | None:
         manifest = Manifest.model_validate_json(beside.read_bytes())
     except ValidationError as error:
         raise SnapshotError(
-            f"{beside} is no manifest or broken; export again, or remove it."
+            f"{beside} is not a manifest, or is broken; export again, or remove it."
         ) from error
     if manifest.normaliser != NORMALISER:
         raise SnapshotError(
@@ -133,8 +133,8 @@ def _extra(record: dict[str, Any], place: Place) -> str:
         fields = parse_json(fields, place)
     if not isinstance(fields, dict):
         raise DataError(
-            f"{place}: 'fields' is no object; write one, such as {{\"price\": 9.5}}, or leave it "
-            "out."
+            f"{place}: 'fields' is not an object; write one, such as {{\"price\": 9.5}}, or leave "
+            "it out."
         )
     return fields_as_json(fields, ((name, name) for name in fields), place)
 
@@ -143,7 +143,7 @@ def _given(record: dict[str, Any], place: Place) -> list[str]:
     given = record.get("keywords")
     if not isinstance(given, list) or not all(isinstance(word, str) for word in given):
         raise DataError(
-            f"{place}: 'keywords' is no list of strings; write one, [] where there are none."
+            f"{place}: 'keywords' is not a list of strings; write one, [] where there are none."
         )
     return [check_text(word, "keywords", place) for word in given]
 
@@ -157,7 +157,7 @@ def _weights(
         return ()
     if not isinstance(given, list) or len(given) != len(spelled) + 1:
         raise DataError(
-            f"{place}: 'weights' is no list of a number for each keyword and one for the text; "
+            f"{place}: 'weights' is not a list of a number for each keyword and one for the text; "
             "write one, or leave it out."
         )
     numbers = [_number(one, "weights", 0, HEAVIEST, place) for one in given]

@@ -89,7 +89,7 @@ def copy_records(
     """Documents of indexes as lines of JSON, in a file that is replaced as a whole.
 
     Args:
-        check: raises DataError for a document that is no record of its kind; it is left out.
+        check: raises DataError for a document that is not a record of its kind; it is left out.
 
     Returns:
         documents written, documents left out, and why the first of these was.

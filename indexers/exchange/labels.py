@@ -209,7 +209,8 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
         id_, tab, text = line.partition("\t")
         if line.strip() and not (tab and text.strip()):
             raise DataError(
-                f"{Place(path, number)}: the line is no id, tab and text; write one query a line."
+                f"{Place(path, number)}: the line is not an id, a tab and a text; write one "
+                "query a line."
             )
         yield id_.strip(), text.strip()
 

@@ -136,7 +136,7 @@ def _from_hub(name: str) -> Path:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise GeneratorError, with the file's name, when a folder is no model that can be loaded
+    """Raise GeneratorError, with the file's name, when a folder is not a model that can be loaded
     safely.
     """
     if _is_adapter(folder):
@@ -148,7 +148,7 @@ def check_folder(folder: Path) -> None:
     config = read_json(folder / "config.json", f"The model folder {folder}")
     if not isinstance(config.get("model_type"), str):
         raise GeneratorError(
-            f"{folder / 'config.json'} names no model_type; it is no model's configuration."
+            f"{folder / 'config.json'} names no model_type; it is not a model's configuration."
         )
     for weights in _weights(folder):
         _shapes(weights)
@@ -217,7 +217,7 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
             f"{what} has no {path.name} ({error.strerror}); is it the right folder?"
         ) from error
     except ValueError as error:
-        raise GeneratorError(f"{path} is no JSON ({error}); save the model again.") from error
+        raise GeneratorError(f"{path} is not JSON ({error}); save the model again.") from error
     if not isinstance(value, dict):
         raise GeneratorError(f"{path} holds no JSON object; save the model again.")
     return value

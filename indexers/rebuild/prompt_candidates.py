@@ -56,7 +56,7 @@ def search_results(
     learned from the labels.
     """
     source = sources.settings.prompts.source(side)
-    # BM25's scores compare a title with the best one; they are no probabilities.
+    # BM25's scores compare a title with the best one; they are not probabilities.
     scored = source == "statistical"
     spelled = {
         id_: [_spell(*proposal, scored=scored) for proposal in own]

@@ -206,7 +206,7 @@ def _old(store: Store, side: Side, damaged: Mapping[str, str], keep: int) -> lis
 
 
 def _remove(store: Store, id_: str) -> None:
-    # A folder without a manifest is no snapshot, so the manifest goes first: a death in between
+    # A folder without a manifest is not a snapshot, so the manifest goes first: a death in between
     # leaves no broken snapshot.
     store.remove(f"snapshots/{id_}/manifest.json")
     store.remove(f"snapshots/{id_}")

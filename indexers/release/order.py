@@ -295,8 +295,8 @@ def _check_set_aside(workspace: Workspace, ids: Sequence[str]) -> None:
 def _check_rounds(
     workspace: Workspace, ids: Sequence[str], seen: Serving, say: Say, *, refused: bool
 ) -> None:
-    """Refuse a switch after which items and queries are no pair, or warn of it. What another store
-    published, or what is damaged, is unknown here.
+    """Refuse a switch after which items and queries are not a pair, or warn of it. What another
+    store published, or what is damaged, is unknown here.
     """
     store, switched = workspace.store, _sides(workspace.store, ids)
     after = {**workspace.backend.serving(), **seen, **switched}
@@ -307,8 +307,8 @@ def _check_rounds(
     if not why:
         return
     what = (
-        f"{item} and {query} are no pair: {why}, so the queries' precomputed keywords would not be "
-        "used"
+        f"{item} and {query} are not a pair: {why}, so the queries' precomputed keywords would not "
+        "be used"
     )
     if refused:
         raise CheckFailedError(

@@ -31,7 +31,7 @@ from cogr.records import Advance
 from indexers.telemetry import logs
 
 PIPED_WIDTH = 120
-"""Columns of a table when the output is no terminal (and COLUMNS is not set)."""
+"""Columns of a table when the output is not a terminal (and COLUMNS is not set)."""
 
 FIRST_LINE = 5.0
 NEXT_LINE = 30.0

@@ -56,7 +56,7 @@ class Pair:
 
     @property
     def mismatch(self) -> str:
-        """Why the two sides are no pair; "" where they are one, or one is absent."""
+        """Why the two sides are not a pair; "" where they are one, or one is absent."""
         return why_no_pair(self.item, self.query) if self.item and self.query else ""
 
     @property

@@ -4,6 +4,6 @@ Everything is computed by the mirror from the store's snapshots, because it retr
 the cluster does, bit for bit, also for snapshots that no cluster holds.
 
 `page_data` opens snapshots, the data set and a pair's own model; `views` makes the answers; `app`
-is the HTTP side and `static/` the page itself. It changes nothing, and it is no part of serving
+is the HTTP side and `static/` the page itself. It changes nothing, and it is not a part of serving
 searches.
 """

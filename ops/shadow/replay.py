@@ -183,7 +183,7 @@ class ExpanderClient:
             )
         except urllib3.exceptions.LocationValueError as error:
             raise UserError(
-                f"--expander {self.url!r} is no URL; write it as http://localhost:8600."
+                f"--expander {self.url!r} is not a URL; write it as http://localhost:8600."
             ) from error
         except urllib3.exceptions.HTTPError as error:
             raise FailedError(
@@ -345,7 +345,7 @@ class Body:
         except json.JSONDecodeError as error:
             place = Place(path, error.lineno)
             raise DataError(
-                f"{place}: this is no JSON ({error.msg}); write the body of one search, "
+                f"{place}: this is not JSON ({error.msg}); write the body of one search, "
                 "placeholders in quotes."
             ) from error
         return cls(json_object(value, Place(path, 1)), str(path))

@@ -378,7 +378,7 @@ def injected(values: Any, text: str, path: str = "") -> Any:
         return [injected(inner, text, path) for inner in values]
     if not isinstance(values, str) or path in READ:
         return values
-    # A store that is no folder has no volume.
+    # A store that is not a folder has no volume.
     return f"/{text}" if values.startswith("/") else text
 
 

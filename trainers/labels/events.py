@@ -48,7 +48,7 @@ _TEXTS_AT_ONCE = 100_000
 
 # The counts, by the words under which they are shown.
 RECORDS = "records"
-BAD_LINES = "lines that are no records"
+BAD_LINES = "lines that are not records"
 NO_TIME = "records without a time that can be read"
 AHEAD = "records more than a day ahead of now"
 BACKWARDS = "searches with events before them"
@@ -74,7 +74,7 @@ class Rules:
         most_visits: visits of one client that count for one query.
         min_days: a label must hold without the busiest days of its query, one fewer than this.
         half_life: days after which a visit counts half; None for no decay.
-        bad_share: the largest accepted share of lines that are no records.
+        bad_share: the largest accepted share of lines that are not records.
     """
 
     weights: Mapping[str, float] = field(
@@ -194,7 +194,7 @@ def read_click_counts(
         folder: where DuckDB puts its temporary file; the system's own folder by default.
 
     Raises:
-        DataError: a file is not there or can't be read, too many lines are no records, no search
+        DataError: a file is not there or can't be read, too many lines are not records, no search
             shows any item.
         MissingExtraError: without the extra `data`.
     """
@@ -621,7 +621,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _first_bad(path: Path) -> str:
-    """The sentence on the first line that is no JSON object, or no UBI record."""
+    """The sentence on the first line that is not a JSON object, or no UBI record."""
     if path.suffix == ".parquet":
         return "no row has the fields of UBI."
     try:

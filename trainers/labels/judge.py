@@ -188,7 +188,7 @@ class Judge:
     """The questions of one call, and their answers so far.
 
     Raises:
-        GeneratorError: the generator is no language model, or can't be set up.
+        GeneratorError: the generator is not a language model, or can't be set up.
         DataError: the data set has no queries.
         MissingExtraError: without the extra `statistical`.
     """

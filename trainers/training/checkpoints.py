@@ -105,7 +105,7 @@ def _unrounded(model: Any, folder: Path) -> Any:
     if (folder / _ROUNDED_OFF).exists():
         parameters = dict(model.named_parameters())
         with safe_open(folder / _ROUNDED_OFF, "pt") as file, torch.no_grad():
-            for name in file.keys():  # noqa: SIM118 - it is no mapping.
+            for name in file.keys():  # noqa: SIM118 - it is not a mapping.
                 if name in parameters:
                     parameters[name] += file.get_tensor(name).to(parameters[name].device)
     return model
@@ -126,7 +126,7 @@ def round_weights(folder: Path) -> None:
     for weights in sorted(folder.glob("model*.safetensors")):
         rounded: dict[str, Any] = {}
         with safe_open(weights, "pt") as file:
-            for name in file.keys():  # noqa: SIM118 - it is no mapping.
+            for name in file.keys():  # noqa: SIM118 - it is not a mapping.
                 whole = file.get_tensor(name)
                 rounded[name] = whole.to(torch.bfloat16)
                 if whole.dtype == torch.float32:

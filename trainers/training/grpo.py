@@ -186,7 +186,7 @@ def run_grpo(job: GrpoJob, say: Say) -> Trained:
         if "probability tensor" not in str(error):
             raise
         raise TrainingError(
-            "The model gives probabilities that are no numbers: the training has diverged; lower "
+            "The model gives probabilities that are not numbers: the training has diverged; lower "
             "the learning rate, or set training.dtype to float32."
         ) from error
     return Trained(prepared.trainer, {"prompts": prepared.prompts, **prepared.log.notes})
@@ -283,7 +283,7 @@ class CompletionScorer:
             raise self._failed(id_, text, scored, f"{type(error).__name__}: {error}") from error
         if not isinstance(reward, int | float) or not math.isfinite(reward):
             raise self._failed(
-                id_, text, scored, f"it returned {reward!r}, which is no finite number"
+                id_, text, scored, f"it returned {reward!r}, which is not a finite number"
             )
         return float(reward)
 

@@ -266,9 +266,7 @@ def _write(run: Run, workspace: Workspace, parent: str | None) -> None:
 
 def _named(store: Store, name: str) -> Run:
     if not _NAME.fullmatch(name):
-        raise TrainingError(
-            f"{name!r} is no name of a run; use lower-case letters, digits, - and _."
-        )
+        raise TrainingError(f"{name!r} is not a run name; use lower-case letters, digits, - and _.")
     return Run(store, name)
 
 
@@ -304,7 +302,7 @@ def _stage(store: Store, runs: list[str], record: StageRecord) -> StageRecord:
     found = _MODEL.fullmatch(output)
     if found is None:
         raise TrainingError(
-            f"The run's state says that {record.name} wrote {output!r}, which is no model of "
+            f"The run's state says that {record.name} wrote {output!r}, which is not a model of "
             "this store; restore the state."
         )
     if store.exists(output):

@@ -79,7 +79,7 @@ def open_target(cluster: Cluster, name: str, field: str) -> Target:
     """
     if not _FIELD.fullmatch(field):
         raise UserError(
-            f"--field {field!r} is no name of a field; use small letters, digits and underscores."
+            f"--field {field!r} is not a field name; use small letters, digits and underscores."
         )
     doing = f"looking at the index {name}"
     found = cluster.call("GET", f"/{name}", doing=doing, missing_ok=True) or {}

@@ -54,7 +54,7 @@ def move_without(
     death.
 
     Raises:
-        UserError: the target is no alias, or the new index exists and is no such copy.
+        UserError: the target is not an alias, or the new index exists and is no such copy.
         CheckFailedError: the copy differs; the old index takes writes again.
         ServiceError: the cluster can't be reached or refuses; the old index takes writes again as
             soon as it can be reached.

@@ -166,8 +166,8 @@ class ItemKeywords:
         """Cost of each keyword when it is chosen for a query (`select_keywords`), (keywords,).
 
         An unreadable keyword costs `price`: it is neither an anchor nor two words that stand side
-        by side in a title or in one of the `queries`, stop words aside. A title that is no anchor
-        costs a quarter: people use it, but it finds a single item and no future one. All costs are
+        by side in a title or in one of the `queries`, stop words aside. A title that is not an
+        anchor costs a quarter: people use it, but it finds a single item and no future one. All costs are
         0 where hardly any phrase is readable (`LEAST_SAID`), as without titles and with few
         queries: there is nothing better to choose.
         """

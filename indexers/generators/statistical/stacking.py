@@ -50,7 +50,7 @@ towards 1 and those of the pairs towards 0.
 """
 
 LEAST_P = 1e-4
-"""Probability of items that are no candidates of the ranker."""
+"""Probability of items that are not candidates of the ranker."""
 
 DIGITS = 4
 """Digits to which coefficients are rounded, so that every machine fits the same ones."""

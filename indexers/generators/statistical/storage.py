@@ -66,7 +66,7 @@ def save(artefact: Artefact, folder: str | Path | Store) -> str:
             if isinstance(data, bytes):
                 hashed.write(data)
             else:
-                # numpy writes in pieces, because this is no file of the operating system.
+                # numpy writes in pieces, because this is not a file of the operating system.
                 np.save(hashed, np.asarray(data, order="C"), allow_pickle=False)
         digests[path] = hashed.digest()
     facts = dict(artefact.facts)

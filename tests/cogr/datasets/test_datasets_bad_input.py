@@ -50,12 +50,12 @@ BAD_LINES = {
     "no json": (
         "items",
         "{id: 3}",
-        "items.jsonl, line 3: this is no JSON .*write one JSON object a line",
+        "items.jsonl, line 3: this is not JSON .*write one JSON object a line",
     ),
     "two objects": (
         "items",
         '{"id": "c"} {"id": "d"}',
-        "items.jsonl, line 3: this is no JSON .Extra data",
+        "items.jsonl, line 3: this is not JSON .Extra data",
     ),
     "id is a bool": (
         "items",
@@ -103,7 +103,7 @@ BAD_LINES = {
         '{"id": "q3", "text": "x", "weight": -1}',
         "line 3: the weight -1.0 of query 'q3'",
     ),
-    "weights whose sum is no number": (
+    "weights whose sum is not a number": (
         "queries",
         '{"id": "q3", "text": "x", "weight": 1.2e308}\n{"id": "q4", "text": "y", "weight": '
         "1.7e308}",
@@ -274,7 +274,7 @@ def test_folders_and_files_that_are_not_there(
     with pytest.raises(DataError, match=r"The folder .*nowhere is not there: check dataset.path"):
         load_dataset("beir", tmp_path / "nowhere")
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match=r"The folder .*file is no folder"):
+    with pytest.raises(DataError, match=r"The folder .*file is not a folder"):
         load_dataset("beir", tmp_path / "file")
     for loader, name in (
         ("jsonl", "items.jsonl"),
@@ -345,7 +345,7 @@ def test_beir_qrels_without_queries(tmp_path: Path) -> None:
 def test_parquet_that_is_none_and_rows_that_are_bad(tmp_path: Path) -> None:
     path = tmp_path / "items.parquet"
     path.write_text("id,title\n")
-    with pytest.raises(DataError, match=r"items.parquet is no parquet file, or damaged"):
+    with pytest.raises(DataError, match=r"items.parquet is not a parquet file, or damaged"):
         load_dataset("parquet", tmp_path)
     far = pa.array([0, 1 << 62], pa.timestamp("us"))
     raw = pa.array([b"\xff\xfe"]).cast(pa.binary()).view(pa.string())
@@ -355,7 +355,10 @@ def test_parquet_that_is_none_and_rows_that_are_bad(tmp_path: Path) -> None:
             r"items.parquet, row 2: the item id 'a' is already taken by .*row 1",
         ),
         ({"name": ["a"], "id": ["1"]}, r"No item .* has a title or a text .*there are: name, id"),
-        ({"id": ["a"], "title": raw}, r"items.parquet is no parquet file, or damaged after row 0"),
+        (
+            {"id": ["a"], "title": raw},
+            r"items.parquet is not a parquet file, or damaged after row 0",
+        ),
         ({"id": ["a", "b"], "title": ["x", "y"], "updated": far}, r"row 2: a value can't be read"),
     ):
         pq.write_table(pa.table(columns), path)

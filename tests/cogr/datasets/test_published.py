@@ -104,9 +104,9 @@ def test_samples_load_and_examples_find_them(
 @pytest.mark.parametrize(
     ("name", "file", "text", "message"),
     [
-        ("chorus", "products.json", "[{]", "products.json, line 1: this is no JSON"),
-        ("chorus", "products.json", "{}", "products.json: the JSON is no array but dict"),
-        ("chorus", "products.json", "[3]", "record 1: the record is no JSON object but int"),
+        ("chorus", "products.json", "[{]", "products.json, line 1: this is not JSON"),
+        ("chorus", "products.json", "{}", "products.json: the JSON is not an array but dict"),
+        ("chorus", "products.json", "[3]", "record 1: the record is not a JSON object but int"),
         ("chorus", "products.json", "[" * 100_000, "the JSON is nested too deeply"),
         (
             "wands",
@@ -114,7 +114,12 @@ def test_samples_load_and_examples_find_them(
             "query_id\tproduct_id\tlabel\n0\t0\tx\n",
             "the label 'x' is unknown",
         ),
-        ("msrd", "movies-corpus.jsonl", '{"id": "1", "genres": "x"}\n', "'genres' is no list of"),
+        (
+            "msrd",
+            "movies-corpus.jsonl",
+            '{"id": "1", "genres": "x"}\n',
+            "'genres' is not a list of",
+        ),
         ("msrd", "movies-judgments.tsv", "a\tb\tc\td\n", "line 1: the header is not that of"),
         (
             "nfcorpus",

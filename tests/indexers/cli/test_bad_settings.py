@@ -88,7 +88,10 @@ def test_any_value_of_any_key_is_taken_or_refused_in_one_sentence(
             "opensearch.url: it contains a space or a control character",
         ),
         ("redis.url=redis://host:port", "redis.url: the host or port is invalid"),
-        ("redis.url=redis://host/database", "redis.url: after its host is no number of a database"),
+        (
+            "redis.url=redis://host/database",
+            "redis.url: the part after the host is not a database number",
+        ),
         ("generator.openai.base_url=localhost:8000", "generator.openai.base_url: it is not a URL"),
         ("training.rollouts.vllm_url=ftp://host", "training.rollouts.vllm_url: it is not a URL"),
         ("store=http://host:port/x", "store: the host or port is invalid"),

@@ -30,7 +30,7 @@ RAISED = {
 
 @app.command()
 def fail(kind: str) -> None:
-    raise RAISED[kind]("[items.jsonl:3] is no JSON object; " + "mend it " * 30)
+    raise RAISED[kind]("[items.jsonl:3] is not a JSON object; " + "mend it " * 30)
 
 @app.command()
 def show(as_json: bool = typer.Option(False, "--json")) -> None:
@@ -64,7 +64,7 @@ def run(
 def test_an_error_of_the_tree_is_its_sentence_on_one_line(kind: str, status: int) -> None:
     done = run("fail", kind)
     assert (done.returncode, done.stdout) == (status, "")
-    assert done.stderr == "[items.jsonl:3] is no JSON object; " + "mend it " * 30 + "\n"
+    assert done.stderr == "[items.jsonl:3] is not a JSON object; " + "mend it " * 30 + "\n"
 
 
 def test_ctrl_c_exits_with_130() -> None:

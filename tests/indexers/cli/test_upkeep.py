@@ -135,7 +135,7 @@ def test_keywords_from_elsewhere_are_normalised_and_cut(shop: Path, cogr_index: 
     [
         (
             '{"id": "a", "text": "x", "keywords": "one, two"}',
-            "line 1: 'keywords' is no list of strings",
+            "line 1: 'keywords' is not a list of strings",
         ),
         ('{"id": "a", "keywords": []}\n{"id": "a", "keywords": []}', "has the id 'a' twice"),
         ('{"text": "x", "keywords": []}', "line 1: the record has no 'id'"),

@@ -85,7 +85,7 @@ def test_weights_from_elsewhere_follow_their_keywords(tmp_path: Path) -> None:
     assert found == Row("q", "green couch", ("sofa", "velvet"), "", (2.123, 3.0, 0.5), 0.25)
     assert imported() == Row("q", "green couch", ("sofa", "velvet"))
     for wrong, match in (
-        ({"weights": weights[1:]}, "'weights' is no list of a number for each keyword"),
+        ({"weights": weights[1:]}, "'weights' is not a list of a number for each keyword"),
         ({"weights": [*weights[1:], "2"]}, "'weights' has '2', no number from 0 to 1000"),
         ({"weights": [*weights[1:], 0]}, "'weights' has a 0"),
         ({"confidence": 2}, "'confidence' has 2, no number from 0 to 1"),

@@ -127,14 +127,14 @@ def test_bad_records_are_named_and_left_out_below_a_share(importer: Importer) ->
     importer.file.write_text("as it was")
     ended = importer("items.jsonl", status=2)
     assert "5 of 100 records of items.jsonl are bad, more than the 1% of --bad-share" in ended.err
-    assert "items.jsonl, line 96: this is no JSON" in ended.err
+    assert "items.jsonl, line 96: this is not JSON" in ended.err
     assert [path.name for path in importer.file.parent.iterdir()] == ["items.jsonl"]
     assert importer.file.read_text() == "as it was"
     ended = importer("items.jsonl", "--bad-share", "0.05")
     assert len(importer.items) == 95
     assert "line 97: the record has no 'id'" in ended.err
     assert "line 98: the id '3' was there before with other values" in ended.err
-    assert "line 99: the record is no JSON object but list" in ended.err
+    assert "line 99: the record is not a JSON object but list" in ended.err
     assert "line 100: 'title' is no text" in ended.err
 
 
@@ -241,8 +241,8 @@ def test_a_database_is_read_and_later_only_what_changed(importer: Importer) -> N
         (("cogr.toml", "--format", "xlsx"), "--format 'xlsx' is unknown"),
         (("--sql", "sqlite://"), "--sql needs --query"),
         (("--sql", "no url", "--query", "x"), "--sql names no database"),
-        (("bad.json", "--format", "json"), "bad.json: the JSON is no array"),
-        (("bad.parquet",), "bad.parquet is no parquet file"),
+        (("bad.json", "--format", "json"), "bad.json: the JSON is not an array"),
+        (("bad.parquet",), "bad.parquet is not a parquet file"),
         (("cogr.toml", "--since", "last"), "says when it changed; import all of them first"),
     ],
 )

@@ -353,7 +353,7 @@ def test_conflicts_are_counted_and_a_newer_import_counts_more(
     ended = cogr_index(
         "import", "labels", tmp_path / "qrels", "--queries", tmp_path / "texts", *there
     )
-    assert "texts, line 1: the line is no id, tab and text" in ended.err
+    assert "texts, line 1: the line is not an id, a tab and a text" in ended.err
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 
 DAMAGES = {
     r"has no config\.json": ("config.json", None),
-    r"config\.json is no JSON": ("config.json", b"{"),
+    r"config\.json is not JSON": ("config.json", b"{"),
     r"config\.json names no model_type": ("config.json", b"{}"),
     r"config\.json holds no JSON object": ("config.json", b"[]"),
     r"has no weights; it needs model\.safetensors": ("model.safetensors", None),

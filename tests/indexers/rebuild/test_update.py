@@ -175,7 +175,7 @@ def test_what_was_set_aside_stays_so_with_its_reason(
     [
         ((), "exactly one"),
         (("--changed", "changes.jsonl", "--since", "2026-01-01"), "exactly one"),
-        (("--since", "yesterday"), "is no time"),
+        (("--since", "yesterday"), "is not a time"),
         (("--changed", "none.jsonl"), "is not there"),
         (("--ids", "bad-ids.txt"), "'nobody' is neither in the data set"),
         (("--changed", "bad.jsonl"), "bad.jsonl, line 1: 'deleted' is 'yes'"),

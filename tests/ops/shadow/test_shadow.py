@@ -232,7 +232,7 @@ def command(
             "log, line 1: 'count' is 0; write how often it was asked, 1 or more."
         )),
         ("log", '{"query": "a", "clicked": "b"}', ("log",), 2, (
-            "log, line 1: 'clicked' is no list; write the ids of the clicked items as a list."
+            "log, line 1: 'clicked' is not a list; write the ids of the clicked items as a list."
         )),
         ("log", "10.0.0.1 GET", ("log", "--format", "access"), 2, (
             "No query is in log; name the URL parameter that holds the query with --parameter."
@@ -244,7 +244,7 @@ def command(
             "records as UBI writes them."
         )),
         ("today.json", '{"query":\n {"match"}}', ("log.jsonl",), 2, (
-            "today.json, line 2: this is no JSON (Expecting ':' delimiter); write the body of "
+            "today.json, line 2: this is not JSON (Expecting ':' delimiter); write the body of "
             "one search, placeholders in quotes."
         )),
         ("today.json", "{}", ("log.jsonl",), 2, (

@@ -81,7 +81,7 @@ def start_of(
 
     Raises:
         NotRunError: no model is named, or its weights are not local.
-        GeneratorError: a folder that is no model, or one of the wrong kind.
+        GeneratorError: a folder that is not a model, or one of the wrong kind.
     """
     name = task.settings.compare.models.get(method)
     if name is None:

@@ -52,7 +52,8 @@ def open_splade(folder: Path) -> Any:
     config = read_json(folder / "config.json", f"The model folder {folder}")
     if not any(name.endswith("ForMaskedLM") for name in config.get("architectures") or []):
         raise GeneratorError(
-            f"{folder} is no masked language model, which SPLADE needs; name one such as {_USUAL}."
+            f"{folder} is not a masked language model, which SPLADE needs; name one such as "
+            f"{_USUAL}."
         )
     with loading("sparse encoder", folder, "another"):
         model = SparseEncoder(str(folder), model_kwargs={"use_safetensors": True})

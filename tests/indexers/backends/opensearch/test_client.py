@@ -88,7 +88,7 @@ def test_the_answers_of_what_is_no_cluster_are_not_taken_for_an_index_that_is_go
     with serve(lambda _: (status, body), content_type=content_type) as url:
         with pytest.raises(ServiceError) as caught:
             Cluster(OpenSearchSettings(url=url)).call("GET", "/_alias", doing="listing")
-    # The library keeps no status of a body that is no UTF-8, or no JSON object.
+    # The library keeps no status of a body that is not UTF-8, or no JSON object.
     told = "" if b"\xe9" in body or body == b"[1]" else f" (status {status})"
     assert str(caught.value) == (
         f"OpenSearch at {url} does not answer as OpenSearch does{told} (listing); "
