@@ -167,9 +167,9 @@ class ItemKeywords:
 
         An unreadable keyword costs `price`: it is neither an anchor nor two words that stand side
         by side in a title or in one of the `queries`, stop words aside. A title that is not an
-        anchor costs a quarter: people use it, but it finds a single item and no future one. All costs are
-        0 where hardly any phrase is readable (`LEAST_SAID`), as without titles and with few
-        queries: there is nothing better to choose.
+        anchor costs a quarter: people use it, but it finds a single item and no future one. All
+        costs are 0 where hardly any phrase is readable (`LEAST_SAID`), as without titles and with
+        few queries: there is nothing better to choose.
         """
         costs = np.full(len(self.keywords), price)
         titles = np.unique(self.owned[self.kinds == TITLE])
