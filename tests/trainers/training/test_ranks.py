@@ -42,7 +42,10 @@ BATCHES = (
     "training.item.reward=tests.trainers.training.same_draws:item_reward",
 )
 TWO = (*BATCHES, "training.processes=2")
-TOLERANCE = 1e-5
+TOLERANCE = 5e-5
+"""Adam divides gradients by their own size, so that rounding of those near zero shows in weights,
+which move by more than 200 times as much.
+"""
 
 
 def test_the_figures_of_a_step_are_those_of_all_processes() -> None:
@@ -155,7 +158,7 @@ def test_two_processes_learn_what_one_learns(shop: Shop) -> None:
             alone, together = (run.state().rounds[number].model(side) for run in (one, two))
             learned, other = weights(one, alone), weights(two, together)
             assert apart(learned, other) <= TOLERANCE
-            assert apart(learned, base) > 1000 * TOLERANCE
+            assert apart(learned, base) > 200 * TOLERANCE
             figures, others = (figures_of(run, number, side) for run in (one, two))
             assert len(figures) == len(others) > 1
             assert figures == pytest.approx(others, abs=1e-4)
