@@ -259,19 +259,29 @@ def import_ubi(
     ] = None,
 ) -> None:
     """Copy the indexes of User Behavior Insights to a file, for cogr-train labels from-clicks,
-    cogr-ops shadow and cogr-index update --from-log.
+    cogr-ops shadow and cogr-index update --from-log. Records whose query holds personal data are
+    left out and counted.
     """
     from cogr.datasets.query_logs import ubi_record
+    from cogr.privacy import QueryFilter
     from indexers.backends.opensearch.client import Cluster
     from indexers.exchange.index_source import copy_records
 
     cluster = Cluster(call.workspace.settings.opensearch)
     time = None if since is None else ("timestamp", time_of(since))
     names = index or ("ubi_queries", "ubi_events")
-    records, bad, first = copy_records(cluster, names, to, ubi_record, time)
+    texts = QueryFilter()
+    records, bad, first = copy_records(
+        cluster,
+        names,
+        to,
+        lambda place, record: texts.keeps(ubi_record(place, record).user_query),
+        time,
+    )
     if first:
         console.note(first)
-    call.show("Copied", {"file": str(to), "records": records, "bad": bad})
+    left_out = sum(texts.counts.values())
+    call.show("Copied", {"file": str(to), "records": records, "bad": bad, "left_out": left_out})
 
 
 JudgementFormat = Literal["trec", "beir", "quepid"]

@@ -83,16 +83,17 @@ def copy_records(
     cluster: Cluster,
     indexes: Sequence[str],
     to: Path,
-    check: Callable[[Place, Mapping[str, Any]], object],
+    keeps: Callable[[Place, Mapping[str, Any]], bool],
     since: tuple[str, datetime] | None = None,
 ) -> tuple[int, int, str]:
     """Documents of indexes as lines of JSON, in a file that is replaced as a whole.
 
     Args:
-        check: raises DataError for a document that is not a record of its kind; it is left out.
+        keeps: whether a document is copied; raises DataError for one that is not a record of its
+            kind.
 
     Returns:
-        documents written, documents left out, and why the first of these was.
+        documents written, documents that raised, and why the first of these did.
 
     Raises:
         ServiceError: as `documents`.
@@ -103,7 +104,8 @@ def copy_records(
         for index in indexes:
             for place, record in documents(cluster, index, since=since):
                 try:
-                    check(place, record)
+                    if not keeps(place, record):
+                        continue
                 except DataError as error:
                     bad, first = bad + 1, first or str(error)
                     continue
