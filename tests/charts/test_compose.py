@@ -167,7 +167,7 @@ class Stack:
             "COGR_OPENSEARCH__PREFIX": prefix,
             # What auto takes with labels is fitted first, which takes longer.
             "COGR_GENERATOR__NAME": "extractive",
-            "COGR_METRICS__PORT": self.ports["9464"],
+            "COGR_METRICS__PORT": "0",
             # Nothing listens there, which costs a job no more than a warning.
             "COGR_METRICS__PUSHGATEWAY": f"http://127.0.0.1:{free_port()}",
             "COGR_STORE": str(folder / "store"),

@@ -135,7 +135,7 @@ def test_bad_records_are_named_and_left_out_below_a_share(importer: Importer) ->
     assert "line 97: the record has no 'id'" in ended.err
     assert "line 98: the id '3' was there before with other values" in ended.err
     assert "line 99: the record is not a JSON object but list" in ended.err
-    assert "line 100: 'title' is no text" in ended.err
+    assert "line 100: 'title' is not a text" in ended.err
 
 
 def test_rows_that_repeat_and_items_without_text_are_kept_and_counted(importer: Importer) -> None:

@@ -64,7 +64,7 @@ def test_sentinels_have_a_master_and_secrets_of_their_own() -> None:
         ("rediss+cluster://host", "Redis Cluster"),
         ("amqp://host", "redis://"),
         ("host:6379", "redis://"),
-        ("redis://host/catalogue", "no number of a database"),
+        ("redis://host/catalogue", "not a database number"),
         ("sentinel://a:26379", "master_name"),
         ("redis://host?ssl_ca_certs=/ca.pem", "ssl_ca_certs is unknown"),
         ("rediss://host?ssl_ca_certs=ca.pem", "the file of ssl_ca_certs is relative"),

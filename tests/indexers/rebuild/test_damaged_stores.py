@@ -81,7 +81,6 @@ class World:
             ["export", "out.jsonl"],
             ["update", "--side", "item", "--ids", "ids.txt"],
             ["status"],
-            ["cancel", "--side", "item"],
         ]
 
 

@@ -189,7 +189,7 @@ def test_what_was_set_aside_stays_so_with_its_reason(
         ),
         (
             ("--changed", "changes.jsonl", "--from", "query-r000-000000000000"),
-            "no snapshot of the side item",
+            "not a snapshot of the side item",
         ),
     ],
 )

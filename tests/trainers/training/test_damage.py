@@ -84,7 +84,7 @@ def rename(run: Run, name: str, output: str) -> None:
 def test_a_state_that_names_a_model_elsewhere_is_refused(copied: Shop, output: str) -> None:
     run = run_of(copied)
     rename(run, run.state().rounds[1].model("item"), output)
-    with pytest.raises(TrainingError, match="no model of this store"):
+    with pytest.raises(TrainingError, match="not a model of this store"):
         run.state()
 
 

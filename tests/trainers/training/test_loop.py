@@ -276,7 +276,7 @@ def test_runs_that_are_not_there_or_broken_are_named(shop: Shop) -> None:
     workspace = shop()
     with pytest.raises(TrainingError, match="There is no run main .*cogr-train run"):
         open_run(workspace, "main")
-    with pytest.raises(TrainingError, match="no name of a run"):
+    with pytest.raises(TrainingError, match="not a run name"):
         create(workspace, "../other")
     run = create(workspace, "main")
     run.store.write(f"{run.path}/state.json", b'{"rounds": [')

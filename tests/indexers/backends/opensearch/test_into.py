@@ -652,7 +652,7 @@ def test_what_can_not_be_a_target_is_refused(
     cluster = products.cluster
     with pytest.raises(UserError, match="names nothing"):
         open_target(cluster, "no-such-index", "f")
-    with pytest.raises(UserError, match="no name of a field"):
+    with pytest.raises(UserError, match="not a field name"):
         open_target(cluster, products.alias, "Fi.eld")
     ours = frozen(products.workspace.store, "item", [Row("a", "A", ())])
     index = products.workspace.backend.push(ours).index
