@@ -137,11 +137,14 @@ def test_without_the_setting_nothing_changes(
 
 
 def test_another_price_or_click_is_another_generator(sample: Dataset) -> None:
-    told, item = sample.pair_signals["clicks"], sample.items[0]
+    told, (item, other) = sample.pair_signals["clicks"], sample.items[:2]
     query = sample.queries["test"][0].id
     more = replace(sample, pair_signals={"clicks": {**told, query: {item.id: 99.0}}})
-    sold = replace(sample, items=[replace(item, fields_json='{"sold": 9}'), *sample.items[1:]])
-    dearer = replace(sample, items=[replace(item, fields_json='{"sold": 8}'), *sample.items[1:]])
+    known = replace(other, fields_json='{"sold": 5}')
+    sold, dearer = (
+        replace(sample, items=[replace(item, fields_json=fields), known, *sample.items[2:]])
+        for fields in ('{"sold": 9}', '{"sold": 1}')
+    )
     for one, two, options in (
         (sample, more, StatisticalOptions(pair_signals=("clicks",))),
         (sold, dearer, StatisticalOptions(signals=("sold",))),
