@@ -167,7 +167,7 @@ class Stack:
             "COGR_OPENSEARCH__PREFIX": prefix,
             # What auto takes with labels is fitted first, which takes longer.
             "COGR_GENERATOR__NAME": "extractive",
-            "COGR_METRICS__PORT": "0",
+            "COGR_METRICS__PORT": self.ports["9464"],
             # Nothing listens there, which costs a job no more than a warning.
             "COGR_METRICS__PUSHGATEWAY": f"http://127.0.0.1:{free_port()}",
             "COGR_STORE": str(folder / "store"),
@@ -180,6 +180,8 @@ class Stack:
     def container(self, service: str, line: Sequence[str]) -> Object:
         """A command in a service's container."""
         variables = {**SERVICES[service]["environment"], **self.variables}
+        if service == "jobs":  # In a container of its own it has the worker's port.
+            variables["COGR_METRICS__PORT"] = "0"
         for port, free in self.ports.items():
             line = [re.sub(rf"\b{port}\b", free, part) for part in line]
         return {
