@@ -86,6 +86,7 @@ def test_redis_stops_and_goes_on(tmp_path: Path) -> None:
             os.kill(state.pid, signal.SIGKILL)
             wait_for(lambda: expander.expand("green couch")["source"] == "index")
             killed, port = state, urlsplit(str(state.url)).port
+            wait_for(lambda: not killed.running)
             state = instances.start(replace(wanted, port=port)).state
             assert state.pid != killed.pid
             wait_for(lambda: expander.expand("green couch")["source"] == "cache")
