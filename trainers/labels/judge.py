@@ -59,7 +59,6 @@ _TEXT_CHARACTERS = 1200
 _CHARACTERS_PER_TOKEN = 4
 _ANSWER_TOKENS = 12
 _FLUSH = 32
-_PLACEHOLDERS = ("query", "title", "text")
 _PLACEHOLDER = re.compile(r"\{(query|title|text)\}")
 _LEVEL = re.compile(rf"\b({'|'.join(LEVELS)})\b", re.IGNORECASE)
 _GRADE = re.compile(r"\{[^{}]*\"(?:grade|rating|label|relevance)\"\s*:\s*\"?([\w.]+)\"?[^{}]*\}")

@@ -36,7 +36,6 @@ _STATE, _BEFORE = "state.json", "state-before.json"
 _FREE = frozenset(
     {
         "dataset.path",
-        "dataset.max_unknown_share",
         "training.processes",
         "training.save_steps",
         "training.accelerate",
