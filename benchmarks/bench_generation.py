@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from cogr.datasets import load_dataset
 from cogr.keywords import parse
-from cogr.prompts import ITEM_TEMPLATES, Prompter, cut_by_estimate
+from cogr.prompts import PAPER, Prompter, cut_by_estimate
 from cogr.settings import Sampling
 from indexers.generators import Request
 from indexers.generators.vllm_lm import VllmGenerator, VllmOptions, set_environment
@@ -169,7 +169,7 @@ def serve(asked: Connection, engine: Mapping[str, Any], items: int) -> None:
 def shop_requests(items: int) -> list[Request]:
     """Item prompts of the sample shop, drawn by a fixed seed."""
     entities = load_dataset("jsonl", CATALOGUE).entities("item")
-    prompter = Prompter(ITEM_TEMPLATES["full"], 512, cut_by_estimate)
+    prompter = Prompter(PAPER["item"], 512, cut_by_estimate)
     drawn = random.Random(0).sample(list(entities), items)
     return [Request(entity.id, entity, prompter(entity, ())) for entity in drawn]
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Literal, Protocol
 
 from cogr.errors import SettingsError
-from cogr.records import Entity, Side, self_text
+from cogr.records import SIDES, Entity, Side, self_text
 
 ItemVariant = Literal["full", "title", "search", "proposals"]
 QueryVariant = Literal["plain", "search", "proposals"]
@@ -26,7 +28,10 @@ _ALLOWED: dict[Side, set[str]] = {
     "query": {"query", "search_results"},
     "item": {"item", "description", "search_results"},
 }
-_REQUIRED: dict[Side, str] = {"query": "query", "item": "item"}
+DESCRIPTION_TOKENS = 512
+"""Token budget of a description, and of search results (the paper's)."""
+SEARCH_RESULTS = 10
+"""Most results in a prompt (the paper's)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +51,10 @@ class Template:
                 f"The {self.side} prompt has the placeholder {{{min(wrong)}}}, which only the "
                 "other side has; remove it."
             )
-        if _REQUIRED[self.side] not in names:
+        if self.side not in names:
             raise SettingsError(
-                f"The {self.side} prompt lacks the placeholder {{{_REQUIRED[self.side]}}}; add "
-                f"it to prompts.{self.side}_user."
+                f"The {self.side} prompt lacks the placeholder {{{self.side}}}; add it to the "
+                f"user message of [{self.side}] in the file of prompts.templates."
             )
 
     @property
@@ -60,35 +65,73 @@ class Template:
         text = json.dumps([self.side, self.system, self.user], ensure_ascii=False)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
+    def varied(self, variant: ItemVariant | QueryVariant) -> Template:
+        """The template of a variant: `title` loses the lines with {description}; `search` and
+        `proposals` get a line of {search_results}.
+        """
+        user = self.user
+        if variant == "title":
+            user = "\n".join(line for line in user.split("\n") if "{description}" not in line)
+        elif variant in ("search", "proposals") and "{search_results}" not in user:
+            user += "\nSearch results: {search_results}"
+        return Template(self.side, self.system, user)
 
-QUERY_SYSTEM = "You expand user search queries into matching keywords."
-QUERY_USER = (
-    "List keywords (synonyms, related terms, item categories) that the query should match against. "
-    "Output only a comma-separated list of keywords, no explanation.\n"
-    "User query: {query}"
-)
-ITEM_SYSTEM = "You extract search keywords from item titles and descriptions."
-ITEM_USER = (
-    "List keywords for lexical search matching. "
-    "Output only a comma-separated list of keywords, no explanation.\n"
-    "Item title: {item}\n"
-    "Item Description: {description}"
-)
-_SEARCH = "\nSearch results: {search_results}"
 
-QUERY_TEMPLATES: dict[QueryVariant, Template] = {
-    "plain": Template("query", QUERY_SYSTEM, QUERY_USER),
-    "search": Template("query", QUERY_SYSTEM, QUERY_USER + _SEARCH),
-    "proposals": Template("query", QUERY_SYSTEM, QUERY_USER + _SEARCH),
-}
-ITEM_TEMPLATES: dict[ItemVariant, Template] = {
-    "full": Template("item", ITEM_SYSTEM, ITEM_USER),
-    "title": Template(
-        "item", ITEM_SYSTEM, ITEM_USER.removesuffix("\nItem Description: {description}")
+PAPER: Mapping[Side, Template] = {
+    "query": Template(
+        "query",
+        "You expand user search queries into matching keywords.",
+        "List keywords (synonyms, related terms, item categories) that the query should match "
+        "against. Output only a comma-separated list of keywords, no explanation.\n"
+        "User query: {query}",
     ),
-    "search": Template("item", ITEM_SYSTEM, ITEM_USER + _SEARCH),
-    "proposals": Template("item", ITEM_SYSTEM, ITEM_USER + _SEARCH),
+    "item": Template(
+        "item",
+        "You extract search keywords from item titles and descriptions.",
+        "List keywords for lexical search matching. "
+        "Output only a comma-separated list of keywords, no explanation.\n"
+        "Item title: {item}\n"
+        "Item Description: {description}",
+    ),
 }
+TEMPLATES: Mapping[str, Mapping[Side, Template]] = {
+    "paper": PAPER,
+    "bare": {
+        "query": Template("query", "", "{query}"),
+        "item": Template("item", "", "{item}\n{description}"),
+    },
+}
+"""By name: the paper's, and the texts alone, since instructions distract a very small model."""
+
+
+def read_templates(name: str) -> Mapping[Side, Template]:
+    """Templates of `TEMPLATES`, or of a TOML file with `system` and `user` in `[item]` and
+    `[query]`; what it leaves out is the paper's. Raises SettingsError.
+    """
+    if name in TEMPLATES:
+        return TEMPLATES[name]
+    where = f"The file of prompts.templates, {name},"
+    try:
+        with Path(name).open("rb") as file:
+            given = tomllib.load(file)
+    except OSError as error:
+        raise SettingsError(
+            f"{where} can't be read ({error.strerror}); name a TOML file, or one of "
+            f"{', '.join(TEMPLATES)}."
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{where} is not valid TOML: {error}.") from error
+    found: dict[Side, Template] = dict(PAPER)
+    for name, texts in given.items():
+        side = next((one for one in SIDES if one == name), None)
+        known = isinstance(texts, dict) and texts.keys() <= {"system", "user"}
+        if not (side and known and all(isinstance(text, str) for text in texts.values())):
+            raise SettingsError(
+                f"{where} may only have the texts system and user in [item] and [query]; correct "
+                f"{name:.40}."
+            )
+        found[side] = replace(PAPER[side], **texts)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +264,7 @@ class Prompter:
     """
 
     template: Template
-    description_tokens: int = 512
+    description_tokens: int = DESCRIPTION_TOKENS
     cut: Cut = cut_by_estimate
     separator: str = "; "
 

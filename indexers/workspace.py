@@ -114,9 +114,8 @@ class Workspace:
         prompts = self.settings.prompts
         return Prompter(
             prompts.template(side),
-            prompts.description_tokens,
-            self._cut(side, name),
-            SEPARATORS[prompts.source(side)],
+            cut=self._cut(side, name),
+            separator=SEPARATORS[prompts.source(side)],
         )
 
     def _cut(self, side: Side, name: str | None) -> Cut:
@@ -292,8 +291,6 @@ def generator_options(
     drawing = {"sampling": settings.sampling.model_dump(), "vocabulary": vocabulary, "k_max": k_max}
     own: Mapping[str, Any] = {}
     match settings.name:
-        case "scripted":
-            own = settings.scripted.model_dump()
         case "statistical":
             own = settings.statistical.model_dump()
         case "openai":

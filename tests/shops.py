@@ -31,10 +31,7 @@ dev_share = 0.2
 [keywords]
 k_max = 10
 [prompts]
-item_system = ""
-item_user = "{item}\\n{description}"
-query_system = ""
-query_user = "{query}"
+templates = "bare"
 [generator]
 dtype = "float32"
 [generator.sampling]

@@ -44,17 +44,10 @@ information and frozen items.
 
 
 def changes(settings: Settings, name: str) -> Mapping[str, Any]:
-    """What a variant changes in a configuration, with prompts of your own where it has some."""
-    item, query = settings.prompts.item_user, settings.prompts.query_user
+    """What a variant changes in a configuration."""
     if name == "frozen" and items_from(settings.training) == "labels":
         # The paper's frozen items are written by an untrained model, which has seen no labels.
         return {**VARIANTS[name][1], "training.sft.items_from": "extractive"}
-    if name == "no-description" and item is not None:
-        lines = (line for line in item.splitlines() if "{description}" not in line)
-        return {"prompts.item_user": "\n".join(lines)}
-    if name == "search" and query is not None:
-        line = "" if "{search_results}" in query else "\nSearch results: {search_results}"
-        return {"prompts.query_user": query + line}
     return VARIANTS[name][1]
 
 

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, SecretStr, field_validator
 
-from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, ItemVariant, QueryVariant, Template
+from cogr.prompts import ItemVariant, QueryVariant, Template, read_templates
 from cogr.records import Side
-from cogr.settings.table import Table, http_url, usable_path
+from cogr.settings.table import Table, http_url
 
 
 class KeywordSettings(Table):
@@ -34,7 +34,7 @@ Source = Literal["bm25", "statistical"]
 
 
 class PromptSettings(Table):
-    """The paper's templates, their variants, or texts of your own."""
+    """The texts that a language model is asked with."""
 
     item_variant: ItemVariant = Field(
         "full",
@@ -52,32 +52,12 @@ class PromptSettings(Table):
             "queries), each with its confidence, (0) to (9)"
         ),
     )
-    description_tokens: int = Field(
-        512,
-        ge=1,
+    templates: str = Field(
+        "paper",
         description=(
-            "Token budget of a description, and of search results; longer ones are cut and counted"
-        ),
-    )
-    search_results: int = Field(
-        10,
-        ge=1,
-        description=("Most results in a prompt of the variants search and proposals"),
-    )
-    item_system: str | None = Field(None, description="System message of your own for items")
-    item_user: str | None = Field(
-        None,
-        description=(
-            "User message of your own for items, with {item} and, if you like, {description} and "
-            "{search_results}: the results of the chosen variant, BM25's by default"
-        ),
-    )
-    query_system: str | None = Field(None, description="System message of your own for queries")
-    query_user: str | None = Field(
-        None,
-        description=(
-            "User message of your own for queries, with {query} and, if you like, "
-            "{search_results}: the results of the chosen variant, BM25's by default"
+            "paper; bare (the texts alone, for very small models); or a TOML file of your own with "
+            "system and user for [item] and [query], and in user {item}, {query}, {description} "
+            "or {search_results}"
         ),
     )
 
@@ -87,17 +67,9 @@ class PromptSettings(Table):
         return "statistical" if variant == "proposals" else "bm25"
 
     def template(self, side: Side) -> Template:
-        """The template of one side, with the texts of your own put in."""
-        base = (
-            ITEM_TEMPLATES[self.item_variant]
-            if side == "item"
-            else QUERY_TEMPLATES[self.query_variant]
-        )
-        system = self.item_system if side == "item" else self.query_system
-        user = self.item_user if side == "item" else self.query_user
-        return Template(
-            side, base.system if system is None else system, base.user if user is None else user
-        )
+        """The template of one side, in its variant. Raises SettingsError for a bad file."""
+        variant = self.item_variant if side == "item" else self.query_variant
+        return read_templates(self.templates)[side].varied(variant)
 
 
 GeneratorName = Literal[
@@ -121,14 +93,6 @@ class Sampling(Table):
     max_tokens: int = Field(
         512, ge=1, description="Longest completion (paper, max_response_length)"
     )
-    seed: int = Field(
-        0,
-        ge=0,
-        description=(
-            "Seeds the engine. The draw also depends on what else is in a batch; snapshots "
-            "freeze it"
-        ),
-    )
 
     @field_validator("top_k", mode="before")
     @classmethod
@@ -144,20 +108,6 @@ class EndpointSettings(Table):
     api_key: SecretStr | None = Field(None, description="Sent as the bearer token; never printed")
 
     _is_url = field_validator("base_url")(http_url)
-
-
-class ScriptedSettings(Table):
-    """Answers without a model, for tests and rehearsals: `generator.name = "scripted"`."""
-
-    script: str | None = Field(
-        None,
-        description=(
-            'jsonl file of answers: {"id": ..., "text": ...} or {"id": ..., "failure": ...}; an '
-            "item or query that is not in it gets its own first ten words"
-        ),
-    )
-
-    _is_path = field_validator("script")(usable_path)
 
 
 class StatisticalSettings(Table):
@@ -262,7 +212,6 @@ class GeneratorSettings(Table):
     )
     sampling: Sampling = Field(default_factory=Sampling)
     openai: EndpointSettings = Field(default_factory=EndpointSettings)
-    scripted: ScriptedSettings = Field(default_factory=ScriptedSettings)
     statistical: StatisticalSettings = Field(default_factory=StatisticalSettings)
     item: SideGenerator = Field(default_factory=SideGenerator)
     query: SideGenerator = Field(default_factory=SideGenerator)

@@ -44,7 +44,7 @@ _PATHS = (
     "store",
     "dataset.path",
     "generator.model",
-    "generator.scripted.script",
+    "prompts.templates",
     "opensearch.ca_file",
     "training.model",
     "training.accelerate",
@@ -250,9 +250,7 @@ def _absolute(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(text, str) or not text or "://" in text:
             continue
         candidate = _path(folder, text)
-        if candidate and (
-            path[0] not in ("generator", "training", "compare") or _exists(candidate)
-        ):
+        if candidate and (path[0] in ("store", "dataset", "opensearch") or _exists(candidate)):
             table[path[-1]] = str(candidate)
     return resolved
 

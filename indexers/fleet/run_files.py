@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound="Record")
 
-_PUBLIC = {"name", "model", "dtype", "max_model_len", "sampling", "scripted", "statistical"}
+_PUBLIC = {"name", "model", "dtype", "max_model_len", "sampling", "statistical"}
 
 
 class Record(BaseModel):

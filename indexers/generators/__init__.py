@@ -171,7 +171,7 @@ KINDS: Mapping[str, Kind] = {
     "transformers": Kind(
         "transformers_lm", "TransformersOptions", "a language model by transformers in this process"
     ),
-    "scripted": Kind("scripted", "ScriptedOptions", "answers from a file or a rule, for tests"),
+    "scripted": Kind("scripted", "ScriptedOptions", "first words of a text, for tests"),
 }
 
 

@@ -69,6 +69,7 @@ class LocalModelOptions(Options):
     dtype: DType = "auto"
     max_model_len: int | None = Field(default=None, ge=64)
     sampling: Sampling = Sampling()
+    seed: int = 0
     vocabulary: str | None = None
     k_max: int = Field(default=30, ge=1)
 
@@ -448,6 +449,7 @@ class LocalModelGenerator(Generator, Generic[Chosen]):
             "dtype": options.dtype,
             "max_model_len": options.max_model_len,
             "sampling": options.sampling.model_dump(),
+            "seed": options.seed,
             **(options.model_dump(include={"vocabulary", "k_max"}) if options.vocabulary else {}),
         }
 

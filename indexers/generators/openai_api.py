@@ -135,7 +135,7 @@ class OpenAIGenerator(Generator):
             "kind": "openai",
             "endpoint": without_credentials(self.options.base_url),
             "model": self.options.model,
-            "sampling": self.options.sampling.model_dump(exclude={"seed"}),
+            "sampling": self.options.sampling.model_dump(),
         }
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:

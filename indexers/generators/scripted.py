@@ -1,19 +1,14 @@
-"""The generator `scripted`: answers from a file, a function or a rule. Deterministic; for tests and
-rehearsals.
+"""The generator `scripted`: answers by a rule, or from a table or a function of Python's.
+Deterministic; for tests and rehearsals.
 
 Everything around a generator can be tried with it without a language model.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 
-from pydantic import BaseModel, ValidationError
-
-from cogr.errors import GeneratorError
 from cogr.records import Dataset, Entity, Item, Side
 from cogr.store import Store
 from indexers.generators import Answer, Completion, Failure, Generator, Options, Reads, Request
@@ -26,29 +21,16 @@ _WORD = re.compile(r"\w+")
 
 
 class ScriptedOptions(Options):
-    """Options of the kind `scripted`.
-
-    Attributes:
-        script: a jsonl file with one answer a line: {"id": ..., "text": ...}, or {"id": ...,
-            "failure": ...} with an optional "permanent". Entities that it does not name are
-            answered by the rule.
-    """
-
-    script: Path | None = None
+    """The kind `scripted` has no options."""
 
 
 class Scripted(Generator):
-    """Answers from a table, else from a function, else from the rule of its options.
+    """Answers from a table, else from a function, else from the rule.
 
     Args:
-        options: see `ScriptedOptions`; its script, if any, is read at once.
-        answers: more answers by entity id, over those of the script.
-        function: called with the entity where there is no answer by id. Give it a `name` for the
-            fingerprint.
+        answers: by entity id.
+        function: called with the entity where there is no answer by id.
         name: names answers and function in the fingerprint.
-
-    Raises:
-        GeneratorError: the script can't be read; names file and line.
     """
 
     def __init__(
@@ -60,11 +42,7 @@ class Scripted(Generator):
         name: str = "",
     ) -> None:
         self._options = options or ScriptedOptions()
-        self._answers: dict[str, str | Failure] = {}
-        self._digest = ""
-        if self._options.script is not None:
-            self._answers, self._digest = read_script(self._options.script)
-        self._answers.update(answers or {})
+        self._answers = answers or {}
         self._function = function
         self._name = name
         self.answered = 0
@@ -77,8 +55,7 @@ class Scripted(Generator):
 
     @property
     def fingerprint(self) -> Mapping[str, object]:
-        known = {"kind": "scripted", "name": self._name, "script": self._digest}
-        return {**known, "rule": "words", "words": WORDS}
+        return {"kind": "scripted", "name": self._name, "rule": "words", "words": WORDS}
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         for request in requests:
@@ -96,43 +73,6 @@ class Scripted(Generator):
         if self._function is not None:
             return self._function(request.entity)
         return ", ".join(_words(request.entity, WORDS))
-
-
-class _Line(BaseModel):
-    """A line of a script: a text or a failure."""
-
-    id: str
-    text: str | None = None
-    failure: str | None = None
-    permanent: bool = True
-
-    def answer(self) -> str | Failure:
-        if self.failure is not None:
-            return Failure(self.id, self.failure, self.permanent)
-        return self.text or ""
-
-
-def read_script(path: Path) -> tuple[dict[str, str | Failure], str]:
-    """The answers of a script by entity id, and the first 16 hex digits of the file's sha256."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise GeneratorError(
-            f"The script {path} can't be read ({error.strerror}); check the generator's option "
-            "script."
-        ) from error
-    answers: dict[str, str | Failure] = {}
-    for number, line in enumerate(data.split(b"\n"), start=1):
-        if line.strip():
-            try:
-                told = _Line.model_validate_json(line)
-            except ValidationError as error:
-                raise GeneratorError(
-                    f'{path}, line {number}: write {{"id": "...", "text": "..."}} or '
-                    '{"id": "...", "failure": "..."}.'
-                ) from error
-            answers[told.id] = told.answer()
-    return answers, hashlib.sha256(data).hexdigest()[:16]
 
 
 def _words(entity: Entity, count: int) -> list[str]:

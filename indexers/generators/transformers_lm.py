@@ -67,7 +67,7 @@ class TransformersGenerator(LocalModelGenerator[TransformersOptions]):
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         import torch
 
-        torch.manual_seed(self.options.sampling.seed)
+        torch.manual_seed(self.options.seed)
         for window in batched(requests, self._batch * _WINDOW_BATCHES):
             fitting, failed = self.encoded(window)
             yield from failed

@@ -86,7 +86,7 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
             "tokenizer": str(self.folder),
             "dtype": options.dtype,
             "max_model_len": self.context,
-            "seed": options.sampling.seed,
+            "seed": options.seed,
             "trust_remote_code": False,
             "load_format": "safetensors",
             # The model's own sampling defaults (penalties and the like) are ignored.

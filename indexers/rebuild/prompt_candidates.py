@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, cast
 
 from cogr.keywords import self_keyword
-from cogr.prompts import Prompt
+from cogr.prompts import SEARCH_RESULTS, Prompt
 from cogr.records import Dataset, Entity, Item, Query, Side, self_text
 from cogr.settings import Settings
 from cogr.store import Store
@@ -74,10 +74,10 @@ def proposals(
     """
     settings = sources.settings.prompts
     if settings.source(side) == "bm25":
-        return by_bm25(sources.dataset.items, entities, settings.search_results)
+        return by_bm25(sources.dataset.items, entities, SEARCH_RESULTS)
     with sources.generator("query", "statistical") as generator:
         return by_statistical(
-            cast("Statistical", generator), entities, settings.search_results, sources.store
+            cast("Statistical", generator), entities, SEARCH_RESULTS, sources.store
         )
 
 

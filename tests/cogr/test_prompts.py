@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,14 +11,14 @@ from hypothesis import strategies as st
 
 from cogr.errors import SettingsError
 from cogr.prompts import (
-    ITEM_TEMPLATES,
-    QUERY_TEMPLATES,
+    PAPER,
     Prompt,
     Prompter,
     Template,
     chat,
     cut_by_estimate,
     cut_by_tokenizer,
+    read_templates,
     render,
 )
 from cogr.records import Item, Query
@@ -26,7 +27,7 @@ SOFA = Item("1", "Velvet sofa", "Green, three seats")
 
 
 def test_the_papers_query_prompt() -> None:
-    prompt = Prompter(QUERY_TEMPLATES["plain"])(Query("q", "couch"))
+    prompt = Prompter(PAPER["query"])(Query("q", "couch"))
     assert prompt.messages == [
         {"role": "system", "content": "You expand user search queries into matching keywords."},
         {
@@ -39,7 +40,7 @@ def test_the_papers_query_prompt() -> None:
 
 
 def test_the_papers_item_prompt() -> None:
-    prompt = Prompter(ITEM_TEMPLATES["full"])(SOFA)
+    prompt = Prompter(PAPER["item"])(SOFA)
     assert prompt.messages == [
         {
             "role": "system",
@@ -55,8 +56,8 @@ def test_the_papers_item_prompt() -> None:
 
 
 def test_variants() -> None:
-    assert Prompter(ITEM_TEMPLATES["title"])(SOFA).user.endswith("\nItem title: Velvet sofa")
-    search = Prompter(QUERY_TEMPLATES["search"])
+    assert Prompter(PAPER["item"].varied("title"))(SOFA).user.endswith("\nItem title: Velvet sofa")
+    search = Prompter(PAPER["query"].varied("search"))
     assert search(Query("q", "couch"), ["Velvet sofa", "Chair"]).user.endswith(
         "User query: couch\nSearch results: Velvet sofa; Chair"
     )
@@ -64,13 +65,13 @@ def test_variants() -> None:
 
 def test_placeholders_in_the_data_are_data() -> None:
     item = Item("1", "{description} {item}", "{query} {0} {}")
-    assert Prompter(ITEM_TEMPLATES["full"])(item).user.endswith(
+    assert Prompter(PAPER["item"])(item).user.endswith(
         "Item title: {description} {item}\nItem Description: {query} {0} {}"
     )
 
 
 def test_what_no_tokenizer_takes_is_left_out() -> None:
-    prompt = Prompter(ITEM_TEMPLATES["full"])(Item("1", "a\ud800b", "c\x00d\te\nf\x1b g"))
+    prompt = Prompter(PAPER["item"])(Item("1", "a\ud800b", "c\x00d\te\nf\x1b g"))
     prompt.text.encode("utf-8")
     assert prompt.user.endswith("Item title: a b\nItem Description: c d\te\nf  g")
 
@@ -81,7 +82,7 @@ def test_what_no_tokenizer_takes_is_left_out() -> None:
         (
             "item",
             "Write keywords.",
-            r"lacks the placeholder \{item\}; add it to prompts\.item_user",
+            r"lacks the placeholder \{item\}; add it to the user message of \[item\]",
         ),
         ("query", "Write keywords.", r"lacks the placeholder \{query\}"),
         (
@@ -98,16 +99,48 @@ def test_a_bad_template_is_one_sentence(side: Any, user: str, said: str) -> None
 
 
 def test_hashes_tell_templates_apart() -> None:
-    hashes = {template.hash for template in (*QUERY_TEMPLATES.values(), *ITEM_TEMPLATES.values())}
-    assert len(hashes) == 5
+    varied = [PAPER["query"].varied("search"), *map(PAPER["item"].varied, ("title", "search"))]
+    assert len({template.hash for template in (*PAPER.values(), *varied)}) == 5
     assert Template("item", "", "{item}").hash != Template("item", " ", "{item}").hash
-    assert (
-        QUERY_TEMPLATES["plain"].hash == Template("query", *_texts(QUERY_TEMPLATES["plain"])).hash
-    )
 
 
-def _texts(template: Template) -> tuple[str, str]:
-    return template.system, template.user
+TOML = """
+[item]
+system = "Du schreibst Stichwörter."
+user = "{item}\\n{description}"
+"""
+
+
+def test_templates_of_your_own(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.toml"
+    file.write_text(TOML, "utf-8")
+    found = read_templates(str(file))
+    assert found["query"] == PAPER["query"]
+    assert found["item"] == Template("item", "Du schreibst Stichwörter.", "{item}\n{description}")
+    assert found["item"].varied("title").user == "{item}"
+    assert found["item"].varied("search").user.endswith("\nSearch results: {search_results}")
+    assert found["item"].varied("full") == found["item"].varied("full").varied("full")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "can't be read .No such file.*or one of paper, bare"),
+        ("[item", "is not valid TOML"),
+        ("[items]\nuser = '{item}'", "may only have.*; correct items"),
+        ("item = 3", "may only have.*; correct item"),
+        ("[item]\nuser = 3", "may only have.*; correct item"),
+        ("[item]\nuser = 'Words.'", r"lacks the placeholder \{item\}"),
+    ],
+)
+def test_a_bad_file_of_templates_is_one_sentence(
+    tmp_path: Path, text: str | None, said: str
+) -> None:
+    file = tmp_path / "prompts.toml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(SettingsError, match=said):
+        read_templates(str(file))
 
 
 # cuts
@@ -116,21 +149,23 @@ def _texts(template: Template) -> tuple[str, str]:
 
 def test_long_descriptions_are_cut_and_say_so() -> None:
     long = Item("1", "Sofa", "plush " * 200_000)
-    prompt = Prompter(ITEM_TEMPLATES["full"], 100)(long)
+    prompt = Prompter(PAPER["item"], 100)(long)
     assert prompt.cut
     assert prompt.user.count("plush") == 100
-    assert not Prompter(ITEM_TEMPLATES["full"], 100)(SOFA).cut
-    assert not Prompter(ITEM_TEMPLATES["title"], 100)(long).cut
+    assert not Prompter(PAPER["item"], 100)(SOFA).cut
+    assert not Prompter(PAPER["item"].varied("title"), 100)(long).cut
 
 
 def test_long_search_results_are_cut_and_say_so() -> None:
-    prompt = Prompter(QUERY_TEMPLATES["search"], 10)(Query("q", "couch"), ["Velvet sofa"] * 50)
+    prompt = Prompter(PAPER["query"].varied("search"), 10)(
+        Query("q", "couch"), ["Velvet sofa"] * 50
+    )
     assert prompt.cut
-    assert not Prompter(QUERY_TEMPLATES["plain"], 10)(Query("q", "couch"), ["Velvet sofa"] * 50).cut
+    assert not Prompter(PAPER["query"], 10)(Query("q", "couch"), ["Velvet sofa"] * 50).cut
 
 
 def test_an_item_has_search_results_beside_its_description_each_with_its_budget() -> None:
-    prompter = Prompter(ITEM_TEMPLATES["search"], 3, separator=", ")
+    prompter = Prompter(PAPER["item"].varied("search"), 3, separator=", ")
     prompt = prompter(Item("1", "Sofa", "plush and warm"), ["couch", "settee", "divan"])
     assert prompt.user.endswith(
         "Item title: Sofa\nItem Description: plush and warm\nSearch results: couch, settee"
@@ -176,9 +211,7 @@ def test_a_cut_by_a_tokenizer() -> None:
     assert cut("one two three", 2) == "one two"
     assert cut("one two ", 2) == "one two "
     assert cut("one " * 100_000, 3) == "one one one"
-    assert Prompter(ITEM_TEMPLATES["full"], 2, cut)(SOFA).user.endswith(
-        "Item Description: Green, three"
-    )
+    assert Prompter(PAPER["item"], 2, cut)(SOFA).user.endswith("Item Description: Green, three")
 
 
 # chat templates

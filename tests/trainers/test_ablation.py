@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from cogr.errors import SettingsError
-from cogr.settings import Settings
 from cogr.snapshots import open_snapshot
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.shops import write_sample_part
 from tests.trainers.shop import InThisProcess
-from trainers.ablation import VARIANTS, Ablation, Row, changes, run_name, table
+from trainers.ablation import VARIANTS, Ablation, Row, run_name, table
 from trainers.training import driver, stage
 from trainers.training.driver import Driver
 from trainers.training.rounds import Round
@@ -111,13 +110,8 @@ def test_variants_change_prompts_and_rewards(trained: tuple[Shop, dict[str, Row]
         return {key for key, value in frozen[name].items() if value != full[key]}
 
     assert changed("transposed") == {"training.item.reward"}
-    assert changed("search") == {"prompts.query_user"}
-    assert "{search_results}" in frozen["search"]["prompts.query_user"]
-    assert changed("no-description") == {"prompts.item_user"}
-    assert frozen["no-description"]["prompts.item_user"] == "{item}"
-    paper = Settings(dataset={"loader": "jsonl", "path": "data"})
-    assert changes(paper, "no-description") == {"prompts.item_variant": "title"}
-    assert changes(paper, "search") == {"prompts.query_variant": "search"}
+    assert changed("search") == {"prompts.query_variant"}
+    assert changed("no-description") == {"prompts.item_variant"}
 
 
 def test_what_is_trained_is_not_trained_again_and_what_fails_keeps_the_others(
@@ -167,10 +161,7 @@ def test_an_unknown_variant_is_one_sentence(cogr_train: Command, tmp_path: Path)
 
 def test_what_a_configuration_can_not_vary_is_left_out_of_the_table(tmp_path: Path) -> None:
     shop = Shop(write_sample_part(tmp_path / "shop", items=24))
-    own = (
-        "prompts.item_user={item}",
-        'prompts.query_user="{query} {search_results}"',
-    )
+    own = ("prompts.item_variant=title", "prompts.query_variant=search")
     assert not list(shop.ablation(*own).rows(["no-description", "search"], 1))
     assert shop.said == [
         f"{name} is left out: the configuration is this variant already"

@@ -134,11 +134,8 @@ _TAIL = 20
 
 SAMPLE_SETTINGS: dict[str, Any] = {
     "keywords.k_max": 12,
-    # Tags instead of the paper's sentences: every word of a prompt distracts a model of this size.
-    "prompts.item_system": "",
-    "prompts.item_user": "{item}\n{description}",
-    "prompts.query_system": "",
-    "prompts.query_user": "{query}",
+    # Every word of an instruction distracts a model of this size.
+    "prompts.templates": "bare",
     "generator.dtype": "float32",
     "generator.sampling.temperature": 0,
     "generator.sampling.max_tokens": 48,

@@ -235,8 +235,8 @@ def draw_sets(
     free = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
     with progress_bar(f"more keyword sets, {side} side", times * len(requests)) as advance:
         for time in range(times):
-            sampling = base.sampling.model_copy(update={**free, "seed": seed + time})
-            options = generator_options(base.model_copy(update={"sampling": sampling}))
+            drawn = base.model_copy(update={"sampling": base.sampling.model_copy(update=free)})
+            options = generator_options(drawn) | {"seed": seed + time}
             with make_generator(options, side, workspace.dataset, workspace.store) as writer:
                 for answer in writer.generate(requests):
                     advance(1)

@@ -286,7 +286,7 @@ def _examples(job: SftJob, tokenizer: Any) -> tuple[list[Mapping[str, list[int]]
     kept = [example for example in made if example is not None]
     if not kept:
         raise DataError(
-            f"No prompt and target fit into the {context:,} tokens of {job.base.name}; lower "
-            "prompts.description_tokens."
+            f"No prompt and target fit into the {context:,} tokens of {job.base.name}; take "
+            "another model."
         )
     return kept, len(made) - len(kept)

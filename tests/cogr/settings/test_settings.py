@@ -123,13 +123,16 @@ def test_secrets_are_never_printed(file: Path) -> None:
         assert "sk-abc" not in text
 
 
-def test_a_prompt_of_your_own_must_have_its_placeholder(file: Path) -> None:
-    settings = load_settings(
-        file, ['prompts.item_user="Say words for {item}."', 'prompts.query_user="no place"']
+def test_templates_lie_beside_the_file_or_have_a_name(file: Path) -> None:
+    (file.parent / "own.toml").write_text("[item]\nuser = 'Say words for {item}.'")
+    own, bare = (
+        load_settings(file, [f"prompts.templates={name}"]) for name in ("own.toml", "bare")
     )
-    assert settings.prompts.template("item").user == "Say words for {item}."
-    with pytest.raises(SettingsError, match="lacks the placeholder"):
-        settings.prompts.template("query")
+    assert bare.prompts.template("query").user == "{query}"
+    file.write_text(f'{TWO_LINES}[prompts]\ntemplates = "own.toml"\n')
+    assert load_settings(file).prompts.template("item").user == "Say words for {item}."
+    with pytest.raises(SettingsError, match="can't be read"):
+        own.prompts.template("item")  # a path of a flag is relative to the working directory
 
 
 def test_every_key_is_listed_once() -> None:

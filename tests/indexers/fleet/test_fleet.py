@@ -4,6 +4,7 @@ undisturbed local rebuild.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import signal
@@ -19,6 +20,8 @@ from cogr.settings import load_settings
 from cogr.settings.fleet import RedisSettings
 from indexers.fleet.broker import make_app, queue_of
 from indexers.fleet.run_files import Attempt, RunFolder, runs_of
+from indexers.generators import Failure
+from indexers.generators.scripted import Scripted
 from indexers.lease import read_lease
 from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in, kill
 from tests.indexers.telemetry.otlp_collector import Collector, attributes
@@ -191,15 +194,11 @@ def test_clocks_that_jump_cost_nothing(fleet: Fleet) -> None:
 
 
 def test_entities_that_take_workers_down_are_set_aside(
-    tmp_path: Path, valkey: RedisSettings
+    tmp_path: Path, valkey: RedisSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     accidents = {"i7": "kill", "i13": "error"}
     settings = {"fleet__last_deaths": "2", "fleet__least": "8"}
     with fleet_in(tmp_path, valkey, items=40, accidents=accidents, **settings) as fleet:
-        script = tmp_path / "script.jsonl"
-        script.write_text(
-            "".join(json.dumps({"id": i, "failure": "as it was"}) + "\n" for i in ("i7", "i13"))
-        )
         workers = [fleet.worker()]
         coordinator = fleet.rebuild()
         while coordinator.poll() is None:
@@ -209,8 +208,10 @@ def test_entities_that_take_workers_down_are_set_aside(
             time.sleep(0.05)
         outcome = fleet.outcome(coordinator)
         assert outcome["failures"] == 2
-        calm = fleet.calm(generator__scripted__script=str(script))
-        assert outcome["snapshot"] == calm
+        lost = {id_: Failure(id_, "as it was") for id_ in accidents}
+        told = functools.partial(Scripted, answers=lost)
+        monkeypatch.setattr("indexers.generators.scripted.Scripted", told)
+        assert outcome["snapshot"] == fleet.calm()
         # Two deaths of the whole shard, two of the entity alone.
         assert [worker.poll() for worker in workers[:-1]] == [-signal.SIGKILL] * 4
         ended = fleet.run("status", "--side", "item", "--json")

@@ -133,12 +133,8 @@ def test_a_worker_with_another_generator_declines_or_changes_over(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     run, _ = begin(workspace)
-    script = tmp_path / "script.jsonl"
-    script.write_text('{"id": "i1", "text": "told"}\n')
-    # A worker that has other words in its own settings makes what the run names.
-    other = Workspace(
-        load_settings(tmp_path / "cogr.toml", [f"generator.scripted.script={script}"])
-    )
+    # A worker that has another generator in its own settings makes what the run names.
+    other = Workspace(load_settings(tmp_path / "cogr.toml", ["generator.name=extractive"]))
     loaded = LoadedGenerator(other)
     held = loaded.get(run)
     assert held.fingerprint == run.fingerprint

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from cogr.errors import GeneratorError
 from cogr.keywords import normalise, parse
-from cogr.prompts import QUERY_TEMPLATES, Prompter
+from cogr.prompts import PAPER, Prompter
 from cogr.records import Query
 from cogr.snapshots import Provenance, Row, write_snapshot
 from cogr.store import Store
@@ -188,7 +188,7 @@ def constrained(kind: str, model: Path, folder: Path) -> tuple[list[Completion],
         "vocabulary": items.id,
         "k_max": 3,
     }
-    prompter = Prompter(QUERY_TEMPLATES["plain"])
+    prompter = Prompter(PAPER["query"])
     queries = [Query(str(n), "couch " * (n + 1)) for n in range(12)]
     with make_generator({**settings_, "sampling": sampling}, "query", None, store) as generator:
         assert generator.fingerprint["vocabulary"] == items.id

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from cogr.keywords import parse
-from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, Prompter
+from cogr.prompts import PAPER, Prompter
 from cogr.records import Dataset, Entity, Item, Query
 from indexers.generators import (
     Answer,
@@ -89,7 +89,7 @@ Make = Callable[[], Generator]
 
 
 def request(entity: Entity, tokens: int = 64) -> Request:
-    template = ITEM_TEMPLATES["full"] if isinstance(entity, Item) else QUERY_TEMPLATES["plain"]
+    template = PAPER["item" if isinstance(entity, Item) else "query"]
     return Request(entity.id, entity, Prompter(template, tokens)(entity))
 
 

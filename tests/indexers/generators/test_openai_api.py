@@ -20,7 +20,7 @@ import pytest
 from aiohttp import web
 
 from cogr.errors import GeneratorError, ServiceError, SettingsError
-from cogr.prompts import QUERY_TEMPLATES, Prompter
+from cogr.prompts import PAPER, Prompter
 from cogr.records import Query
 from cogr.settings import GeneratorSettings
 from indexers.generators import Completion, Failure, Request, make_generator
@@ -30,7 +30,7 @@ from tests.indexers.generators.fake_endpoint import FakeEndpoint, Misbehave, com
 
 
 def requests(count: int) -> Iterator[Request]:
-    prompter = Prompter(QUERY_TEMPLATES["plain"])
+    prompter = Prompter(PAPER["query"])
     for n in range(count):
         query = Query(f"q{n}", f"sofa {n}")
         yield Request(query.id, query, prompter(query))
@@ -293,7 +293,7 @@ def test_it_speaks_to_a_real_vllm_server(tmp_path: Path) -> None:
 
 def long_request() -> Request:
     query = Query("long", "sofa " * 2_000)
-    return Request(query.id, query, Prompter(QUERY_TEMPLATES["plain"])(query))
+    return Request(query.id, query, Prompter(PAPER["query"])(query))
 
 
 @contextlib.contextmanager

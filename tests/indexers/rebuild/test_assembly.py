@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, Prompter
+from cogr.prompts import PAPER, Prompter
 from cogr.records import Item, Query
 from cogr.snapshots import Blend, Row
 from cogr.store import Store
@@ -22,9 +22,7 @@ ITEMS = [Item(f"i{n}", f"Title {n}", "one two three four") for n in range(9)]
 
 def job(store: Store, items: list[Item] = ITEMS, k_max: int = 30, answer: str = "") -> Job:
     generator = Scripted(answers={"i3": answer}) if answer else Scripted()
-    return Job(
-        "item", items, generator, Prompter(ITEM_TEMPLATES["full"]), store, "data", k_max=k_max
-    )
+    return Job("item", items, generator, Prompter(PAPER["item"]), store, "data", k_max=k_max)
 
 
 def outcome(rebuilt: Rebuilt) -> tuple[object, ...]:
@@ -79,7 +77,7 @@ class Weighing(Scripted):
 
 def test_a_querys_weights_and_confidence_are_kept_and_an_items_are_not(store: Store) -> None:
     queries = [Query("q1", "Green couch"), Query("q2", "sofa")]
-    prompter = Prompter(QUERY_TEMPLATES["plain"])
+    prompter = Prompter(PAPER["query"])
     weighing = Job("query", queries, Weighing(), prompter, store, "data", k_max=2)
     made = generate_and_freeze(weighing).snapshot
     assert made.manifest.blend == Blend(keywords_from=0.6, text_below=0.2, text_boost=1.5)

@@ -6,6 +6,7 @@ The defences of docs/limits.md, each at work on a poisoned item of a small shop.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ import pytest
 
 from cogr.keywords import parse
 from cogr.matching.mirror import Mirror
-from cogr.prompts import ITEM_TEMPLATES, Prompt, Prompter
+from cogr.prompts import PAPER, Prompt, Prompter
 from cogr.records import Item
 from cogr.settings import load_settings
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.generators import Completion, Request
 from indexers.generators.extractive import Extractive
+from indexers.generators.scripted import Scripted
 from indexers.workspace import Workspace
 from tests.indexers.conftest import ITEMS, Command
 from tests.shops import write_jsonl
@@ -33,22 +35,21 @@ STUFFED = [
     *("sofa", "couch", "table", "oak table", "lamp", "light", "seat"),
     *(f"stuffing {n}" for n in range(500)),
 ]
-SCRIPTED = ("--generator", "scripted", "--set", "generator.scripted.script=script.jsonl", "--json")
+SCRIPTED = ("--generator", "scripted", "--json")
 
 
 class Shop:
     """Four honest items that serve, and what happens when a fifth one comes."""
 
-    def __init__(self, folder: Path, cogr_index: Command) -> None:
-        self.folder, self.run = folder, cogr_index
+    def __init__(self, folder: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.run, self._patch = folder, cogr_index, monkeypatch
         self.honest = self.rebuilt("item", KEYWORDS)["snapshot"]
         self.rebuilt("query", WANTED)
 
     def answers(self, texts: dict[str, str]) -> None:
         """What the model will write, whatever it is asked."""
-        write_jsonl(
-            self.folder / "script.jsonl", [{"id": id_, "text": text} for id_, text in texts.items()]
-        )
+        told = partial(Scripted, answers=texts, name=repr(texts))
+        self._patch.setattr("indexers.generators.scripted.Scripted", told)
 
     def rebuilt(self, side: str, texts: dict[str, str], *more: str) -> dict[str, Any]:
         self.answers(texts)
@@ -67,9 +68,9 @@ class Shop:
 
 
 @pytest.fixture
-def attacked(shop: Path, cogr_index: Command) -> Shop:
+def attacked(shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """The shop with one poisoned item, its keywords not written yet."""
-    made = Shop(shop, cogr_index)
+    made = Shop(shop, cogr_index, monkeypatch)
     made.poison("x")
     return made
 
@@ -79,7 +80,7 @@ def test_an_injection_reaches_its_own_prompt_alone() -> None:
         *(Item(one["id"], one["title"], one["text"]) for one in ITEMS),
         Item("x", "Gadget", INJECTION),
     ]
-    fill = Prompter(ITEM_TEMPLATES["full"])
+    fill = Prompter(PAPER["item"])
     prompts = {item.id: fill(item) for item in items}
     assert [id_ for id_, prompt in prompts.items() if INJECTION in prompt.text] == ["x"]
 

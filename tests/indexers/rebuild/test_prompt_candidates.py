@@ -35,13 +35,7 @@ def workspace(store: Path, **prompts: Any) -> Workspace:
 
 
 def test_a_prompt_without_the_placeholder_asks_nobody(store: Path) -> None:
-    opened = workspace(
-        store,
-        item_variant="proposals",
-        query_variant="proposals",
-        item_user="{item}",
-        query_user="{query}",
-    )
+    opened = workspace(store)
     assert opened.search_results("query", opened.dataset.queries["test"]) is None
     assert opened.search_results("item", opened.dataset.items) is None
 
@@ -61,19 +55,15 @@ def test_titles_by_bm25_best_first_and_never_an_items_own() -> None:
 def test_a_prompt_shows_titles_alone_and_keywords_with_how_sure_they_are(
     store: Path, variant: str, between: str, end: str
 ) -> None:
-    opened = workspace(
-        store,
-        query_variant=variant,
-        search_results=2,
-        query_user="{query}|{search_results}",
-    )
+    opened = workspace(store, query_variant=variant, templates="bare")
     queries = opened.dataset.queries["test"][:20]
     results = opened.search_results("query", queries)
     assert results is not None
     shown = [
-        opened.prompter("query")(query, results(query)).user.split("|")[1] for query in queries
+        opened.prompter("query")(query, results(query)).user.split("results: ")[1]
+        for query in queries
     ]
-    assert any(text.count(between) == 1 for text in shown)
+    assert max(text.count(between) for text in shown) == 9
     assert all(text == "" or text.endswith(")") is bool(end) for text in shown)
 
 
@@ -99,7 +89,7 @@ def test_keywords_are_those_the_ranker_would_write_and_runners_up(store: Path) -
 def test_what_was_found_once_is_read_from_the_store(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = {"query_variant": "proposals", "search_results": 5}
+    asked = {"query_variant": "proposals"}
     first = workspace(store, **asked)
     queries = first.dataset.queries["test"][:10]
     results = first.search_results("query", queries)
@@ -112,12 +102,12 @@ def test_what_was_found_once_is_read_from_the_store(
 
 
 def test_an_item_is_shown_its_keywords(store: Path) -> None:
-    opened = workspace(store, item_variant="proposals", search_results=3)
+    opened = workspace(store, item_variant="proposals")
     items = opened.dataset.items[:5]
     results = opened.search_results("item", items)
     assert results is not None
     prompt = opened.prompter("item")(items[0], results(items[0]))
-    assert len(results(items[0])) == 3
+    assert 1 < len(results(items[0])) <= 10
     assert prompt.user.endswith("Search results: " + ", ".join(results(items[0])))
 
 

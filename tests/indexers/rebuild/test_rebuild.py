@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from cogr.errors import ServiceError
-from cogr.prompts import ITEM_TEMPLATES, Prompter
+from cogr.prompts import PAPER, Prompter
 from cogr.records import Item
 from cogr.store import Store
 from indexers.generators import Failure
@@ -34,7 +34,7 @@ ITEMS = [Item(f"i{n:03d}", f"Title {n}", f"text of {n % 7} words") for n in rang
 
 
 def make_job(store: Store, generator: Scripted, items: list[Item] = ITEMS, **more: int) -> Job:
-    return Job("item", items, generator, Prompter(ITEM_TEMPLATES["full"]), store, "data", **more)
+    return Job("item", items, generator, Prompter(PAPER["item"]), store, "data", **more)
 
 
 @pytest.fixture

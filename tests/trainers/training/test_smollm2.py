@@ -68,8 +68,6 @@ store = "store"
 [dataset]
 loader = "jsonl"
 path = "data"
-[prompts]
-description_tokens = 256
 [generator]
 dtype = "float32"
 [generator.sampling]

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from cogr.errors import GeneratorError
 from cogr.keywords import parse, self_keyword
 from cogr.metrics import full_set
-from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, Prompter
+from cogr.prompts import PAPER, Prompter
 from cogr.records import Dataset, Entity, Item, Query
 from cogr.store import Store
 from indexers.generators import Completion, Request, make_generator
@@ -34,7 +34,7 @@ from tests.shops import training_shop
 
 
 def request(entity: Entity) -> Request:
-    template = ITEM_TEMPLATES["full"] if isinstance(entity, Item) else QUERY_TEMPLATES["plain"]
+    template = PAPER["item" if isinstance(entity, Item) else "query"]
     return Request(entity.id, entity, Prompter(template, 64)(entity))
 
 
