@@ -40,7 +40,7 @@ Part = Callable[[Path, str, Builder], Records | None]
 
 def read_jsonl(folder: Path, builder: Builder) -> None:
     """items.jsonl, queries.jsonl and labels.jsonl, each plain or .gz."""
-    _read_parts(folder, builder, "jsonl", _jsonl)
+    _read_parts(folder, builder, "jsonl")
 
 
 def read_csv(folder: Path, builder: Builder) -> None:
@@ -48,7 +48,7 @@ def read_csv(folder: Path, builder: Builder) -> None:
 
     Delimiter and encoding are detected (`Sheet`). Empty cells are missing values.
     """
-    _read_parts(folder, builder, "csv", _csv)
+    _read_parts(folder, builder, "csv")
 
 
 def read_parquet(folder: Path, builder: Builder) -> None:
@@ -56,14 +56,19 @@ def read_parquet(folder: Path, builder: Builder) -> None:
 
     Each may be one file or, as Spark writes them, a folder of files. Read in batches.
     """
-    _read_parts(folder, builder, "parquet", _parquet)
+    _read_parts(folder, builder, "parquet")
 
 
-def _read_parts(folder: Path, builder: Builder, format: str, part: Part) -> None:
+def _read_parts(folder: Path, builder: Builder, format: str) -> None:
+    """A part that there is not in this format may be in another one."""
+
+    def part(name: str) -> Records | None:
+        formats = dict.fromkeys((format, *_PARTS))
+        found = (_PARTS[one](folder, name, builder) for one in formats)
+        return next((records for records in found if records is not None), None)
+
     columns, signals = builder.options.columns, builder.options.pair_signals
-    items, queries, labels = (
-        part(folder, name, builder) for name in ("items", "queries", "labels")
-    )
+    items, queries, labels = map(part, ("items", "queries", "labels"))
     if items is None:
         raise DataError(
             f"{folder} has no items.{format} (or items.{format}.gz): write one record an item, "
@@ -88,7 +93,7 @@ def _read_parts(folder: Path, builder: Builder, format: str, part: Part) -> None
         query, item = id_field(record, "query", place), id_field(record, "item", place)
         builder.judgement(place, query, item, number_field(record, "grade", place, default=1.0))
         builder.pair_signals(place, query, item, record)
-    for place, record in (part(folder, "pairs", builder) if signals else None) or ():
+    for place, record in (part("pairs") if signals else None) or ():
         query, item = id_field(record, "query", place), id_field(record, "item", place)
         builder.pair_signals(place, query, item, record)
 
@@ -124,6 +129,9 @@ def _parquet(folder: Path, name: str, builder: Builder) -> Records | None:
     path = folder / f"{name}.parquet"
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path] if path.is_file() else []
     return _rows(files, builder if name == "items" else None) if files else None
+
+
+_PARTS: Mapping[str, Part] = {"jsonl": _jsonl, "csv": _csv, "parquet": _parquet}
 
 
 def _rows(files: Iterable[Path], builder: Builder | None) -> Records:

@@ -167,7 +167,7 @@ GeneratorKind = Literal[
 ]
 """Those of the setting generator.name."""
 FormatName = Literal["jsonl", "parquet", "bulk", "elasticsearch", "synonyms"]
-"""Those of `indexers.exchange.export`."""
+"""Those of `indexers.exchange.keyword_sets`."""
 
 DryRunOption = Annotated[bool, Option("--dry-run", help="Say what it would do; do nothing else.")]
 GeneratorOption = Annotated[

@@ -6,7 +6,6 @@ Options and output only; the work is in `indexers.exchange`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -18,7 +17,7 @@ from typer import Argument, Option
 from typer.core import TyperGroup
 
 from cogr.errors import SettingsError
-from cogr.records import Side
+from cogr.records import Side, Split
 from indexers.cli import console
 from indexers.cli.console import Call, FormatName, SideOption, common_options, time_of
 
@@ -66,7 +65,7 @@ def export_snapshot(
     call: Call,
 ) -> None:
     """Write a snapshot's keyword sets to a file for other systems."""
-    from indexers.exchange.export import export as write
+    from indexers.exchange.keyword_sets import export as write
 
     workspace = call.workspace
     opened = workspace.snapshot(snapshot or workspace.backend.serving().get(side), side)
@@ -88,7 +87,7 @@ def import_snapshot(
     """Make a snapshot from a file of keyword sets: an exported snapshot, or keywords from
     elsewhere.
     """
-    from indexers.exchange.imports import import_snapshot as read
+    from indexers.exchange.keyword_sets import import_snapshot as read
 
     workspace = call.workspace
     manifest = read(workspace.store, file, side, workspace.settings.keywords.k_max).manifest
@@ -293,9 +292,7 @@ TextsOption = Annotated[
     Path | None,
     Option(help="Texts of the queries, if the files have only ids: id, tab and text on each line."),
 ]
-SplitOption = Annotated[
-    str | None, Option(help="Only the queries of this split: train, dev or test.")
-]
+SplitOption = Annotated[Split | None, Option(help="Only the queries of this split.")]
 
 
 @import_app.command("labels")
@@ -369,70 +366,3 @@ def score(
 
     figures = figures_of(call.workspace.dataset, read_run(run), split)
     call.show("Figures", {"run": str(run), **figures})
-
-
-FieldNameOption = Annotated[
-    str, Option(help="Field of keywords in that index, such as one of publish --into.")
-]
-PresentOption = Annotated[
-    Path | None, Option(help="JSON body of today's search, with %SearchText% in it.")
-]
-BodiesOption = Annotated[
-    Path | None, Option(help="Write the bodies to this file instead of sending them.")
-]
-
-
-@export_app.command("workbench")
-@common_options()
-def export_workbench(
-    call: Call,
-    name: Annotated[str, Option(help="Name of the created objects.")] = "cogr",
-    split: SplitOption = None,
-    index: Annotated[str | None, Option(help="Index to search; what serves by default.")] = None,
-    field: FieldNameOption = "keywords",
-    present: PresentOption = None,
-    size: Annotated[int, Option(min=1, max=1000, help="Hits of a query.")] = 10,
-    to: BodiesOption = None,
-) -> None:
-    """Create a query set with keywords, judgements, searches and experiments in the Search
-    Relevance Workbench (OpenSearch 3.8 or newer).
-    """
-    from cogr.store import replacing
-    from indexers.backends.opensearch.client import Cluster
-    from indexers.backends.opensearch.indexes import pushed_index
-    from indexers.exchange.results import (
-        judged_of,
-        queries_of,
-        send_workbench,
-        serving_pair,
-        workbench,
-    )
-
-    workspace, cluster = call.workspace, Cluster(call.workspace.settings.opensearch)
-    queries = queries_of(workspace.dataset, split)
-    pair, today = serving_pair(workspace, queries), None if present is None else _body(present)
-    index = index or pushed_index(cluster, pair.item).name
-    judged = list(judged_of(workspace.dataset, queries))
-    bodies = workbench(name, index, pair.rows, judged, today, field)
-    payload: dict[str, Any] = {"queries": len(queries)}
-    if to is None:
-        payload |= send_workbench(cluster, bodies, size)
-    else:
-        with replacing(to) as file:
-            file.write(json.dumps(bodies, ensure_ascii=False, indent=1).encode() + b"\n")
-        payload["file"] = str(to)
-    call.show("Workbench", payload)
-
-
-def _body(path: Path) -> str:
-    """Today's search for the workbench. Raises SettingsError."""
-    text = path.read_text("utf-8") if path.is_file() else ""
-    try:
-        if "%SearchText%" in text:
-            return json.dumps(json.loads(text))
-    except ValueError:
-        pass
-    raise SettingsError(
-        f"--present {path} is not a JSON body with %SearchText% in it; write one search, with that "
-        "where the shopper's text goes."
-    )

@@ -9,8 +9,6 @@ nothing. `lineage.json` says which files the labels come from.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,21 +20,17 @@ from typing import Any
 from cogr.datasets import LINEAGE, read_lineage
 from cogr.datasets.fields import id_field, number_field, text_field
 from cogr.datasets.judgements import Judged, read_judgements
-from cogr.datasets.reading import Place, Sheet, find, json_records, lines
+from cogr.datasets.reading import Place, find, json_records, lines
 from cogr.errors import DataError, SettingsError
 from cogr.keywords import self_keyword
 from cogr.records import Query
 from cogr.store import replacing, storage_errors
 
-_SHEETS = (".csv", ".tsv")
-
 
 def check_place(path: Path) -> None:
     """Raise SettingsError for a file that can't be written to, or that would not be read."""
-    if path.suffix not in (".jsonl", *_SHEETS):
-        raise SettingsError(
-            f"--save writes JSON lines or CSV; name a .jsonl, .csv or .tsv file, not {path.name}."
-        )
+    if path.suffix != ".jsonl":
+        raise SettingsError(f"--save writes JSON lines; name a .jsonl file, not {path.name}.")
     if not path.absolute().parent.is_dir():
         raise SettingsError(
             f"The folder of --save {path} is not there; make it, or name another file."
@@ -49,50 +43,23 @@ def check_place(path: Path) -> None:
 
 
 def save_queries(path: Path, queries: Sequence[Query]) -> int:
-    """Add the queries whose ids the file lacks. Returns their number.
+    """Add the queries whose ids a file of JSON lines lacks. Returns their number.
 
     The file is replaced as a whole: a kill leaves the old one or the new one, and a second time
-    adds nothing. A table that was not UTF-8 becomes it.
+    adds nothing.
 
     Raises:
-        DataError: the file that is there can't be read, or lacks the columns of id and text.
+        DataError: the file that is there can't be read.
         StorageError: the disk is full, or the folder read-only.
     """
-    content, new = (
-        _with_rows(path, queries) if path.suffix in _SHEETS else _with_lines(path, queries)
-    )
-    if new:
-        with replacing(path) as file:
-            file.write(content)
-    return new
-
-
-def _with_lines(path: Path, queries: Sequence[Query]) -> tuple[bytes, int]:
     there = {id_field(record, "id", place) for place, record in _records(path)}
     new = [{"id": one.id, "text": one.text} for one in queries if one.id not in there]
-    before = path.read_bytes() if path.is_file() else b""
-    return (before + b"\n" if before and not before.endswith(b"\n") else before) + _lines(new), len(
-        new
-    )
-
-
-def _with_rows(path: Path, queries: Sequence[Query]) -> tuple[bytes, int]:
-    header: tuple[str, ...] = ("id", "text")
-    rows: list[Sequence[str]] = []
-    delimiter = "\t" if path.suffix == ".tsv" else ","
-    if path.is_file():
-        sheet = Sheet.open(path, header)
-        for name in header:
-            sheet.need(name, "its name")
-        header, delimiter = sheet.header, sheet.delimiter
-        rows = [row for _, row in sheet.rows()]
-    at = header.index("id")
-    there = {row[at].strip() for row in rows}
-    new = [{"id": one.id, "text": one.text} for one in queries if one.id not in there]
-    rows += [[record.get(name, "") for name in header] for record in new]
-    text = io.StringIO()
-    csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows([header, *rows])
-    return text.getvalue().encode("utf-8-sig" if path.is_file() else "utf-8"), len(new)
+    if new:
+        before = path.read_bytes() if path.is_file() else b""
+        gap = b"\n" if before and not before.endswith(b"\n") else b""
+        with replacing(path) as file:
+            file.write(before + gap + _lines(new))
+    return len(new)
 
 
 @dataclass

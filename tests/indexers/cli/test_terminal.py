@@ -23,7 +23,7 @@ from cogr import __version__
 from cogr.settings import GeneratorName
 from indexers.cli import console
 from indexers.cli.console import FormatName, GeneratorKind
-from indexers.exchange.export import NAMES
+from indexers.exchange.keyword_sets import NAMES
 from indexers.telemetry import logs
 from tests.commands import Command, run_here
 from tests.shops import write_jsonl

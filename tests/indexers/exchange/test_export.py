@@ -17,8 +17,7 @@ from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
-from indexers.exchange.export import NAMES, export
-from indexers.exchange.imports import import_snapshot
+from indexers.exchange.keyword_sets import NAMES, export, import_snapshot
 from tests.indexers.backends.backend_worlds import (
     SHOP,
     SHOPPERS,
@@ -85,10 +84,13 @@ def test_weights_from_elsewhere_follow_their_keywords(tmp_path: Path) -> None:
     assert found == Row("q", "green couch", ("sofa", "velvet"), "", (2.123, 3.0, 0.5), 0.25)
     assert imported() == Row("q", "green couch", ("sofa", "velvet"))
     for wrong, match in (
-        ({"weights": weights[1:]}, "'weights' is not a list of a number for each keyword"),
-        ({"weights": [*weights[1:], "2"]}, "'weights' has '2', no number from 0 to 1000"),
-        ({"weights": [*weights[1:], 0]}, "'weights' has a 0"),
-        ({"confidence": 2}, "'confidence' has 2, no number from 0 to 1"),
+        ({"weights": weights[1:]}, "weights needs a number for each keyword"),
+        (
+            {"weights": [*weights[1:], "2"]},
+            "line 1: Input should be a valid number in 'weights'",
+        ),
+        ({"weights": [*weights[1:], 0]}, "greater than 0 in 'weights'"),
+        ({"confidence": 2}, "less than or equal to 1 in 'confidence'"),
     ):
         with pytest.raises(DataError, match=match):
             imported(**wrong)

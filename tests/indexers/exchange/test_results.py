@@ -1,17 +1,12 @@
-"""Judgements in, results back: the commands over a pair that serves from a real OpenSearch, and the
-workbench's requests against a recorded server.
-"""
+"""Judgements in, results back: the commands over a pair that serves from a real OpenSearch."""
 
 from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import ir_measures
 import pytest
@@ -20,15 +15,7 @@ from cogr.evaluation import measure
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Provenance, Row, write_snapshot
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.search import query_body
-from indexers.exchange.results import (
-    as_query_string,
-    keywords_query,
-    queries_of,
-    run_of,
-    send_workbench,
-    serving_pair,
-)
+from indexers.exchange.results import queries_of, run_of, serving_pair
 from indexers.workspace import Workspace
 from tests.indexers.conftest import Command
 from tests.shops import write_shop
@@ -121,156 +108,6 @@ def test_a_run_is_what_ir_measures_reads(world: World, cogr_index: Command, tmp_
     assert rows[0] == "query_id,query,item,rank,score,title"
     assert rows[1].startswith("q1,couch,a,1,")
     assert rows[1].endswith(",Velvet sofa")
-
-
-@pytest.mark.server
-def test_a_keywords_field_of_a_query_set_searches_like_the_clause(world: World) -> None:
-    """What the workbench does with an entry since 3.8: a Mustache template, rendered by the same
-    engine as a search template is.
-    """
-    source = json.dumps(keywords_query())
-    for row in QUERIES:
-        answers = [
-            world.cluster.call("POST", f"/{world.index}/{path}", body=body, doing="searching")
-            for path, body in (
-                ("_search", {"query": query_body(row.weighted)}),
-                (
-                    "_search/template",
-                    {"source": source, "params": {"keywords": as_query_string(row.weighted)}},
-                ),
-            )
-        ]
-        one, other = (
-            [(hit["_id"], hit["_score"]) for hit in answer["hits"]["hits"]] for answer in answers
-        )
-        assert one == other
-    assert len(one) == 0
-
-
-@dataclass
-class Recorder:
-    """A server that writes down requests, and answers as the plugin's documentation says."""
-
-    requests: list[tuple[str, str, Any]] = field(default_factory=list)
-    url: str = ""
-
-
-IDS = {
-    "query_sets": "query_set_id",
-    "judgments": "judgment_id",
-    "search_configurations": "search_configuration_id",
-    "experiments": "experiment_id",
-}
-
-
-@pytest.fixture
-def recorder() -> Iterator[Recorder]:
-    found = Recorder()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_PUT(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            what = self.path.split("?")[0]
-            found.requests.append((self.command, what, body))
-            key = IDS[what.rpartition("/")[2]]
-            answer = json.dumps({key: f"id-{len(found.requests)}"}).encode()
-            self.send_response(200)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    found.url = f"http://127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield found
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.mark.server
-def test_the_workbench_gets_everything_for_two_experiments(
-    world: World, cogr_index: Command, recorder: Recorder, tmp_path: Path, monkeypatch: Any
-) -> None:
-    (tmp_path / "today.json").write_text('{"query": {"match": {"text": "%SearchText%"}}}')
-    monkeypatch.setattr("indexers.exchange.results.send_workbench", _to(recorder))
-    fixed = ("--index", "products", "--field", "cogr_keywords", "--name", "shop")
-    ended = cogr_index(
-        "export",
-        "workbench",
-        *fixed,
-        "--present",
-        tmp_path / "today.json",
-        *world.arguments,
-        "--json",
-    )
-    assert ended.status == 0, ended.err
-    base = "/_plugins/_search_relevance"
-    assert [(method, path) for method, path, _ in recorder.requests] == [
-        ("PUT", f"{base}/{what}")
-        for what in (
-            "query_sets",
-            "judgments",
-            "search_configurations",
-            "search_configurations",
-            "experiments",
-            "experiments",
-        )
-    ]
-    queries, judged, ours, today, first, second = (body for _, _, body in recorder.requests)
-    assert queries["sampling"] == "manual"
-    assert queries["querySetQueries"][0] == {
-        "queryText": "couch",
-        "keywords": '"couch" "green couch"^2.0 "sofas"^0.5',
-    }
-    assert judged["type"] == "IMPORT_JUDGMENT"
-    assert judged["judgmentRatings"][0] == {
-        "query": "couch",
-        "ratings": [
-            {"docId": "a", "rating": "3.000"},
-            {"docId": "b", "rating": "1.000"},
-            {"docId": "d", "rating": "0.000"},
-        ],
-    }
-    assert json.loads(ours["query"])["query"]["query_string"]["fields"] == ["cogr_keywords"]
-    assert (ours["index"], today["index"]) == ("products", "products")
-    assert json.loads(today["query"]) == {"query": {"match": {"text": "%SearchText%"}}}
-    assert (first["searchConfigurationList"], second["searchConfigurationList"]) == (
-        ["id-3"],
-        ["id-4"],
-    )
-    assert (first["querySetId"], first["judgmentList"], first["size"]) == ("id-1", ["id-2"], 10)
-    assert first["type"] == "POINTWISE_EVALUATION"
-    assert ended.json["experiments"] == ["id-5", "id-6"]
-
-
-def _to(recorder: Recorder) -> Any:
-    """The real function, to the recorder instead of the cluster that serves."""
-    cluster = Cluster(OpenSearchSettings(url=recorder.url))
-    return lambda _, bodies, size: send_workbench(cluster, bodies, size)
-
-
-@pytest.mark.server
-def test_without_the_plugin_the_cluster_says_so(
-    world: World, cogr_index: Command, tmp_path: Path
-) -> None:
-    ended = cogr_index("export", "workbench", *world.arguments)
-    assert ended.status == 3
-    assert "query_sets of the workbench" in ended.err
-    ended = cogr_index("export", "workbench", "--to", tmp_path / "b.json", *world.arguments)
-    assert ended.status == 0, ended.err
-    assert set(json.loads((tmp_path / "b.json").read_text())) == {*IDS} - {"experiments"}
-    for arguments, said in (
-        (("--name", 'a"b'), "is no name that the workbench takes"),
-        (("--present", tmp_path / "b.json"), "with %SearchText% in it"),
-        (("--split", "tset"), "--split 'tset' is unknown"),
-    ):
-        ended = cogr_index("export", "workbench", *arguments, *world.arguments)
-        assert ended.status == 2
-        assert said in ended.err
 
 
 @pytest.mark.parametrize("format", ["trec", "beir", "quepid"])

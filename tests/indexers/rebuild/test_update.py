@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 
-from cogr.datasets.reading import Sheet
-from cogr.records import Query
 from cogr.settings import load_settings
 from cogr.snapshots import open_snapshot
-from indexers.exchange.labels import save_queries
 from indexers.workspace import Workspace
 from tests.indexers.conftest import Command
 from tests.indexers.faulty import faulty
@@ -339,27 +336,6 @@ def test_the_first_log_of_a_shop_without_queries_passes_the_gate(
     )
 
 
-def test_queries_are_saved_in_a_spreadsheet_too(tmp_path: Path) -> None:
-    queries = [Query("log-1", 'a "b", c'), Query("log-2", "Größe 沙发")]
-    for name, before, encoding in (
-        ("new.csv", None, "utf-8"),
-        ("old.csv", "weight;id;text\n1;q;x", "utf-8"),
-        ("west.tsv", "id\ttext\nq\tcafé\n", "cp1252"),
-    ):
-        path = tmp_path / name
-        if before is not None:
-            path.write_text(before, encoding)
-        assert [save_queries(path, queries) for _ in range(2)] == [2, 0]
-        sheet = Sheet.open(path)
-        rows = [dict(zip(sheet.header, row, strict=True)) for _, row in sheet.rows()][-2:]
-        assert [(row["id"], row["text"]) for row in rows] == [
-            ("log-1", 'a "b", c'),
-            ("log-2", "Größe 沙发"),
-        ]
-        assert sheet.encoding == "utf-8-sig"
-    assert "café" in (tmp_path / "west.tsv").read_text("utf-8")
-
-
 def test_since_takes_new_items_whatever_their_time(shop: Path, cogr_index: Command) -> None:
     assert cogr_index("rebuild", "--side", "item").status == 0
     late = [
@@ -386,7 +362,7 @@ def test_since_takes_new_items_whatever_their_time(shop: Path, cogr_index: Comma
         (("--side", "query", "--ids", "log.txt", "--save", "x"), "give it with --from-log"),
         (
             ("--side", "query", "--from-log", "log.txt", "--save", "x.txt"),
-            "name a .jsonl, .csv or .tsv file, not x.txt",
+            "name a .jsonl file, not x.txt",
         ),
         (
             ("--side", "query", "--from-log", "log.txt", "--save", "no/x.jsonl"),

@@ -1,0 +1,313 @@
+"""Keyword sets as files for other systems (`cogr-index export`), and from files as a snapshot
+(`cogr-index import`).
+
+A format turns a snapshot's rows into text, streaming, and may add files beside it. In the bulk
+formats a keyword is one term, ranked by BM25 with the mirror's parameters. With the manifest that
+an export wrote beside the file, an import gives the exported snapshot, with the same content and
+id. Without it, the keyword sets may come from anywhere; they are normalised as generated ones are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    Json,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    model_validator,
+)
+
+from cogr.datasets.fields import check_id, check_text, fields_as_json
+from cogr.datasets.reading import Place, json_records, parquet_rows
+from cogr.errors import DataError, SnapshotError, UserError
+from cogr.item_fields import types_of
+from cogr.keywords import (
+    NORMALISER,
+    cut_to_budget,
+    normalise,
+    over_budget,
+    self_keyword,
+    with_self,
+)
+from cogr.records import Side
+from cogr.snapshots import HEAVIEST, Manifest, Provenance, Row, Snapshot, rounded, write_snapshot
+from cogr.store import Store
+from indexers.backends.opensearch.client import Version
+from indexers.backends.opensearch.mapping import PLURAL, document, index_settings, mapping, meta_of
+from indexers.rebuild.assembly import typed_rows
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The result of an export: entities in the file, and the files beside it."""
+
+    entities: int
+    beside: list[str]
+
+
+def export(snapshot: Snapshot, to: Path, format_: str, prefix: str = "cogr") -> Exported:
+    """Write a snapshot's rows to a file, and what belongs to the format (manifest, mapping) beside
+    it.
+
+    Args:
+        format_: one of NAMES.
+        prefix: names of indexes in the formats of search engines begin with it.
+
+    Raises:
+        UserError: an unknown format, a format of the other side, or a folder that is not there.
+        StorageError: the disk is full or read-only.
+    """
+    if format_ not in NAMES:
+        raise UserError(f"The format {format_!r} is unknown; it is one of {', '.join(NAMES)}.")
+    if not to.absolute().parent.is_dir():
+        raise UserError(
+            f"The folder {to.absolute().parent} is not there; create it, or name another file."
+        )
+    folder, beside = Store(to.absolute().parent), []
+    if format_ in _IMPORTED:
+        beside.append(manifest_beside(to).name)
+        folder.write_json(beside[0], snapshot.manifest.model_dump(mode="json"))
+    if format_ == "parquet":
+        folder.write(to.name, snapshot.store.read(snapshot.path))
+        return Exported(snapshot.manifest.entities, beside)
+    chosen = FORMATS[format_]
+    if chosen.side and chosen.side != snapshot.side:
+        raise UserError(
+            f"The format {format_} is for the side {chosen.side}; name a {chosen.side} snapshot."
+        )
+    with folder.replacing(to.name) as file:
+        for piece in chosen.pieces(snapshot, prefix):
+            file.write(piece.encode())
+    for ending, text in chosen.beside(snapshot).items():
+        beside.append(f"{to.name}.{ending}")
+        folder.write(beside[-1], text.encode())
+    return Exported(snapshot.manifest.entities, beside)
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) + "\n"
+
+
+def _jsonl(snapshot: Snapshot, _prefix: str) -> Iterator[str]:
+    """What `cogr-index import` reads back."""
+    for row in snapshot.rows():
+        record = {"id": row.id, "text": row.text, "self": row.self_keyword}
+        more = {"weights": row.weights, "confidence": row.confidence, "fields": row.fields}
+        there = {name: value for name, value in more.items() if value not in (None, (), {})}
+        yield _line({**record, "keywords": row.keywords, **there})
+
+
+def _bulk(snapshot: Snapshot, prefix: str) -> Iterator[str]:
+    """The body of a `_bulk` request."""
+    index = f"{prefix}-{PLURAL[snapshot.side]}"
+    for row in snapshot.rows():
+        keywords = with_self(row.self_keyword, row.keywords)
+        yield _line({"index": {"_index": index, "_id": row.id}})
+        yield _line(document(snapshot.side, row) | {"keywords": keywords})
+
+
+def _mapping(snapshot: Snapshot, version: Version) -> Mapping[str, str]:
+    """The body of `PUT /<index>`."""
+    body = {
+        "settings": index_settings(1),
+        "mappings": mapping(snapshot.side, version, meta_of(snapshot.manifest)),
+    }
+    return {"mapping.json": json.dumps(body, ensure_ascii=False, indent=1) + "\n"}
+
+
+def _opensearch_mapping(snapshot: Snapshot) -> Mapping[str, str]:
+    return _mapping(snapshot, Version(3, 0, "3.0.0"))
+
+
+def _elasticsearch_mapping(snapshot: Snapshot) -> Mapping[str, str]:
+    """Elasticsearch scores keyword fields that have norms and frequencies, and knows no
+    `use_similarity`: as OpenSearch 2.
+    """
+    return _mapping(snapshot, Version(2, 4, "2.4.0"))
+
+
+def _synonyms(snapshot: Snapshot, _prefix: str) -> Iterator[str]:
+    """`query => query, keyword, ...`, in Solr's synonym format, which OpenSearch's and
+    Elasticsearch's filter `synonym_graph` reads: what is typed is replaced by S ∪ {self}.
+
+    Of several queries with one text the first by id counts. Memory: the texts of the queries.
+    """
+    yield f"# Keywords of the queries of {snapshot.id}\n"
+    seen: set[str] = set()
+    for row in snapshot.rows():
+        own = row.self_keyword
+        if own and row.keywords and own not in seen:
+            seen.add(own)
+            yield f"{_escaped(own)} => {', '.join(map(_escaped, (own, *row.keywords)))}\n"
+
+
+def _escaped(word: str) -> str:
+    """A backslash takes the meaning from commas, arrows, and the sign of a comment."""
+    escaped = word.replace("\\", "\\\\").replace(",", "\\,").replace("=>", "\\=>")
+    return f"\\{escaped}" if escaped.startswith("#") else escaped
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format.
+
+    Attributes:
+        pieces: the file's text, streaming, of a snapshot and the prefix of index names.
+        beside: ending -> text of the files beside it.
+        side: its only side; None for both.
+    """
+
+    pieces: Callable[[Snapshot, str], Iterator[str]]
+    beside: Callable[[Snapshot], Mapping[str, str]] = lambda _: {}
+    side: Side | None = None
+
+
+FORMATS: Mapping[str, Format] = {
+    "jsonl": Format(_jsonl),
+    "bulk": Format(_bulk, _opensearch_mapping),
+    "elasticsearch": Format(_bulk, _elasticsearch_mapping),
+    "synonyms": Format(_synonyms, side="query"),
+}
+"""By name, as `cogr-index export --format` takes them; parquet is the snapshot's own file."""
+_IMPORTED = ("jsonl", "parquet")
+"""Formats that `cogr-index import` reads: the manifest goes beside them."""
+NAMES = (*_IMPORTED, *(name for name in FORMATS if name not in _IMPORTED))
+
+
+def manifest_beside(path: Path) -> Path:
+    """Where an export of this file writes the snapshot's manifest."""
+    return path.with_name(f"{path.name}.manifest.json")
+
+
+def import_snapshot(store: Store, path: Path, side: Side, k_max: int) -> Snapshot:
+    """A snapshot from a file: .parquet, else one JSON object a line with id, text and keywords, and
+    maybe weights (one for each keyword, and the text's last) and a confidence.
+
+    Args:
+        side: whose keyword sets these are, where no manifest says it.
+        k_max: the budget that longer sets are cut to, where no manifest says it.
+
+    Raises:
+        DataError: a missing file, a bad record, an id twice.
+        SnapshotError: the manifest beside it is broken, of another normaliser, or of other content.
+        StorageError: the store is full or read-only.
+    """
+    if not path.is_file():
+        raise DataError(f"The file {path} is not there; name one that cogr-index export wrote.")
+    manifest = _manifest(path)
+    rows = sorted(_rows(path, as_they_are=manifest is not None), key=lambda row: row.id)
+    for one, next_ in pairwise(rows):
+        if one.id == next_.id:
+            raise DataError(f"{path} has the id {one.id!r} twice; keep one of them.")
+    if manifest is None:
+        cut = sum(over_budget(row.keywords, k_max) for row in rows)
+        rows = [_cut(row, k_max) for row in rows]
+        provenance = Provenance(k_max=k_max, cut_to_budget=cut, notes={"imported": path.name})
+        names = sorted({name for row in rows for name in row.fields})
+        types = types_of(((row.id, row.fields_json) for row in rows), names)
+        return write_snapshot(store, side, typed_rows(rows, types), provenance, types)
+    known = {name: getattr(manifest, name) for name in Provenance.__dataclass_fields__}
+    typed = typed_rows(rows, manifest.fields)
+    snapshot = write_snapshot(store, manifest.side, typed, Provenance(**known), manifest.fields)
+    if snapshot.manifest.content_hash != manifest.content_hash:
+        raise SnapshotError(
+            f"The content of {path} is not what {manifest_beside(path)} says; export it again, "
+            "or remove the manifest to import "
+            f"it as other keyword sets (it is in the store as {snapshot.id})."
+        )
+    return snapshot
+
+
+def _manifest(path: Path) -> Manifest | None:
+    beside = manifest_beside(path)
+    if not beside.is_file():
+        return None
+    try:
+        manifest = Manifest.model_validate_json(beside.read_bytes())
+    except ValidationError as error:
+        raise SnapshotError(
+            f"{beside} is not a manifest, or is broken; export again, or remove it."
+        ) from error
+    if manifest.normaliser != NORMALISER:
+        raise SnapshotError(
+            f"{path} was written with normaliser {manifest.normaliser}, this version has "
+            f"{NORMALISER}; rebuild the snapshot, or "
+            f"remove {manifest_beside(path)} to import its keywords as new ones."
+        )
+    return manifest
+
+
+class _Line(BaseModel):
+    """A record of a file: each keyword may have a weight, and the text has the last one."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    id: StrictStr | StrictInt
+    text: str = ""
+    keywords: list[str]
+    weights: list[Annotated[float, Field(gt=0, le=HEAVIEST, strict=True)]] | None = None
+    confidence: Annotated[float, Field(ge=0, le=1, strict=True)] | None = None
+    fields: Json[dict[str, Any]] | dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _a_weight_each(self) -> _Line:
+        if self.weights and len(self.weights) != len(self.keywords) + 1:
+            raise ValueError("weights needs a number for each keyword and one for the text")
+        return self
+
+
+def _rows(path: Path, *, as_they_are: bool) -> Iterator[Row]:
+    """Rows of a file. Rows of an exported snapshot are taken unchanged; the hash in its manifest is
+    checked afterwards.
+    """
+    for place, record in _records(path):
+        try:
+            line = _Line.model_validate({k: v for k, v in record.items() if v != ""})
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = "".join(f" in {first['loc'][0]!r}" for _ in first["loc"][:1])
+            raise DataError(f"{place}: {first['msg']}{where}; correct the record.") from error
+        for text in (line.text, *line.keywords):
+            check_text(text, "text or keywords", place)
+        spelled, words, weights = line.keywords, line.keywords, line.weights or []
+        if not as_they_are:
+            spelled, own = [*map(normalise, words)], self_keyword(line.text)
+            words = [word for word in dict.fromkeys(spelled) if word and word != own]
+        # A repeated keyword keeps its first weight.
+        first_weight = dict(zip(reversed(spelled), reversed(weights[:-1]), strict=False))
+        kept = [*(first_weight[word] for word in words), weights[-1]] if weights else []
+        fields = line.fields or {}
+        yield Row(
+            check_id(str(line.id), "id", place),
+            line.text,
+            tuple(words),
+            fields_as_json(fields, ((name, name) for name in fields), place),
+            tuple(map(rounded, kept)),
+            None if line.confidence is None else rounded(line.confidence),
+        )
+
+
+def _records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
+    if path.suffix != ".parquet":
+        yield from json_records(path)
+        return
+    for place, row in parquet_rows(path, _Line.model_fields):
+        if isinstance(row, DataError):
+            raise row
+        yield place, row
+
+
+def _cut(row: Row, k_max: int) -> Row:
+    """The row with the keywords of the budget alone, and their weights."""
+    kept = cut_to_budget(row.keywords, k_max)
+    return replace(row, keywords=kept, weights=(*row.weights[: len(kept)], *row.weights[-1:]))
