@@ -53,6 +53,12 @@ def _no_width() -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _uncompiled() -> None:
+    """Torch compiles nothing: vLLM's small kernels take a C++ compiler longer than they save."""
+    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _activated() -> None:
     """The environment's programs are on the PATH, as a user has them: next-step lines name them
     without a folder.

@@ -142,8 +142,8 @@ class StatisticalSettings(Table):
     encoder: str | None = Field(
         None,
         description=(
-            "Encoder for sentence-transformers (extra `encoder`) that the ranker learns from: a "
-            "folder, a name on the Hugging Face hub, or `minilm` (extra `weights`)"
+            "Encoder in sentence-transformers' layout that the ranker learns from: a folder, a "
+            "name on the Hugging Face hub, or `minilm`"
         ),
     )
     readability: float = Field(

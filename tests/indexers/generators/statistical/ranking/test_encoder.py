@@ -4,6 +4,7 @@ near one another.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -79,11 +80,71 @@ def test_the_ranker_reads_an_encoder_and_is_kept_with_its_points(
     assert opened.query_keywords(asked) == artefact.query_keywords(asked)
 
 
+@pytest.fixture(scope="module")
+def onnx(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same encoder as it lies on the hub, without the weights for torch."""
+    import torch
+    from transformers import BertModel
+
+    class Reader(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bert = BertModel.from_pretrained(model).eval()
+
+        def forward(self, input_ids: object, mask: object, types: object) -> object:
+            read = self.bert(input_ids=input_ids, attention_mask=mask, token_type_ids=types)
+            return read.last_hidden_state
+
+    folder = tmp_path_factory.mktemp("onnx") / "whole"
+    shutil.copytree(model, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    (folder / "onnx").mkdir()
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    every = {name: {0: "texts", 1: "tokens"} for name in [*names, "last_hidden_state"]}
+    torch.onnx.export(
+        Reader(),
+        tuple(torch.ones(2, 7, dtype=torch.int64) for _ in names),
+        str(folder / module.ONNX_FILE),
+        input_names=names,
+        output_names=["last_hidden_state"],
+        dynamic_axes=every,
+        dynamo=False,
+    )
+    return folder
+
+
+def test_onnx_needs_no_torch_and_gives_the_same_points(
+    model: Path, onnx: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["a red sofa", "", "lone \ud800 surrogate", "lamp " * 200]
+    by_torch = Encoder(str(model)).points(texts, keep=False)
+    monkeypatch.setattr(module, "find_spec", lambda _: None)
+    encoder = Encoder(str(onnx), Store(tmp_path))
+    assert encoder.points(texts) == pytest.approx(by_torch, abs=1e-3)
+    (onnx / module.ONNX_FILE).rename(onnx / "away")
+    with pytest.raises(MissingExtraError, match="extra 'encoder'"):
+        Encoder(str(onnx))
+    (onnx / "away").rename(onnx / module.ONNX_FILE)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "sentence"),
+    [
+        ("1_Pooling/config.json", '{"pooling_mode": "cls"}', "does not take the mean"),
+        ("onnx/model.onnx", "torn", "can't be loaded"),
+        ("tokenizer.json", "torn", "can't be loaded"),
+    ],
+)
+def test_a_broken_onnx_encoder_is_one_sentence(
+    onnx: Path, tmp_path: Path, file: str, text: str, sentence: str
+) -> None:
+    shutil.copytree(onnx, tmp_path / "broken")
+    (tmp_path / "broken" / file).write_text(text)
+    with pytest.raises(GeneratorError, match=sentence):
+        Encoder(str(tmp_path / "broken")).points(["a sofa"])
+
+
 def test_a_missing_encoder_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(GeneratorError, match="There is no model folder ./nowhere"):
-        Encoder("./nowhere")
-    monkeypatch.setattr(module, "find_spec", lambda _: None)
-    with pytest.raises(MissingExtraError, match="extra 'encoder'"):
         Encoder("./nowhere")
 
 
@@ -91,10 +152,18 @@ def test_minilm_is_the_model_of_its_package(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MINILM_PACKAGE", "carries_a_model")
-    with pytest.raises(MissingExtraError, match="extra 'weights'"):
-        Encoder("minilm")
     (tmp_path / "carries_a_model").mkdir()
     (tmp_path / "carries_a_model" / "__init__.py").write_text("raise AssertionError('imported')")
     (tmp_path / "carries_a_model" / "model").symlink_to(model)
     monkeypatch.syspath_prepend(tmp_path)
     assert Encoder("minilm").digest == Encoder(str(model)).digest
+
+
+def test_minilm_without_its_package_comes_from_the_hub(
+    onnx: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[str]()
+    monkeypatch.setattr(module, "MINILM_PACKAGE", "carries_nothing")
+    monkeypatch.setattr(module, "from_hub", lambda name, _: asked.append(name) or onnx)
+    assert Encoder("minilm").digest == Encoder(str(onnx)).digest
+    assert asked == [module.MINILM_ON_HUB]
