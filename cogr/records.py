@@ -103,6 +103,8 @@ class Dataset:
             lineage.json beside the data. Goes into manifests. Not part of the hash.
         pair_signals: column -> query id -> item id -> a number above 0, such as clicks; of known
             queries, labelled or not, and known items. Not part of the hash.
+        new: ids of the items that the labels cannot know, because they are younger. Not part of the
+            hash.
     """
 
     name: str
@@ -117,6 +119,7 @@ class Dataset:
     unread: Mapping[str, int] = field(default_factory=dict)
     lineage: Mapping[str, Any] = field(default_factory=dict)
     pair_signals: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    new: frozenset[str] = frozenset()
 
     def all_queries(self) -> list[Query]:
         """The labelled queries: those of every split, train first."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from cogr.datasets import loaders
 from cogr.datasets.builder import Builder, Options
-from cogr.datasets.fields import Columns
+from cogr.datasets.fields import Columns, time_field
 from cogr.datasets.reading import Place, json_object, json_whole
 from cogr.datasets.splits import SplitBy
 from cogr.errors import DataError, SettingsError
@@ -116,7 +116,20 @@ def load_dataset(
         return builder.build()
     folder = _folder(chosen, path)
     chosen.read(folder, builder)
-    return replace(builder.build(chosen.test_share), lineage=read_lineage(folder))
+    dataset, lineage = builder.build(chosen.test_share), read_lineage(folder)
+    return replace(dataset, lineage=lineage, new=_younger(dataset, lineage, folder))
+
+
+def _younger(dataset: Dataset, lineage: Mapping[str, Any], folder: Path) -> frozenset[str]:
+    """Items without a label that were updated after the labels were made, where the lineage says
+    when: at the last click (`to`), or on the `date`. Raises DataError.
+    """
+    key = "to" if lineage.get("to") else "date"
+    made = time_field(lineage, key, Place(folder / LINEAGE, 1))
+    if made is None:
+        return frozenset()
+    later = {id_ for id_, time in dataset.updated.get("item", {}).items() if time > made}
+    return frozenset(later.difference(*dataset.relevant.values(), *dataset.judged.values()))
 
 
 def read_lineage(folder: Path) -> Mapping[str, Any]:

@@ -74,6 +74,7 @@ class Changes:
             spool.add(item)
         return replace(
             dataset,
+            new=(dataset.new | new.keys()) - self.deletes,
             items=spool.items(),
             queries=queries,
             relevant=relevant,

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from cogr.datasets.splits import place
 from cogr.errors import GeneratorError
@@ -39,7 +40,7 @@ from indexers.generators.statistical.item_keywords import (
 from indexers.generators.statistical.ranking.encoder import Encoder
 from indexers.generators.statistical.ranking.features import CandidatePairs, candidates
 from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints
-from indexers.generators.statistical.ranking.ranker import Ranker, fit_ranker
+from indexers.generators.statistical.ranking.ranker import Ranker, fit_cold, fit_ranker
 from indexers.generators.statistical.ranking.text_index import (
     ItemWords,
     PairSignals,
@@ -96,7 +97,8 @@ def fit(
     index = TextIndex.fit(analyser, words, dataset.items, texts, signals, encoder).seeing(
         pair_numbers.without(unclicked(queries, seed))
     )
-    training = _trained(index, texts, relevance, seed)
+    new = np.fromiter((item.id in dataset.new for item in dataset.items), np.bool_, len(words))
+    training = _trained(index, texts, relevance, seed, new)
     anchored = _anchored(training, texts) if anchors else [[]] * len(words)
     titles = [item.title for item in dataset.items]
     keywords = assemble(anchored, item_phrases(words, analyser), titles)
@@ -145,11 +147,18 @@ class _Training:
         return self.sources.nearest.relevance
 
 
-def _trained(index: TextIndex, texts: Sequence[str], relevance: Csr, seed: int) -> _Training:
+def _trained(
+    index: TextIndex, texts: Sequence[str], relevance: Csr, seed: int, new: NDArray[np.bool_]
+) -> _Training:
     rows = np.sort(np.random.default_rng(seed).permutation(len(texts))[:MAX_TRAINED])
     sources = FeatureSources.of(index, texts, relevance)
     pairs = candidates(sources, sources.nearest.queries.rows(rows))
-    return _Training(sources, rows, pairs, *fit_ranker(pairs, rows, relevance, seed))
+    known = pairs.where(~new[pairs.item]) if new.any() else pairs
+    ranker, p, f1 = fit_ranker(known, rows, relevance, seed, new)
+    if new.any():
+        ranker = replace(ranker, cold=fit_cold(ranker, index, texts, relevance, seed))
+        p = ranker.probabilities(pairs, rows)
+    return _Training(sources, rows, pairs, ranker, p, f1)
 
 
 def _changed(artefact: Artefact, **parts: object) -> Artefact:
@@ -228,7 +237,10 @@ def _anchored(training: _Training, texts: Sequence[str]) -> list[list[str]]:
 
 
 def _anchor_strength(training: _Training) -> Csr:
-    """Mean of label and out-of-fold probability, (training queries, items)."""
+    """Mean of label and out-of-fold probability, (training queries, items); of a new item, which
+    has no label, the probability.
+    """
     places = (training.rows[training.pairs.query], training.pairs.item)
-    predicted = sp.csr_matrix((training.p, places), shape=training.relevance.shape)
+    p = training.p * (1 + training.ranker.new[training.pairs.item])
+    predicted = sp.csr_matrix((p, places), shape=training.relevance.shape)
     return ((training.relevance + predicted) / 2).tocsr()

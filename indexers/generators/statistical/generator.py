@@ -123,6 +123,7 @@ class Statistical(Generator):
             **self.options.model_dump(exclude={"evidence", "pair_signals"}),
             **self._signals,
             **self._pair_signals,
+            **self._new,
             **({"encoder": self._encoder.digest} if self._encoder else {}),
         }
 
@@ -143,6 +144,12 @@ class Statistical(Generator):
 
         values = item_signals(self._dataset.items, self.options.signals)
         return {"signals_digest": hashlib.sha256(values.tobytes()).hexdigest()[:16]}
+
+    @property
+    def _new(self) -> Mapping[str, object]:
+        """The digest of the new items' ids, which the data set's hash leaves out."""
+        new = json.dumps(sorted(self._dataset.new)).encode()
+        return {"new": hashlib.sha256(new).hexdigest()[:16]} if self._dataset.new else {}
 
     @cached_property
     def _pair_signals(self) -> Mapping[str, object]:

@@ -106,11 +106,14 @@ def open_artefact(folder: str | Path | Store, encoder: Encoder | None = None) ->
     )
     parts = [_array(files[f"owned.{part}.npy"]) for part in ("items", "keywords", "kinds")]
     owned = ItemKeywords(keywords, parts[0], parts[1], parts[2], n)
+    folds = _array(files["folds.npy"])
     ranker = Ranker(
         _models(files, "model"),
         _array(files["linear.npy"]),
-        _array(files["folds.npy"]),
+        folds,
         float(facts["multiplier"]),
+        _cold_ranker(files, folds),
+        _array(files["new.npy"]) if "new.npy" in files else np.zeros(n, np.bool_),
     )
     relevance = _matrix(files, "relevance", (len(queries), n))
     artefact = Artefact(
@@ -169,6 +172,7 @@ def _files(artefact: Artefact) -> dict[str, bytes | NDArray[Any]]:
         "linear.npy": artefact.ranker.linear,
         "folds.npy": artefact.ranker.folds,
         **_boosters("model", artefact.ranker.models),
+        **_cold(artefact.ranker),
         **_edits(artefact.editor),
     }
 
@@ -195,6 +199,23 @@ def _pair_signals(files: Mapping[str, Data], n: int) -> PairSignals:
         if f"{name}.values.npy" in files
     ]
     return PairSignals(rows, columns)
+
+
+def _cold(ranker: Ranker) -> dict[str, bytes | NDArray[Any]]:
+    """Nothing where no item is new."""
+    if not ranker.new.any():
+        return {}
+    files: dict[str, bytes | NDArray[Any]] = {"new.npy": ranker.new}
+    if ranker.cold is not None:
+        files["cold.linear.npy"] = ranker.cold.linear
+        files |= _boosters("cold", ranker.cold.models)
+    return files
+
+
+def _cold_ranker(files: Mapping[str, Data], folds: NDArray[Any]) -> Ranker | None:
+    if "cold.linear.npy" not in files:
+        return None
+    return Ranker(_models(files, "cold"), _array(files["cold.linear.npy"]), folds)
 
 
 def _edits(editor: Editor | None) -> dict[str, bytes | NDArray[Any]]:

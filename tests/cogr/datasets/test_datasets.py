@@ -409,3 +409,28 @@ def test_ir_datasets_errors(registered: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "ir_datasets", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'cogr\[datasets\]'"):
         load_dataset("ir_datasets:cogr-shop")
+
+
+@pytest.mark.parametrize(
+    ("lineage", "new"),
+    [
+        ("{}", set()),
+        ('{"source": "clicks", "to": "2026-02-03T12:00:00Z", "date": "2026-03-01"}', {"i19"}),
+        ('{"source": "judge", "date": "2026-02-25T00:00:00Z"}', set()),
+    ],
+)
+def test_items_younger_than_the_labels_are_new(tmp_path: Path, lineage: str, new: set[str]) -> None:
+    dated = [{**item, "updated": f"2026-02-{n + 1:02d}"} for n, item in enumerate(ITEMS)]
+    labels = [label for label in LABELS if label["item"] != "i19"] + [
+        {"query": "q0", "item": f"i{n}", "grade": 0} for n in range(15, 19)
+    ]
+    folder = write_records(tmp_path / "shop", items=dated, labels=labels)
+    (folder / "lineage.json").write_text(lineage)
+    assert load_dataset("jsonl", folder).new == new
+
+
+def test_a_bad_time_in_the_lineage_is_named(tmp_path: Path) -> None:
+    folder = write_records(tmp_path / "shop")
+    (folder / "lineage.json").write_text('{"to": "yesterday"}')
+    with pytest.raises(DataError, match=r"lineage\.json, line 1: 'to' is 'yesterday'"):
+        load_dataset("jsonl", folder)

@@ -107,6 +107,10 @@ class CandidatePairs:
     query: Ints
     item: Ints
 
+    def where(self, kept: NDArray[np.bool_]) -> CandidatePairs:
+        """Some of the pairs."""
+        return CandidatePairs(self.x[kept], self.query[kept], self.item[kept])
+
 
 def candidates(sources: FeatureSources, batch: QueryBatch) -> CandidatePairs:
     """Features of the candidates of each query: the best `DEPTH` items by each of `CANDIDATES`."""

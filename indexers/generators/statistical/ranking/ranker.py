@@ -10,25 +10,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import lightgbm
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 
 from cogr.metrics import f1_of
 from indexers.generators.statistical import FEW_QUERIES, FOLDS
 from indexers.generators.statistical.keyword_selection import exact_cut
-from indexers.generators.statistical.ranking.features import CandidatePairs, feature_names
-from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints, row_sums
+from indexers.generators.statistical.ranking.features import (
+    CandidatePairs,
+    candidates,
+    feature_names,
+)
+from indexers.generators.statistical.ranking.matrices import (
+    Csr,
+    Floats,
+    Ints,
+    row_sums,
+    without_columns,
+)
+from indexers.generators.statistical.ranking.text_index import TextIndex
+from indexers.generators.statistical.ranking.training_queries import FeatureSources
 
 MAX_ROWS = 200_000
 """Most rows that a model is trained on. Beyond it irrelevant pairs are sampled, and the sampled
 ones weigh more.
 """
 MULTIPLIERS = (1.0, 1.25, 1.5)
+
+MASKS = 3
+"""Parts of the known items; each is treated as new once."""
 
 MODEL: Mapping[str, Any] = {
     "objective": "binary",
@@ -66,22 +82,33 @@ class Ranker:
             queries,).
         multiplier: the expected number of relevant items is this times the sum of p (candidates
             miss some).
+        cold: answers for new items; None where the same models answer for all items.
+        new: whether the labels cannot know an item, (items,).
     """
 
     models: Sequence[Any]
     linear: Floats
     folds: Ints
-    multiplier: float
+    multiplier: float = 1.0
+    cold: Ranker | None = None
+    new: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
 
     def probabilities(self, pairs: CandidatePairs, own: Ints) -> Floats:
         """p of each pair; `own` is the batch's, to answer training queries out of fold."""
         folds = np.where(own >= 0, self.folds[np.maximum(own, 0)], -1)[pairs.query]
-        logits = np.zeros(pairs.query.size)
+        p = self._by_folds(pairs.x, folds)
+        if self.cold is not None:
+            new = self.new[pairs.item]
+            p[new] = self.cold._by_folds(pairs.x[new], folds[new])
+        return p
+
+    def _by_folds(self, x: Floats, folds: Ints) -> Floats:
+        logits = np.zeros(folds.size)
         for fold, model in enumerate(self.models):
             seen = folds == fold
             for rows, share in ((seen, 1.0), (folds == -1, 1 / len(self.models))):
                 if rows.any():
-                    logits[rows] += share * self._logits(fold, model, pairs.x[rows])
+                    logits[rows] += share * self._logits(fold, model, x[rows])
         p: Floats = expit(logits).astype(np.float32)
         return p
 
@@ -94,39 +121,106 @@ class Ranker:
 
 
 def fit_ranker(
-    pairs: CandidatePairs, trained: Ints, relevance: Csr, seed: int
+    pairs: CandidatePairs, trained: Ints, relevance: Csr, seed: int, new: NDArray[np.bool_]
 ) -> tuple[Ranker, Floats, float]:
     """Cross-fit a ranker. Returns it, the out-of-fold p of each pair, and the macro F1 of the exact
-    cuts by these p.
+    cuts by these p; both without the pairs of new items.
 
     Args:
         pairs: candidates of the training queries `trained`.
         trained: rows of `relevance` that `pairs.query` counts through, (queries,).
         relevance: 0/1, (all training queries, items).
         seed: of folds, thinning and boosting.
+        new: whether the labels cannot know an item, (items,).
     """
     rng = np.random.default_rng(seed)
-    labels = np.asarray(relevance[trained][pairs.query, pairs.item], dtype=np.float32).ravel()
+    labels = labels_of(pairs, trained, relevance)
     folds = rng.permutation(trained.size) % FOLDS
     relevant = row_sums(relevance[trained])
+    of_query = np.full(relevance.shape[0], -1, dtype=np.int64)
+    of_query[trained] = folds
+    ranker = Ranker(*_cross_fit(pairs, labels, relevant, folds, rng, seed), of_query, new=new)
+    p = ranker.probabilities(pairs, trained)
+    f1 = {multiplier: cut_f1(pairs, p, labels, relevant, multiplier) for multiplier in MULTIPLIERS}
+    best = max(MULTIPLIERS, key=lambda multiplier: f1[multiplier])
+    return replace(ranker, multiplier=best), p, f1[best]
+
+
+def fit_cold(
+    ranker: Ranker, index: TextIndex, texts: Sequence[str], relevance: Csr, seed: int
+) -> Ranker | None:
+    """A ranker for new items; None where that of the known items serves them as well out of fold.
+
+    A third of the known items at a time is masked: votes, popularity and profiles are computed as
+    if it had no labels. Its pairs, with their true labels, are what the cold ranker learns from
+    (after DropoutNet, Volkovs et al. 2017). Folds are those of the ranker.
+
+    Args:
+        ranker: of the known items.
+        texts: of the training queries.
+        relevance: 0/1, (training queries, items).
+        seed: of masks, thinning and boosting.
+    """
+    rng = np.random.default_rng(seed)
+    trained = np.flatnonzero(ranker.folds >= 0)
+    part = rng.permutation(relevance.shape[1]) % MASKS
+    part[ranker.new] = MASKS
+    parts = []
+    for mask in range(MASKS):
+        sources = FeatureSources.of(index, texts, without_columns(relevance, part == mask))
+        pairs = candidates(sources, sources.nearest.queries.rows(trained))
+        p = ranker.probabilities(pairs, trained)
+        kept = part[pairs.item] != MASKS
+        pairs, p = pairs.where(kept), p[kept]
+        masked = part[pairs.item] == mask
+        bare = CandidatePairs(pairs.x[:0], pairs.query, pairs.item)
+        parts.append((bare, p, masked, pairs.where(masked)))
+    x, query, item = (
+        np.concatenate([getattr(own, name) for *_, own in parts]) for name in ("x", "query", "item")
+    )
+    relevant, folds = row_sums(relevance[trained]), ranker.folds[trained]
+    every = CandidatePairs(x, query, item)
+    labels = labels_of(every, trained, relevance)
+    if not labels.any():
+        return None
+    cold = Ranker(*_cross_fit(every, labels, relevant, folds, rng, seed), ranker.folds)
+    gain = 0.0
+    for bare, p, masked, own in parts:
+        mixed, labels = p.copy(), labels_of(bare, trained, relevance)
+        mixed[masked] = cold.probabilities(own, trained)
+        after, before = (
+            cut_f1(bare, one, labels, relevant, ranker.multiplier) for one in (mixed, p)
+        )
+        gain += after - before
+    return cold if gain > 0 else None
+
+
+def labels_of(pairs: CandidatePairs, trained: Ints, relevance: Csr) -> Floats:
+    """0/1 of each pair."""
+    return np.asarray(relevance[trained][pairs.query, pairs.item], dtype=np.float32).ravel()
+
+
+def _cross_fit(
+    pairs: CandidatePairs,
+    labels: Floats,
+    relevant: Floats,
+    folds: Ints,
+    rng: np.random.Generator,
+    seed: int,
+) -> tuple[Sequence[Any], Floats]:
+    """A model for each fold, trained on the others: trees, and coefficients where there are any."""
     weights = _weights(labels, relevant, pairs.query, rng)
 
     def fold_model(fold: int) -> tuple[Any, Floats]:
         rows = (weights > 0) & (folds[pairs.query] != fold)
         x, y, weight = pairs.x[rows], labels[rows], weights[rows]
-        few = trained.size < FEW_QUERIES
+        few = folds.size < FEW_QUERIES
         line = logistic(_curved(x), y, weight) if few else np.zeros(0, np.float32)
         return _train(x, y, weight, FEW if few else MANY, seed), line
 
     with ThreadPoolExecutor(2) as pool:
         models, linear = zip(*pool.map(fold_model, range(FOLDS)), strict=True)
-    of_query = np.full(relevance.shape[0], -1, dtype=np.int64)
-    of_query[trained] = folds
-    ranker = Ranker(models, np.stack(linear), of_query, 1.0)
-    p = ranker.probabilities(pairs, trained)
-    f1 = {multiplier: cut_f1(pairs, p, labels, relevant, multiplier) for multiplier in MULTIPLIERS}
-    best = max(MULTIPLIERS, key=lambda multiplier: f1[multiplier])
-    return replace(ranker, multiplier=best), p, f1[best]
+    return models, np.stack(linear)
 
 
 def _weights(labels: Floats, relevant: Floats, query: Ints, rng: np.random.Generator) -> Floats:

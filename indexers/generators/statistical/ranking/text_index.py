@@ -274,6 +274,55 @@ class TextIndex:
         )
         return replace(index, term_points=term_points(index.tfidf, index.df))
 
+    def joined(self, items: Sequence[Item], order: Ints) -> TextIndex:
+        """The index with other items. Vocabulary and latent space stay; of `signals` the new rows
+        have none, since these are percentiles among the items of the fit.
+
+        Args:
+            order: rows of the old items followed by those of `items`, as they shall stand.
+        """
+        rows = [
+            [
+                self.vocabulary[t]
+                for t in self.analyser.terms(item_text(item))
+                if t in self.vocabulary
+            ]
+            for item in items
+        ]
+        titles = [
+            [self.vocabulary[t] for t in self.analyser.terms(item.title) if t in self.vocabulary]
+            for item in items
+        ]
+        width = self.counts.shape[1]
+        both = (
+            (self.counts, counts_of(rows, width)),
+            (self.titles, binary(counts_of(titles, width))),
+            (self.grams, item_grams(map(item_text, items))),
+            (self.title_grams, item_grams(item.title for item in items)),
+        )
+        counts, in_titles, grams, title_grams = (
+            sp.vstack(pair, format="csr")[order] for pair in both
+        )
+        none = np.zeros((len(items), self.signals.shape[1]), np.float32)
+        encoded = _encoded(self.encoder, items)
+        columns = [
+            sp.csr_matrix((one.data, one.indices, one.indptr), shape=(one.shape[0], order.size))
+            for one in self.pair_signals.columns
+        ]
+        return TextIndex(
+            self.analyser,
+            self.vocabulary,
+            counts,
+            in_titles,
+            grams,
+            title_grams,
+            self.term_points,
+            np.concatenate([self.signals, none])[order],
+            np.concatenate([self.encoded, encoded])[order],
+            self.encoder,
+            replace(self.pair_signals, columns=columns),
+        )
+
     def batch(self, texts: Sequence[str], own: Sequence[int] | None = None) -> QueryBatch:
         """Queries as matrices; `own` are their rows among the training queries, when they are
         training queries.
