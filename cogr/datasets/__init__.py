@@ -1,9 +1,8 @@
 """Data sets: `load_dataset` reads any known format into one `cogr.records.Dataset`.
 
-`LOADERS` names the function of each format; the functions are in `loaders`. The published benchmark
-sets are read by `benchmarks/published.py`, which only a clone of the repository has. Formats, their
-files and their rules are in docs/datasets.md. Nothing here writes, and only `ir_datasets:NAME` may
-download anything.
+`LOADERS` names the function of each format; the functions are in `loaders`. Published data sets are
+read by `benchmarks/published.py`, which only a clone of the repository has. Formats, their files
+and their rules are in docs/datasets.md. Nothing here writes.
 """
 
 from __future__ import annotations
@@ -42,6 +41,7 @@ class Loader:
             with seed 0.
         own: for a user's own data, to which `dataset.columns` applies, and whose texts lose HTML.
         fetch: for published data, how to get it; its folder is $COGR_DATA_DIR/<name> by default.
+        fetches: it downloads its files itself, and has no folder.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Loader:
     test_share: float | None = None
     own: bool = False
     fetch: str = ""
+    fetches: bool = False
 
 
 LOADERS: Mapping[str, Loader] = {
@@ -64,6 +65,8 @@ Beside them: `PUBLISHED` and `ir_datasets:NAME`.
 """
 PUBLISHED = ("nfcorpus", "msrd", "chorus", "wands")
 """Published data sets that have a loader of their own."""
+IRDS = "ir_datasets:"
+"""Before the name of a data set of the package ir_datasets, which downloads it."""
 
 
 def load_dataset(
@@ -100,22 +103,21 @@ def load_dataset(
             no item has.
         DataError: a missing folder or file, a bad record, no relevant items; names file and line.
     """
-    chosen = None if loader.startswith(loaders.IRDS) else _find_loader(loader)
+    chosen = _find_loader(loader)
     options = Options(
-        threshold=(chosen.threshold if chosen else 1.0) if threshold is None else threshold,
+        threshold=chosen.threshold if threshold is None else threshold,
         dev_share=dev_share,
         fields=fields,
         pair_signals=pair_signals,
-        columns=_columns(loader, chosen, columns),
-        strip_html=chosen is not None and chosen.own,
+        columns=_columns(chosen, columns),
+        strip_html=chosen.own,
         split_by=split_by,
     )
     builder = Builder(loader, options)
-    if chosen is None:
-        loaders.read_irds(_irds_name(loader, path), builder)
-        return builder.build()
     folder = _folder(chosen, path)
     chosen.read(folder, builder)
+    if chosen.fetches:
+        return builder.build()
     dataset, lineage = builder.build(chosen.test_share), read_lineage(folder)
     return replace(dataset, lineage=lineage, new=_younger(dataset, lineage, folder))
 
@@ -143,76 +145,65 @@ def read_lineage(folder: Path) -> Mapping[str, Any]:
 def _find_loader(name: str) -> Loader:
     if name in LOADERS:
         return LOADERS[name]
-    if name in PUBLISHED:
+    if name in PUBLISHED or name.startswith(IRDS):
         return _published(name)
-    known = [*LOADERS, *PUBLISHED, f"{loaders.IRDS}NAME"]
+    known = [*LOADERS, *PUBLISHED, f"{IRDS}NAME"]
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"set dataset.loader to {near[0]}, the nearest" if near else "set dataset.loader to one"
     hint = next((advice for ends, advice in _OTHER_NAMES.items() if name.lower() in ends), hint)
     raise SettingsError(f"The loader {name!r} is unknown; {hint} of {', '.join(known)}.")
 
 
+_OTHER_NAMES = {
+    ("tsv", "txt", "tab"): "set dataset.loader to csv, which reads tabs too,",
+    ("xlsx", "xls", "excel", "ods"): "save the sheet as CSV and set dataset.loader to csv, one",
+    ("json", "ndjson"): "write one JSON object a line and set dataset.loader to jsonl, one",
+}
+
+
 def _published(name: str) -> Loader:
     """The loader of a published data set, from the clone that this package is installed from."""
     try:
-        found: Loader = importlib.import_module("benchmarks.published").LOADERS[name]
+        module = importlib.import_module("benchmarks.published")
     except ModuleNotFoundError as error:
         raise SettingsError(
             f"The loader {name} is part of the repository (benchmarks/published.py), not of the "
             "installed package: run in a clone that is installed with pip install -e, or convert "
             "the data to beir or jsonl."
         ) from error
+    found: Loader = module.LOADERS.get(name) or module.irds_loader(name)
     return found
 
 
-_OTHER_NAMES = {
-    ("tsv", "txt", "tab", "spreadsheet"): "set dataset.loader to csv, which reads tabs too,",
-    ("xlsx", "xls", "excel", "ods", "sheet", "sheets"): (
-        "save the sheet as CSV and set dataset.loader to csv, one"
-    ),
-    ("json", "ndjson", "jsonlines"): (
-        "write one JSON object a line and set dataset.loader to jsonl, one"
-    ),
-}
-
-
-def _columns(loader: str, chosen: Loader | None, columns: Columns | None) -> Columns:
+def _columns(loader: Loader, columns: Columns | None) -> Columns:
     if columns is None or columns == Columns():
         return Columns()
-    if chosen is None or not chosen.own:
+    if not loader.own:
         own = ", ".join(one.name for one in LOADERS.values() if one.own)
         raise SettingsError(
-            f"The loader {loader} knows its own columns; remove dataset.columns, which is for "
+            f"The loader {loader.name} has its own columns; remove dataset.columns, which is for "
             f"{own}."
         )
     return columns
 
 
-def _irds_name(loader: str, path: str | Path | None) -> str:
-    name = loader.removeprefix(loaders.IRDS)
-    if not name:
-        raise SettingsError(
-            f"The loader {loader} names no data set; write {loaders.IRDS}NAME, e.g. "
-            f"{loaders.IRDS}beir/scifact."
-        )
-    if path is not None:
-        raise SettingsError(f"The loader {loader} keeps its own files; remove dataset.path.")
-    return name
-
-
 def _folder(loader: Loader, path: str | Path | None) -> Path:
-    if path is not None:
-        folder = Path(path).expanduser()
-    elif not loader.fetch:
+    home = os.environ.get(DATA_DIR_VARIABLE)
+    if loader.fetches:
+        if path is not None:
+            raise SettingsError(
+                f"The loader {loader.name} keeps its own files; remove dataset.path."
+            )
+        return Path()
+    if path is None and not loader.fetch:
         raise SettingsError(f"The loader {loader.name} needs a folder: set dataset.path.")
-    elif home := os.environ.get(DATA_DIR_VARIABLE):
-        folder = Path(home).expanduser() / loader.name
-    else:
+    if path is None and not home:
         raise SettingsError(
             f"The data set {loader.name} has no folder: set dataset.path, or set "
-            f"{DATA_DIR_VARIABLE} to the folder that "
-            f"holds {loader.name}/; to have the data, {loader.fetch}."
+            f"{DATA_DIR_VARIABLE} to the folder that holds {loader.name}/; to have the data, "
+            f"{loader.fetch}."
         )
+    folder = Path(path if path is not None else f"{home}/{loader.name}").expanduser()
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "is not there"
         advice = loader.fetch or "check dataset.path"

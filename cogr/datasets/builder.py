@@ -144,10 +144,6 @@ class Builder:
             name: {} for name in options.pair_signals
         }
         self._updated: dict[str, datetime] = {}
-        # Number of successive items with equal fields: most items have the fields of the one
-        # before.
-        self._shape: tuple[str, ...] = ()
-        self._alike = 0
         self._seen: Counter[str] = Counter()
         self._judgements = 0
         self._first_unknown = ""
@@ -174,21 +170,13 @@ class Builder:
             self.notes[BLANK_ITEMS] += 1
         self._items.add(place, item, updated)
 
-    def has_fields(self, names: Iterable[str], items: int = 1) -> None:
-        """Note which fields the next items have.
+    def has_fields(self, names: Iterable[str], items: int | None = None) -> None:
+        """Note which fields the next item has, or so many items.
 
         `build` counts the fields that nothing reads, and refuses a setting that names a field
         which no item has.
         """
-        shape = tuple(names)
-        if shape != self._shape:
-            self._fold_shape(shape)
-        self._alike += items
-
-    def _fold_shape(self, shape: tuple[str, ...] = ()) -> None:
-        for name in self._shape:
-            self._seen[name] += self._alike
-        self._shape, self._alike = shape, 0
+        self._seen.update([*names] if items is None else dict.fromkeys(names, items))
 
     def query(
         self,
@@ -303,7 +291,6 @@ class Builder:
         self.notes[REPEATED_ITEMS] += self._items.repeats
         if not len(items):
             raise DataError(f"The data set {self.name} has no items; check dataset.path.")
-        self._fold_shape()
         self._check_fields()
         self._check_blank(len(items) + self._items.repeats)
         self._check_unknown()

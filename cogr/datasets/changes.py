@@ -7,21 +7,24 @@ to keywords and indexes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from cogr.datasets.builder import Options, content_hash, make_item
 from cogr.datasets.fields import check_id, id_field, number_field, text_field
-from cogr.datasets.items import ItemsSpool, in_id_order
+from cogr.datasets.items import ItemsSpool
 from cogr.datasets.query_logs import QueryLog, Searched
 from cogr.datasets.reading import Place, json_records, lines
 from cogr.errors import DataError
 from cogr.keywords import self_keyword
-from cogr.mapped import SortedStrings
+from cogr.mapped import SortedStrings, arrow_strings
 from cogr.records import SPLITS, Dataset, Entity, Query, Side
 
 
@@ -204,28 +207,15 @@ def changes_since(dataset: Dataset, side: Side, since: datetime, known: SortedSt
             "by; add it, or name the changes with --changed or --ids."
         )
     entities = dataset.entities(side)
-    new, gone = _only_in_one((entity.id for entity in in_id_order(entities)), known)
-    dated = {id_ for id_, time in updated.items() if time >= since}
-    return Changes(
-        side, {one.id: one for one in entities if one.id in new or one.id in dated}, frozenset(gone)
-    )
+    there = arrow_strings(entity.id for entity in entities)
+    changed = {id_ for id_, time in updated.items() if time >= since}
+    changed.update(_only_in_first(there, known.arrow))
+    upserts = {one.id: one for one in entities if one.id in changed}
+    return Changes(side, upserts, frozenset(_only_in_first(known.arrow, there)))
 
 
-def _only_in_one(one: Iterable[str], other: Iterable[str]) -> tuple[set[str], set[str]]:
-    """The values that only the first, and that only the second of two ascending sources has."""
-    only: tuple[set[str], set[str]] = (set(), set())
-    mine, its = iter(one), iter(other)
-    left, right = next(mine, None), next(its, None)
-    while left is not None or right is not None:
-        if left == right:
-            left, right = next(mine, None), next(its, None)
-        elif right is None or (left is not None and left < right):
-            only[0].add(str(left))
-            left = next(mine, None)
-        else:
-            only[1].add(right)
-            right = next(its, None)
-    return only
+def _only_in_first(first: pa.Array, second: pa.Array) -> list[str]:
+    return list(first.filter(pc.invert(pc.is_in(first, value_set=second))).to_pylist())
 
 
 @dataclass(frozen=True)

@@ -19,31 +19,6 @@ ENOUGH_TRAINING_QUERIES = 100
 """Below this, training has too little to learn from."""
 _NAMED = 10
 
-LEAST_FOR_STATISTICAL = 10
-"""Training queries that the generator `statistical` needs."""
-
-MORE = 50
-"""Number of further labelled queries whose gain `_expect` estimates."""
-
-LEARNED: Mapping[str, tuple[float, Mapping[int, float]]] = {
-    "nfcorpus": (
-        0.1530,
-        {20: 0.1716, 40: 0.1893, 80: 0.1945, 160: 0.2064, 320: 0.2265, 2563: 0.3054},
-    ),
-    "msrd": (
-        0.4069,
-        {20: 0.6845, 40: 0.6860, 80: 0.6925, 160: 0.7025, 320: 0.7067, 14652: 0.7754},
-    ),
-    "chorus": (0.4853, {20: 0.6051, 40: 0.6224, 80: 0.6365, 90: 0.6469}),
-    "sample shop": (0.1387, {20: 0.2333, 40: 0.3797, 80: 0.5653, 145: 0.7549}),
-    "med": (0.5077, {20: 0.6349, 24: 0.6518}),
-    "cacm": (0.2558, {20: 0.2854, 40: 0.3115, 41: 0.3130}),
-}
-"""Data set -> F1 of BM25, and of `statistical` by its number of training queries.
-
-Measured on 2026-11-23 by `python benchmarks/bench_statistical.py --curve`.
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Spread:
@@ -67,7 +42,6 @@ class Report:
         lengths: in words, of "titles", "texts" and "queries"; empty texts count as 0.
         duplicates: records that repeat an earlier one's text: titles and queries normalised as
             keywords, texts without case.
-        overlap: test queries whose normalised text is also a training query.
         never_relevant: items that no query has as relevant.
         judgements: judgements of the queries above, of known items.
         pointing_nowhere: judgements of unknown items or queries, which were left out.
@@ -83,7 +57,6 @@ class Report:
     relevant_per_query: Mapping[str, Spread]
     lengths: Mapping[str, Spread]
     duplicates: Mapping[str, int]
-    overlap: int
     untitled_items: int
     textless_items: int
     never_relevant: int
@@ -124,7 +97,6 @@ def inspect_dataset(dataset: Dataset) -> Report:
             "texts": _repeats(" ".join(item.text.casefold().split()) for item in dataset.items),
             "queries": _repeats(self_keyword(query.text) for query in every),
         },
-        overlap=_overlap(queries["train"], queries["test"]),
         untitled_items=sum(not item.title.strip() for item in dataset.items),
         textless_items=sum(not item.text.strip() for item in dataset.items),
         never_relevant=len(dataset.items) - len(found),
@@ -176,11 +148,6 @@ def _repeats(texts: Iterable[str]) -> int:
     return len(hashes) - len({*hashes})
 
 
-def _overlap(train: Sequence[Query], test: Sequence[Query]) -> int:
-    known = {self_keyword(query.text) for query in train}
-    return sum(self_keyword(query.text) in known for query in test)
-
-
 def _advise(dataset: Dataset) -> tuple[Verdict, list[str]]:
     """What to do, and why (paper, section 3.1: many relevant items a query)."""
     train = dataset.queries.get("train", ())
@@ -203,52 +170,13 @@ def _advise(dataset: Dataset) -> tuple[Verdict, list[str]]:
             "of many: keep a ranker (BM25 or dense retrieval) for such known-item search, or label "
             "more of what is relevant."
         ]
-    expected = _expect(len(train))
     if len(train) < ENOUGH_TRAINING_QUERIES:
         return "label more", [
             f"With {len(train)} training queries there is too little to train on (about "
             f"{ENOUGH_TRAINING_QUERIES} are needed): use the generator statistical, which gets by "
-            "with fewer, or extractive, and label more queries.",
-            *expected,
+            "with fewer, or extractive, and label more queries."
         ]
     return "train", [
         f"The data suits CoGR: {len(train):,} training queries have "
-        f"{statistics.mean(counts):.1f} relevant items each on average (median {median:g}).",
-        *expected,
+        f"{statistics.mean(counts):.1f} relevant items each on average (median {median:g})."
     ]
-
-
-def _expect(queries: int) -> list[str]:
-    """The F1 of `statistical` on public data with as many training queries, and the gain by `MORE`
-    further ones. Between measured points F1 is interpolated over the logarithm of the number of
-    queries.
-    """
-    if queries < LEAST_FOR_STATISTICAL:
-        return []
-    sizes = [size for _, curve in LEARNED.values() for size in curve]
-    nearest = min(max(queries, min(sizes)), max(sizes))
-    known = {name: found for name, found in LEARNED.items() if max(found[1]) >= nearest}
-    ratios = [_between(curve, nearest) / text for text, curve in known.values()]
-    gains = [
-        _between(curve, nearest + MORE) - _between(curve, nearest)
-        for _, curve in known.values()
-        if max(curve) >= nearest + MORE
-    ]
-    more = f"; {MORE} more brought {_range(gains, 3)} of F1 there" if gains else ""
-    return [
-        f"With {nearest:,} training queries the generator statistical reached "
-        f"{_range(ratios, 1)} times the F1 of BM25 on {', '.join(known)}{more}. "
-        "Your data may differ."
-    ]
-
-
-def _between(curve: Mapping[int, float], queries: int) -> float:
-    sizes = sorted(curve)
-    return float(np.interp(np.log(queries), np.log(sizes), [curve[size] for size in sizes]))
-
-
-def _range(numbers: Sequence[float], digits: int) -> str:
-    """The range of the numbers, rounded; one number where both ends are equal."""
-    # Adding 0 makes -0.0 plain 0.
-    low, high = (f"{round(end, digits) + 0:.{digits}f}" for end in (min(numbers), max(numbers)))
-    return low if low == high else f"{low} to {high}"

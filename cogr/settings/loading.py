@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, get_origin
 
 from pydantic import ValidationError
-from pydantic_settings import EnvSettingsSource, InitSettingsSource
+from pydantic_settings import EnvSettingsSource
 from pydantic_settings.exceptions import SettingsError as UnreadableError
 
 from cogr.errors import SettingsError
@@ -28,7 +28,6 @@ from cogr.settings.root import (
     learn_secrets,
     leaves,
     secret_keys,
-    with_sources,
 )
 
 FLAG = "--set"
@@ -40,15 +39,9 @@ URL_VARIABLE = "COGR_OPENSEARCH_URL"
 OTHER_VARIABLES = frozenset(
     {"COGR_CONFIG", "COGR_DATA_DIR", "COGR_CACHE_DIR", URL_VARIABLE, "COGR_OPENSEARCH_HOME"}
 )
-_PATHS = (
-    "store",
-    "dataset.path",
-    "generator.model",
-    "prompts.templates",
-    "opensearch.ca_file",
-    "training.model",
-    "training.accelerate",
-)
+_PATHS = ("store", "dataset.path", "opensearch.ca_file")
+_NAMES = ("generator.model", "prompts.templates", "training.model", "training.accelerate")
+"""Keys whose value is a path or a name."""
 _FLAG_EXAMPLE = "such as opensearch.url=http://localhost:9200"
 _EXAMPLE = 'a data set of your own needs [dataset] loader = "beir" and path = "DIR"'
 _Path = tuple[str, ...]
@@ -78,11 +71,11 @@ def load_settings(
     flags: dict[str, Any] = {}
     for override in overrides:
         _merge(flags, _flag(override))
-    resolved = _absolute(path.resolve().parent, written)
-    above, below = InitSettingsSource(Settings, flags), InitSettingsSource(Settings, resolved)
+    values: dict[str, Any] = {}
     try:
-        with with_sources((above,), (below, _cluster())):
-            return Settings()
+        for layer in (_cluster(), _absolute(path.resolve().parent, written), _environment(), flags):
+            _merge(values, layer)
+        return Settings(**values)
     except (UnreadableError, RecursionError):
         raise _unreadable_variable() from None
     except ValidationError as error:
@@ -96,7 +89,7 @@ def table_of_environment(name: Literal["opensearch", "redis"]) -> Any:
 
     Raises SettingsError.
     """
-    values = {**_cluster()(), **EnvSettingsSource(Settings)()}.get(name, {})
+    values = {**_cluster(), **_environment()}.get(name, {})
     if not values.get("url"):
         return None
     learn_secrets({name: values})
@@ -107,10 +100,14 @@ def table_of_environment(name: Literal["opensearch", "redis"]) -> Any:
         raise SettingsError(_explain(error, _variables(), "the environment", (name,))) from None
 
 
-def _cluster() -> InitSettingsSource:
+def _environment() -> dict[str, Any]:
+    return EnvSettingsSource(Settings)()
+
+
+def _cluster() -> dict[str, Any]:
     """The cluster that the environment names for want of a setting."""
     url = os.environ.get(URL_VARIABLE)
-    return InitSettingsSource(Settings, {"opensearch": {"url": url}} if url else {})
+    return {"opensearch": {"url": url}} if url else {}
 
 
 def _said(values: Mapping[str, Any], source: str) -> Iterator[tuple[_Path, str]]:
@@ -213,67 +210,44 @@ def _read_toml(path: Path) -> dict[str, Any]:
             f'There is no configuration {path}: write one with [dataset] loader = "beir" and '
             'path = "DIR", or name one with -c.'
         ) from error
-    except IsADirectoryError as error:
-        raise SettingsError(
-            f"The configuration {path} is a folder; name a TOML file with -c."
-        ) from error
     except OSError as error:
         raise SettingsError(
             f"The configuration {path} can't be read ({error.strerror}); name a TOML file with -c."
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"The configuration {path} is not valid TOML: {error}.") from error
-    except RecursionError as error:
-        raise SettingsError(
-            f"The configuration {path} is not valid TOML: it is nested too deeply."
-        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise SettingsError(f"The configuration {path} is not valid TOML: {reason}.") from error
 
 
 def _absolute(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
     """The values with absolute paths, so that the file means the same from every working
-    directory. A model may also be a name on a hub: it is a path only where a folder is there.
+    directory. A model or a name of templates is a path only where such a file is there.
     """
     resolved: dict[str, Any] = {"store": ".cogr"}
     _merge(resolved, copy.deepcopy(values))
-    compare = values.get("compare")
-    models = compare.get("models") if isinstance(compare, dict) else None
-    # The value of `cogr` is the name of a training run.
-    names = [name for name in models if name != "cogr"] if isinstance(models, dict) else []
-    for path in (
-        *(tuple(key.split(".")) for key in _PATHS),
-        *(("compare", "models", n) for n in names),
-    ):
-        table: Any = resolved
-        for parent in path[:-1]:
-            table = table.get(parent) if isinstance(table, dict) else None
-        text = table.get(path[-1]) if isinstance(table, dict) else None
-        if not isinstance(text, str) or not text or "://" in text:
-            continue
-        candidate = _path(folder, text)
-        if candidate and (path[0] in ("store", "dataset", "opensearch") or _exists(candidate)):
-            table[path[-1]] = str(candidate)
+    for path, text in [*leaves(resolved)]:
+        key = ".".join(path)
+        # The value of `compare.models.cogr` is the name of a training run.
+        model = key in _NAMES or (key.startswith("compare.models.") and path[-1] != "cogr")
+        if isinstance(text, str) and text and "://" not in text and (key in _PATHS or model):
+            table = resolved
+            for parent in path[:-1]:
+                table = table[parent]
+            table[path[-1]] = _path(folder, text, there=model)
     return resolved
 
 
-def _path(folder: Path, text: str) -> Path | None:
-    """None where `~name` is the home of nobody."""
+def _path(folder: Path, text: str, *, there: bool) -> str:
     try:
-        return folder / Path(text).expanduser()
-    except RuntimeError:
-        return None
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
+        found = folder / Path(text).expanduser()
+        return text if there and not found.exists() else str(found)
+    except (RuntimeError, OSError, ValueError):  # the settings' own checks say why
+        return text
 
 
 def _check_variables() -> None:
     """Raises SettingsError for a variable that starts with COGR_ and sets nothing."""
-    known = {f"{PREFIX}{key.replace('.', '__')}".upper() for key in known_keys()}
-    tables = {f"{PREFIX}{name}".upper() for name in Settings.model_fields}
+    known, tables = set(map(_variable, known_keys())), set(map(_variable, Settings.model_fields))
     for name in os.environ:
         if name.startswith(PREFIX) and name.upper() not in known | tables | OTHER_VARIABLES:
             near = difflib.get_close_matches(
@@ -284,17 +258,19 @@ def _check_variables() -> None:
             )
 
 
+def _variable(key: str) -> str:
+    return f"{PREFIX}{key.replace('.', '__')}".upper()
+
+
 def _unreadable_variable() -> SettingsError:
     """The error for a variable that must be JSON and is not."""
-    whole = {name for name, kind in known_fields(Settings) if get_origin(kind) is dict}
-    names = {
-        f"{PREFIX}{name.replace('.', '__')}".upper() for name in whole | set(Settings.model_fields)
-    }
+    keys = {name for name, kind in known_fields(Settings) if get_origin(kind) in (dict, tuple)}
+    names = {_variable(name) for name in keys | set(Settings.model_fields)}
     wrong = [name for name, text in os.environ.items() if name.upper() in names and not _json(text)]
     variables = " or ".join(wrong) or f"{PREFIX}..."
     return SettingsError(
-        f"The environment variable {variables} is not a JSON object; set the keys one by one, such "
-        f"as {variables}__KEY."
+        f"The environment variable {variables} is not valid JSON; write a list as "
+        '["a", "b"], and a table key by key.'
     )
 
 

@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, Field, SecretStr, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cogr.errors import learn, learn_address
 from cogr.settings.dataset import DatasetSettings
 from cogr.settings.fleet import RebuildSettings, RedisSettings
 from cogr.settings.generator import GeneratorSettings, KeywordSettings, PromptSettings
-from cogr.settings.serving import OpenSearchSettings, PublishSettings, ServingSettings
+from cogr.settings.serving import (
+    LogSettings,
+    MetricsSettings,
+    OpenSearchSettings,
+    PublishSettings,
+    ServingSettings,
+)
 from cogr.settings.table import sound, store_url, usable_path
-from cogr.settings.telemetry import LogSettings, MetricsSettings
 from cogr.settings.training import CompareSettings, TrainingSettings
 
 PREFIX = "COGR_"
-_Sources = tuple[PydanticBaseSettingsSource, ...]
-_sources: ContextVar[tuple[_Sources, _Sources]] = ContextVar("sources", default=((), ()))
-
-
-@contextmanager
-def with_sources(above: _Sources, below: _Sources) -> Iterator[None]:
-    """`Settings()` reads these sources too: before and after the environment; earlier ones win."""
-    token = _sources.set((above, below))
-    try:
-        yield
-    finally:
-        _sources.reset(token)
 
 
 class Settings(BaseSettings):
@@ -69,19 +60,6 @@ class Settings(BaseSettings):
     _sound = field_validator("store")(sound)
     _is_path = field_validator("store")(usable_path)
     _is_store = field_validator("store")(store_url)
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> _Sources:
-        """Flags, the environment, the file."""
-        above, below = _sources.get()
-        return (*above, init_settings, env_settings, *below)
 
     @model_validator(mode="before")
     @classmethod

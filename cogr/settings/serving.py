@@ -1,8 +1,8 @@
 """Settings of what serves: the tables `[publish]`, `[opensearch]` and `[serving]`, the query
-expander's.
+expander's; and of what processes say, `[log]` and `[metrics]`.
 
-What they do is in `indexers.release`, `indexers.backends` and `ops.expander`; why the expander's
-defaults are as they are: docs/serving.md.
+What they do is in `indexers.release`, `indexers.backends`, `ops.expander` and `indexers.telemetry`;
+why the expander's defaults are as they are: docs/serving.md.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from cogr.item_fields import FieldType
-from cogr.settings.table import LONGEST, Table, check_url, usable_path
+from cogr.settings.table import LONGEST, Table, check_url, http_url, usable_path
 
 _OWN_FIELDS = ("item_id", "keywords", "text")
 _FIELD_NAME = re.compile(r"""[^_.,*"'\\\x00-\x1f][^.,*"'\\\x00-\x1f]*""")
@@ -158,3 +158,36 @@ class ServingSettings(Table):
         Beyond a short deadline, so that a slow answer is cached for who asks next.
         """
         return max(0.5, self.deadline)
+
+
+class LogSettings(Table):
+    """Logs on standard error: warnings, and with -v the steps too. Texts of items and queries are
+    never logged.
+    """
+
+    format: Literal["text", "json"] = Field(
+        "text", description="text: for people; json: one JSON object a line"
+    )
+
+
+class MetricsSettings(Table):
+    """Prometheus metrics of this process. See docs/observability.md for every one of them."""
+
+    port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description=(
+            "Port for scrapes, on all addresses of this host; 0 takes a free one and prints it; "
+            "off unless set"
+        ),
+    )
+    pushgateway: str | None = Field(
+        None,
+        description=(
+            "Pushgateway that gets the last figures of a command that ends, such as "
+            "http://pushgateway:9091; off unless set"
+        ),
+    )
+
+    _is_url = field_validator("pushgateway")(http_url)

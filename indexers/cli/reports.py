@@ -192,7 +192,6 @@ def examined(out: Console, found: Findings, page: Path | None) -> None:
             "retriever": f"{name}, first {one.depth}",
             "judged": f"{one.judged_share:.1%}",
             "relevant of them": f"{one.relevant_share:.1%}",
-            "not judged, a query": f"{one.holes_per_query:.1f}",
         }
         for name, one in found.holes.items()
     ]
@@ -202,17 +201,13 @@ def examined(out: Console, found: Findings, page: Path | None) -> None:
 
 
 def _trust(found: Findings) -> dict[str, Any]:
-    leaks, duplicates, gain = found.leakage, found.near_duplicates, found.gain
-    noise, gap = found.disagreement, found.gap
+    leaks, gain, noise, gap = found.leakage, found.gain, found.disagreement, found.gap
+    known = leaks.equal + leaks.same_words
     values: dict[str, Any] = {
         "relevant pairs without a common word": f"{gap.without:,} of {gap.pairs:,}",
         "judgements that disagree": f"{noise.differ:,} of {noise.compared:,} compared",
+        "test and dev queries near a training query": f"{known:,} of {leaks.queries:,}",
     }
-    if leaks is not None:
-        known = leaks.equal + leaks.same_words + leaks.near
-        values["test and dev queries near a training query"] = f"{known:,} of {leaks.queries:,}"
-    if duplicates is not None:
-        values["items with a near-duplicate"] = f"{duplicates.items:,} of {duplicates.looked_at:,}"
     if found.ceiling is not None:
         values["F1 of BM25, and with the best cut for each query"] = (
             f"{found.ceiling.bm25:.3f}, {found.ceiling.best_cut:.3f}"

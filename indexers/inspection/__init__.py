@@ -15,19 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from cogr.datasets.inspection import Report, Verdict, inspect_dataset
-from cogr.datasets.splits import place
 from cogr.errors import MissingExtraError
-from cogr.records import Dataset, Query, Say
+from cogr.records import Dataset, Say
 from cogr.store import Store
 from indexers.inspection.gain import Ceiling, Gain, Holes, Searches, ceiling, cross_validate, holes
 from indexers.inspection.quality import (
     Disagreement,
     Gap,
     Leakage,
-    NearDuplicates,
     disagreement,
     leakage,
-    near_duplicates,
+    sample,
     vocabulary_gap,
 )
 from indexers.tables import page
@@ -42,7 +40,6 @@ _SAFE = 2.0
 """Standard errors beyond which a difference counts."""
 _FEW_JUDGED = 0.5
 _NAMED = 10
-_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -58,8 +55,7 @@ class Findings:
     """
 
     counts: Report
-    near_duplicates: NearDuplicates | None
-    leakage: Leakage | None
+    leakage: Leakage
     disagreement: Disagreement
     gap: Gap
     holes: Mapping[str, Holes]
@@ -76,10 +72,6 @@ class Findings:
         found = asdict(self)
         counts = found.pop("counts")
         judged = {name: found.pop(name) for name in ("verdict", "advice")}
-        if duplicates := found["near_duplicates"]:
-            groups = duplicates["groups"]
-            examples = [ids[:_SHOWN] for ids in groups[:_SHOWN]]
-            duplicates |= {"groups": len(groups), "examples": examples}
         return {**counts, **judged, "trust": found}
 
 
@@ -99,9 +91,7 @@ def examine(
     missing = {} if cross_validation else {"gain": "asked for by --cross-validate"}
     say("counting")
     counts = inspect_dataset(dataset)
-    say("looking for near-duplicates and leaks")
-    duplicates = _unless_missing(missing, "near-duplicates", lambda: near_duplicates(dataset))
-    leaks = _unless_missing(missing, "leakage", lambda: leakage(dataset))
+    leaks = leakage(dataset)
     say("searching")
     searches = _searches(workspace, missing)
     looked_at = sample(dataset.all_queries(), MOST_QUERIES)
@@ -110,7 +100,7 @@ def examine(
     best = ceiling(searches, dataset, looked_at) if searches and looked_at else None
     gain = cross_validate(dataset, say) if cross_validation else None
     next_ = _label_next(dataset, searches) if searches else []
-    noise, gap = disagreement(dataset, duplicates), vocabulary_gap(dataset)
+    noise, gap = disagreement(dataset), vocabulary_gap(dataset)
     negative = any(len(dataset.judged[id_]) > len(ids) for id_, ids in dataset.relevant.items())
     bm25 = found.get("bm25") if negative else None
     few = bm25 is not None and bm25.queries > 0 and bm25.judged_share < _FEW_JUDGED
@@ -129,7 +119,6 @@ def examine(
     advice += _remarks(leaks, noise, gap, workspace.settings.dataset.split_by)
     return Findings(
         counts,
-        duplicates,
         leaks,
         noise,
         gap,
@@ -144,25 +133,15 @@ def examine(
     )
 
 
-def _unless_missing(missing: dict[str, str], what: str, measure: Any) -> Any:
-    try:
-        return measure()
-    except MissingExtraError as error:
-        missing[what] = str(error)
-        return None
-
-
 def _searches(workspace: Workspace, missing: dict[str, str]) -> Searches | None:
-    dataset = workspace.dataset
-    if len(dataset.items) > MOST_ITEMS:
+    if len(workspace.dataset.items) > MOST_ITEMS:
         missing["retrievers"] = f"more than {MOST_ITEMS:,} items"
         return None
-    return _unless_missing(missing, "retrievers", lambda: Searches(workspace))  # type: ignore[no-any-return]
-
-
-def sample(queries: Sequence[Query], most: int) -> list[Query]:
-    """At most so many queries, the same ones for ever: by a hash of the text."""
-    return sorted(queries, key=lambda query: (place(query.text), query.id))[:most]
+    try:
+        return Searches(workspace)
+    except MissingExtraError as error:
+        missing["retrievers"] = str(error)
+        return None
 
 
 def _label_next(dataset: Dataset, searches: Searches) -> list[str]:
@@ -181,10 +160,10 @@ def _label_next(dataset: Dataset, searches: Searches) -> list[str]:
     return [text for text in ordered if shares[text] > 0][:_NAMED]
 
 
-def _remarks(leaks: Leakage | None, noise: Disagreement, gap: Gap, split_by: str) -> list[str]:
+def _remarks(leaks: Leakage, noise: Disagreement, gap: Gap, split_by: str) -> list[str]:
     """What else to know of the labels."""
     found = []
-    if leaks is not None and leaks.share > 0.02:
+    if leaks.share > 0.02:
         advice = (
             "put near-equal queries into one split (their field split)"
             if split_by == "cluster"

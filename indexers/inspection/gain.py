@@ -21,6 +21,7 @@ from cogr.errors import ServiceError, SnapshotError
 from cogr.evaluation import rows_of_queries, set_figures
 from cogr.metrics import best_head, sweep_cutoff
 from cogr.records import Dataset, Query, Say
+from indexers.inspection.quality import sample
 from indexers.text import Lexical
 from indexers.workspace import Workspace
 
@@ -86,7 +87,7 @@ def cross_validate(dataset: Dataset, say: Say = lambda _: None) -> Gain:
         GeneratorError: too few training queries.
     """
     train = dataset.require("train")
-    queries = sorted(train, key=lambda query: (place(query.text), query.id))[:MOST_QUERIES]
+    queries = sample(train, MOST_QUERIES)
     fold = {query.id: int(place(cluster_key(query.text), 1) * FOLDS) for query in queries}
     figures = []
     for number in range(FOLDS):
@@ -149,16 +150,12 @@ _TEXT_CHARACTERS = 300
 
 @dataclass(frozen=True)
 class Holes:
-    """The share of a retriever's first `depth` results that was judged, and of these relevant; the
-    mean number that nobody judged; queries of which nothing that was found is judged.
-    """
+    """The share of a retriever's first `depth` results that was judged, and of these relevant."""
 
     queries: int
     depth: int
     judged_share: float
     relevant_share: float
-    holes_per_query: float
-    blind: int
 
 
 class Searches:
@@ -239,18 +236,8 @@ def holes(
 
 
 def _holes(run: Mapping[str, Sequence[str]], dataset: Dataset, depth: int) -> Holes:
-    found = judged = relevant = blind = 0
-    for query, ids in run.items():
-        known = [id_ for id_ in ids if id_ in dataset.judged.get(query, {})]
-        found += len(ids)
-        judged += len(known)
-        relevant += sum(id_ in dataset.relevant[query] for id_ in known)
-        blind += bool(ids) and not known
-    return Holes(
-        len(run),
-        depth,
-        round(judged / found, 4) if found else 0.0,
-        round(relevant / judged, 4) if judged else 0.0,
-        round((found - judged) / len(run), 2),
-        blind,
-    )
+    pairs = [(query, id_) for query, ids in run.items() for id_ in ids]
+    judged = [pair for pair in pairs if pair[1] in dataset.judged.get(pair[0], {})]
+    relevant = sum(id_ in dataset.relevant[query] for query, id_ in judged)
+    shares = (len(judged) / max(1, len(pairs)), relevant / max(1, len(judged)))
+    return Holes(len(run), depth, *(round(share, 4) for share in shares))

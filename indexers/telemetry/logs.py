@@ -20,7 +20,7 @@ from opentelemetry import trace
 from pythonjsonlogger.json import JsonFormatter
 
 from cogr.errors import masked, one_line, visible
-from cogr.settings.telemetry import LogSettings
+from cogr.settings.serving import LogSettings
 
 PACKAGES = ("cogr", "indexers", "trainers", "ops")
 FIELDS = ("side", "run", "snapshot", "shard", "worker", "stage")

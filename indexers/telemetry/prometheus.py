@@ -31,7 +31,7 @@ from prometheus_client.exposition import basic_auth_handler, default_handler
 
 from cogr.errors import SettingsError
 from cogr.records import SIDES
-from cogr.settings.telemetry import MetricsSettings
+from cogr.settings.serving import MetricsSettings
 from indexers.telemetry import logs
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cogr.datasets import inspection, load_dataset
+from cogr.datasets import load_dataset
 from cogr.datasets.inspection import Spread, inspect_dataset, spread
 from cogr.datasets.reading import Place
 from cogr.records import Dataset
@@ -23,7 +23,6 @@ def test_figures_of_a_small_shop() -> None:
     assert report.queries == {"train": 2, "dev": 0, "test": 1}
     assert report.relevant_per_query == {"train": Spread(2, 2, 2, 2), "test": Spread(1, 1, 1, 1)}
     assert report.duplicates == {"titles": 1, "texts": 1, "queries": 1}
-    assert report.overlap == 1
     assert report.untitled_items == 2
     assert report.never_relevant == 2
     assert report.judgements == 2 * 2 + 2
@@ -65,21 +64,6 @@ def test_advice(dataset: Dataset, verdict: str, words: str) -> None:
     assert report.verdict == verdict
     assert report.advice[0].startswith(words)
     assert all(sentence.endswith(".") and "\n" not in sentence for sentence in report.advice)
-
-
-def test_what_to_expect_is_read_off_the_measured_curves(monkeypatch: pytest.MonkeyPatch) -> None:
-    curves = {"films": (0.2, {20: 0.3, 40: 0.4, 160: 0.6}), "lamps": (0.3, {20: 0.4, 60: 0.5})}
-    monkeypatch.setattr(inspection, "LEARNED", curves)
-    assert len(inspect_dataset(shop(train=9)).advice) == 1
-    assert inspect_dataset(shop(train=40)).advice[1] == (
-        "With 40 training queries the generator statistical reached 1.5 to 2.0 times the F1 of "
-        "BM25 on films, lamps; 50 more brought 0.117 of F1 there. Your data may differ."
-    )
-    assert inspect_dataset(shop(train=10)).advice[1].startswith("With 20 training queries")
-    assert inspect_dataset(shop(train=500)).advice[1] == (
-        "With 160 training queries the generator statistical reached 3.0 times the F1 of BM25 on "
-        "films. Your data may differ."
-    )
 
 
 def test_catalogue_without_queries(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import random
 import statistics
-import sys
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -15,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from cogr.datasets import PUBLISHED, load_dataset
-from cogr.errors import DataError, SettingsError
 from cogr.records import Dataset
 
 ROOT = Path(__file__).parents[3]
@@ -99,60 +97,6 @@ def test_samples_load_and_examples_find_them(
     labels.write_text(labels.read_text().replace("Irrelevant", "Partial"))
     assert load_dataset("wands").relevant == {"0": {"0", "1"}}
     assert load_dataset("wands", threshold=2).relevant == {"0": {"1"}}
-
-
-@pytest.mark.parametrize(
-    ("name", "file", "text", "message"),
-    [
-        ("chorus", "products.json", "[{]", "products.json, line 1: this is not JSON"),
-        ("chorus", "products.json", "{}", "products.json: the JSON is not an array but dict"),
-        ("chorus", "products.json", "[3]", "record 1: the record is not a JSON object but int"),
-        ("chorus", "products.json", "[" * 100_000, "the JSON is nested too deeply"),
-        (
-            "wands",
-            "label.csv",
-            "query_id\tproduct_id\tlabel\n0\t0\tx\n",
-            "the label 'x' is unknown",
-        ),
-        (
-            "msrd",
-            "movies-corpus.jsonl",
-            '{"id": "1", "genres": "x"}\n',
-            "'genres' is not a list of",
-        ),
-        ("msrd", "movies-judgments.tsv", "a\tb\tc\td\n", "line 1: the header is not that of"),
-        (
-            "nfcorpus",
-            "dev.docs",
-            "MED-1 no tab\n",
-            "dev.docs, line 1: the row has 1 columns, not 2",
-        ),
-    ],
-)
-def test_bad_files(tmp_path: Path, name: str, file: str, text: str, message: str) -> None:
-    folder = write_sample(name, tmp_path / name)
-    (folder / file).write_text(text)
-    with pytest.raises(DataError, match=message):
-        load_dataset(name, folder)
-
-
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_missing_data_say_what_to_fetch_and_where_it_goes(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("COGR_DATA_DIR", raising=False)
-    with pytest.raises(SettingsError, match=rf"holds {name}/; .*fetch .*https://"):
-        load_dataset(name)
-    monkeypatch.setenv("COGR_DATA_DIR", str(tmp_path))
-    with pytest.raises(DataError, match=rf"The folder .*{name} is not there: fetch .* there"):
-        load_dataset(name)
-    (tmp_path / name).mkdir()
-    with pytest.raises(DataError, match=rf"{name} has no .*: fetch .*https://.* there"):
-        load_dataset(name)
-    # As where the package is installed without its repository.
-    monkeypatch.setitem(sys.modules, "benchmarks.published", None)
-    with pytest.raises(SettingsError, match=r"is part of the repository .*convert the data to"):
-        load_dataset(name)
 
 
 def folder_of(name: str) -> Path:

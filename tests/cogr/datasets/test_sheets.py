@@ -12,7 +12,7 @@ import pytest
 from cogr.datasets import load_dataset
 from cogr.datasets.fields import Columns
 from cogr.datasets.inspection import inspect_dataset, remarks
-from cogr.errors import DataError, SettingsError
+from cogr.errors import DataError
 from cogr.records import Dataset, Item
 from tests.shops import write_jsonl
 
@@ -139,57 +139,6 @@ def test_excel_says_the_delimiter_and_pads_rows(tmp_path: Path) -> None:
     assert load(folder, (), None).items == [Item("1", "a,b"), Item("2", "c")]
 
 
-@pytest.mark.parametrize(
-    ("items", "message"),
-    [
-        ("", r"items.csv has no header line; name the columns"),
-        (
-            "ID,Title\n1,a\n",
-            r"line 1: the header has no column 'id'; set dataset.columns.id to the one that "
-            r"is meant, such as 'ID' \(there are: ID, Title\)",
-        ),
-        (
-            "id,Titel\n1,a\n",
-            r"the header has no column 'title'; set dataset.columns.title or .text to "
-            r".*'Titel'",
-        ),
-        ("id,title,title\n1,a,b\n", r"line 1: the header names 'title' twice"),
-        (
-            "id,title\n1,a,b\n",
-            r"line 2: the row has 3 columns where 2 are expected; "
-            r"separate the columns by commas",
-        ),
-        ("id;title\n1\n", r"line 2: the row has 1 columns .* by semicolons"),
-        (
-            "id,title\n1,a\n1,b\n",
-            r"line 3: the item id '1' is already taken by .*line 2 "
-            r"and has other texts or fields there",
-        ),
-        ("id,title\n,a\n", r"line 2: the record has no 'id'"),
-    ],
-)
-def test_a_bad_sheet_names_file_and_line(tmp_path: Path, items: str, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        load(write(tmp_path / "shop", items), (), None)
-
-
-def test_an_encoding_that_is_none_is_refused(tmp_path: Path) -> None:
-    folder = write(tmp_path / "shop")
-    (folder / "items.csv").write_bytes(b"id,title\n1,Gr\xc3\xb6\xc3\x9fe\n2,Gr\xf6sse\n")
-    with pytest.raises(
-        DataError, match=r"items.csv, line 3: the text is not UTF-8, as the rest of the file is"
-    ):
-        load(folder, (), None)
-    (folder / "items.csv").write_bytes(b"id,title\n1,\x81\x8d\n")
-    with pytest.raises(
-        DataError, match=r"items.csv, line 2: the text is neither UTF-8 nor Windows-1252; save"
-    ):
-        load(folder, (), None)
-    (folder / "items.csv").write_bytes(gzip.compress(b"id,title\n1,a\n")[:-6])
-    with pytest.raises(DataError, match=r"items.csv is cut off or damaged"):
-        load(folder, (), None)
-
-
 def test_rows_that_repeat_are_left_out_and_counted(tmp_path: Path) -> None:
     items = "id,title,colour\n1,a,red\n2,b,\n1,a,blue\n2,b,\n2,b,\n"
     folder = write(tmp_path / "shop", items, queries="id,text\nq,a\nq,a\n")
@@ -201,24 +150,6 @@ def test_rows_that_repeat_are_left_out_and_counted(tmp_path: Path) -> None:
     # With the colour that is read, the rows are not equal.
     with pytest.raises(DataError, match=r"line 4: the item id '1' is already taken by .*line 2"):
         load(folder, ("colour",), None)
-
-
-def test_names_that_no_item_has_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "items.jsonl").write_text(
-        '{"id": "a", "title": "A", "Description": "x", "brand": "b"}\n'
-    )
-    with pytest.raises(
-        SettingsError, match=r"dataset.columns.text names 'descripton', .*, such as 'Description'"
-    ):
-        load_dataset("jsonl", tmp_path, columns=Columns(text=("descripton",)))
-    with pytest.raises(
-        SettingsError, match=r"publish.fields names 'brnd', .*, such as 'brand' \(id, title"
-    ):
-        load_dataset("jsonl", tmp_path, fields=("brnd",))
-    with pytest.raises(
-        SettingsError, match="The loader beir knows its own columns; remove dataset.columns"
-    ):
-        load_dataset("beir", tmp_path, columns=COLUMNS)
 
 
 def test_what_is_not_read_and_what_was_mended_is_told(tmp_path: Path) -> None:
@@ -247,17 +178,3 @@ def test_what_is_not_read_and_what_was_mended_is_told(tmp_path: Path) -> None:
     read = load_dataset("jsonl", tmp_path, columns=columns, fields=("brand",))
     assert (read.items[0].title, read.unread) == ("T0 & co", {})
     assert remarks(read)[0] == "6 titles and texts with HTML removed."
-
-
-@pytest.mark.parametrize(
-    ("loader", "told"),
-    [
-        ("tsv", "set dataset.loader to csv, which reads tabs too, of"),
-        ("Excel", "save the sheet as CSV and set dataset.loader to csv, one of jsonl, csv"),
-        ("ndjson", "write one JSON object a line and set dataset.loader to jsonl, one of"),
-        ("something", "set dataset.loader to one of jsonl, csv"),
-    ],
-)
-def test_a_loader_of_another_name(loader: str, told: str) -> None:
-    with pytest.raises(SettingsError, match=told):
-        load_dataset(loader, ".")

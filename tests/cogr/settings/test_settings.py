@@ -102,7 +102,7 @@ def test_a_missing_broken_or_folder_file_is_one_sentence(tmp_path: Path) -> None
             path.write_text(text, "utf-16" if "bytes" in path.name else "utf-8")
         with pytest.raises(SettingsError, match=says):
             load_settings(path)
-    with pytest.raises(SettingsError, match="is a folder"):
+    with pytest.raises(SettingsError, match="Is a directory"):
         load_settings(tmp_path)
 
 

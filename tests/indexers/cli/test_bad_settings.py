@@ -128,9 +128,9 @@ def test_a_flag_is_blamed_for_its_own_mistakes(
         (
             "COGR_KEYWORDS",
             "notjson",
-            "COGR_KEYWORDS is not a JSON object; set the keys one by one, such as COGR_KEYW",
+            "COGR_KEYWORDS is not valid JSON; write a list as",
         ),
-        ("COGR_KEYWORDS", "[" * 100_000, "COGR_KEYWORDS is not a JSON object"),
+        ("COGR_KEYWORDS", "[" * 100_000, "COGR_KEYWORDS is not valid JSON"),
         ("COGR_KEYWORDS", "3", "COGR_KEYWORDS: keywords: input should be"),
         (
             "COGR_KEYWORDS",
@@ -140,7 +140,7 @@ def test_a_flag_is_blamed_for_its_own_mistakes(
         (
             "COGR_PUBLISH__FIELD_TYPES",
             "x",
-            "COGR_PUBLISH__FIELD_TYPES is not a JSON object",
+            "COGR_PUBLISH__FIELD_TYPES is not valid JSON",
         ),
         (
             "COGR_KEYWORDS__K_MAX",
@@ -267,7 +267,7 @@ def test_folders_and_files_in_one_anothers_place_are_one_sentence(
     (shop / "folder").mkdir()
     (shop / "file").write_text("x")
     cluster = ("--set", "opensearch.url=https://127.0.0.1:1")
-    refused(cogr_index("list", "-c", "folder"), "is a folder")
+    refused(cogr_index("list", "-c", "folder"), "can't be read (Is a directory)")
     refused(cogr_index("list", "-c", "file/cogr.toml"), "can't be read (Not a directory)")
     refused(cogr_index("list", "-c", "x" * 300), "can't be read (File name too long)")
     refused(cogr_index("list", "--set", "store=file"), "is not a folder")

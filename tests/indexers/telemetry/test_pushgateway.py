@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cogr.settings.telemetry import MetricsSettings
+from cogr.settings.serving import MetricsSettings
 from indexers.telemetry import prometheus
 from ops.servers.instances import free_port
 from tests.commands import Command, program

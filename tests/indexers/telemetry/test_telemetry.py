@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from cogr.errors import MissingExtraError, SettingsError
-from cogr.settings.telemetry import LogSettings, MetricsSettings
+from cogr.settings.serving import LogSettings, MetricsSettings
 from indexers.telemetry import logs, prometheus, traces
 from indexers.telemetry.traces import recording, stage
 from tests.indexers.conftest import Command

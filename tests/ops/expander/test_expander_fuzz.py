@@ -15,7 +15,7 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 
-from cogr.settings.telemetry import LogSettings
+from cogr.settings.serving import LogSettings
 from indexers.telemetry.logs import PACKAGES, configure
 from tests.ops.broken_servers import broken
 from tests.ops.expander.expander_worlds import Running, running, serve_pair, wait_for, workspace
