@@ -34,14 +34,12 @@ METHODS = (
     "synonyms",
     "doc2query",
     "statistical",
-    "edited",
     "extractive",
     "nearest",
-    "nearest+bm25",
     "oracle-keywords",
     "perfect-cutoff",
 )
-"""What runs on a CPU in minutes, without weights and without a server."""
+"""What runs on a CPU in minutes, without weights."""
 
 MEASURES = (*CUTS, "ndcg@10")
 EXACT = 0.002

@@ -256,7 +256,6 @@ class Project:
         resume: bool = False,
         out: str | Path = "compare",
         trials: int = 8,
-        seconds: float = 600.0,
         steps: int | None = None,
     ) -> Compared:
         """Compare retrieval methods: each is trained, tuned on dev and measured on test, with
@@ -271,7 +270,6 @@ class Project:
             metric: the metric for significance and the advice.
             resume: keep the rows in `out` of the same data and settings.
             trials: most sets of hyperparameters that a method tries.
-            seconds: of a method's trials; no new one begins after them.
             steps: training steps of a fit; None for each method's own number.
 
         Raises:
@@ -286,7 +284,7 @@ class Project:
         check_metric(metric)
         wanted = methods if isinstance(methods, str) else ",".join(methods)
         names = chosen(wanted, METHODS, "method")
-        asked = Comparison(names, seeds, resume, Path(out), trials, seconds, steps)
+        asked = Comparison(names, seeds, resume, Path(out), trials, steps)
         return Compared(run(self.workspace, asked, metric, self._say))
 
     def driver(self, name: str, branch: str | None = None, *, begin: bool = False) -> Driver:

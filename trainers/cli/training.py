@@ -249,9 +249,6 @@ def compare(
         "compare"
     ),
     trials: Annotated[int, Option(min=1, help="Most hyperparameters that a method tries.")] = 8,
-    seconds: Annotated[
-        float, Option(min=0, help="No trial of a method begins after these.")
-    ] = 600.0,
     steps: Annotated[int | None, Option(min=1, help="Training steps of a fit.")] = None,
 ) -> None:
     """Compare all methods on this data set: trained, tuned on dev, measured on test, with
@@ -272,7 +269,6 @@ def compare(
         resume=resume,
         out=out,
         trials=trials,
-        seconds=seconds,
         steps=steps,
     )
     results = found.results

@@ -32,8 +32,8 @@ T = TypeVar("T")
 
 
 class NotRunError(UserError):
-    """A method can't run here, since weights, an extra or a server are missing. It still gets a
-    row that names the setting or the command with which it would run.
+    """A method can't run here, since weights, labels or an extra are missing. Its row names the
+    setting or the command with which it would run.
     """
 
     def __init__(self, needs: str, how: str) -> None:
@@ -63,17 +63,6 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Spent:
-    """Wall time in seconds, and peak memory above that before, in bytes."""
-
-    seconds: float = 0.0
-    peak_bytes: int = 0
-
-
-NOTHING = Spent()
-
-
-@dataclass(frozen=True)
 class Fitted:
     """A method after its fit.
 
@@ -81,22 +70,23 @@ class Fitted:
         rank: queries and a depth -> rankings. A score must not be NaN.
         bytes_an_item: size of a serving index for an item.
         model: whether serving an unprepared query needs a model.
-        sets: of a method with retrieved sets of its own; None: the runner cuts the rankings.
+        sets: of a method with retrieved sets of its own: from its rankings of all items to the
+            sets. None: the runner cuts the rankings.
         prepared: a search for queries whose keywords, vectors or weights are prepared before they
             are asked, as production does for known queries.
         known_only: whether it has prepared queries alone.
         said: a remark for the table.
-        before: the cost of parts of the fit that were found on disk.
+        before: seconds of parts of the fit that were found on disk.
     """
 
     rank: Callable[[Sequence[Query], int], Ranked]
     bytes_an_item: float
     model: bool = False
-    sets: Callable[[Sequence[Query]], Sets] | None = None
+    sets: Callable[[Ranked], Sets] | None = None
     prepared: Callable[[Sequence[Query], int], Search] | None = None
     known_only: bool = False
     said: str = ""
-    before: Spent = NOTHING
+    before: float = 0.0
 
     @classmethod
     def by(
@@ -141,18 +131,16 @@ class Method:
     def fit(self, task: Task, params: Params) -> Fitted:
         """Learn from the training queries' labels with one of the trials.
 
-        Raises NotRunError where weights, an extra or a server are missing.
+        Raises NotRunError where weights, labels or an extra are missing.
         """
         raise NotImplementedError
 
 
 _PLACES: dict[str, str] = {
     "bm25": "lexical:BM25",
-    "opensearch": "lexical:OpenSearchText",
     "synonyms": "synonyms:Synonyms",
     "doc2query": "lexical:Doc2Query",
     "splade": "trained.splade:Splade",
-    "neural-sparse": "trained.splade:NeuralSparse",
     "embeddings": "trained.dense:Embeddings",
     "dpr": "trained.dense:DPR",
     "ance": "trained.dense:ANCE",
@@ -164,12 +152,10 @@ _PLACES: dict[str, str] = {
     "cogr-frozen": "keyword:CogrFrozen",
     "cogr": "keyword:Cogr",
     "statistical": "keyword:StatisticalKeywords",
-    "edited": "keyword:EditedKeywords",
     "extractive": "keyword:ExtractiveKeywords",
-    "nearest": "floors:Nearest",
-    "nearest+bm25": "floors:Fused",
-    "oracle-keywords": "floors:OracleKeywords",
-    "perfect-cutoff": "floors:PerfectCutoff",
+    "nearest": "bounds:Nearest",
+    "oracle-keywords": "bounds:OracleKeywords",
+    "perfect-cutoff": "bounds:PerfectCutoff",
 }
 """Name -> file of this package and class in it."""
 

@@ -8,12 +8,13 @@ queries. Methods learn from the training queries alone.
 
 from __future__ import annotations
 
+import math
 import shlex
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,19 @@ from cogr.records import SPLITS, Dataset, Query, Say
 from cogr.settings import Settings
 from cogr.store import Store
 from indexers.workspace import Workspace
-from trainers.rivals import METHODS, Fitted, Method, NotRunError, Params, Ranked, Spent, Task
-from trainers.rivals.measuring import DEPTH, Meter, Swept, above, checked_run, figures, latencies
+from trainers.rivals import METHODS, Fitted, Method, NotRunError, Params, Ranked, Task
+from trainers.rivals.measuring import CUTS, DEPTH, Swept, above, checked_run, figures, latencies
 from trainers.rivals.page import check_extra, render
-from trainers.rivals.results import Results, latex, markdown
-from trainers.rivals.rows import Kept, MethodRow, State, Trial, key_of
+from trainers.rivals.results import (
+    Kept,
+    MethodRow,
+    Results,
+    State,
+    Trial,
+    key_of,
+    latex,
+    markdown,
+)
 from trainers.training.rounds import SET_APART, set_apart
 
 SWEPT = 1000
@@ -57,7 +66,6 @@ class Comparison:
     resume: bool
     out: Path
     trials: int = 8
-    seconds: float = 600.0
     steps: int | None = None
 
 
@@ -90,7 +98,7 @@ class Runner:
         self.asked, self._say = asked, say
         if apart := self.dataset.notes.get(SET_APART):
             say(f"no dev queries: {apart} training queries are set apart to choose by")
-        key = key_of(self.dataset, self.settings, [asked.trials, asked.seconds, asked.steps])
+        key = key_of(self.dataset, self.settings, [asked.trials, asked.steps])
         self.kept = Kept(Store(asked.out.resolve()), key, anew=not asked.resume)
         train = self.dataset.require("train")
         swept = by_hash((query.id for query in train), min(1.0, SWEPT / len(train)))
@@ -113,9 +121,9 @@ class Runner:
         except CogrError as error:
             return [self._without(method, "failed", str(error))]
         except Exception as error:  # noqa: BLE001  (one method's fault must not cost the others)
-            if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-                return [self._without(method, "failed", _OUT_OF_MEMORY)]
-            return [self._without(method, "failed", self._told(method, error))]
+            out = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+            told = _OUT_OF_MEMORY if out else self._told(method, error)
+            return [self._without(method, "failed", told)]
 
     def _run(self, method: Method, found: Sequence[MethodRow | None]) -> list[MethodRow]:
         self._say(f"{method.name}: running")
@@ -143,38 +151,32 @@ class Runner:
         first = " ".join(str(error).split())[:200]
         return f"{type(error).__name__}: {first} (the traceback is in {path})"
 
-    def _tuned(self, method: Method) -> tuple[list[Trial], Params, tuple[Fitted, Spent] | None]:
-        """The trials, the best of them on dev, and its fit with seed 0 where it exists."""
+    def _tuned(self, method: Method) -> tuple[list[Trial], Params, tuple[Fitted, float] | None]:
+        """The trials, the best of them on dev (the first of equals), and its fit with seed 0 where
+        there was a choice.
+        """
         wanted = list(method.trials(self._task(method, 0)))[: self.asked.trials]
         if len(wanted) == 1:
             return [], wanted[0], None
-        tried = self.kept.trials(method.name) if self.asked.resume else []
-        best, began = None, time.monotonic() - sum(one.seconds for one in tried)
+        tried: list[Trial] = []
+        best, kept = -1.0, None
         for params in wanted:
-            if any(one.params == params for one in tried):
-                continue
-            if tried and time.monotonic() - began > self.asked.seconds:
-                self._say(f"{method.name}: {len(tried)} of {len(wanted)} trials fit the budget")
-                break
-            at, fit = time.monotonic(), self._fit(method, params, 0)
+            fit = self._fit(method, params, 0)
             dev = self._on_dev(method, fit[0])[0]
-            tried.append(Trial(params, dev, round(time.monotonic() - at, 3)))
-            self.kept.keep_trials(method.name, tried)
-            best = fit if _best(tried) is tried[-1] else best
-        return tried, _best(tried).params, best
+            tried.append(Trial(params, dev))
+            best, kept = (dev, fit) if dev > best else (best, kept)
+        return tried, max(tried, key=lambda one: one.dev_f1).params, kept
 
     def _task(self, method: Method, seed: int) -> Task:
         work = self.asked.out.resolve() / "work" / method.name / f"seed-{seed}"
         work.mkdir(parents=True, exist_ok=True)
         return Task(self.dataset, work, seed, self._say, self.settings, self.asked.steps)
 
-    def _fit(self, method: Method, params: Params, seed: int) -> tuple[Fitted, Spent]:
-        """A fit, and its cost with that of the parts which were done before."""
-        with Meter() as meter:
-            fitted = method.fit(self._task(method, seed), params)
-        own, before = meter.spent, fitted.before
-        peak = max(own.peak_bytes, before.peak_bytes)
-        return fitted, Spent(own.seconds + before.seconds, peak)
+    def _fit(self, method: Method, params: Params, seed: int) -> tuple[Fitted, float]:
+        """A fit, and its seconds with those of the parts which were done before."""
+        began = time.perf_counter()
+        fitted = method.fit(self._task(method, seed), params)
+        return fitted, time.perf_counter() - began + fitted.before
 
     def _on_dev(self, method: Method, fitted: Fitted) -> tuple[float, Swept | None]:
         """F1 on the dev queries: of the method's own sets, or of its rankings with the cut that is
@@ -182,49 +184,53 @@ class Runner:
         memorises them.
         """
         dev = self.dataset.require("dev")
+        run = self._ranked(method, fitted, dev)
         if fitted.sets is not None:
-            return set_figures(self.dataset, dev, sets_of(fitted.sets(dev))).means["f1"], None
-        swept = Swept.of(self._ranked(method, fitted, dev), self.dataset, dev)
+            return set_figures(self.dataset, dev, sets_of(fitted.sets(run))).means["f1"], None
+        swept = Swept.of(run, self.dataset, dev)
         return swept.f1, swept
 
     def _ranked(self, method: Method, fitted: Fitted, queries: Sequence[Query]) -> Ranked:
-        return checked_run(method.name, fitted.rank(queries, DEPTH), queries, DEPTH)
+        depth = DEPTH if fitted.sets is None else max(DEPTH, len(self.dataset.items))
+        return checked_run(method.name, fitted.rank(queries, depth), queries, depth)
 
-    def _measured(self, method: Method, fitted: Fitted, spent: Spent, seed: int) -> MethodRow:
-        test, others = self.dataset.require("test"), {}
+    def _measured(self, method: Method, fitted: Fitted, seconds: float, seed: int) -> MethodRow:
+        test = self.dataset.require("test")
         dev_f1, dev = self._on_dev(method, fitted)
-        run = self._ranked(method, fitted, test)
-        row = MethodRow(method.name, method.family, seed, "done", fitted.said, dev_f1=dev_f1)
-        if dev is None or fitted.sets is not None:
-            row, sets = replace(row, sets="its own"), fitted.sets(test) if fitted.sets else {}
+        whole = self._ranked(method, fitted, test)
+        run, cuts = {query: pairs[:DEPTH] for query, pairs in whole.items()}, {}
+        if fitted.sets is not None or dev is None:
+            sets = {"f1": fitted.sets(whole) if fitted.sets else {}}
         else:
             train = Swept.of(self._ranked(method, fitted, self.swept), self.dataset, self.swept)
-            row, sets = _cut_row(row, train, dev), train.heads(run)
-            others = {
-                "dev_cut": dev.heads(run),
-                "threshold": above(run, train.threshold),
-                "dev_threshold": above(run, dev.threshold),
-            }
-        found = figures(self.dataset, test, sets, run, others)
-        row = replace(
-            row,
+            values = (train.k, dev.k, train.threshold, dev.threshold)
+            made = (train.heads(run), dev.heads(run), above(run, values[2]), above(run, values[3]))
+            cuts, sets = dict(zip(CUTS, values, strict=True)), dict(zip(CUTS, made, strict=True))
+        found = figures(self.dataset, test, sets, run)
+        row = MethodRow(
+            method.name,
+            method.family,
+            seed,
+            "done",
+            fitted.said,
+            cuts={name: cut for name, cut in cuts.items() if math.isfinite(cut)},
+            dev_f1=dev_f1,
             figures={**found.means, "f1_se": found.standard_errors["f1"]},
             per_query={name: values.round(6).tolist() for name, values in found.values.items()},
-            cost=self._cost(fitted, spent, test),
+            cost=self._cost(fitted, seconds, test),
         )
         self.kept.keep_run("runs", row, run)
-        scored = {query: [(id_, -at) for at, id_ in enumerate(ids)] for query, ids in sets.items()}
-        self.kept.keep_run("sets", row, scored)
+        ranks = {q: [(id_, -at) for at, id_ in enumerate(ids)] for q, ids in sets["f1"].items()}
+        self.kept.keep_run("sets", row, ranks)
         return row
 
-    def _cost(self, fitted: Fitted, spent: Spent, test: Sequence[Query]) -> dict[str, float]:
+    def _cost(self, fitted: Fitted, seconds: float, test: Sequence[Query]) -> dict[str, float]:
         """Seconds, bytes, milliseconds; the price of a million items is the fit's time, scaled by
         the number of items, at `HOUR_PRICE`.
         """
-        hours = spent.seconds / len(self.dataset.items) * _MILLION / _HOUR
+        hours = seconds / len(self.dataset.items) * _MILLION / _HOUR
         return {
-            "train_seconds": spent.seconds,
-            "peak_bytes": spent.peak_bytes,
+            "train_seconds": seconds,
             "index_bytes_per_item": fitted.bytes_an_item,
             **latencies(fitted, test, _TIMED_DEPTH),
             "model_at_serving": float(fitted.model),
@@ -285,7 +291,6 @@ def facts_of(runner: Runner) -> dict[str, Any]:
         "items": len(dataset.items),
         "seeds": asked.seeds,
         "trials": asked.trials,
-        "seconds": asked.seconds,
         "steps": asked.steps,
         "depth": DEPTH,
         "hour_price": HOUR_PRICE,
@@ -312,18 +317,3 @@ def _commit() -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     return found.stdout.strip()
-
-
-def _best(tried: Sequence[Trial]) -> Trial:
-    """The highest dev F1, the first of equals."""
-    return max(tried, key=lambda one: one.dev_f1)
-
-
-def _cut_row(row: MethodRow, train: Swept, dev: Swept) -> MethodRow:
-    cuts: Mapping[str, Any] = {
-        "cutoff": train.k,
-        "threshold": train.score,
-        "dev_cutoff": dev.k,
-        "dev_threshold": dev.score,
-    }
-    return replace(row, sets=f"the best {train.k} items; by dev {dev.k}", **cuts)

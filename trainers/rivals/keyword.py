@@ -4,9 +4,9 @@ BM25 over the keywords. Their retrieved sets are what the keywords match; no cut
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 from cogr.errors import CogrError
@@ -14,18 +14,15 @@ from cogr.evaluation import rows_of_queries
 from cogr.keywords import parse, query_keywords, self_keyword
 from cogr.matching.mirror import Mirror
 from cogr.records import Item, Query
-from cogr.settings import OpenSearchSettings
 from cogr.snapshots import open_snapshot
 from cogr.store import Store
-from indexers.backends.opensearch.search import query_body
 from indexers.generators.extractive import Extractive, ExtractiveOptions
 from indexers.generators.statistical import LEAST_QUERIES
 from indexers.generators.statistical.generator import Statistical, is_installed
 from indexers.generators.statistical.generator import StatisticalOptions as Options
 from indexers.workspace import Workspace
-from trainers.rivals import Fitted, Method, NotRunError, Params, Search, Sets, Spent, Task
-from trainers.rivals.measuring import Meter, ids_of
-from trainers.rivals.server import Index, keyword_body
+from trainers.rivals import Fitted, Method, NotRunError, Params, Task
+from trainers.rivals.measuring import ids_of
 from trainers.training.contest import contenders
 from trainers.training.rounds import with_dev
 from trainers.training.run_folder import DEFAULT_RUN, Run, open_run
@@ -35,54 +32,18 @@ Weights = Mapping[str, float]
 
 
 def keyword_ranks(
-    mirror: Mirror,
-    answers: Callable[[Sequence[Query]], Sequence[Weights]],
-    server: OpenSearchSettings | None = None,
-    **more: Any,
+    mirror: Mirror, answers: Callable[[Sequence[Query]], Sequence[Weights]], **more: Any
 ) -> Fitted:
-    """Keywords of both sides: the mirror of the items', and the queries'. A server, where its url
-    is set, serves prepared queries; it finds and ranks the same.
-    """
-    known: dict[Query, Weights] = {}
-
-    def once(queries: Sequence[Query]) -> list[Weights]:
-        """Computed once, since rankings and sets need the same keywords."""
-        new = [query for query in queries if query not in known]
-        known.update(zip(new, answers(new), strict=True))
-        return [known[query] for query in queries]
+    """Keywords of both sides: the mirror of the items', and the queries'."""
 
     def search(weights: Weights, depth: int) -> list[tuple[str, float]]:
         found = mirror.search(weights, depth)
         return list(zip(found.ids, found.scores.tolist(), strict=True))
 
-    def sets(queries: Sequence[Query]) -> Sets:
-        return ids_of(fitted.rank(queries, len(mirror)))
-
-    fitted = Fitted.by(once, search, _size(mirror), sets=sets, **more)
-    plain = Fitted.by(answers, search, 0.0).prepared
-    if server is not None and server.url is not None:
-        indexed = cache(lambda: _index_of(mirror, server))
-
-        def served(queries: Sequence[Query], depth: int) -> Search:
-            index, found = indexed(), dict(zip(queries, answers(queries), strict=True))
-            clauses = {query.id: query_body(found[query], "text") for query in queries}
-            return lambda query: index.rank([query], [clauses[query.id]], depth)[query.id]
-
-        plain = served
-    return replace(fitted, prepared=plain)
-
-
-def _size(mirror: Mirror) -> float:
-    """Bytes an item: postings of four bytes, and the keywords once."""
     postings = sum(len(mirror.keywords_of(dense)) for dense in range(len(mirror)))
     words = sum(len(word.encode("utf-8", "replace")) for word in mirror.words)
-    return (4 * postings + words) / max(1, len(mirror))
-
-
-def _index_of(mirror: Mirror, server: OpenSearchSettings) -> Index:
-    ids = [mirror.id_of(dense) for dense in range(len(mirror))]
-    texts = ((id_, list(mirror.keywords_of(id_))) for id_ in ids)
-    return Index(server, keyword_body(server), texts)
+    size = (4 * postings + words) / max(1, len(mirror))
+    return Fitted.by(answers, search, size, sets=ids_of, **more)
 
 
 def weighted(query: Query, keywords: Sequence[str], weights: Weights) -> dict[str, float]:
@@ -93,35 +54,34 @@ def weighted(query: Query, keywords: Sequence[str], weights: Weights) -> dict[st
 # Without a language model
 
 
-def fitted_generator(task: Task) -> tuple[Statistical | Extractive, Spent]:
-    """The fitted item generator that is the default for this data set, and what its fit has cost
-    before. Methods share a fit; each counts its cost in full.
+def fitted_generator(task: Task) -> tuple[Statistical, float]:
+    """The fitted generator `statistical`, and the seconds that its fit has taken before. Methods
+    share a fit; each counts its cost in full.
+
+    Raises NotRunError without enough labels or the extra.
     """
     if len(task.dataset.require("train")) < LEAST_QUERIES or not is_installed():
-        return Extractive(task.dataset.items, task.dataset.dataset_hash), Spent()
-    shared, spent = Store(task.work.parents[1] / "shared"), f"spent/{task.seed}.json"
+        raise NotRunError(
+            f"{LEAST_QUERIES} labelled training queries and the extra statistical",
+            "bring labels, or pip install 'cogr[statistical]'",
+        )
+    shared, spent = Store(task.work.parents[1] / "shared"), f"seconds/{task.seed}.json"
     own = task.settings.generator.statistical.model_dump()
     generator = Statistical(task.dataset, Options(**own, seed=task.seed), shared)
     if generator.is_fitted and shared.exists(spent):
-        return generator, Spent(**shared.read_json(spent))
-    with Meter() as meter:
-        _ = generator.artefact
-    shared.write_json(spent, vars(meter.spent))
-    return generator, Spent()
+        return generator, float(shared.read_json(spent))
+    began = time.perf_counter()
+    _ = generator.artefact
+    shared.write_json(spent, time.perf_counter() - began)
+    return generator, 0.0
 
 
 def item_keywords(
-    generator: Statistical | Extractive, items: Sequence[Item], kinds: str = "all"
+    generator: Statistical, items: Sequence[Item], kinds: str = "all"
 ) -> list[list[str]]:
-    """The keywords that a generator writes for items.
-
-    Args:
-        kinds: only "anchors" (texts of training queries) or only "phrases", where the generator
-            distinguishes them; else "all".
+    """The keywords that a generator writes for items. `kinds` is "all", "anchors" (texts of
+    training queries) or "phrases".
     """
-    if isinstance(generator, Extractive):
-        counted = generator.collection
-        return [[counted.spell(one) for one in counted.of_item(item).tolist()] for item in items]
     from indexers.generators.statistical.item_keywords import ANCHOR, PHRASE
 
     chosen = {"all": (ANCHOR, PHRASE), "anchors": (ANCHOR,), "phrases": (PHRASE,)}[kinds]
@@ -136,12 +96,11 @@ def mirror_of(items: Sequence[Item], sets: Sequence[Sequence[str]]) -> Mirror:
 
 
 class StatisticalKeywords(Method):
-    """Keywords that retrieve the items which a ranker, learned from the labels, considers relevant;
-    without edits.
+    """The generator `statistical`: keywords that retrieve the items which a ranker, learned from
+    the labels, considers relevant.
     """
 
     family = "keyword"
-    edits = False
 
     def trials(self, task: Task) -> Sequence[Params]:
         price = task.settings.generator.statistical.readability
@@ -149,14 +108,8 @@ class StatisticalKeywords(Method):
 
     def fit(self, task: Task, params: Params) -> Fitted:
         generator, before = fitted_generator(task)
-        if isinstance(generator, Extractive):
-            raise NotRunError(
-                f"{LEAST_QUERIES} labelled training queries and the extra statistical",
-                "bring labels, or pip install 'cogr[statistical]'",
-            )
-        fitted = generator.artefact
-        editor = fitted.editor if self.edits else None
-        artefact = replace(fitted, facts={**fitted.facts, **params}, editor=editor)
+        artefact = generator.artefact
+        artefact = replace(artefact, facts={**artefact.facts, **params})
 
         def answers(queries: Sequence[Query]) -> list[dict[str, float]]:
             found = artefact.answers(queries)
@@ -164,18 +117,7 @@ class StatisticalKeywords(Method):
 
         items = task.dataset.items
         mirror = mirror_of(items, item_keywords(generator, items))
-        said = _NO_EDITS if self.edits and fitted.editor is None else ""
-        server = task.settings.opensearch
-        return keyword_ranks(mirror, answers, server, model=True, said=said, before=before)
-
-
-_NO_EDITS = "the fit keeps no edits, which don't pay out of fold here: it is statistical"
-
-
-class EditedKeywords(StatisticalKeywords):
-    """The same with edits: the generator `statistical` as it is by default."""
-
-    edits = True
+        return keyword_ranks(mirror, answers, model=True, before=before)
 
 
 class ExtractiveKeywords(Method):
@@ -188,15 +130,16 @@ class ExtractiveKeywords(Method):
     def fit(self, task: Task, params: Params) -> Fitted:
         items = task.dataset.items
         generator = Extractive(items, task.dataset.dataset_hash, ExtractiveOptions(**params))
-        sets = [parse(", ".join(words)) for words in item_keywords(generator, items)]
         counted = generator.collection
 
-        def answer(query: Query) -> dict[str, float]:
-            words = map(counted.spell, counted.of_query(query.text))
-            return weighted(query, parse(", ".join(words)), {})
+        def spelled(words: Iterable[int]) -> list[str]:
+            return list(parse(", ".join(map(counted.spell, words))))
 
-        mirror = mirror_of(items, sets)
-        return keyword_ranks(mirror, lambda asked: [*map(answer, asked)], task.settings.opensearch)
+        def answer(query: Query) -> dict[str, float]:
+            return weighted(query, spelled(counted.of_query(query.text)), {})
+
+        sets = [spelled(counted.of_item(item).tolist()) for item in items]
+        return keyword_ranks(mirror_of(items, sets), lambda asked: [*map(answer, asked)])
 
 
 # A training run of the store
@@ -232,10 +175,9 @@ class Cogr(Method):
         return keyword_ranks(
             Mirror.build(open_snapshot(workspace.store, best.items)),
             answers,
-            workspace.settings.opensearch,
             model=True,
             known_only=True,
-            before=Spent(seconds),
+            before=seconds,
         )
 
     def _run(self, task: Task) -> Run:

@@ -1,33 +1,28 @@
 """The measurements of a method, the same for all: the checked run, cutoffs, figures, significance,
-time and memory. Nothing here knows how a method retrieves.
+time. Nothing here knows how a method retrieves.
 """
 
 from __future__ import annotations
 
-import gc
 import math
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cogr.errors import DataError, UserError
+from cogr.errors import UserError
 from cogr.evaluation import grades_of, per_query, set_figures
 from cogr.metrics import Figures, best_head, f1_of_heads, ranked, sets_of, sweep_cutoff
 from cogr.records import Dataset, Query
-from trainers.rivals import Fitted, Ranked, Spent
+from trainers.rivals import Fitted, Ranked, Sets
 
 DEPTH = 1000
 """Length of rankings: enough for the largest cutoffs and rank metrics of the tables."""
 _RESAMPLES = 10_000
 _TIMED = 100
 """Most queries that are searched one at a time for p50 and p99."""
-_EVERY = 0.05
-"""Seconds between two measurements of the process' memory."""
 
 
 # Runs
@@ -125,18 +120,13 @@ class Swept:
     def of(cls, run: Ranked, dataset: Dataset, queries: Sequence[Query]) -> Swept:
         """Chosen on these queries; `run` has their rankings."""
         wanted = {query.id: dataset.relevant[query.id] for query in queries}
-        weights = weights_of(queries)
+        weights = {query.id: query.weight for query in queries}
         cutoff = sweep_cutoff(ids_of(run), wanted, weights)
         return cls(cutoff.k, sweep_threshold(run, wanted, weights), cutoff.f1)
 
     def heads(self, run: Ranked) -> dict[str, list[str]]:
         """The first k items of each ranking."""
-        return {query: [id_ for id_, _ in pairs[: self.k]] for query, pairs in run.items()}
-
-    @property
-    def score(self) -> float | None:
-        """The threshold, None for infinity, which JSON lacks."""
-        return self.threshold if math.isfinite(self.threshold) else None
+        return {query: ids[: self.k] for query, ids in ids_of(run).items()}
 
 
 def favoured(found: Mapping[str, float], metric: str) -> str:
@@ -151,27 +141,23 @@ def favoured(found: Mapping[str, float], metric: str) -> str:
 
 
 def figures(
-    dataset: Dataset,
-    queries: Sequence[Query],
-    sets: Mapping[str, Sequence[str]],
-    run: Ranked,
-    others: Mapping[str, Mapping[str, Sequence[str]]],
+    dataset: Dataset, queries: Sequence[Query], sets: Mapping[str, Sets], run: Ranked
 ) -> Figures:
     """Every figure of a run, per query: those of `cogr.evaluation.measure`, `binary_ndcg@k` where
     the labels have grades, and `perfect_f1`: F1 of the ranking's best cutoff for each query.
 
     Args:
-        sets: query id -> the retrieved set.
-        others: name -> sets by another cut, whose figures are `NAME_p`, `NAME_r` and `NAME_f1`.
+        sets: name of `CUTS` -> the sets by this cut. The first are the retrieved sets; the others'
+            P, R and F1 are named by their cut.
     """
-    ranking = ids_of(run)
-    found = per_query(dataset, queries, sets, ranking)
+    ranking, (retrieved, *others) = ids_of(run), sets.values()
+    found = per_query(dataset, queries, retrieved, ranking)
     relevant = {query.id: dataset.relevant[query.id] for query in queries}
     heads = [best_head(ranking.get(query, ()), wanted)[1] for query, wanted in relevant.items()]
     values = {**found.values, "perfect_f1": np.array(heads)}
-    for cut, ids in others.items():
-        other = set_figures(dataset, queries, sets_of(ids))
-        values |= {f"{cut}_{name}": other.values[name] for name in ("p", "r", "f1")}
+    for cut, ids in zip(list(sets)[1:], others, strict=True):
+        other = set_figures(dataset, queries, sets_of(ids)).values
+        values |= {f"{cut.removesuffix('f1')}{name}": other[name] for name in ("p", "r", "f1")}
     if grades_of(dataset) is not None:
         binary = ranked(ranking, relevant).values
         values |= {f"binary_{k.lower()}": value for k, value in binary.items() if "nDCG" in k}
@@ -215,60 +201,21 @@ def holm(p: Mapping[str, float]) -> dict[str, float]:
     return corrected
 
 
-def weights_of(queries: Iterable[Query]) -> dict[str, float]:
-    """Query id -> weight."""
-    found = {query.id: query.weight for query in queries}
-    if found and not sum(found.values()) > 0:
-        raise DataError("Every weight is 0: give a training query a weight above 0.")
-    return found
-
-
-# Time and memory
-
-
-class Meter:
-    """Measures a block: `with Meter() as meter: ...`, then `meter.spent`. Memory is the growth of
-    the process' resident memory, sampled twenty times a second.
-    """
-
-    def __enter__(self) -> Self:
-        import psutil
-
-        # Garbage of earlier work would be freed inside the block, and hide the block's own memory.
-        gc.collect()
-        self._resident: Callable[[], int] = lambda: int(psutil.Process().memory_info().rss)
-        self._before = self._most = self._resident()
-        self._over = threading.Event()
-        self._watcher = threading.Thread(target=self._watch, daemon=True)
-        self._began = time.perf_counter()
-        self._watcher.start()
-        return self
-
-    def _watch(self) -> None:
-        while not self._over.wait(_EVERY):
-            self._most = max(self._most, self._resident())
-
-    def __exit__(self, *_: object) -> None:
-        seconds = time.perf_counter() - self._began
-        self._over.set()
-        self._watcher.join()
-        self.spent = Spent(seconds, max(self._most, self._resident()) - self._before)
+# Time
 
 
 def latencies(fitted: Fitted, queries: Sequence[Query], depth: int) -> dict[str, float]:
     """p50 and p99 of one search, in milliseconds: single queries, one after another.
 
-    `p50_ms` and `p99_ms` are of unprepared queries. A method that can prepare queries also has
-    `known_p50_ms` and `known_p99_ms`, of prepared queries; only these where no model writes
-    keywords here.
+    `p50_ms` and `p99_ms` are of unprepared queries, `known_p50_ms` and `known_p99_ms` of prepared
+    ones, as far as the method has them.
     """
-    asked, prepared = queries[:_TIMED], fitted.prepared
-    if prepared is None:
-        return _timed("", asked, lambda query: fitted.rank([query], depth))
-    known = _timed("known_", asked, prepared(asked, depth))
-    if fitted.known_only:
-        return known
-    return {**_timed("", asked, lambda query: prepared([query], depth)(query)), **known}
+    asked, found = queries[:_TIMED], {}
+    if not fitted.known_only:
+        found = _timed("", asked, lambda query: fitted.rank([query], depth))
+    if fitted.prepared is not None:
+        found |= _timed("known_", asked, fitted.prepared(asked, depth))
+    return found
 
 
 def _timed(

@@ -1,24 +1,20 @@
-"""The comparison as one HTML file: quality against cost, precision and recall, wins and losses
-query by query with examples, and where CoGR loses and why.
+"""The comparison as one HTML file: quality against cost, precision and recall, and the queries on
+which CoGR loses, with reasons.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy as np
 
 from cogr.records import Dataset
-from indexers.tables import need, page
+from indexers.tables import Table, need, page
 from trainers.report.drawing import COLOURS, Canvas, Figure, style
 from trainers.rivals import Family, Sets
 from trainers.rivals.measuring import CUTS, favoured
-from trainers.rivals.results import Results, Summary, advice, column, costs, quality
+from trainers.rivals.results import Results, Summary, advice, column, costs, made, quality
 
-_EXAMPLES, _SHOWN_ITEMS = 6, 4
+_LOSSES, _SHOWN_ITEMS = 12, 4
 _SHOWN = ("p", "r", *CUTS, "mrr@10", "ndcg@10", "r@100", "perfect_f1", "judged_f1")
 _TONES: Mapping[Family, tuple[str, str]] = {
     "sparse": ("grey", "o"),
@@ -37,120 +33,77 @@ def check_extra() -> None:
 
 def render(results: Results, dataset: Dataset, sets: Mapping[str, Sets]) -> str:
     """The page; `sets` are of each method's first seed."""
-    done = results.done
     ours, rival = results.best(ours=True), results.best(ours=False)
-    with style():
-        figures = [cost_figure(done), precision_recall_figure(done)]
-        duel = None
-        if ours is not None and rival is not None:
-            figures.append(wins_figure(ours, rival))
-            duel = _duel(dataset, ours, sets[ours.name], rival)
+    duel = losses(dataset, ours, sets[ours.name], rival) if ours and rival else None
     return page(
         "trainers.rivals",
         facts=results.facts,
+        made=made(results.facts),
         metric=column(results.metric),
         advice=advice(results),
-        figures=figures,
+        figures=_figures(results.done),
         quality=quality(results, _SHOWN),
         costs=costs(results),
         reasons=results.reasons,
-        duel=duel,
+        losses=duel,
     )
 
 
-def cost_figure(done: Sequence[Summary]) -> Figure:
-    """F1 against the time of a search."""
-    canvas = Canvas("milliseconds a search (p50)", "F1")
-    canvas.axes.set_xscale("log")
-    for one in done:
-        taken = one.cost.get("known_p50_ms") or one.cost["p50_ms"]
-        _dot(canvas, one, max(taken, 1e-3), one.figures[favoured(one.figures, "f1")])
-    canvas.axes.set_ylim(0)
-    note = (
-        "Single searches on this machine, one after another, of queries that are known: what a "
-        "model writes for them is at hand. F1 by the cut that favours a method most."
-    )
-    return canvas.done("cost", "Quality against cost", note)
+def _figures(done: Sequence[Summary]) -> list[Figure]:
+    """F1 against the time of a search, and precision and recall of the retrieved sets."""
+    with style():
+        cost, plane = Canvas("milliseconds a search (p50)", "F1"), Canvas("recall", "precision")
+        cost.axes.set_xscale("log")
+        points = []
+        for one in done:
+            cut = favoured(one.figures, "f1").removesuffix("f1")
+            p, r, f1 = (one.figures[f"{cut}{name}"] for name in ("p", "r", "f1"))
+            points.append((r, p))
+            taken = one.cost.get("known_p50_ms") or one.cost["p50_ms"]
+            tone, mark = _TONES[one.family]
+            for canvas, place in ((cost, (max(taken, 1e-3), f1)), (plane, (r, p))):
+                canvas.axes.plot(*place, ls="", marker=mark, ms=7, color=COLOURS[tone])
+                canvas.axes.annotate(
+                    one.name, place, (6, 4), textcoords="offset points", fontsize=8
+                )
+        cost.axes.set_ylim(0)
+        plane.equal_f1(points)
+        known = "Single searches, one after another, of queries that are known."
+        lines = "Of the whole retrieved sets. Thin lines join points of equal F1."
+        by = " By the cut that favours a method most."
+        return [
+            cost.done("cost", "Quality against cost", known + by),
+            plane.done("precision-recall", "Precision and recall", lines + by),
+        ]
 
 
-def precision_recall_figure(done: Sequence[Summary]) -> Figure:
-    """Precision and recall of the retrieved sets."""
-    canvas, points = Canvas("recall", "precision"), []
-    for one in done:
-        cut = favoured(one.figures, "f1").removesuffix("f1")
-        points.append((one.figures[f"{cut}r"], one.figures[f"{cut}p"]))
-        _dot(canvas, one, *points[-1])
-    canvas.equal_f1(points)
-    note = (
-        "Of the whole retrieved sets, by the cut that favours a method most. Thin lines join "
-        "points of equal F1."
-    )
-    return canvas.done("precision-recall", "Precision and recall", note)
-
-
-def wins_figure(ours: Summary, rival: Summary) -> Figure:
-    """The differences of all queries, sorted."""
-    differences = np.sort(ours.values - rival.values)[::-1]
-    canvas, at = Canvas("test query", f"{ours.name} − {rival.name}"), np.arange(differences.size)
-    for name, tone, kept in (
-        (ours.name, "blue", differences > 0),
-        (rival.name, "orange", differences < 0),
-    ):
-        label = f"{name} wins: {int(kept.sum())} of {differences.size}"
-        shown = np.where(kept, differences, 0)
-        canvas.axes.fill_between(at, shown, step="mid", color=COLOURS[tone], label=label)
-    note = f"{int((differences == 0).sum())} queries are equal."
-    return canvas.done("wins", "Wins and losses, query by query", note)
-
-
-def _dot(canvas: Canvas, one: Summary, x: float, y: float) -> None:
-    tone, mark = _TONES[one.family]
-    canvas.axes.plot(x, y, ls="", marker=mark, ms=7, color=COLOURS[tone])
-    canvas.axes.annotate(one.name, (x, y), (6, 4), textcoords="offset points", fontsize=8)
-
-
-# Query by query
-
-
-def _duel(dataset: Dataset, ours: Summary, sets: Sets, rival: Summary) -> dict[str, Any]:
-    """Queries on which CoGR's best method wins and loses against the best rival, with examples and
-    reasons.
-    """
+def losses(dataset: Dataset, ours: Summary, sets: Sets, rival: Summary) -> Table:
+    """The queries on which CoGR's best method loses most against the best rival, with reasons."""
     queries = dataset.require("test")
     titles = {item.id: item.title or item.text for item in dataset.items}
-    differences = ours.values - rival.values
-    order = np.argsort(differences, kind="stable").tolist()
-    losses = [at for at in order if differences[at] < 0]
-    wins = [at for at in order[::-1] if differences[at] > 0]
-
-    def example(at: int) -> dict[str, Any]:
-        query, wanted = queries[at], dataset.relevant[queries[at].id]
-        found = sets.get(query.id, ())
-        return {
-            "text": query.text,
-            "one": float(ours.values[at]),
-            "other": float(rival.values[at]),
-            "why": _why(found, wanted),
-            "missing": _titles(titles, sorted(wanted.difference(found))),
-            "wrong": _titles(titles, [id_ for id_ in found if id_ not in wanted]),
-        }
-
-    lost = [queries[at].id for at in losses]
-    reasons = Counter(_why(sets.get(id_, ()), dataset.relevant[id_]) for id_ in lost)
-    return {
-        "ours": ours.name,
-        "rival": rival.name,
-        "cut": rival.cut,
-        "counts": (len(wins), len(losses), len(queries) - len(wins) - len(losses)),
-        "reasons": reasons.most_common(),
-        "won": [example(at) for at in wins[:_EXAMPLES]],
-        "lost": [example(at) for at in losses[:_EXAMPLES]],
-    }
+    differences = (ours.values - rival.values).tolist()
+    worst = sorted(range(len(queries)), key=differences.__getitem__)[:_LOSSES]
+    rows = []
+    for query, at in ((queries[at], at) for at in worst if differences[at] < 0):
+        wanted, found = dataset.relevant[query.id], sets.get(query.id, ())
+        rows.append(
+            {
+                "query": query.text,
+                ours.name: float(ours.values[at]),
+                rival.name: float(rival.values[at]),
+                "why": _why(found, wanted),
+                "missing": _titles(titles, sorted(wanted.difference(found))),
+                "wrong": _titles(titles, [id_ for id_ in found if id_ not in wanted]),
+            }
+        )
+    won, lost = (sum(sign * one > 0 for one in differences) for sign in (1, -1))
+    counts = f"{won} queries won, {lost} lost, {len(queries) - won - lost} equal."
+    return Table(f"Where {ours.name} loses most against {rival.name}, and why", rows, [counts])
 
 
-def _titles(titles: Mapping[str, str], ids: Sequence[str]) -> list[str]:
-    more = [f"and {len(ids) - _SHOWN_ITEMS:,} more"] if len(ids) > _SHOWN_ITEMS else []
-    return [titles[id_] for id_ in ids[:_SHOWN_ITEMS]] + more
+def _titles(titles: Mapping[str, str], ids: Sequence[str]) -> str:
+    more = f", and {len(ids) - _SHOWN_ITEMS:,} more" if len(ids) > _SHOWN_ITEMS else ""
+    return ", ".join(titles[id_] for id_ in ids[:_SHOWN_ITEMS]) + more
 
 
 def _why(found: Sequence[str], wanted: frozenset[str]) -> str:

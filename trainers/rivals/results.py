@@ -1,13 +1,15 @@
-"""The results of a comparison: averages over seeds, significance, advice, and tables for a
-terminal, Markdown, LaTeX and the page.
+"""The results of a comparison: rows as its folder keeps them, averages over seeds, significance,
+advice, and tables for a terminal, Markdown, LaTeX and the page.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, get_args
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +17,12 @@ from rich.console import Console
 
 from cogr.errors import UserError
 from cogr.metrics import CUTOFFS
+from cogr.records import Dataset
+from cogr.settings import Settings
+from cogr.store import Store
 from indexers.tables import Table
-from trainers.rivals import Family
+from trainers.rivals import Family, Ranked
 from trainers.rivals.measuring import CUTS, favoured, holm, paired_p
-from trainers.rivals.rows import MethodRow
 
 SIGNIFICANT = 0.05
 METRICS = ("p", "r", "f1", *(f"{name}@{k}" for k in CUTOFFS for name in ("mrr", "ndcg", "r", "f1")))
@@ -39,6 +43,113 @@ PAPER: Mapping[str, Mapping[str, float]] = {
     }
 }
 """F1 in the paper's table 1, by data set. It is shown in a column of its own."""
+_MARK = "comparison.json"
+State = Literal["done", "not run", "failed"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One set of hyperparameters that was tried, and F1 on the dev queries."""
+
+    params: Mapping[str, Any]
+    dev_f1: float
+
+
+@dataclass(frozen=True)
+class MethodRow:
+    """The result of a method with one seed.
+
+    Attributes:
+        reason: why it failed or did not run; of a finished row a remark, such as random weights.
+        params: the hyperparameters that were chosen.
+        cuts: measure of `CUTS` -> number of items or score; empty for sets of the method's own.
+        dev_f1: F1 on the dev queries, of a ranking by the cut that is best for them.
+        figures: measure -> mean over the test queries.
+        per_query: measure -> one value a test query.
+        cost: name -> number.
+    """
+
+    method: str
+    family: Family
+    seed: int
+    state: State
+    reason: str = ""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    trials: Sequence[Trial] = ()
+    cuts: Mapping[str, float] = field(default_factory=dict)
+    dev_f1: float = 0.0
+    figures: Mapping[str, float] = field(default_factory=dict)
+    per_query: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    cost: Mapping[str, float] = field(default_factory=dict)
+
+
+class Kept:
+    """The finished rows of one comparison, a file for each method and seed, so that a killed one
+    goes on. Rows with another key are not reused; `anew` removes those of an earlier comparison.
+
+    Raises UserError where the folder has other things in it.
+    """
+
+    def __init__(self, folder: Store, key: str, *, anew: bool) -> None:
+        self.folder, self.key = folder, key
+        there = folder.list("")
+        if there and _MARK not in there:
+            raise UserError(
+                f"The folder {folder.url} has other files than a comparison's; name another one "
+                "with --out."
+            )
+        for name in ("rows", "runs", "sets", "work") if anew else ():
+            folder.remove(name)
+        folder.write_json(_MARK, {"key": key})
+
+    def row(self, method: str, seed: int) -> MethodRow | None:
+        """A finished row; None where there is none of this key."""
+        path = f"rows/{method}.{seed}.json"
+        if not self.folder.exists(path):
+            return None
+        found = self.folder.read_json(path, "remove it, and its method runs again")
+        if found.pop("key", None) != self.key or found["state"] != "done":
+            return None
+        return MethodRow(**{**found, "trials": [Trial(**one) for one in found["trials"]]})
+
+    def keep(self, row: MethodRow) -> None:
+        """Write a row. Raises StorageError."""
+        path = f"rows/{row.method}.{row.seed}.json"
+        self.folder.write_json(path, {"key": self.key, **asdict(row)})
+
+    def keep_run(self, kind: Literal["runs", "sets"], row: MethodRow, run: Ranked) -> None:
+        """Write a run as TREC has it: query, Q0, item, rank, score, name. Raises StorageError."""
+        name = f"{row.method}.{row.seed}"
+        lines = [
+            f"{_word(query)} Q0 {_word(id_)} {rank} {score!r} {name}\n"
+            for query, pairs in run.items()
+            for rank, (id_, score) in enumerate(pairs, 1)
+        ]
+        self.folder.write(f"{kind}/{name}.trec", "".join(lines).encode("utf-8", "replace"))
+
+    def sets(self, method: str) -> dict[str, list[str]]:
+        """Query id -> ids of the retrieved set, as the first seed's file has them."""
+        found: dict[str, list[str]] = {}
+        for line in self.folder.read(f"sets/{method}.0.trec").decode().splitlines():
+            query, _, id_, *_ = line.split()
+            found.setdefault(query, []).append(id_)
+        return found
+
+
+def key_of(dataset: Dataset, settings: Settings, budget: Sequence[Any]) -> str:
+    """A hash of everything that decides a row."""
+    parts = {"dataset", "keywords", "prompts", "generator", "training", "compare"}
+    decisive = settings.model_dump(mode="json", include=parts)
+    text = json.dumps([dataset.dataset_hash, decisive, budget], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _word(id_: str) -> str:
+    """An id without white space, which divides a run file's columns."""
+    return "_".join(id_.split()) or "_"
+
+
+# Over seeds
 
 
 @dataclass(frozen=True)
@@ -47,25 +158,25 @@ class Summary:
 
     Attributes:
         rows: one for each seed; or the single row with the reason why there is none.
-        spread: sample deviation over the seeds; empty for one seed.
         measure: the measure by which it is compared: the metric; for F1, that of its best cut.
         values: of that measure, one a query, the mean over the seeds.
+        spread: sample deviation over the seeds; empty for one seed.
         p: corrected p value of the test against the best method; None for the best method itself.
     """
 
     rows: Sequence[MethodRow]
-    figures: Mapping[str, float]
-    spread: Mapping[str, float]
-    cost: Mapping[str, float]
     measure: str
     values: NDArray[np.float64]
+    figures: Mapping[str, float] = field(default_factory=dict)
+    spread: Mapping[str, float] = field(default_factory=dict)
+    cost: Mapping[str, float] = field(default_factory=dict)
     p: float | None = None
 
     @classmethod
     def of(cls, rows: Sequence[MethodRow], metric: str) -> Summary:
         """The rows of one method."""
         if rows[0].state != "done":
-            return cls(rows, {}, {}, {}, metric, np.empty(0))
+            return cls(rows, metric, np.empty(0))
         columns = {name: [row.figures[name] for row in rows] for name in rows[0].figures}
         means = {name: statistics.fmean(values) for name, values in columns.items()}
         several = columns.items() if len(rows) > 1 else ()
@@ -73,7 +184,7 @@ class Summary:
         cost = {name: statistics.fmean(row.cost[name] for row in rows) for name in rows[0].cost}
         measure = favoured(means, metric)
         values = np.mean([row.per_query[measure] for row in rows], axis=0)
-        return cls(rows, means, spread, cost, measure, values)
+        return cls(rows, measure, values, means, spread, cost)
 
     @property
     def row(self) -> MethodRow:
@@ -106,18 +217,13 @@ class Summary:
     def dev_f1(self) -> float:
         return statistics.fmean(row.dev_f1 for row in self.rows)
 
-    @property
-    def reason(self) -> str:
-        """Why it failed or did not run, or a remark; "" for neither."""
-        return f"failed: {self.row.reason}" if self.row.state == "failed" else self.row.reason
-
     def as_dict(self) -> dict[str, Any]:
         """For compare.json."""
         row = self.row
         record: dict[str, Any] = {"method": self.name, "family": self.family, "state": row.state}
+        record |= {"reason": row.reason} if row.reason else {}
         if not self.done:
-            return {**record, "reason": row.reason}
-        kept = ("params", "sets", "cutoff", "threshold", "dev_cutoff", "dev_threshold")
+            return record
         return {
             **record,
             "seeds": len(self.rows),
@@ -126,9 +232,9 @@ class Summary:
             "dev_f1": round(self.dev_f1, 6),
             "compared_by": self.measure,
             "p": self.p,
-            "trials": [{"params": dict(t.params), "dev_f1": t.dev_f1} for t in row.trials],
-            **{name: getattr(row, name) for name in kept},
-            **({"reason": row.reason} if row.reason else {}),
+            "params": row.params,
+            "cuts": row.cuts,
+            "trials": [asdict(one) for one in row.trials],
             "cost": _rounded(self.cost),
         }
 
@@ -176,7 +282,16 @@ class Results:
     @property
     def reasons(self) -> list[str]:
         """A line for each method that did not run, failed, or has a remark."""
-        return [f"{one.name}: {one.reason}" for one in self.methods if one.reason]
+        return [
+            f"{one.name}: {'failed: ' * (one.row.state == 'failed')}{one.row.reason}"
+            for one in self.methods
+            if one.row.reason
+        ]
+
+    @property
+    def paper(self) -> Mapping[str, float]:
+        """The paper's F1 on these data, by method."""
+        return PAPER.get(str(self.facts["dataset"]), {})
 
     def best(self, *, ours: bool) -> Summary | None:
         """The best on test of CoGR's keyword methods, or of the others."""
@@ -184,9 +299,8 @@ class Results:
 
     def as_dict(self) -> dict[str, Any]:
         """For compare.json and --json."""
-        paper = PAPER.get(str(self.facts["dataset"]), {})
         rows = [
-            one.as_dict() | ({"paper_f1": paper[one.name]} if one.name in paper else {})
+            one.as_dict() | ({"paper_f1": self.paper[one.name]} if one.name in self.paper else {})
             for one in self.methods
         ]
         best = self.usable[0].name if self.usable else None
@@ -212,9 +326,6 @@ def check_metric(metric: str) -> None:
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:
     return {name: round(value, 6) for name, value in values.items()}
-
-
-# Advice
 
 
 def advice(results: Results) -> str:
@@ -259,89 +370,70 @@ def _by_cut(one: Summary) -> str:
 TERMINAL = ("p", "r", "f1", "dev_cut_f1", "threshold_f1", "ndcg@10", "perfect_f1")
 MAIN = ("mrr@100", "ndcg@100", "p@100", "r@100", "f1@100", "p", "r", *CUTS)
 _WORDS = {
-    "f1": "F1",
     "dev_cut_": "{}, cut on dev",
     "threshold_": "{} by score",
     "dev_threshold_": "{} by score on dev",
     "perfect_": "{}, each best cut",
     "judged_": "judged {}",
-    "binary_": "binary {}",
-}
-_COSTS: Mapping[str, tuple[str, str]] = {
-    "train_seconds": ("fit, s", "{:,.1f}"),
-    "peak_bytes": ("memory, MB", "{:,.0f}"),
-    "index_bytes_per_item": ("bytes an item", "{:,.0f}"),
-    "known_p50_ms": ("p50, ms", "{:.2f}"),
-    "known_p99_ms": ("p99, ms", "{:.2f}"),
-    "p50_ms": ("p50, new query", "{:.2f}"),
-    "p99_ms": ("p99, new query", "{:.2f}"),
-    "model_at_serving": ("model at serving", "{}"),
-    "million_items_price": ("a million items", "{:,.2f}"),
 }
 
 
 def column(name: str) -> str:
     """A measure as a heading."""
     for prefix, words in _WORDS.items():
-        if "{}" in words and name.startswith(prefix):
+        if name.startswith(prefix):
             return words.format(column(name.removeprefix(prefix)))
     plain, at, k = name.partition("@")
     return {"ndcg": "nDCG", "mrr": "MRR"}.get(plain, plain.upper()) + at + k
 
 
 def quality(results: Results, names: Sequence[str]) -> Table:
-    """Figures of every method that ran, with four digits."""
-    paper = PAPER.get(str(results.facts["dataset"]), {})
+    """Figures of every method that ran, with four digits, and the spread of F1 over the seeds."""
     rows = []
     for one in results.done:
         row = {"method": one.name, "family": one.family}
-        row |= {column(name): cell(one, name) for name in names}
-        row["p (Holm)"] = "" if one.p is None else "< 0.001" if one.p < 0.001 else f"{one.p:.3f}"
-        if paper:
-            row["paper's F1"] = f"{paper[one.name]:.4f}" if one.name in paper else ""
+        row |= {column(name): _number(one.figures.get(name), "{:.4f}") for name in names}
+        if one.spread:
+            row["F1"] += f" ±{one.spread['f1']:.4f}"
+        row["p (Holm)"] = "< 0.001" if one.p is not None and one.p < 0.001 else _number(one.p)
+        if results.paper:
+            row["paper's F1"] = _number(results.paper.get(one.name), "{:.4f}")
         rows.append(row)
     return Table("", rows)
 
 
-def cell(one: Summary, name: str) -> str:
-    """A figure with four digits, and its spread over the seeds where there are several."""
-    if name not in one.figures:
-        return ""
-    spread = f" ±{one.spread[name]:.4f}" if name == "f1" and one.spread else ""
-    return f"{one.figures[name]:.4f}{spread}"
+def _number(value: float | None, form: str = "{:.3f}") -> str:
+    return "" if value is None else form.format(value)
 
 
 def costs(results: Results) -> Table:
-    """Time, memory and what serving needs, of every method that ran."""
-    rows = []
-    for one in results.done:
-        params = ", ".join(f"{name} {value}" for name, value in one.row.params.items())
-        rows.append(
-            {"method": one.name, **cost_cells(one), "sets": one.row.sets, "chosen on dev": params}
-        )
-    return Table("", rows)
+    """Time, size and what serving needs, of every method that ran."""
+    return Table("", [{"method": one.name, **cost_cells(one)} for one in results.done])
 
 
 def cost_cells(one: Summary) -> dict[str, str]:
     """Heading -> cost. A method that prepares nothing has equal times for known and new queries;
     unmeasured ones are empty.
     """
-    prepares = "known_p50_ms" in one.cost
-    found = {}
-    for name, (heading, form) in _COSTS.items():
-        value: Any = one.cost.get(name if prepares else name.removeprefix("known_"))
-        if name == "model_at_serving":
-            value = ("new queries" if prepares else "yes") if value else "no"
-        elif name == "peak_bytes" and value is not None:
-            value /= 1e6
-        found[heading] = "" if value is None else form.format(value)
-    return found
+    cost, k = one.cost, one.row.cuts
+    known = "known_" * ("known_p50_ms" in cost)
+    return {
+        "fit, s": f"{cost['train_seconds']:,.1f}",
+        "bytes an item": f"{cost['index_bytes_per_item']:,.0f}",
+        "p50, ms": _number(cost[f"{known}p50_ms"], "{:.2f}"),
+        "p99, ms": _number(cost[f"{known}p99_ms"], "{:.2f}"),
+        "p50, new query": _number(cost.get("p50_ms"), "{:.2f}"),
+        "model at serving": ("new queries" if known else "yes") if one.cost["model_at_serving"]
+        else "no",
+        "a million items": f"{cost['million_items_price']:,.2f}",
+        "sets": f"the best {k['f1']} items; by dev {k['dev_cut_f1']}" if k else "its own",
+        "chosen on dev": ", ".join(f"{name} {value}" for name, value in one.row.params.items()),
+    }  # fmt: skip
 
 
 def show(out: Console, results: Results) -> None:
     """For a terminal: one line a method, then what did not run, then the advice."""
-    facts = results.facts
-    rows = []
+    facts, rows = results.facts, []
     for one, row in zip(results.done, quality(results, TERMINAL).rows, strict=True):
         cost = cost_cells(one)
         shown = {name: value for name, value in row.items() if name != "family"}
@@ -366,8 +458,8 @@ def made(facts: Mapping[str, Any]) -> str:
     return (
         f"{facts['train_queries']} training, {facts['dev_queries']} dev and "
         f"{facts['test_queries']} test queries, {facts['items']:,} items; seeds: {facts['seeds']}; "
-        f"{facts['trials']} trials and {facts['seconds']:g} s a method. {notes} "
-        f"`{facts['command']}`, commit {facts['commit'] or 'unknown'}, {facts['date']}."
+        f"{facts['trials']} trials a method. {notes} `{facts['command']}`, commit "
+        f"{facts['commit'] or 'unknown'}, {facts['date']}."
     )
 
 

