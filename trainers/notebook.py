@@ -1,5 +1,5 @@
 """The results of `cogr.Project`'s methods: small typed objects that a notebook shows as a table and
-that convert to pandas; some draw a picture.
+that convert to pandas.
 
 `as_dict` is the output of the corresponding command with `--json`.
 """
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 MEASURES = ("p", "r", "f1", "mrr@10", "ndcg@10", "p@10", "r@100")
 """The figures of a pair that are shown, in this order."""
 _SHOWN = 20
-_TONES = ("blue", "orange", "grey", "teal", "purple", "green")
 
 
 class Result:
@@ -145,19 +144,6 @@ class Evaluated(Result):
         beside = {"baselines": list(self.baselines)} if self.baselines else {}
         return self.evaluation.as_dict() | beside
 
-    def picture(self) -> Figure:
-        """Precision, recall and F1 of the pair and its baselines. Raises MissingExtraError without
-        matplotlib.
-        """
-        from trainers.report.drawing import bars
-
-        kinds = [
-            (row["name"], tone, [row[name] for name in MEASURES[:3]])
-            for row, tone in zip(self.rows, _TONES, strict=False)
-        ]
-        name, names = f"{self.evaluation.split}-figures", ["precision", "recall", "F1"]
-        return bars(name, self.table.title, names, kinds)
-
 
 @dataclass(frozen=True, repr=False)
 class Searched(Result):
@@ -270,14 +256,6 @@ class Compared(Result):
 
     def as_dict(self) -> dict[str, Any]:
         return self.results.as_dict()
-
-    def picture(self) -> Figure:
-        """F1 of every method that ran. Raises MissingExtraError without matplotlib."""
-        from trainers.report.drawing import bars
-
-        ran = [one for one in self.results.methods if one.done]
-        kinds = [("F1", "blue", [one.figures["f1"] for one in ran])]
-        return bars("compared", self.table.title, [one.name for one in ran], kinds)
 
 
 @dataclass(frozen=True, repr=False)

@@ -193,9 +193,6 @@ def report(
     figures: Annotated[
         Path | None, Option(help="Also write every figure to this folder, as SVG and PNG.")
     ] = None,
-    beside: Annotated[
-        str | None, Option(help="Another run, whose keywords are shown beside this one's.")
-    ] = None,
 ) -> None:
     """Write an HTML report of a run: one file, no network. Needs no torch."""
     from trainers.report.page import check_extra, write_report
@@ -204,8 +201,7 @@ def report(
     check_extra()
     opened = open_run(call.workspace, run)
     file = out or opened.folder() / "report.html"
-    other = None if beside is None else open_run(call.workspace, beside)
-    written = write_report(call.workspace, opened, file, console.note, figures, other)
+    written = write_report(call.workspace, opened, file, console.note, figures)
     payload = {"run": opened.name, "report": file, "bytes": file.stat().st_size}
     payload |= {"rounds": len(opened.state().finished), "figures": written[1:]}
     call.show("Report, to open in a browser", payload, hide="" if figures else "figures")

@@ -41,7 +41,7 @@ LINES = {
     "items": ("purple", "s--"),
     "both": ("blue", "^:"),
 }
-"""Name of a line -> colour and look: lines are told apart by more than their colour."""
+"""Name of a line -> colour and look, so that colour alone tells nothing apart."""
 _STYLE: Mapping[str, Any] = {
     "font.family": "DejaVu Sans",  # matplotlib brings it: the same picture everywhere.
     "svg.fonttype": "none",
@@ -60,9 +60,9 @@ _STYLE: Mapping[str, Any] = {
 }
 
 
-def check_extra(what: str = "The report", extra: str = "report") -> None:
+def check_extra() -> None:
     """Raise MissingExtraError where figures and pages can't be made."""
-    need(what, extra, ["matplotlib", *["jinja2"] * (extra == "report")])
+    need("The report", "report", ("matplotlib", "jinja2"))
 
 
 @dataclass(frozen=True)
@@ -153,20 +153,15 @@ class Canvas:
         self,
         groups: Sequence[str],
         kinds: Sequence[tuple[str, str, Sequence[float]]],
-        tops: Sequence[str] = (),
+        tops: Sequence[str],
     ) -> None:
-        """Grouped bars; `kinds` are (name, colour, values). With `tops`, what stands above each
-        group, its bars are stacked.
-        """
-        at, width = np.arange(len(groups)), 0.6 if tops else 0.84 / max(1, len(kinds))
+        """Stacked bars of kinds (name, colour, values), and what stands above each."""
         bottom = np.zeros(len(groups))
-        for kind, (name, tone, values) in enumerate(kinds):
-            places = at if tops else at + (kind - (len(kinds) - 1) / 2) * width
+        for name, tone, values in kinds:
             look: dict[str, Any] = {"color": COLOURS[tone], "label": name, "alpha": 0.85}
-            drawn = self.axes.bar(places, values, width * 0.94, bottom, **look)
-            bottom += values if tops else 0.0
-        if tops:
-            self.axes.bar_label(drawn, tops, padding=2, fontsize=8)
+            drawn = self.axes.bar(range(len(groups)), values, 0.6, bottom, **look)
+            bottom += values
+        self.axes.bar_label(drawn, tops, padding=2, fontsize=8)
         self.names(groups)
 
     def names(self, labels: Sequence[str]) -> None:
@@ -193,15 +188,6 @@ class Canvas:
         self.drawing.draw_without_rendering()
         self.drawing.set_layout_engine("none")
         return Figure(name, title, note, self.drawing)
-
-
-def bars(name: str, title: str, groups: Sequence[str], kinds: Sequence[Any]) -> Figure:
-    """Means over the queries as grouped bars. Raises MissingExtraError without matplotlib."""
-    check_extra("A picture", "notebook")
-    with style():
-        canvas = Canvas("", "mean over the queries")
-        canvas.bars(groups, kinds)
-        return canvas.done(name, title)
 
 
 def thin(values: Sequence[float], most: int = _MOST_POINTS) -> Any:

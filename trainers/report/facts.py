@@ -15,17 +15,11 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import Any, cast
 
-import numpy as np
-
 from cogr.differences import differences
 from cogr.errors import ServiceError, TrainingError
-from cogr.evaluation import retrieved_ids, rows_of_queries, set_figures
-from cogr.matching.mirror import Mirror
-from cogr.metrics import reliability
 from cogr.records import SIDES, SPLITS, Dataset, Say, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import MemoryBackend
-from indexers.tables import Table
 from indexers.workspace import Workspace
 from trainers.evaluation import evaluate
 from trainers.training.contest import (
@@ -40,12 +34,9 @@ from trainers.training.contest import (
 )
 from trainers.training.rounds import Round, StageRecord, Verdict, with_dev
 from trainers.training.run_folder import Run
-from trainers.training.run_folder import changes as setting_changes
 
 EXAMPLES: Mapping[Side, int] = {"item": 3, "query": 2}
 """How many entities of each side are shown as examples."""
-BESIDE = 4
-"""How many entities of each side are shown with the keywords of two runs."""
 
 Figures = Mapping[str, float]
 Snapshots = Mapping[Side, Snapshot]
@@ -91,7 +82,7 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class Bubble:
-    """A keyword that both sides came to have (`added`), or to have no more.
+    """A keyword that queries with labels and items came to have (`added`), or to have no more.
 
     Attributes:
         p: of all pairs of a query and an item that have it, the share that is relevant.
@@ -107,17 +98,6 @@ class Bubble:
 
 
 @dataclass(frozen=True)
-class Moved:
-    """How many distinct keywords of both sides were added and dropped; of these, those that queries
-    with labels and items have, most entities first.
-    """
-
-    added: int
-    dropped: int
-    bubbles: Sequence[Bubble]
-
-
-@dataclass(frozen=True)
 class Changed:
     """One entity before and after: keywords, in the order in which the set has them."""
 
@@ -129,18 +109,6 @@ class Changed:
     kept: Sequence[str]
 
 
-@dataclass(frozen=True)
-class Changes:
-    """A whole side before and after: keywords with the number of entities that gained or lost
-    them, the entities with other keywords in id order, and how many the later snapshot has.
-    """
-
-    gained: Counter[str]
-    lost: Counter[str]
-    changed: Sequence[Changed]
-    entities: int
-
-
 class Facts:
     """Everything that a report says of one run. Each fact is read, or measured, when it is first
     asked for.
@@ -148,16 +116,13 @@ class Facts:
     Attributes:
         rounds: the finished ones; SFT is the first.
         base: the last round that is built upon.
-        beside: the keywords of another run beside this one's; None without one.
 
     Raises:
-        TrainingError: SFT is not finished, or the other run's; or that is of other data.
+        TrainingError: SFT is not finished.
         SnapshotError: a snapshot is gone or broken; raised by the fact that needs it, too.
     """
 
-    def __init__(
-        self, workspace: Workspace, run: Run, say: Say = lambda _: None, other: Run | None = None
-    ) -> None:
+    def __init__(self, workspace: Workspace, run: Run, say: Say = lambda _: None) -> None:
         self._run, self._state, self._say = run, run.state(), say
         if not self._state.finished or self._state.base is None:
             raise TrainingError(
@@ -169,7 +134,6 @@ class Facts:
         self._dataset = self._workspace.dataset
         self._same_data = self._dataset.dataset_hash == self.frozen["dataset_hash"]
         self._snapshot = cache(partial(open_snapshot, workspace.store))
-        self.beside = None if other is None else self._beside(other)
 
     @property
     def under_way(self) -> str:
@@ -190,7 +154,9 @@ class Facts:
         found, workspace = list(self.whole), self._workspace
         backend, weights = MemoryBackend(workspace.store), workspace.settings.keywords.weights
         for round_ in self.rounds[1:] if self._same_data else ():
-            items = self._opened(self._built_on(round_))["item"]
+            earlier = self.rounds[: round_.number]
+            base = next(one for one in reversed(earlier) if one.verdict == "accepted")
+            items = self._opened(base)["item"]
             backend.push(items)
             asked = (backend, self._dataset, items, self._opened(round_)["query"])
             figures: dict[str, Figures] = {
@@ -247,46 +213,23 @@ class Facts:
         return f"{base.name}, the last one that is built upon", base
 
     @cached_property
-    def reliability(self) -> Mapping[Split, Sequence[Sequence[float]]]:
-        """Split -> points of the reliability diagram of `statistical`
-        (`cogr.metrics.reliability`), where its pair is there and says how sure it is.
-        """
-        pair = self.rivals.statistical if self._same_data and self.rivals else None
-        if pair is None:
-            return {}
-        queries, mirror = self._snapshot(pair.queries), Mirror.build(self._snapshot(pair.items))
-        found = {}
-        for split in cast("list[Split]", list(pair.figures)):
-            asked = self._dataset.queries[split]
-            rows = rows_of_queries(asked, queries)
-            sure = [row.confidence for row in rows.values() if row.confidence is not None]
-            if len(sure) == len(rows):
-                sets = retrieved_ids(mirror, {id_: list(row.weighted) for id_, row in rows.items()})
-                f1 = set_figures(self._dataset, asked, sets).values["f1"]
-                found[split] = reliability(np.array(sure), f1)
-        return found
-
-    @cached_property
     def logs(self) -> list[StageLog]:
         """Of all training stages, in their order."""
-        found = []
-        for round_ in self._state.rounds:
-            for stage in round_.stages:
-                trained, _, side = stage.name.partition("-")
-                if trained == "train":
-                    lines = self._lines(round_, stage, side)
-                    found.append(StageLog(round_.number, cast("Side", side), lines))
-        return found
+        return [
+            StageLog(round_.number, cast("Side", stage.name[6:]), self._lines(round_.number, stage))
+            for round_ in self._state.rounds
+            for stage in round_.stages
+            if stage.name.startswith("train-")
+        ]
 
-    def _lines(self, round_: Round, stage: StageRecord, name: str) -> list[Mapping[str, Any]]:
+    def _lines(self, number: int, stage: StageRecord) -> list[Mapping[str, Any]]:
         """A log beside the model that the stage wrote, which may lie in the run that this one is a
         branch of.
         """
         owner, store = stage.output.partition("/models/")[0], self._run.store
-        path = f"{owner}/logs/r{round_.number:03d}-{name}.jsonl"
-        lines = store.read(path).decode(errors="replace") if store.exists(path) else ""
+        path = f"{owner}/logs/r{number:03d}-{stage.name[6:]}.jsonl"
         steps: list[Any] = []
-        for line in lines.splitlines():
+        for line in store.read(path).splitlines() if store.exists(path) else ():
             # The last line of a stage that was killed may be torn.
             with contextlib.suppress(ValueError):
                 steps.append(json.loads(line))
@@ -298,27 +241,20 @@ class Facts:
         return [vocabulary(self._opened(round_)) for round_ in self.rounds]
 
     @cached_property
-    def movements(self) -> Mapping[Side, Mapping[int, Changes]]:
-        """Side -> round -> what changed against the round that it was built on."""
-        found = {
-            round_.number: _both(self._opened(self._built_on(round_)), self._opened(round_))
-            for round_ in self.rounds[1:]
-        }
-        return {side: {number: both[side] for number, both in found.items()} for side in SIDES}
+    def overall(self) -> Mapping[Side, Sequence[Changed]]:
+        """Side -> what changed from SFT to `base`; empty while that is SFT."""
+        if not self.base.number:
+            return {}
+        before, after = self._opened(self.rounds[0]), self._opened(self.base)
+        return {side: changes(before[side], after[side]) for side in SIDES}
 
     @cached_property
-    def overall(self) -> Mapping[Side, Changes]:
-        """Side -> SFT against `base`; empty while that is SFT."""
-        both = self._opened(self.rounds[0]), self._opened(self.base)
-        return _both(*both) if self.base.number else {}
-
-    @cached_property
-    def moved(self) -> Moved | None:
-        """Keywords added and dropped from SFT to `base`; None while that is SFT, and where the data
+    def moved(self) -> Sequence[Bubble]:
+        """Keywords added and dropped from SFT to `base`; none while that is SFT, and where the data
         are no longer the run's.
         """
         if not (self._same_data and self.base.number):
-            return None
+            return ()
         return moved(self._opened(self.rounds[0]), self._opened(self.base), self._dataset)
 
     @property
@@ -329,41 +265,6 @@ class Facts:
     def _opened(self, round_: Round) -> Snapshots:
         """Both snapshots of a round, each verified and opened once."""
         return {"item": self._snapshot(round_.items), "query": self._snapshot(round_.queries)}
-
-    def _built_on(self, round_: Round) -> Round:
-        """The round that a later one was built on: the last accepted one before it."""
-        earlier = self.rounds[: round_.number]
-        return next(one for one in reversed(earlier) if one.verdict == "accepted")
-
-    def _beside(self, other: Run) -> Table:
-        """The keywords of two runs beside one another (paper, section 5.4)."""
-        theirs = other.state().base
-        if theirs is None:
-            raise TrainingError(
-                f"The run {other.name} has nothing to show yet: run cogr-train sft."
-            )
-        mine, yours = self.frozen, other.frozen()
-        if mine["dataset"] != yours["dataset"]:
-            raise TrainingError(
-                f"The runs {self.run} and {other.name} are of two data sets, {mine['dataset']} and "
-                f"{yours['dataset']}; name a run of the same."
-            )
-        both = _both(self._opened(self.base), self._opened(theirs)).values()
-        rows = [
-            {
-                "query or item": one.text,
-                self.run: ", ".join([*one.kept, *one.lost]),
-                other.name: ", ".join([*one.kept, *one.gained]),
-            }
-            for changed in both
-            for one in evenly(changed.changed, BESIDE)
-        ]
-        settings = "; ".join(setting_changes(mine["settings"], yours["settings"]))
-        note = (
-            "Keywords of the last rounds that are built upon. Picked evenly from the queries and "
-            f"items whose keywords differ. The other run's settings: {settings or 'the same'}."
-        )
-        return Table(f"Beside the run {other.name}", rows, [note])
 
 
 def round_name(number: int) -> str:
@@ -394,21 +295,20 @@ def vocabulary(pair: Snapshots) -> Vocabulary:
     )
 
 
-def moved(before: Snapshots, after: Snapshots, dataset: Dataset) -> Moved:
-    """What one pair has and the other has not, and how well each keyword matches by itself.
+def moved(before: Snapshots, after: Snapshots, dataset: Dataset) -> list[Bubble]:
+    """What one pair has and the other has not, and how well each keyword matches by itself; the
+    keywords of most entities first.
 
     Memory: the owners of every keyword of both pairs.
     """
     first, last = _owners(before), _owners(after)
-    new, gone = last.keys() - first.keys(), first.keys() - last.keys()
     bubbles = [
         bubble
-        for added, words, owners in ((True, new, last), (False, gone, first))
-        for word in words
-        if (bubble := _bubble(word, owners[word], dataset, added=added)) is not None
+        for added, new, old in ((True, last, first), (False, first, last))
+        for word in new.keys() - old.keys()
+        if (bubble := _bubble(word, new[word], dataset, added=added)) is not None
     ]
-    bubbles.sort(key=lambda one: (-one.entities, one.keyword))
-    return Moved(len(new), len(gone), bubbles)
+    return sorted(bubbles, key=lambda one: (-one.entities, one.keyword))
 
 
 def _owners(pair: Snapshots) -> Mapping[str, Mapping[Side, set[str]]]:
@@ -432,35 +332,25 @@ def _bubble(
     return Bubble(word, added, p, r, len(items) + len(owners["query"]))
 
 
-def _both(before: Snapshots, after: Snapshots) -> dict[Side, Changes]:
-    return {side: changes(before[side], after[side]) for side in SIDES}
-
-
-def changes(before: Snapshot, after: Snapshot) -> Changes:
-    """Compare two snapshots of one side. An entity that only the later one has gained everything;
-    one that only the earlier one has does not count.
+def changes(before: Snapshot, after: Snapshot) -> list[Changed]:
+    """The entities with other keywords, in id order. One that only the later snapshot has gained
+    everything; one that only the earlier one has does not count.
 
     Raises SnapshotError where one is of items and the other of queries.
     """
-    changed = [
+    return [
         Changed(after.side, one.id, one.after.text, one.gained, one.lost, one.kept)
         for one in differences(before, after)
         if one.after is not None and (one.gained or one.lost)
     ]
-    return Changes(
-        Counter(word for one in changed for word in one.gained),
-        Counter(word for one in changed for word in one.lost),
-        changed,
-        after.manifest.entities,
-    )
 
 
-def examples(items: Changes, queries: Changes) -> list[Changed]:
+def examples(items: Sequence[Changed], queries: Sequence[Changed]) -> list[Changed]:
     """Five entities to look at, three items and two queries, evenly from those that changed: not
     chosen by their result.
     """
     both = ((items, EXAMPLES["item"]), (queries, EXAMPLES["query"]))
-    return [one for found, count in both for one in evenly(found.changed, count)]
+    return [one for found, count in both for one in evenly(found, count)]
 
 
 def evenly(found: Sequence[Changed], count: int) -> list[Changed]:

@@ -10,7 +10,6 @@ import numpy as np
 
 from cogr.records import SIDES, Side
 from indexers.tables import short
-from indexers.telemetry.terminal import duration
 from trainers.report.drawing import COLOURS, LINES, Canvas, Figure, style
 from trainers.report.facts import Facts, Pair, round_name
 
@@ -18,31 +17,14 @@ SIDE_NAMES: Mapping[Side, str] = {"query": "queries", "item": "items"}
 _BUBBLES, _NAMED_BUBBLES = 120, 5
 _LATIN_ENDS = 0x250
 _LENGTHS = (("1 word", "grey"), ("2 words", "teal"), ("3 words", "blue"), ("4 or more", "purple"))
-_LOST = (
-    ("equal_groups", "equal rewards", "blue"),
-    ("over_budget", "over the budget", "orange"),
-    ("unfinished", "unfinished", "grey"),
-)
-_GAINS = (
-    ("promised", "promised", "grey"),
-    ("all_at_once", "all at once", "orange"),
-    ("realised", "realised", "green"),
-)
-_TIMES = (
-    ("training queries", "teal", ("train-query",)),
-    ("training items", "purple", ("train-item",)),
-    ("writing keywords", "orange", ("index-item", "index-query", "accept-items")),
-    ("targets, figures", "grey", ("targets", "evaluate")),
-)
 
 
 def draw(facts: Facts) -> Mapping[str, Sequence[Figure]]:
     """Section of the page -> its figures; those with nothing to draw are left out."""
     sections = {
-        "quality": (f1_figure, steps_figure, precision_recall_figure, reliability_figure),
+        "quality": (f1_figure, steps_figure, precision_recall_figure),
         "training": (training_figures,),
-        "keywords": (vocabulary_figures, words_figure, moved_figure, movement_figures),
-        "time": (acceptance_figure, time_figure),
+        "keywords": (vocabulary_figures, words_figure, moved_figure),
     }
     with style():
         return {
@@ -119,53 +101,25 @@ def precision_recall_figure(facts: Facts) -> Iterator[Figure]:
     yield canvas.done("precision-recall", "Precision and recall of each round", note)
 
 
-def reliability_figure(facts: Facts) -> Iterator[Figure]:
-    """How far the confidence of `statistical` is its F1."""
-    canvas = Canvas("confidence", "F1")
-    for split, points in facts.reliability.items():
-        canvas.line(split, [(sure, f1) for sure, f1, _ in points])
-    if facts.reliability:
-        canvas.axes.axline((0, 0), slope=1, color=COLOURS["grey"], lw=1)
-    canvas.axes.set(xlim=(0, 1), ylim=(0, 1))
-    note = (
-        "Each mark: a tenth of the queries, by how sure statistical is of its answer, and the F1 "
-        "of what it retrieves. On the thin line the two are equal."
-    )
-    yield canvas.done("reliability", "Is the confidence right?", note)
-
-
 def training_figures(facts: Facts) -> Iterator[Figure]:
-    """Figures of every step: of GRPO over all rounds, and of SFT."""
+    """The reward of every GRPO step over all rounds, and the loss of SFT."""
     for side in SIDES:
-        of_side = [log for log in facts.logs if log.side == side]
-        logs = [log for log in of_side if log.round and log.steps and "reward" in log.steps[0]]
-        steps = {key: [float(one[key]) for log in logs for one in log.steps] for key in _KEYS}
-        begun = [0, *accumulate(len(log.steps) for log in logs)]
-        rules = [round_name(log.round) for log in logs]
+        of_side = [log for log in facts.logs if log.side == side and log.steps]
+        logs = [log for log in of_side if log.round and "reward" in log.steps[0]]
+        mean, spread = (
+            [float(one[key]) for log in logs for one in log.steps]
+            for key in ("reward", "reward_std")
+        )
         canvas = Canvas("step", "reward")
-        canvas.steps("reward", "blue", steps["reward"], steps["reward_std"])
-        canvas.rules(begun, rules)
+        canvas.steps("reward", "blue", mean, spread)
+        begun = [0, *accumulate(len(log.steps) for log in logs)]
+        canvas.rules(begun, [round_name(log.round) for log in logs])
         note = "Line: the mean of a step. Band: one standard deviation over its completions."
         yield canvas.done(f"reward-{side}", f"Reward of the {side} side", note)
-        canvas = Canvas("step", "share of a step")
-        for key, name, tone in _LOST:
-            canvas.steps(name, tone, steps[key], ())
-        canvas.rules(begun, rules)
-        note = (
-            "Groups whose completions all have one reward teach nothing; lists over the budget or "
-            "cut at the length limit are punished."
-        )
-        yield canvas.done(f"shares-{side}", f"What is lost in steps of the {side} side", note)
-        canvas = Canvas("step", "keywords")
-        canvas.steps("keywords", "teal", steps["keywords"], ())
-        yield canvas.done(f"completion-{side}", f"Keywords a completion, {side} side")
         losses = [float(one["loss"]) for log in of_side if not log.round for one in log.steps]
         canvas = Canvas("step", "loss a token (nats)")
         canvas.steps("loss", "purple", losses, ())
         yield canvas.done(f"loss-{side}", f"Loss of supervised fine-tuning, {side} side")
-
-
-_KEYS = ("reward", "reward_std", "keywords", *(key for key, *_ in _LOST))
 
 
 def vocabulary_figures(facts: Facts) -> Iterator[Figure]:
@@ -208,73 +162,23 @@ def moved_figure(facts: Facts) -> Iterator[Figure]:
     """Keywords added and dropped since SFT, each by how well it matches alone (paper, section
     5.4).
     """
-    if facts.moved is None:
-        return
-    shown, canvas = facts.moved.bubbles[:_BUBBLES], Canvas("recall", "precision")
+    shown, canvas = facts.moved[:_BUBBLES], Canvas("recall", "precision")
     most = max((one.entities for one in shown), default=1)
     for kind, tone, added in (("added", "blue", True), ("dropped", "red", False)):
         own = [one for one in shown if one.added == added]
         sizes = [12 + 588 * one.entities / most for one in own]
         look: dict[str, Any] = {"color": COLOURS[tone], "alpha": 0.35, "label": kind}
-        canvas.axes.scatter([one.r for one in own], [one.p for one in own], sizes, **look)
+        if own:
+            canvas.axes.scatter([one.r for one in own], [one.p for one in own], sizes, **look)
         # matplotlib's own font has Latin letters alone.
         named = [one for one in own if max(map(ord, one.keyword)) < _LATIN_ENDS]
         for one in named[:_NAMED_BUBBLES]:
             word = short(one.keyword, 24)
             canvas.axes.annotate(word, (one.r, one.p), fontsize=8, parse_math=False)
     note = (
-        f"From SFT to {round_name(facts.base.number)} {facts.moved.added:,} keywords were added "
-        f"(blue) and {facts.moved.dropped:,} dropped (red). Shown are the {len(shown):,} that most "
+        f"From SFT to {round_name(facts.base.number)}: the {len(shown):,} keywords that most "
         "queries and items have (the area), of those that both sides have: only these match. "
         "Precision and recall are of the pairs of a query and an item that the keyword alone "
         "brings together."
     )
     yield canvas.done("moved", "Keywords added and dropped", note)
-
-
-def movement_figures(facts: Facts) -> Iterator[Figure]:
-    """Keywords gained and lost in each round."""
-    for side, found in facts.movements.items():
-        canvas = Canvas("round", "keywords of all entities")
-        gained = [float(one.gained.total()) for one in found.values()]
-        lost = [-float(one.lost.total()) for one in found.values()]
-        kinds = [("gained", "green", gained), ("lost", "red", lost)]
-        canvas.bars([round_name(number) for number in found], kinds if found else [])
-        shares = [f"{len(one.changed) / max(1, one.entities):.0%}" for one in found.values()]
-        note = f"Share of {SIDE_NAMES[side]} that changed: {', '.join(shares)}."
-        yield canvas.done(f"movement-{side}", f"Keywords gained and lost, {SIDE_NAMES[side]}", note)
-
-
-def acceptance_figure(facts: Facts) -> Iterator[Figure]:
-    """What moving the items was to bring, and brought."""
-    found = acceptance(facts)
-    canvas = Canvas("round", "change of training F1")
-    kinds = [(name, tone, [float(notes[key]) for _, notes in found]) for key, name, tone in _GAINS]
-    canvas.bars([round_name(number) for number, _ in found], kinds if found else [])
-    note = (
-        "Promised: the sum of the items' gains, each measured as if it moved alone. All at once: "
-        "what taking every new set would change. Realised: what the sets that were taken changed."
-    )
-    yield canvas.done("acceptance", "What new item keywords bring", note)
-
-
-def acceptance(facts: Facts) -> list[tuple[int, Mapping[str, float]]]:
-    """(round, notes of its acceptance)."""
-    stages = ((round_.number, round_.stage("accept-items")) for round_ in facts.rounds)
-    return [(number, stage.notes) for number, stage in stages if stage is not None]
-
-
-def time_figure(facts: Facts) -> Iterator[Figure]:
-    """Where the time of each round went."""
-    kinds = [
-        (part, tone, [sum(s.seconds for s in r.stages if s.name in names) for r in facts.rounds])
-        for part, tone, names in _TIMES
-    ]
-    tops = [duration(sum(parts)) for parts in zip(*(values for *_, values in kinds), strict=True)]
-    canvas = Canvas("round", "seconds")
-    canvas.bars([round_name(r.number) for r in facts.rounds], kinds, tops)
-    steps = [s.notes["seconds"] for r in facts.rounds[1:] for s in r.stages if "seconds" in s.notes]
-    totals = {k: sum(seconds[k] for seconds in steps) for k in ("rollout", "reward", "update")}
-    whole = sum(totals.values())
-    shares = ", ".join(f"{key} {value / whole:.1%}" for key, value in totals.items() if whole)
-    yield canvas.done("time", "Time of each round", f"Of the GRPO steps: {shares}." * bool(shares))

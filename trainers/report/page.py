@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -14,7 +15,7 @@ from indexers.telemetry.terminal import duration
 from indexers.workspace import Workspace
 from trainers.report.drawing import Figure, check_extra
 from trainers.report.facts import Facts, round_name
-from trainers.report.figures import acceptance, draw
+from trainers.report.figures import draw
 from trainers.training.run_folder import Run
 
 __all__ = ["check_extra", "drawn", "render", "write_report"]
@@ -28,13 +29,9 @@ def write_report(
     file: Path,
     say: Say = lambda _: None,
     figures: Path | None = None,
-    other: Run | None = None,
 ) -> list[Path]:
     """Write a run's report, replacing the file atomically; returns the files written, it first.
-
-    Args:
-        figures: a folder that gets every figure as SVG and PNG.
-        other: a run whose keywords are shown beside this one's.
+    A folder `figures` gets every figure as SVG and PNG.
 
     Raises:
         MissingExtraError: without the extra `report`.
@@ -43,7 +40,7 @@ def write_report(
         StorageError: the file can't be written.
     """
     check_extra()
-    facts = Facts(workspace, run, say, other)
+    facts = Facts(workspace, run, say)
     made = draw(facts)
     write_page(file, PACKAGE, **values_of(facts, made))
     if figures is None:
@@ -69,7 +66,7 @@ def values_of(facts: Facts, figures: Mapping[str, Sequence[Figure]]) -> dict[str
         "rounds": _rounds(facts),
         "tiles": _tiles(facts),
         "acceptance": _acceptance(facts),
-        "beside": facts.beside,
+        "changed": _changed(facts),
         "stages": _stages(facts),
         "settings": Table.of("", dict(sorted(facts.frozen["settings"].items()))),
         "base": round_name(facts.base.number),
@@ -142,20 +139,34 @@ def _rounds(facts: Facts) -> Table:
 
 
 def _acceptance(facts: Facts) -> Table:
+    """What moving the items was to bring, and brought."""
+    found = [(one.number, one.stage("accept-items")) for one in facts.rounds]
     rows = [
         {
             "round": round_name(number),
-            "items with a new set": notes["moved"],
-            "taken": notes["accepted"],
-            "F1 before": f"{notes['train_f_before']:.4f}",
-            "promised": f"{notes['promised']:+.4f}",
-            "all at once": f"{notes['all_at_once']:+.4f}",
-            "realised": f"{notes['realised']:+.4f}",
+            "items with a new set": stage.notes["moved"],
+            "taken": stage.notes["accepted"],
+            "F1 before": f"{stage.notes['train_f_before']:.4f}",
+            "promised": f"{stage.notes['promised']:+.4f}",
+            "all at once": f"{stage.notes['all_at_once']:+.4f}",
+            "realised": f"{stage.notes['realised']:+.4f}",
         }
-        for number, notes in acceptance(facts)
+        for number, stage in found
+        if stage is not None
     ]
     note = "Which new item sets were taken. Figures are changes of mean training F1."
     return Table("", rows, [note])
+
+
+def _changed(facts: Facts) -> Table:
+    """The keywords that most entities gained and lost."""
+    rows = []
+    for side, found in facts.overall.items():
+        for kind in ("gained", "lost"):
+            counted = Counter(word for one in found for word in getattr(one, kind))
+            words = ", ".join(f"{word} ({times:,})" for word, times in counted.most_common(10))
+            rows.append({"side": side, "most often": kind, "keywords": words})
+    return Table("", rows)
 
 
 def _stages(facts: Facts) -> Table:

@@ -127,7 +127,9 @@ class Runner:
 
     def _run(self, method: Method, found: Sequence[MethodRow | None]) -> list[MethodRow]:
         self._say(f"{method.name}: running")
-        trials, params, first = self._tuned(method)
+        kept = next((row for row in found if row is not None), None)
+        tuned = (kept.trials, kept.params, None) if kept else self._tuned(method)
+        trials, params, first = tuned
         rows = []
         for seed, row in enumerate(found):
             if row is None:

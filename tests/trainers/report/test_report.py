@@ -20,7 +20,6 @@ from cogr.errors import MissingExtraError, TrainingError
 from cogr.records import Dataset, Query, Side
 from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snapshot
 from cogr.store import Store
-from indexers.tables import short as clean
 from indexers.workspace import Workspace
 from tests.trainers.report_worlds import Told, whole_run
 from trainers.report.drawing import Canvas, Figure, thin
@@ -71,22 +70,16 @@ def test_it_tells_what_the_run_has_done(told: Page) -> None:
         "Precision and recall",
         "Reward of the query side",
         "Reward of the item side",
-    ):
-        assert words in told.text
-    for words in (
         "Vocabulary",
         "Length of keywords",
         "Keywords added and dropped",
         "F1 over training steps",
-        "Keywords gained and lost, queries",
-        "Time of each round",
+        "rejected: dev F1 0.5000 -> 0.4000",
+        "2 queries",  # The pair in the middle of round 2.
+        "+0.0800 +0.0500 +0.0600",
     ):
         assert words in told.text
-    assert "rejected: dev F1 0.5000 -> 0.4000" in told.text
     assert [v for n, v in told.attributes if v == "example"] == ["example"] * sum(EXAMPLES.values())
-    assert "2 queries" in told.text, "the pair in the middle of round 2"
-    assert "+0.0800 +0.0500 +0.0600" in told.text
-    assert "rollout 33.3%, reward 0.2%, update 66.6%" in told.text
 
 
 def test_figures_of_the_page_are_those_of_the_run(tmp_path: Path) -> None:
@@ -108,7 +101,6 @@ def test_figures_of_the_page_are_those_of_the_run(tmp_path: Path) -> None:
         for row in open_snapshot(workspace.store, facts.rounds[1].items).rows()
         for w in row.keywords
     ]
-    assert found.size["item"] == len(words) / len(workspace.dataset.items)
     assert found.distinct["item"] == len(set(words))
     pair = (facts.rounds[1].items, facts.rounds[1].queries)
     both = {
@@ -185,13 +177,6 @@ def test_hostile_text_is_text(tmp_path: Path) -> None:
     assert "x" * 301 not in html
 
 
-@given(st.text())
-def test_text_is_clean_whatever_it_is(text: str) -> None:
-    shown = clean(text)
-    assert len(shown) <= 300
-    assert all(sign.isprintable() or sign in "\u200c\u200d" for sign in shown)
-
-
 def test_it_tells_of_sft_alone_and_of_a_round_under_way(tmp_path: Path) -> None:
     told = Told(tmp_path)
     first = told.add(0)
@@ -263,7 +248,7 @@ def test_the_command_writes_a_file_without_torch(tmp_path: Path) -> None:
     assert answer["rounds"] == 3
     names = {path.name for path in figures.iterdir()}
     assert {str(figures / name) for name in names} == set(answer["figures"])
-    assert {"f1.svg", "f1.png", "precision-recall.svg", "time.png"} <= names
+    assert {"f1.svg", "f1.png", "precision-recall.svg"} <= names
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in figures.glob("*.png"))
 
 
@@ -303,35 +288,13 @@ def test_a_bubble_is_how_well_a_keyword_matches_by_itself(tmp_path: Path) -> Non
     asked = {"train": [Query("q1", "first"), Query("q2", "second")]}
     dataset = Dataset("d", [], asked, labels, {}, "hash")  # type: ignore[arg-type]
     found = moved(before, after, dataset)
-    assert (found.added, found.dropped) == (4, 2)
-    bubbles = {one.keyword: one for one in found.bubbles}
+    bubbles = {one.keyword: one for one in found}
     assert bubbles.keys() == {"good", "bad", "old", "kept"}, "what one side alone has can't match"
     good, bad, old = (bubbles[word] for word in ("good", "bad", "old"))
     assert (good.added, good.p, good.r, good.entities) == (True, 3 / 4, 1.0, 4)
     assert (bad.added, bad.p, bad.r, bad.entities) == (True, 1 / 2, 1 / 2, 3)
     assert (old.added, old.p, old.r, old.entities) == (False, 1.0, 1 / 2, 2)
-    assert [one.keyword for one in found.bubbles][:2] == ["good", "bad"]
-
-
-def test_two_runs_stand_beside_one_another(tmp_path: Path) -> None:
-    told = Told(tmp_path)
-    told.add(0)
-    told.add(1)
-    other = branch(told.workspace, "main", "other")
-    other.save(State(rounds=told.state.rounds[:1]))
-    facts = Facts(told.workspace, told.run, other=other)
-    assert facts.beside is not None
-    assert facts.beside.columns == ["query or item", "main", "other"]
-    assert len(facts.beside.rows) == 8, "four items, four queries"
-    page = page_of(facts)
-    assert "Beside the run other" in page.text
-    assert "The other run's settings: the same." in page.text
-    first = facts.beside.rows[0]
-    assert first["main"] != first["other"]
-    assert all(cell in page.text for cell in first.values())
-    other.save(State())
-    with pytest.raises(TrainingError, match="The run other has nothing to show yet"):
-        Facts(told.workspace, told.run, other=other)
+    assert [one.keyword for one in found][:2] == ["good", "bad"]
 
 
 # Comparing
@@ -358,9 +321,7 @@ def test_what_is_gained_lost_and_kept(
         )
         for sets in (before, after)
     )
-    found = changes(old, new)
-    assert found.entities == len(after)
-    changed = {one.id: one for one in found.changed}
+    changed = {one.id: one for one in changes(old, new)}
     for id_, words in after.items():
         had = before.get(id_, ())
         assert (id_ in changed) == (set(words) != set(had))
@@ -369,7 +330,6 @@ def test_what_is_gained_lost_and_kept(
             assert set(one.gained) | set(one.kept) == set(words)
             assert set(one.lost) | set(one.kept) == set(had)
             assert not set(one.gained) & set(one.lost)
-    assert found.gained.total() == sum(len(one.gained) for one in found.changed)
 
 
 @given(st.integers(0, 40), st.integers(1, 5))
@@ -394,7 +354,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def test_every_figure_is_named_and_lies_on_its_canvas(drawn: list[Figure]) -> None:
     names = {one.name for one in drawn}
-    assert len(names) == len(drawn) >= 14
+    assert len(names) == len(drawn) >= 10
     assert {"f1", "f1-steps", "precision-recall", "moved", "words", "vocabulary"} <= names
     for one in drawn:
         root = ET.fromstring(one.inline)

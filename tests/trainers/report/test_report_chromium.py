@@ -43,7 +43,7 @@ def test_it_renders_and_stays_by_itself(chromium: Any, file: Path, scheme: str, 
     assert said == []
     assert page.title() == "Training run main"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.locator("figure > svg").count() >= 12
+    assert page.locator("figure > svg").count() >= 10
     heights = page.eval_on_selector_all(
         "figure > svg", "found => found.map(one => one.getBoundingClientRect().height)"
     )
