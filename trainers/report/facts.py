@@ -24,12 +24,10 @@ from indexers.workspace import Workspace
 from trainers.evaluation import evaluate
 from trainers.training.contest import (
     Choice,
-    Contender,
     Rivals,
     choose,
     contenders,
     known_rivals,
-    of_round,
     rivals,
 )
 from trainers.training.rounds import Round, StageRecord, Verdict, with_dev
@@ -194,23 +192,15 @@ class Facts:
         return choose(contenders(self._state, self.rivals))
 
     @cached_property
-    def shown(self) -> tuple[str, Contender]:
-        """What the headlines are of, and the pair: that which serves; else that which should; else
-        that of the last round that is built upon.
-        """
+    def serves(self) -> str:
+        """The name of the pair that serves; "" for one of another run, none, or no answer."""
         try:
             serving = self._workspace.backend.serving()
         except ServiceError:
-            serving = {}
+            return ""
         pair = (serving.get("item"), serving.get("query"))
         known = contenders(self._state, self.rivals)
-        served = next((one for one in known if (one.items, one.queries) == pair), None)
-        if served is not None:
-            return f"{served.name}, which serves", served
-        if self.choice is not None:
-            return f"{self.choice.chosen.name}, which should serve", self.choice.chosen
-        base = of_round(self.base)
-        return f"{base.name}, the last one that is built upon", base
+        return next((one.name for one in known if (one.items, one.queries) == pair), "")
 
     @cached_property
     def logs(self) -> list[StageLog]:

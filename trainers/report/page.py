@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cogr.records import Say
-from indexers.tables import Table, page, write_page
+from indexers.tables import Table, page, pick, write_page
 from indexers.telemetry.terminal import duration
 from indexers.workspace import Workspace
 from trainers.report.drawing import Figure, check_extra
@@ -21,6 +21,14 @@ from trainers.training.run_folder import Run
 __all__ = ["check_extra", "drawn", "render", "write_report"]
 PACKAGE = "trainers.report"
 MEASURES = {"p": "P", "r": "R", "f1": "F1", "f1_se": "standard error", "ndcg@10": "nDCG@10"}
+_ACCEPTED = {
+    "moved": "items with a new set",
+    "accepted": "taken",
+    "train_f_before": "F1 before",
+    "promised": "promised",
+    "all_at_once": "all at once",
+    "realised": "realised",
+}
 
 
 def write_report(
@@ -64,7 +72,6 @@ def values_of(facts: Facts, figures: Mapping[str, Sequence[Figure]]) -> dict[str
         "facts": facts,
         "compared": _compared(facts),
         "rounds": _rounds(facts),
-        "tiles": _tiles(facts),
         "acceptance": _acceptance(facts),
         "changed": _changed(facts),
         "stages": _stages(facts),
@@ -91,7 +98,9 @@ def _compared(facts: Facts) -> Table:
             words = figures.get("keywords_per_item")
             row = {facts.split: name, **_row(figures), "MRR@10": f"{figures['mrr@10']:.3f}"}
             row["keywords an item"] = "" if words is None else f"{words:.1f}"
-            rows.append(row | {"": "best on dev" if name.lower() == best else cut})
+            marks = {"serves": facts.serves, "best on dev": best}
+            told = [mark for mark, of in marks.items() if of == name.lower()]
+            rows.append(row | {"": ", ".join([*told, *filter(None, [cut])])})
     notes = [
         "P, R and F1 are of the whole retrieved set, averaged over queries; nDCG@10 and MRR@10 are "
         "of the whole ranking. bm25 searches the items' own text, cut at the number of items that "
@@ -103,24 +112,6 @@ def _compared(facts: Facts) -> Table:
     left_out = {} if facts.rivals is None else facts.rivals.left_out
     notes += [f"{name} is left out: {why}" for name, why in left_out.items()]
     return Table("", rows, notes)
-
-
-def _tiles(facts: Facts) -> list[tuple[str, str, str]]:
-    """Name, value and more, of the pair that `Facts.shown` names beside SFT."""
-    _, pair = facts.shown
-    figures, sft = pair.figures[facts.split], facts.whole[0].figures[facts.split]
-    tiles = [
-        (facts.split + " F1", f"{figures['f1']:.3f}", f"{figures['f1'] - sft['f1']:+.3f} over SFT"),
-        ("precision", f"{figures['p']:.3f}", f"SFT {sft['p']:.3f}"),
-        ("recall", f"{figures['r']:.3f}", f"SFT {sft['r']:.3f}"),
-        (
-            "keywords an item",
-            f"{figures['keywords_per_item']:.1f}",
-            f"{figures['keywords_per_query']:.1f} a query",
-        ),
-    ]
-    seconds = sum(stage.seconds for round_ in facts.rounds for stage in round_.stages)
-    return [*tiles, ("time", duration(seconds), "of all stages")]
 
 
 def _rounds(facts: Facts) -> Table:
@@ -142,15 +133,7 @@ def _acceptance(facts: Facts) -> Table:
     """What moving the items was to bring, and brought."""
     found = [(one.number, one.stage("accept-items")) for one in facts.rounds]
     rows = [
-        {
-            "round": round_name(number),
-            "items with a new set": stage.notes["moved"],
-            "taken": stage.notes["accepted"],
-            "F1 before": f"{stage.notes['train_f_before']:.4f}",
-            "promised": f"{stage.notes['promised']:+.4f}",
-            "all at once": f"{stage.notes['all_at_once']:+.4f}",
-            "realised": f"{stage.notes['realised']:+.4f}",
-        }
+        {"round": round_name(number), **pick([stage.notes], _ACCEPTED)[0]}
         for number, stage in found
         if stage is not None
     ]
@@ -170,14 +153,9 @@ def _changed(facts: Facts) -> Table:
 
 
 def _stages(facts: Facts) -> Table:
+    stages = [(round_name(one.number), stage) for one in facts.rounds for stage in one.stages]
     rows = [
-        {
-            "round": round_name(round_.number),
-            "stage": stage.name,
-            "time": duration(stage.seconds),
-            "wrote": stage.output,
-        }
-        for round_ in facts.rounds
-        for stage in round_.stages
+        {"round": name, "stage": of.name, "time": duration(of.seconds), "wrote": of.output}
+        for name, of in stages
     ]
     return Table("", rows)

@@ -149,14 +149,16 @@ class DeepRetrieval(Trained):
 
         def search(asked: tuple[str, tuple[str, ...]], depth: int) -> list[tuple[str, float]]:
             text, words = asked
-            found = lexical.rank(joined("" if self.alone else text, words), depth)
+            found = lexical.rank(joined("" if self.alone and words else text, words), depth)
             return [(item.id, score) for item, score in found]
 
         return Fitted.by(written, search, lexical.size_bytes / len(task.dataset.items))
 
 
 class Quester(DeepRetrieval):
-    """The query is keywords alone; the reward is a smooth nDCG."""
+    """The query is keywords alone, or its own text where none are written; the reward is a smooth
+    nDCG.
+    """
 
     reward = staticmethod(smooth_reward)
     alone = True
