@@ -7,7 +7,7 @@ that convert to pandas.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from cogr.datasets.inspection import Report
@@ -31,6 +31,7 @@ MEASURES = ("p", "r", "f1", "mrr@10", "ndcg@10", "p@10", "r@100")
 _SHOWN = 20
 
 
+@dataclass(frozen=True, repr=False)
 class Result:
     """What a method returns: it shows as a table, and converts to pandas."""
 
@@ -43,6 +44,11 @@ class Result:
     def rows(self) -> Sequence[Mapping[str, Any]]:
         """The rows of the table, each column -> value."""
         return self.table.rows
+
+    def as_dict(self) -> dict[str, Any]:
+        """The output of the command with `--json`."""
+        found: dict[str, Any] = getattr(self, fields(self)[0].name).as_dict()
+        return found
 
     def to_pandas(self) -> DataFrame:
         """The table as a frame. Raises MissingExtraError without pandas."""
@@ -85,9 +91,6 @@ class Inspected(Result):
         """Whether the data suits CoGR."""
         return self.report.verdict == "train"
 
-    def as_dict(self) -> dict[str, Any]:
-        return self.report.as_dict()
-
 
 @dataclass(frozen=True, repr=False)
 class Rebuilt(Result):
@@ -113,9 +116,6 @@ class Rebuilt(Result):
             "{why}."
         )
         return Table(f"{self.snapshot}, which {state}", rows, [note.format_map(self.as_dict())])
-
-    def as_dict(self) -> dict[str, Any]:
-        return self.outcome.as_dict()
 
 
 @dataclass(frozen=True, repr=False)
@@ -171,9 +171,6 @@ class Searched(Result):
     def ids(self) -> list[str]:
         """The items' ids, best first."""
         return [hit.id for hit in self.answer.hits]
-
-    def as_dict(self) -> dict[str, Any]:
-        return self.answer.as_dict()
 
 
 @dataclass(frozen=True, repr=False)
@@ -254,9 +251,6 @@ class Compared(Result):
         """Raise UserError where a method failed."""
         self.results.check()
 
-    def as_dict(self) -> dict[str, Any]:
-        return self.results.as_dict()
-
 
 @dataclass(frozen=True, repr=False)
 class Released(Result):
@@ -272,6 +266,3 @@ class Released(Result):
             for side, id_ in self.switched.serving.items()
         ]
         return Table("Serving now", rows)
-
-    def as_dict(self) -> dict[str, Any]:
-        return self.switched.as_dict()

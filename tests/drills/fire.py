@@ -16,7 +16,6 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from cogr.settings import OpenSearchSettings
@@ -103,12 +102,7 @@ class Fire:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: object, *_: object) -> None:
         for child in self._children:
             child.kill()
         if self._node is None and error is None:

@@ -206,12 +206,7 @@ def test_a_full_disk_loses_nothing(shop: Path) -> None:
         sys.executable,
         "-m",
         "indexers.cli",
-        "rebuild",
-        "--side",
-        "item",
-        "--generator",
-        "scripted",
-        "--json",
+        *["rebuild", "--side", "item", "--generator", "scripted", "--json"],
     ]
     full = subprocess.run(
         asked, capture_output=True, text=True, check=False, cwd=shop, preexec_fn=limited
@@ -228,11 +223,7 @@ def test_a_full_tmpfs_and_a_read_only_folder(shop: Path) -> None:
         sys.executable,
         "-m",
         "indexers.cli",
-        "rebuild",
-        "--side",
-        "item",
-        "--generator",
-        "scripted",
+        *["rebuild", "--side", "item", "--generator", "scripted"],
     ]
     if os.geteuid() == 0:
         small = shop / "small"

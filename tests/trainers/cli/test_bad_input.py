@@ -197,11 +197,7 @@ def test_an_adapter_of_another_base(copied: Shop, tmp_path: Path) -> None:
         sys.executable,
         "-m",
         "indexers.cli",
-        "rebuild",
-        "--side",
-        "query",
-        "--generator",
-        "transformers",
+        *["rebuild", "--side", "query", "--generator", "transformers"],
     ]
     chosen = [
         "-c",

@@ -5,19 +5,18 @@ it writes.
 from __future__ import annotations
 
 import html
-import importlib.util
 import itertools
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks import reproduce
 from cogr.datasets import load_dataset
 from cogr.errors import DataError, MissingExtraError, UserError
 from cogr.metrics import best_head, full_set, sweep_cutoff
@@ -524,18 +523,7 @@ def test_costs_say_what_is_asked_at_serving() -> None:
 # Figures that are published
 
 
-@pytest.fixture(scope="module")
-def reproduce() -> ModuleType:
-    file = Path(__file__).parents[3] / "benchmarks" / "reproduce.py"
-    spec = importlib.util.spec_from_file_location("reproduce", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_expected_figures_are_those_of_the_kept_results(reproduce: ModuleType) -> None:
+def test_expected_figures_are_those_of_the_kept_results() -> None:
     assert reproduce.EXPECTED.read_text("utf-8") == reproduce.expected()
     assert set(reproduce.METHODS) <= set(METHODS)
     for file in reproduce.RESULTS.glob("*.json"):
@@ -544,7 +532,7 @@ def test_expected_figures_are_those_of_the_kept_results(reproduce: ModuleType) -
         assert "/" not in told["command"], file
 
 
-def test_a_figure_beyond_its_spread_is_a_miss(reproduce: ModuleType) -> None:
+def test_a_figure_beyond_its_spread_is_a_miss() -> None:
     expected = {"bm25": {"f1": 0.15, "p": 0.2, "spread": 0.002}, "dpr": {"f1": 0.3, "spread": 0.1}}
     found = {"bm25": {"f1": 0.1515, "p": 0.21, "r": 0.4}}
     assert list(reproduce.misses("x", expected, found)) == [
@@ -554,7 +542,7 @@ def test_a_figure_beyond_its_spread_is_a_miss(reproduce: ModuleType) -> None:
 
 
 def test_reproducing_needs_the_data(
-    reproduce: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("COGR_DATA_DIR", raising=False)
     monkeypatch.setattr("sys.argv", ["reproduce.py", "nfcorpus"])

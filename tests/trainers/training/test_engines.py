@@ -48,12 +48,7 @@ def rebuild(
         sys.executable,
         "-m",
         "indexers.cli",
-        "rebuild",
-        "--side",
-        "query",
-        "--generator",
-        generator,
-        "--json",
+        *f"rebuild --side query --generator {generator} --json".split(),
     ]
     chosen = [
         "-c",

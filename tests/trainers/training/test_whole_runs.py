@@ -73,13 +73,7 @@ def test_a_trained_model_rebuilds_an_index_as_it_is(trained: Shop, tmp_path: Pat
     command = [
         "-m",
         "indexers.cli",
-        "rebuild",
-        "--side",
-        "query",
-        "--generator",
-        "transformers",
-        "--json",
-        "--no-push",
+        *["rebuild", "--side", "query", "--generator", "transformers", "--json", "--no-push"],
     ]
     asked = [
         "-c",

@@ -139,10 +139,7 @@ def test_both_indexes_are_asked_what_readers_ask_before_the_switch(
 ) -> None:
     store = Store(shop / ".cogr")
     settings = backend.cluster.settings
-    flags = [
-        *flags_of(settings),
-        "--no-gate",
-    ]
+    flags = [*flags_of(settings), "--no-gate"]
     old, new = (pair_of(backend, store, round_) for round_ in (1, 2))
     backend.publish({one.side: one.id for one in old})
     requests.clear()
@@ -186,10 +183,7 @@ def test_a_warm_up_that_fails_stops_the_switch(
 ) -> None:
     store = Store(shop / ".cogr")
     settings = backend.cluster.settings
-    flags = [
-        *flags_of(settings),
-        "--no-gate",
-    ]
+    flags = [*flags_of(settings), "--no-gate"]
     old, new = (pair_of(backend, store, round_) for round_ in (1, 2))
     backend.publish({one.side: one.id for one in old})
     index = f"{settings.prefix}-queries-{new[1].id}"
