@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import shlex
-import subprocess
 import sys
 import time
 import traceback
@@ -45,12 +44,7 @@ from trainers.training.rounds import SET_APART, set_apart
 
 SWEPT = 1000
 """Most training queries that cutoffs and thresholds are chosen on: the first by hash."""
-HOUR_PRICE = 0.1
-"""Price of an hour of the machine, in any currency: some core of a cloud. Costs are proportional to
-it, so that any other price is a multiplication.
-"""
 _TIMED_DEPTH = 100
-_MILLION, _HOUR = 1_000_000, 3600.0
 _OUT_OF_MEMORY = (
     "out of memory: free some, name a smaller model in compare.models, or run it on a larger "
     "machine with --resume"
@@ -219,25 +213,17 @@ class Runner:
             dev_f1=dev_f1,
             figures={**found.means, "f1_se": found.standard_errors["f1"]},
             per_query={name: values.round(6).tolist() for name, values in found.values.items()},
-            cost=self._cost(fitted, seconds, test),
+            cost={
+                "train_seconds": seconds,
+                "index_bytes_per_item": fitted.bytes_an_item,
+                **latencies(fitted, test, _TIMED_DEPTH),
+                "model_at_serving": float(fitted.model),
+            },
         )
         self.kept.keep_run("runs", row, run)
         ranks = {q: [(id_, -at) for at, id_ in enumerate(ids)] for q, ids in sets["f1"].items()}
         self.kept.keep_run("sets", row, ranks)
         return row
-
-    def _cost(self, fitted: Fitted, seconds: float, test: Sequence[Query]) -> dict[str, float]:
-        """Seconds, bytes, milliseconds; the price of a million items is the fit's time, scaled by
-        the number of items, at `HOUR_PRICE`.
-        """
-        hours = seconds / len(self.dataset.items) * _MILLION / _HOUR
-        return {
-            "train_seconds": seconds,
-            "index_bytes_per_item": fitted.bytes_an_item,
-            **latencies(fitted, test, _TIMED_DEPTH),
-            "model_at_serving": float(fitted.model),
-            "million_items_price": hours * HOUR_PRICE,
-        }
 
 
 def run(workspace: Workspace, asked: Comparison, metric: str, say: Say) -> Results:
@@ -295,12 +281,10 @@ def facts_of(runner: Runner) -> dict[str, Any]:
         "trials": asked.trials,
         "steps": asked.steps,
         "depth": DEPTH,
-        "hour_price": HOUR_PRICE,
         "models": {name: _shown(model) for name, model in models},
         "graded": grades_of(dataset) is not None,
         "notes": notes,
         "command": shlex.join(map(_shown, sys.argv)),
-        "commit": _commit(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "version": __version__,
     }
@@ -309,13 +293,3 @@ def facts_of(runner: Runner) -> dict[str, Any]:
 def _shown(word: str) -> str:
     """A word of a command line without this machine's folders, since tables are published."""
     return Path(word).name if word.startswith("/") else word
-
-
-def _commit() -> str:
-    """The commit of this code's checkout; "" without one."""
-    asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
-    try:
-        found = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return found.stdout.strip()

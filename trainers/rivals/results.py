@@ -425,7 +425,6 @@ def cost_cells(one: Summary) -> dict[str, str]:
         "p50, new query": _number(cost.get("p50_ms"), "{:.2f}"),
         "model at serving": ("new queries" if known else "yes") if one.cost["model_at_serving"]
         else "no",
-        "a million items": f"{cost['million_items_price']:,.2f}",
         "sets": f"the best {k['f1']} items; by dev {k['dev_cut_f1']}" if k else "its own",
         "chosen on dev": ", ".join(f"{name} {value}" for name, value in one.row.params.items()),
     }  # fmt: skip
@@ -458,8 +457,8 @@ def made(facts: Mapping[str, Any]) -> str:
     return (
         f"{facts['train_queries']} training, {facts['dev_queries']} dev and "
         f"{facts['test_queries']} test queries, {facts['items']:,} items; seeds: {facts['seeds']}; "
-        f"{facts['trials']} trials a method. {notes} `{facts['command']}`, commit "
-        f"{facts['commit'] or 'unknown'}, {facts['date']}."
+        f"{facts['trials']} trials a method. {notes} `{facts['command']}`, cogr "
+        f"{facts['version']}, {facts['date']}."
     )
 
 
