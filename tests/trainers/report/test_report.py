@@ -27,7 +27,7 @@ from trainers.report.facts import EXAMPLES, Changed, Facts, changes, evenly, mov
 from trainers.report.figures import draw, steps_line
 from trainers.report.page import render, write_report
 from trainers.training.rounds import Round, State
-from trainers.training.run_folder import branch
+from trainers.training.run_folder import Run, branch
 
 finite = st.floats(-1e6, 1e6, allow_nan=False).map(lambda value: round(value, 4))
 
@@ -58,10 +58,17 @@ def page_of(facts: Facts) -> Page:
     return Page(render(facts, draw(facts)))
 
 
+World = tuple[Workspace, Run]
+
+
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Page:
-    workspace, run = whole_run(tmp_path_factory.mktemp("run"))
-    return page_of(Facts(workspace, run))
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return whole_run(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(scope="module")
+def told(world: World) -> Page:
+    return page_of(Facts(*world))
 
 
 def test_it_tells_what_the_run_has_done(told: Page) -> None:
@@ -82,9 +89,8 @@ def test_it_tells_what_the_run_has_done(told: Page) -> None:
     assert [v for n, v in told.attributes if v == "example"] == ["example"] * sum(EXAMPLES.values())
 
 
-def test_figures_of_the_page_are_those_of_the_run(tmp_path: Path) -> None:
-    workspace, run = whole_run(tmp_path)
-    facts = Facts(workspace, run)
+def test_figures_of_the_page_are_those_of_the_run(world: World) -> None:
+    workspace, facts = world[0], Facts(*world)
     names = [pair.name for pair in facts.pairs]
     assert names == ["SFT", "1 queries", "round 1", "2 queries", "round 2"]
     for pair in facts.whole:
@@ -113,9 +119,8 @@ def test_figures_of_the_page_are_those_of_the_run(tmp_path: Path) -> None:
     assert found.lengths[1] == sum(" " not in word for word in both)
 
 
-def test_it_opens_with_bm25_and_statistical_beside_the_trained_pairs(tmp_path: Path) -> None:
-    workspace, run = whole_run(tmp_path)
-    facts = Facts(workspace, run)
+def test_it_opens_with_bm25_and_statistical_beside_the_trained_pairs(world: World) -> None:
+    facts = Facts(*world)
     assert facts.rivals is not None
     assert facts.rivals.statistical is not None
     assert facts.choice is not None
@@ -218,38 +223,36 @@ def test_a_run_without_a_round_is_one_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("package", ["jinja2", "matplotlib"])
 def test_a_missing_package_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
-    workspace, run = whole_run(tmp_path)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match="needs the extra 'report'"):
-        write_report(workspace, run, tmp_path / "report.html")
+        write_report(*world, tmp_path / "report.html")
 
 
-def test_the_command_writes_a_file_without_torch(tmp_path: Path) -> None:
-    whole_run(tmp_path)
+def test_the_command_writes_a_file_without_torch(world: World, tmp_path: Path) -> None:
+    workspace, run = world
     code = (
         "import sys; from trainers.cli import app; app(sys.argv[1:], standalone_mode=False); "
         "assert 'torch' not in sys.modules"
     )
-    figures = tmp_path / "figures"
-    options = ["-c", tmp_path / "cogr.toml", "--json", "--figures", figures]
+    config = Path(workspace.settings.store).parent / "cogr.toml"
+    options = ["-c", config, "--json", "--figures", tmp_path]
     command = [sys.executable, "-c", code, "report", *options]
     ended = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     answer = json.loads(ended.stdout)
-    written = Path(answer["report"])
-    assert written == tmp_path / "store/runs/main/report.html"
-    assert written.stat().st_size == answer["bytes"]
+    assert Path(answer["report"]) == run.folder() / "report.html"
+    assert Path(answer["report"]).stat().st_size == answer["bytes"]
     assert answer["rounds"] == 3
-    names = {path.name for path in figures.iterdir()}
-    assert {str(figures / name) for name in names} == set(answer["figures"])
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {str(tmp_path / name) for name in names} == set(answer["figures"])
     assert {"f1.svg", "f1.png", "precision-recall.svg"} <= names
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in figures.glob("*.png"))
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in tmp_path.glob("*.png"))
 
 
-def test_f1_is_drawn_over_all_steps(tmp_path: Path) -> None:
-    facts = Facts(*whole_run(tmp_path))
+def test_f1_is_drawn_over_all_steps(world: World) -> None:
+    facts = Facts(*world)
     points = steps_line(facts, "test")
     # SFT, after query 1, after item 1, after query 2, after item 2: six steps each.
     assert [step for step, _ in points] == [0, 6, 12, 18, 24]
@@ -340,9 +343,8 @@ def test_examples_are_spread_evenly(there: int, wanted: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> list[Figure]:
-    facts = Facts(*whole_run(tmp_path_factory.mktemp("run")))
-    return [one for made in draw(facts).values() for one in made]
+def drawn(world: World) -> list[Figure]:
+    return [one for made in draw(Facts(*world)).values() for one in made]
 
 
 SVG = "{http://www.w3.org/2000/svg}"
