@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
 import re
 import shlex
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -17,6 +17,7 @@ import pytest
 from nbclient import NotebookClient
 
 from cogr.settings import load_settings
+from tests.commands import run_here
 from tests.shops import sample_shop, write_beir, write_jsonl
 from tests.trainers.labels.users import write_log
 
@@ -232,7 +233,7 @@ def runs_anywhere(line: str) -> bool:
 
 
 @pytest.mark.slow
-def test_every_command_in_the_docs_runs(shop: Path) -> None:
+def test_every_command_in_the_docs_runs(shop: Path, run: Run) -> None:
     for side in ("item", "query"):
         run(shop, f"cogr-index rebuild --side {side}")
     ids = {
@@ -247,21 +248,26 @@ def test_every_command_in_the_docs_runs(shop: Path) -> None:
         run(shop, line)
 
 
-def run(folder: Path, line: str) -> str:
-    name, *arguments = shlex.split(line)
-    ended = subprocess.run(
-        [sys.executable, "-m", MODULES[name], *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, f"{line}: {ended.stderr}"
-    return ended.stdout
+Run = Callable[[Path, str], str]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command line in a folder; what it wrote to standard output."""
+
+    def run(folder: Path, line: str) -> str:
+        name, *arguments = shlex.split(line)
+        monkeypatch.chdir(folder)
+        main = importlib.import_module(MODULES[name]).main
+        ended = run_here(main, monkeypatch, capsys, name, *arguments)
+        assert ended.status == 0, f"{line}: {ended.err}"
+        return ended.out
+
+    return run
 
 
 @pytest.mark.slow
-def test_the_walkthrough_runs_from_clicks_to_a_search(tmp_path: Path) -> None:
+def test_the_walkthrough_runs_from_clicks_to_a_search(tmp_path: Path, run: Run) -> None:
     text = (ROOT / "docs" / "walkthrough.md").read_text("utf-8")
     shop = tmp_path / "shop"
     (shop / "data").mkdir(parents=True)

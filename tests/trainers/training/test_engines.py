@@ -101,6 +101,7 @@ def test_transformers_loads_an_adapter(adapted: tuple[Path, Path, str], tmp_path
     assert json.loads(ended.stdout)["snapshot"].rpartition("-")[2] == written.rpartition("-")[2]
 
 
+@pytest.mark.drill
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
 def test_vllm_loads_an_adapter(adapted: tuple[Path, Path, str], tmp_path: Path) -> None:
     from cogr.snapshots import open_snapshot
