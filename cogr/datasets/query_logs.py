@@ -6,12 +6,13 @@ Read by `cogr-ops shadow` and `cogr-index update --from-log`. The formats:
 - `csv`: a header, a column of queries, perhaps columns of counts and of clients;
 - `ubi`: records of User Behavior Insights 1.3 (https://github.com/o19s/ubi) as its two indexes hold
   them, `ubi_queries` and `ubi_events`, in one file or several, plain or as hits with `_source`;
-- `access`: a web server's log whose request lines carry the query as a URL parameter;
+- `access`: a web server's log whose request lines carry the query as a URL parameter, and perhaps
+  the paths of clicked items;
 - `text`: a query a line, or a query, a tab and a count;
 - `auto`: the one of these that the file's first lines look like.
 
 Files may be gzip. Queries that `cogr.privacy` leaves out are counted. Memory: the distinct queries,
-with the ids of their clients and of clicked and shown items; for UBI also the ids of queries.
+with the ids of their clients and of clicked items; for UBI also the ids of queries.
 `trainers.labels.events` reads UBI too, by DuckDB, for logs of millions of records.
 """
 
@@ -21,22 +22,29 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from cogr.datasets.fields import id_field, number_field, text_field
 from cogr.datasets.reading import DELIMITERS, Place, Sheet, json_records, lines
-from cogr.errors import DataError
+from cogr.errors import DataError, SettingsError
 from cogr.privacy import QueryFilter
 from cogr.records import CLICKS, LogFormat
 
-_REQUEST_LINE = re.compile(r'"(?:GET|HEAD|POST) [^ ?"]*\?([^ "]*)[^"]*"')
+_QUOTED = r'"((?:[^"\\]|\\.)*)"'
+_LINE = re.compile(
+    r'(\S+) (?:[^"[]*\[([^]]*)\] )?[^"]*"(?:GET|HEAD|POST) ([^ "]*)[^"]*"'
+    rf"(?: (\d+) \S+(?: {_QUOTED} {_QUOTED})?)?"
+)
+_CRAWLER = re.compile("bot|crawl|spider", re.IGNORECASE)
+_CLICK_MS = 30 * 60 * 1000
 _REQUEST = re.compile(r'"(?:GET|HEAD|POST|PUT|OPTIONS) [^"]* HTTP/[\d.]+"')
 _LOOKED_AT = 50
 # Names of a CSV's columns, in any case; the first one found is taken.
@@ -57,7 +65,7 @@ class Searched:
     Attributes:
         text: as it was typed, without surrounding white space.
         count: how often.
-        clicked, shown: ids of items that were clicked, and shown, for it.
+        clicked: ids of items that were clicked for it.
         clients: who asked it, as far as the log says.
         known: how many of the searches have a client.
     """
@@ -65,7 +73,6 @@ class Searched:
     text: str
     count: int
     clicked: frozenset[str] = frozenset()
-    shown: frozenset[str] = frozenset()
     clients: frozenset[str] = frozenset()
     known: int = 0
 
@@ -79,6 +86,7 @@ class LogOptions:
         column, count_column: names of the query and of how often it was asked, in a CSV's header or
             a JSON object; None for the usual ones.
         parameter: of the URL in an access log.
+        item_path: paths of items in an access log, with {item} for the id, such as /p/{item}.
         clicks: UBI actions that count as clicks.
     """
 
@@ -86,6 +94,7 @@ class LogOptions:
     column: str | None = None
     count_column: str | None = None
     parameter: str = "q"
+    item_path: str | None = None
     clicks: Sequence[str] = CLICKS
 
 
@@ -111,7 +120,6 @@ class _Query:
     count: int = 0
     known: int = 0
     clicked: set[str] = field(default_factory=set)
-    shown: set[str] = field(default_factory=set)
     clients: set[str] = field(default_factory=set)
 
     def add(self, count: int, client: str | None) -> None:
@@ -121,8 +129,9 @@ class _Query:
             self.clients.add(client)
 
     def searched(self, text: str) -> Searched:
-        clicked, shown, clients = map(frozenset, (self.clicked, self.shown, self.clients))
-        return Searched(text, self.count, clicked, shown, clients, self.known)
+        return Searched(
+            text, self.count, frozenset(self.clicked), frozenset(self.clients), self.known
+        )
 
 
 class _Log:
@@ -159,8 +168,6 @@ class _Log:
             self.add(text, client=record.client)
             if record.query_id:
                 self._texts[record.query_id] = text
-            if text:
-                self.query(text).shown.update(record.query_response_hit_ids or ())
             return
         self.lines, self.without = self.lines + 1, self.without + 1
         if record.action_name in (*self.options.clicks, IMPRESSION):
@@ -183,9 +190,8 @@ class _Log:
         for record in self._waiting:
             text = record.user_query.strip() or self._texts.get(record.query_id or "", "")
             item = record.event_attributes and record.event_attributes.object.object_id
-            if text and item:
-                found = self.query(text)
-                (found.shown if record.action_name == IMPRESSION else found.clicked).add(item)
+            if text and item and record.action_name != IMPRESSION:
+                self.query(text).clicked.add(item)
 
 
 def read_log(paths: Sequence[Path], options: LogOptions) -> QueryLog:
@@ -332,14 +338,85 @@ def _text_count(text: str, place: Place) -> int:
     return int(text)
 
 
+@dataclass(frozen=True)
+class Request:
+    """A request of an access log: a search for a text, or a click on an item that a search with
+    this text led to. A text of "" is no search; `time` is in milliseconds since 1970.
+    """
+
+    client: str
+    time: int | None
+    text: str
+    item: str = ""
+
+
+def access_requests(paths: Sequence[Path], options: LogOptions) -> Iterator[Request]:
+    """The requests of people in access logs; the address is the client.
+
+    A click belongs to the search that its own URL or its referrer names, otherwise to the client's
+    last search, up to half an hour before. Crawlers that say so and refused requests have no text.
+    """
+    item_path = item_pattern(options.item_path)
+    last: dict[str, Request] = {}
+    for path in paths:
+        for _, line in lines(path):
+            if not line.strip():
+                continue
+            found = _LINE.match(line)
+            client, at, url, status, referrer, agent = (
+                found.groups() if found else (line, *[""] * 5)
+            )
+            if not found or int(status or 200) >= 400 or _CRAWLER.search(agent or ""):
+                yield Request(client, None, "")
+                continue
+            moment, text = _milliseconds(at), _parameter(url, options)
+            clicked = item_path.search(url) if item_path else None
+            if clicked is None:
+                request = Request(client, moment, text)
+                if text:
+                    last[client] = request
+                yield request
+                continue
+            before = last.get(client)
+            late = before and moment and before.time and moment - before.time > _CLICK_MS
+            text = text or _parameter(referrer or "", options)
+            text = text or (before.text if before and not late else "")
+            yield Request(client, moment, text, unquote(clicked[1]))
+
+
+def item_pattern(path: str | None) -> re.Pattern[str] | None:
+    """The pattern of `LogOptions.item_path`. Raises SettingsError where it lacks {item}."""
+    if path is None:
+        return None
+    before, placeholder, after = path.partition("{item}")
+    if not placeholder:
+        raise SettingsError(
+            f"--item-path is {path!r}; write the path of an item with {{item}} for its id, such as "
+            "/p/{item}."
+        )
+    end = re.escape(after) if after else "(?=[/?#&]|$)"
+    return re.compile(rf"{re.escape(before)}([^/?#&]+?){end}")
+
+
+def _parameter(url: str, options: LogOptions) -> str:
+    query = url.partition("?")[2].partition("#")[0]
+    return parse_qs(query, errors="replace").get(options.parameter, [""])[0].strip()
+
+
+def _milliseconds(text: str | None) -> int | None:
+    try:
+        return int(datetime.strptime(text or "", "%d/%b/%Y:%H:%M:%S %z").timestamp() * 1000)
+    except ValueError:
+        return None
+
+
 def _read_access(path: Path, log: _Log) -> None:
-    """Lines without a search request are of other pages. The address is the client."""
-    for _, line in lines(path):
-        if line.strip():
-            found = _REQUEST_LINE.search(line)
-            asked = parse_qs(found[1], errors="replace") if found else {}
-            text = asked.get(log.options.parameter, [""])[0]
-            log.add(text, client=line.split(maxsplit=1)[0])
+    for request in access_requests([path], log.options):
+        if request.item and request.text:
+            log.lines, log.without = log.lines + 1, log.without + 1
+            log.query(request.text).clicked.add(request.item)
+        else:
+            log.add("" if request.item else request.text, client=request.client)
 
 
 def _read_ubi(path: Path, log: _Log) -> None:
@@ -384,7 +461,6 @@ class UbiRecord(_Ubi):
     query_id: _Id = None
     client_id: _Id = None
     session_id: _Id = None
-    query_response_hit_ids: list[str] | None = None
     event_attributes: _Attributes | None = None
 
     @property

@@ -30,7 +30,7 @@ from cogr.errors import DataError, SnapshotError
 from cogr.mapped import SortedStrings, arrow_strings, integers
 from cogr.matching.bm25 import BM25, DEFAULT
 from cogr.matching.postings import Postings, PostingsBuilder, to_array, to_bitmap
-from cogr.matching.scoring import Scorer
+from cogr.matching.scoring import Scorer, top
 from cogr.snapshots import Snapshot
 from cogr.store import Store, file_sha256
 
@@ -251,9 +251,15 @@ class Mirror:
         return self._cached_bitmap(keyword).copy()
 
     def retrieved(self, keywords: Iterable[str]) -> BitMap:
-        """I_ret: entities that have any of the keywords (paper, section 2.1)."""
-        bitmaps = [*map(self._cached_bitmap, keywords)]
-        return BitMap.union(*bitmaps) if bitmaps else BitMap()
+        """I_ret: entities that have any of the keywords (paper, section 2.1), and none of weight 0,
+        where there are weights.
+        """
+        without = _without(keywords)
+        bitmaps = [self._cached_bitmap(word) for word in keywords if word not in without]
+        found = BitMap.union(*bitmaps) if bitmaps else BitMap()
+        for word in without:
+            found = found - self._cached_bitmap(word)
+        return found
 
     def count(self, keywords: Iterable[str]) -> int:
         """Size of the retrieved set."""
@@ -272,15 +278,21 @@ class Mirror:
     def scores(self, keywords: Keywords) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
         """Dense ids of the whole retrieved set, ascending, and their scores.
 
-        The set does not depend on boosts.
+        The set does not depend on boosts above 0.
         """
         words = _boosts(keywords)
-        retrieved = to_array(self.retrieved(words))
-        return retrieved, self._scorer.scores(self._numbered(words), retrieved)
+        every = to_array(self.retrieved([word for word in words if words[word]]))
+        scores = self._scorer.scores(self._numbered(words), every)
+        kept = to_array(self.retrieved(words))
+        return kept, scores if kept.size == every.size else scores[np.isin(every, kept)]
 
     def search(self, keywords: Keywords, size: int = 10) -> Ranking:
         """The `size` best of the retrieved set by BM25, equal scores by id."""
         words = _boosts(keywords)
+        if _without(words):
+            dense, scores = self.scores(words)
+            best = top(scores, size)
+            return Ranking(dense[best], scores[best], dense.size, self._postings.ids)
         bitmaps = {self._number(word): self._cached_bitmap(word) for word in words}
         dense, scores = self._scorer.best(self._numbered(words), bitmaps, size)
         return Ranking(dense, scores, self.count(words), self._postings.ids)
@@ -294,19 +306,27 @@ class Mirror:
         dense = self.dense(entity)
         having = set(self._postings.set_of(dense).tolist())
         found = {
-            word: boost for word, boost in _boosts(keywords).items() if self._number(word) in having
+            word: boost
+            for word, boost in _boosts(keywords).items()
+            if boost and self._number(word) in having
         }
         parts = self._scorer.parts(self._numbered(found), dense)
         return dict(zip(found, parts.tolist(), strict=True))
 
     def _numbered(self, words: Mapping[str, float]) -> dict[int, float]:
-        """Keyword number -> boost, of the keywords that the index has."""
-        numbered = ((self._number(word), boost) for word, boost in words.items())
+        """Keyword number -> boost, of the keywords that the index has and that score."""
+        numbered = ((self._number(word), boost) for word, boost in words.items() if boost)
         return {number: boost for number, boost in numbered if number >= 0}
 
     @cached_property
     def _scorer(self) -> Scorer:
         return Scorer(self._postings, self.bm25)
+
+
+def _without(keywords: Iterable[str]) -> set[str]:
+    """The keywords of weight 0: what has one of them is not retrieved."""
+    weights = keywords if isinstance(keywords, Mapping) else {}
+    return {word for word, weight in weights.items() if weight == 0}
 
 
 def _boosts(keywords: Keywords) -> Mapping[str, float]:

@@ -39,7 +39,7 @@ URL_VARIABLE = "COGR_OPENSEARCH_URL"
 OTHER_VARIABLES = frozenset(
     {"COGR_CONFIG", "COGR_DATA_DIR", "COGR_CACHE_DIR", URL_VARIABLE, "COGR_OPENSEARCH_HOME"}
 )
-_PATHS = ("store", "dataset.path", "opensearch.ca_file")
+_PATHS = ("store", "dataset.path", "opensearch.ca_file", "publish.rules")
 _NAMES = ("generator.model", "prompts.templates", "training.model", "training.accelerate")
 """Keys whose value is a path or a name."""
 _FLAG_EXAMPLE = "such as opensearch.url=http://localhost:9200"

@@ -33,6 +33,13 @@ class PublishSettings(Table):
             "How much F1 may fall, on dev queries if there are any, otherwise on test queries"
         ),
     )
+    rules: str | None = Field(
+        None,
+        description=(
+            "CSV file of a merchant's decisions, applied to all that is published: pin or bury an "
+            "item for a query, add or forbid a keyword, synonyms (docs/publishing.md)"
+        ),
+    )
     fields: tuple[str, ...] = Field(
         (),
         description=(
@@ -54,6 +61,11 @@ class PublishSettings(Table):
             "text, such as title^2"
         ),
     )
+
+    @field_validator("rules")
+    @classmethod
+    def _path(cls, rules: str | None) -> str | None:
+        return usable_path(rules)
 
     @field_validator("fields")
     @classmethod

@@ -48,7 +48,8 @@ class Row:
             text.
         fields_json: its extra fields (`cogr.item_fields.typed`), as one JSON object; "" for none.
         weights: of a query, the boost of each keyword in the order of `keywords`, and last that of
-            the own text; above 0, `rounded`. () where all are 1.
+            the own text; `rounded`. () where all are 1. What has a keyword of weight 0 is left out
+            of the query's set.
         confidence: of a query, the expected F1 of what its keywords retrieve, 0 to 1, `rounded`;
             None where it is unknown.
         own: the own text as a keyword, None until it is computed.

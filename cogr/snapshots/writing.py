@@ -46,7 +46,7 @@ SCHEMA = pa.schema(
 )
 FIELDS = pa.field("fields", pa.string(), nullable=False)
 """The column of a snapshot whose items carry extra fields: one JSON object an item, "" for none."""
-HEAVIEST = 1000.0
+HEAVIEST = 1e6
 """The largest weight of a query's keyword."""
 _FROM_ROWS = (
     "id",
@@ -170,7 +170,7 @@ def _batched(rows: Iterable[Row]) -> Iterator[list[Row]]:
 def _check_weights(rows: list[Row], side: Side) -> None:
     """Raises SnapshotError with the first row whose weights or confidence are invalid."""
     weights = {weight for row in rows for weight in row.weights}
-    bad = {weight for weight in weights if not (0 < weight <= HEAVIEST and _is_rounded(weight))}
+    bad = {weight for weight in weights if not (0 <= weight <= HEAVIEST and _is_rounded(weight))}
     for row in rows:
         sure = row.confidence
         if row.weights and len(row.weights) != len(row.keywords) + 1:
@@ -178,7 +178,7 @@ def _check_weights(rows: list[Row], side: Side) -> None:
                 f"has {len(row.weights)} weights for {len(row.keywords)} keywords and its own text"
             )
         elif bad and (wrong := next((one for one in row.weights if one in bad), None)) is not None:
-            what = f"has a weight of {wrong}, not one of four digits above 0 and at most {HEAVIEST}"
+            what = f"has a weight of {wrong}, not one of four digits from 0 to {HEAVIEST:,.0f}"
         elif sure is not None and not (0 <= sure <= 1 and _is_rounded(sure)):
             what = f"has a confidence of {sure}, not one of four digits from 0 to 1"
         elif side == "item" and (row.weights or sure is not None):

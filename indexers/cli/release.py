@@ -50,8 +50,13 @@ def push(
 @common_options()
 def publish(
     snapshots: Annotated[
-        list[str], Argument(help="One snapshot, or a pair; the beginning of an id is enough.")
-    ],
+        list[str] | None,
+        Argument(
+            help="One snapshot, or a pair; the beginning of an id is enough. With publish.rules "
+            "what serves by default, so that changed rules go live."
+        ),
+    ] = None,
+    *,
     call: Call,
     gate: Annotated[
         bool, Option(help="First check failures, and compare with what serves, by publish.*.")
@@ -67,7 +72,11 @@ def publish(
     from indexers.release import release
 
     workspace = call.workspace
-    ids = [workspace.known(one) for one in snapshots]
+    ids = [workspace.known(one) for one in snapshots or []]
+    if not ids and workspace.settings.publish.rules:
+        ids = [id_ for id_ in workspace.backend.serving().values() if id_ and not into]
+    if not ids:
+        raise UserError("Nothing is named to be published; name a snapshot (cogr-index list).")
     if into:
         _publish_into(call, ids, into, field, gate=gate)
         return

@@ -154,6 +154,8 @@ def answer(out: Console, found: Answered, *, explain: bool) -> None:
     out.print(f"{found.total:,} items by {modes[found.mode]}, {found.backend}{sure}")
     words = (w if weight == 1 else f"{w} ({weight:g})" for w, weight in found.keywords.items())
     out.print(f"keywords: {', '.join(words)}")
+    if found.rules:
+        out.print(f"rules: {'; '.join(found.rules)}")
     rows, names = [], sorted({name for hit in found.hits for name in hit.fields})
     for hit in found.hits:
         parts = sorted(hit.matched.items(), key=lambda pair: -pair[1])

@@ -255,7 +255,7 @@ class _Line(BaseModel):
     id: StrictStr | StrictInt
     text: str = ""
     keywords: list[str]
-    weights: list[Annotated[float, Field(gt=0, le=HEAVIEST, strict=True)]] | None = None
+    weights: list[Annotated[float, Field(ge=0, le=HEAVIEST, strict=True)]] | None = None
     confidence: Annotated[float, Field(ge=0, le=1, strict=True)] | None = None
     fields: Json[dict[str, Any]] | dict[str, Any] | None = None
 

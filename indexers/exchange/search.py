@@ -15,6 +15,7 @@ from cogr.snapshots import Manifest, Row, read_manifest, rounded, why_no_pair
 from cogr.snapshots.manifest import Mode
 from indexers.backends import Hit, Words
 from indexers.generators import Completion, Request
+from indexers.release.rules import rules_of
 from indexers.workspace import Workspace
 
 _APART = "Precomputed keywords are not used, because {}; publish a pair of one round."
@@ -35,6 +36,7 @@ class Answered:
             now, or none.
         confidence: expected F1 of what the keywords retrieve; None where it is unknown.
         mode: searched by the keywords, by the words in the items' titles, or by both.
+        rules: the merchant's rules for this query (`publish.rules`).
         note: why precomputed keywords are not used, or titles could not be searched; "" otherwise.
         total: size of the whole retrieved set.
     """
@@ -44,6 +46,7 @@ class Answered:
     source: Source
     confidence: float | None
     mode: Mode
+    rules: Sequence[str]
     note: str
     snapshot: str
     backend: str
@@ -52,7 +55,17 @@ class Answered:
 
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
-        names = ("query", "source", "confidence", "mode", "note", "snapshot", "backend", "total")
+        names = (
+            "query",
+            "source",
+            "confidence",
+            "mode",
+            "rules",
+            "note",
+            "snapshot",
+            "backend",
+            "total",
+        )
         hits = [
             {
                 "id": hit.id,
@@ -112,6 +125,7 @@ def search(
         source=source,
         confidence=row.confidence,
         mode=mode,
+        rules=[str(rule) for rule in rules_of(queries, text)] if queries else [],
         note=" ".join(filter(None, [apart and _APART.format(apart), result.textless])),
         snapshot=serving["item"],
         backend=workspace.backend.name,

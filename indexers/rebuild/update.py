@@ -47,6 +47,7 @@ from indexers.rebuild.run import (
     make_job,
     release_rebuilt,
 )
+from indexers.release.rules import base_of
 from indexers.telemetry import prometheus
 from indexers.telemetry.traces import stage
 from indexers.workspace import Workspace
@@ -162,10 +163,10 @@ def _check_request(request: UpdateRequest) -> None:
 
 def _parent(workspace: Workspace, request: UpdateRequest) -> Snapshot:
     if request.parent is None:
-        return workspace.serving(request.side)
+        return base_of(workspace.serving(request.side))
     id_ = workspace.known(request.parent)
     check_side(id_, request.side)
-    return open_snapshot(workspace.store, id_)
+    return base_of(open_snapshot(workspace.store, id_))
 
 
 def find_changes(workspace: Workspace, request: UpdateRequest, parent: Snapshot) -> Changes:

@@ -18,7 +18,7 @@ from typing import Any
 
 from cogr.errors import SnapshotError
 from cogr.records import SIDES, Say, Side
-from cogr.snapshots import ID, Manifest, damaged_snapshots, list_snapshots
+from cogr.snapshots import ID, Manifest, damaged_snapshots, list_snapshots, read_manifest
 from cogr.store import Store
 from indexers.backends import Backend, Listed, side_of
 from indexers.backends.memory import mirror_folder
@@ -31,6 +31,7 @@ from indexers.release.history import (
     previous,
     read_history,
 )
+from indexers.release.rules import NOTE
 from indexers.release.verify import other_side
 from indexers.workspace import Workspace
 
@@ -134,7 +135,13 @@ def named_by(store: Store, backend: Backend) -> dict[str, str]:
         used |= dict.fromkeys(
             previous(store, backend.catalogue, serving).changed.values(), "a rollback"
         )
-    return used | {id_: "what serves" for id_ in serving.values() if id_}
+    used |= {id_: "what serves" for id_ in serving.values() if id_}
+    bases = {}
+    for id_ in used:
+        with contextlib.suppress(SnapshotError):  # Another store's, or damaged.
+            if note := read_manifest(store, id_).notes.get(NOTE):
+                bases[note["base"]] = f"the rules of {id_}"
+    return bases | used
 
 
 def prune(

@@ -1,5 +1,5 @@
-"""The order in which every snapshot goes live: set-aside check -> push -> verify -> gate -> warm up
--> switch -> history.
+"""The order in which every snapshot goes live: set-aside check -> rules -> push -> verify -> gate
+-> warm up -> switch -> history.
 
 `rebuild`, `update`, `publish`, `publish --into`, `cogr-train round --publish`, `cogr-train
 publish`, `Project.release` and the demo call `release`; `rollback` calls `roll_back`, which begins
@@ -35,6 +35,7 @@ from indexers.release.history import (
     previous,
     unfinished_switch,
 )
+from indexers.release.rules import with_rules
 from indexers.release.verify import push_and_verify, warm_up
 from indexers.telemetry import prometheus
 from indexers.telemetry.traces import stage
@@ -129,7 +130,8 @@ def release(
 ) -> Released:
     """Let snapshots serve, at most one a side, by one atomic switch, and enter it in the history.
 
-    A snapshot that the gate refuses stays pushed and verified.
+    A snapshot that the gate refuses stays pushed and verified. With `publish.rules`, what serves is
+    the snapshots with these rules, which are pushed too.
 
     Args:
         push: push to the backend and verify first.
@@ -142,6 +144,7 @@ def release(
     Raises:
         SnapshotError: unknown, not pushed, two of one side, or of another normaliser than the other
             side.
+        DataError: the file `publish.rules` is bad; nothing is written.
         CheckFailedError: too many entities were set aside (nothing is pushed), the pushed index
             differs from its snapshot, items and queries would be of two rounds, or the gate says
             no; what serves stays.
@@ -152,7 +155,9 @@ def release(
     if gate:
         _check_set_aside(workspace, ids)
     indexes: dict[Side, str] = {}
-    for snapshot in [open_snapshot(store, id_) for id_ in ids if push]:
+    given, ids = ids, with_rules(workspace, ids, say, both=into is None)
+    new = [id_ for id_ in ids if push or (id_ not in given and into is None)]
+    for snapshot in [open_snapshot(store, id_) for id_ in new]:
         pushed, _ = push_and_verify(workspace.backend, store, snapshot, say=say)
         indexes[snapshot.side] = pushed.index
     if not switch:

@@ -59,6 +59,7 @@ def shadow(
     limit: Annotated[int, Option(min=1, help="Most queries; a larger log is sampled.")] = 1000,
     rate: Annotated[float, Option(min=0.01, help="Most queries a second.")] = 20.0,
     parameter: console.ParameterOption = "q",
+    item_path: console.ItemPathOption = None,
     click: ClickOption = None,
     id_field: IdFieldOption = "_id",
     report: ReportOption = None,
@@ -86,7 +87,9 @@ def shadow(
     bodies = Body.read(present), CLAUSE_ALONE if candidate is None else Body.read(candidate)
     for body, keywords in zip(bodies, (False, True), strict=True):
         body.need(keywords=keywords)
-    log = read_log(logs, LogOptions(format_, column, count_column, parameter, click or CLICKS))
+    log = read_log(
+        logs, LogOptions(format_, column, count_column, parameter, item_path, click or CLICKS)
+    )
     queries = sample(log.queries, limit)
     settings = call.workspace.settings
     named = Reader(Cluster(settings.opensearch), size, id_field)
@@ -132,15 +135,18 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
+_SHARES = {"clicked": "recall of clicked items", "literal": "literal matches kept"}
+
+
 def show(out: Console, found: Mapping[str, Any]) -> None:
     """The figures for people, today's search beside the other one."""
     zero, took = found["zero_results"], found["milliseconds"]
     rows = []
-    for name in ("clicked", "shown"):
+    for name, title in _SHARES.items():
         if of := found[name]:
             change = f"{_spell(of['difference'], sign='+')}, {of['queries']:,} queries"
             sides = _spell(of["present"]), _spell(of["candidate"])
-            rows.append((f"recall of {name} items", *sides, change))
+            rows.append((title, *sides, change))
     counts = f"{zero['gained_searches']:,} gained, {zero['lost_searches']:,} lost"
     zeros = _spell(zero["present"]), _spell(zero["candidate"])
     rows.append(("searches without results", *zeros, counts))
@@ -149,7 +155,7 @@ def show(out: Console, found: Mapping[str, Any]) -> None:
             f"{took[part][name]:.1f} ms" for part in ("present", "candidate", "expanding")
         )
         rows.append((f"latency {name}", present, candidate, f"expanding {expanding}"))
-    alike = {"same results": "same", "overlap": "overlap", "rank-biased overlap": "rbo"}
+    alike = {"overlap": "overlap", "rank-biased overlap": "rbo"}
     sources = ", ".join(f"{name} {count:,}" for name, count in found["sources"].items())
     notes = [
         ", ".join(f"{title} {_spell(found[name])}" for title, name in alike.items()),

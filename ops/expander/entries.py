@@ -16,7 +16,7 @@ from cogr.snapshots.writing import HEAVIEST
 from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.generators import Completion
 
-_Weight = Annotated[float, Field(gt=0, le=HEAVIEST, allow_inf_nan=False)]
+_Weight = Annotated[float, Field(ge=0, le=HEAVIEST, allow_inf_nan=False)]
 
 
 class _Entry(BaseModel):

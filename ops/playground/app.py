@@ -46,7 +46,7 @@ class WeightedText(PageRequest):
     """A keyword as typed, and its weight."""
 
     text: Text
-    weight: float = Field(1.0, gt=0, le=HEAVIEST, allow_inf_nan=False)
+    weight: float = Field(1.0, ge=0, le=HEAVIEST, allow_inf_nan=False)
 
 
 class RequestedPair(PageRequest):

@@ -65,13 +65,18 @@ def summary(done: Replayed) -> dict[str, Any]:
         "searches": sum(one.searched.count for one in compared),
         "queries": len(compared),
         "failed": dict(done.failed),
-        "same": _mean(
-            compared, lambda one: float(list(one.present.ids) == list(one.candidate.ids))
-        ),
         "overlap": _mean(compared, lambda one: overlap(one.present.ids, one.candidate.ids)),
         "rbo": _mean(compared, lambda one: rank_biased_overlap(one.present.ids, one.candidate.ids)),
-        "clicked": _recall(compared, lambda one: one.clicked),
-        "shown": _recall(compared, lambda one: one.shown),
+        "clicked": _shares(
+            [one for one in compared if one.searched.clicked],
+            lambda one: _recall(one.present, one.searched),
+            lambda one: _recall(one.candidate, one.searched),
+        ),
+        "literal": _shares(
+            [one for one in compared if one.literal],
+            lambda one: one.literal[1] / one.literal[0] if one.literal else 0.0,
+            lambda one: one.literal[2] / one.literal[0] if one.literal else 0.0,
+        ),
         "zero_results": _zero_results(compared),
         "sources": _sources(compared),
         "milliseconds": {
@@ -110,27 +115,25 @@ def _mean(compared: Sequence[Compared], value: Callable[[Compared], float]) -> d
     }
 
 
-def _recall(
-    compared: Sequence[Compared], wanted: Callable[[Searched], Collection[str]]
+def _recall(answer: Answer, searched: Searched) -> float:
+    """Share of the clicked items that an answer has."""
+    return len(searched.clicked.intersection(answer.ids)) / len(searched.clicked)
+
+
+Share = Callable[[Compared], float]
+
+
+def _shares(
+    compared: Sequence[Compared], present: Share, candidate: Share
 ) -> dict[str, Any] | None:
-    """Recall of some items of each query by both searches, and of their difference; None for a log
-    that has none.
-    """
-    compared = [one for one in compared if wanted(one.searched)]
+    """The mean share of both searches, and their mean difference; None without queries."""
     if not compared:
         return None
-
-    def recall(one: Compared, answer: Answer) -> float:
-        items = set(wanted(one.searched))
-        return len(set(answer.ids) & items) / len(items)
-
     return {
         "queries": len(compared),
-        "present": _mean(compared, lambda one: recall(one, one.present)),
-        "candidate": _mean(compared, lambda one: recall(one, one.candidate)),
-        "difference": _mean(
-            compared, lambda one: recall(one, one.candidate) - recall(one, one.present)
-        ),
+        "present": _mean(compared, present),
+        "candidate": _mean(compared, candidate),
+        "difference": _mean(compared, lambda one: candidate(one) - present(one)),
     }
 
 

@@ -2,10 +2,9 @@
 
 A request body has placeholders, which are filled after the JSON is parsed, so that a query can't
 become syntax. `{{query}}` inside of any string becomes the query's text. A string that is
-`{{keywords}}` becomes the list of keywords, one that is `{{clause}}` the OpenSearch query that
-matches them with their weights, and `{{clause FIELD}}` the same over another field. An object
-`{"{{blend}}": TEXT}` (or `{{blend FIELD}}`) becomes that clause, the text query TEXT, or both, as
-the expander's `mode` says.
+`{{clause}}` becomes the OpenSearch query that matches the keywords with their weights, and
+`{{clause FIELD}}` the same over another field. An object `{"{{blend}}": TEXT}` (or
+`{{blend FIELD}}`) becomes that clause, the text query TEXT, or both, as the expander's `mode` says.
 """
 
 from __future__ import annotations
@@ -29,6 +28,8 @@ from indexers.backends.opensearch.errors import service_error
 from indexers.backends.opensearch.search import KEYWORDS as FIELD
 from indexers.backends.opensearch.search import query_body
 
+MOST_LITERAL = 1000
+"""Most literal matches of a query that are looked up."""
 IN_A_ROW = 10
 """Failed queries in a row after which a replay ends, because that means an outage."""
 _EXACT = {"search_type": "dfs_query_then_fetch"}
@@ -42,6 +43,8 @@ class Answer:
     Attributes:
         ids: of the hits, best first.
         seconds: until the answer was read.
+        body: the request.
+        index: what was searched.
         source: source of the keywords, from the expander; "" for a search without keywords.
         expanding: seconds of `seconds` that the expander took.
     """
@@ -50,15 +53,24 @@ class Answer:
     seconds: float
     source: str = ""
     expanding: float = 0.0
+    body: Mapping[str, Any] = field(default_factory=dict)
+    index: str = ""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One query's two answers."""
+    """One query's two answers.
+
+    Attributes:
+        literal: how many items have every word of the query in one field that today's search reads
+            (the first `MOST_LITERAL`), and how many of them each search finds at any rank; None
+            without such items.
+    """
 
     searched: Searched
     present: Answer
     candidate: Answer
+    literal: tuple[int, int, int] | None = None
 
 
 @dataclass
@@ -74,6 +86,14 @@ class Searcher(Protocol):
 
     def ask(self, query: str) -> Answer:
         """Search. Raises ServiceError, or UserError when the request is at fault."""
+        ...
+
+    def literal(self, query: str) -> list[str]:
+        """Ids of the items that have every word of the query in one field of the body."""
+        ...
+
+    def finds(self, answer: Answer, ids: Sequence[str]) -> int:
+        """How many of these items the search of an answer finds, at any rank."""
         ...
 
 
@@ -117,7 +137,24 @@ class Reader:
         Raises FailedError, BadRequestError, and UserError for a document without an id.
         """
         own = self.id_field == "_id"
-        asked = {**body, "size": self.size, "_source": False if own else [self.id_field]}
+        asked = {"size": self.size, **body, "_source": False if own else [self.id_field]}
+        return [self._id(hit, index) for hit in self._ask(index, asked, whose, params)["hits"]]
+
+    def literal(self, index: str, query: str, fields: Sequence[str]) -> list[str]:
+        """Ids of the documents that have every word of the query in one of the fields."""
+        words = {"query": query, "fields": fields, "operator": "and", "lenient": True}
+        body = {"query": {"multi_match": words}, "size": MOST_LITERAL}
+        return self.search(index, body, "a search for literal matches", {})
+
+    def finds(self, index: str, body: Mapping[str, Any], ids: Sequence[str]) -> int:
+        """How many of the documents with these ids the query of a body finds."""
+        query = {"bool": {"must": [body["query"]], "filter": [{"terms": {self.id_field: ids}}]}}
+        asked = {"query": query, "size": 0, "track_total_hits": True}
+        return int(self._ask(index, asked, "a search for these items", {})["total"]["value"])
+
+    def _ask(
+        self, index: str, asked: Mapping[str, Any], whose: str, params: dict[str, Any]
+    ) -> Mapping[str, Any]:
         answer, refusal = self.cluster.try_once("POST", f"/{index}/_search", asked, params)
         if refusal is not None:
             if refusal.status in (400, 404):
@@ -131,7 +168,8 @@ class Reader:
             raise FailedError(
                 f"The answer of {index} is not whole; see the cluster's health.", "not whole"
             )
-        return [self._id(hit, index) for hit in answer["hits"]["hits"]]
+        found: Mapping[str, Any] = answer["hits"]
+        return found
 
     def _id(self, hit: Mapping[str, Any], index: str) -> str:
         value = hit["_id"] if self.id_field == "_id" else hit.get("_source", {}).get(self.id_field)
@@ -152,11 +190,16 @@ class Present:
     body: Body
 
     def ask(self, query: str) -> Answer:
-        started = time.perf_counter()
-        ids = self.reader.search(
-            self.index, self.body.fill(query), f"the query of {self.body.source}", {}
-        )
-        return Answer(ids, time.perf_counter() - started)
+        body, started = self.body.fill(query), time.perf_counter()
+        ids = self.reader.search(self.index, body, f"the query of {self.body.source}", {})
+        return Answer(ids, time.perf_counter() - started, body=body, index=self.index)
+
+    def literal(self, query: str) -> list[str]:
+        fields = list(dict.fromkeys(_fields(self.body.template)))
+        return self.reader.literal(self.index, query, fields) if fields else []
+
+    def finds(self, answer: Answer, ids: Sequence[str]) -> int:
+        return self.reader.finds(answer.index, answer.body, ids)
 
 
 class ExpanderClient:
@@ -229,7 +272,14 @@ class Candidate:
             )
         body = self.body.fill(query, KeywordQuery.read(expansion))
         ids = self.reader.search(index, body, f"the query of {self.body.source}", _EXACT)
-        return Answer(ids, time.perf_counter() - started, expansion["source"], expanding)
+        seconds = time.perf_counter() - started
+        return Answer(ids, seconds, expansion["source"], expanding, body, index)
+
+    def literal(self, query: str) -> list[str]:  # noqa: ARG002
+        return []
+
+    def finds(self, answer: Answer, ids: Sequence[str]) -> int:
+        return self.reader.finds(answer.index, answer.body, ids)
 
 
 def check(*searches: Searcher) -> None:
@@ -276,9 +326,13 @@ def _ask(
 ) -> Compared:
     if candidate_first:
         new = candidate.ask(searched.text)
-        return Compared(searched, present.ask(searched.text), new)
-    old = present.ask(searched.text)
-    return Compared(searched, old, candidate.ask(searched.text))
+        old = present.ask(searched.text)
+    else:
+        old = present.ask(searched.text)
+        new = candidate.ask(searched.text)
+    ids = present.literal(searched.text)
+    literal = (len(ids), present.finds(old, ids), candidate.finds(new, ids)) if ids else None
+    return Compared(searched, old, new, literal)
 
 
 def _paced(queries: Sequence[Searched], rate: float) -> Iterator[tuple[int, Searched]]:
@@ -289,16 +343,13 @@ def _paced(queries: Sequence[Searched], rate: float) -> Iterator[tuple[int, Sear
 
 
 QUERY = "{{query}}"
-KEYWORDS = "{{keywords}}"
 _CLAUSE = re.compile(r"\{\{clause(?: ([^\s{}]+))?\}\}")
 _BLEND = re.compile(r"\{\{blend(?: ([^\s{}]+))?\}\}")
 
 
 @dataclass(frozen=True)
 class KeywordQuery:
-    """What an expander answers to a query: keywords with weights, and the mode of search. Former
-    versions give only keywords.
-    """
+    """What an expander answers to a query: keywords with weights, and the mode of search."""
 
     keywords: Mapping[str, float] = field(default_factory=dict)
     mode: str = "keywords"
@@ -353,8 +404,7 @@ class Body:
     def need(self, *, keywords: bool) -> None:
         """Raises DataError for a body that does not depend on the query."""
         found = list(_strings(self.template))
-        placeholders = (_CLAUSE, _BLEND, re.compile(re.escape(KEYWORDS)))
-        if keywords and not any(one.fullmatch(text) for text in found for one in placeholders):
+        if keywords and not any(one.fullmatch(text) for text in found for one in (_CLAUSE, _BLEND)):
             raise DataError(
                 f'{self.source} has no "{{{{clause}}}}"; put it where the clause of the keywords '
                 "belongs."
@@ -381,11 +431,23 @@ def _fill(value: Any, query: str, expansion: KeywordQuery) -> Any:
         return [_fill(inner, query, expansion) for inner in value]
     if not isinstance(value, str):
         return value
-    if value == KEYWORDS:
-        return list(expansion.keywords)
     if clause := _CLAUSE.fullmatch(value):
         return expansion.clause(clause[1])
     return value.replace(QUERY, query)
+
+
+def _fields(value: Any) -> Iterator[str]:
+    """Names of the fields that a body's queries search, without boosts."""
+    if isinstance(value, list):
+        for inner in value:
+            yield from _fields(inner)
+    for key, inner in value.items() if isinstance(value, Mapping) else ():
+        if key in ("match", "match_phrase") and isinstance(inner, Mapping):
+            yield from inner
+        elif key == "fields" and isinstance(inner, list):
+            yield from (str(name).partition("^")[0] for name in inner)
+        else:
+            yield from _fields(inner)
 
 
 def _strings(value: Any) -> list[str]:

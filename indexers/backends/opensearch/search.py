@@ -50,27 +50,30 @@ Found = tuple[int, Sequence[Hit]]
 
 
 def query_body(keywords: Keywords, field: str = KEYWORDS) -> dict[str, Any]:
-    """The query: entities with at least one of the keywords, scored by the weighted sum over them.
-    One clause a distinct keyword.
+    """The query: entities with at least one of the keywords, scored by the weighted sum over them,
+    and without those that have a keyword of weight 0. One clause a distinct keyword.
 
     `match` on a keyword field is one term, and unlike `term` it is never rewritten into an unscored
     `terms` query. Raises UserError for more keywords than a cluster allows clauses.
     """
     boosts = boosts_of(keywords)
+    without = [keyword for keyword, boost in boosts.items() if boost == 0]
     if len(boosts) > MAX_CLAUSES:
         raise UserError(
             f"A search takes at most {MAX_CLAUSES} distinct keywords, but there are "
             f"{len(boosts)}; give fewer."
         )
-    if not boosts:
+    if len(boosts) == len(without):
         return {"match_none": {}}
     return {
         "bool": {
             "should": [
                 {"match": {field: {"query": keyword, **_boosted(boost)}}}
                 for keyword, boost in boosts.items()
+                if boost
             ],
             "minimum_should_match": 1,
+            **({"must_not": [{"terms": {field: without}}]} if without else {}),
         }
     }
 
@@ -87,6 +90,8 @@ def _blended_body(keywords: Keywords, words: Words) -> dict[str, Any]:
     if words.alone or not keywords:
         return {"multi_match": text}
     query = query_body(keywords)
+    if "must_not" in query.get("bool", {}):  # Words may find what the keywords leave out.
+        query = {"bool": {"should": [query], "minimum_should_match": 1}}
     query["bool"]["should"].append({"multi_match": text | _boosted(words.boost)})
     return query
 

@@ -1,0 +1,336 @@
+"""A merchant's decisions: the file `publish.rules`, applied to snapshots just before they go live.
+
+The file is a table (CSV), since merchandisers work in spreadsheets. A decision on an item for a
+query becomes a keyword that both have and nothing else: a heavy one pins the item, one of weight 0
+keeps it out of the query's set. So every client that matches keywords obeys.
+
+The snapshot with the rules is one of its own; its manifest has the rules, and the snapshot that it
+was made from, which later rules and updates start from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from cogr.datasets.reading import Sheet
+from cogr.errors import DataError
+from cogr.keywords import cut_to_budget, parse, self_keyword
+from cogr.records import Query, Say
+from cogr.snapshots import (
+    HEAVIEST,
+    Blend,
+    Manifest,
+    Provenance,
+    Row,
+    Snapshot,
+    open_snapshot,
+    read_manifest,
+    rounded,
+    write_snapshot,
+)
+from cogr.snapshots.snapshot import read_set_aside, write_set_aside
+from indexers.backends import side_of
+from indexers.generators import Completion, Request
+from indexers.generators.statistical.generator import Statistical, is_installed
+from indexers.workspace import Workspace
+
+NOTE = "rules"
+"""The note of a manifest that has its rules."""
+MOST_PINS = 10
+"""Most pinned items of a query."""
+
+_COLUMNS = ("rule", "query", "item", "keyword")
+_CELLS = {
+    "pin": ({"query", "item"},),
+    "bury": ({"query", "item"},),
+    "add": ({"query", "keyword"}, {"item", "keyword"}),
+    "forbid": ({"keyword"}, {"query", "keyword"}, {"item", "keyword"}),
+    "synonym": ({"query", "keyword"},),
+}
+_OPPOSITE = {"pin": "bury", "bury": "pin", "add": "forbid", "forbid": "add"}
+# A pin outweighs the next one even where its item has twice as many keywords.
+_NEXT_PIN = 0.4
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One decision. Query and keyword are normalised; "" where the rule has none."""
+
+    kind: str
+    query: str = ""
+    item: str = ""
+    keyword: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {', '.join(filter(None, (self.query, self.item, self.keyword)))}"
+
+
+@dataclass
+class Rules:
+    """The rules of a file, by what they change."""
+
+    rules: Sequence[Rule]
+    _forbidden: dict[tuple[str, str], set[str]] = field(init=False)
+    _of_query: dict[str, dict[str, float]] = field(init=False)
+    _of_item: dict[str, list[str]] = field(init=False)
+    _twins: dict[str, list[str]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._forbidden, self._twins = defaultdict(set), defaultdict(list)
+        self._of_query, self._of_item = defaultdict(dict), defaultdict(list)
+        pins: dict[str, int] = defaultdict(int)
+        for rule in self.rules:
+            if rule.kind == "forbid":
+                self._forbidden[rule.query, rule.item].add(rule.keyword)
+            elif rule.kind == "synonym":
+                self._twins[rule.query].append(rule.keyword)
+                self._twins[rule.keyword].append(rule.query)
+            elif rule.kind == "add" and rule.query:
+                self._of_query[rule.query][rule.keyword] = 1.0
+            elif rule.kind == "add":
+                self._of_item[rule.item].append(rule.keyword)
+            else:
+                word, weight = self_keyword(f"buried for {rule.query}"), 0.0
+                if rule.kind == "pin":
+                    pins[rule.query] += 1
+                    word = self_keyword(f"pin {pins[rule.query]} for {rule.query}")
+                    weight = rounded(HEAVIEST * _NEXT_PIN ** (pins[rule.query] - 1))
+                self._of_query[rule.query][word] = weight
+                self._of_item[rule.item].append(word)
+        words = "|".join(map(re.escape, self._twins))
+        self._any_twin = re.compile(rf"(?<!\w)(?:{words})(?!\w)") if words else None
+
+    @property
+    def digest(self) -> str:
+        """The same for the same rules in the same order."""
+        text = json.dumps([astuple(rule) for rule in self.rules])
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+    @property
+    def queries(self) -> set[str]:
+        """The queries that get something of their own."""
+        return {*self._of_query, *self._twins}
+
+    @property
+    def items(self) -> set[str]:
+        """The items that get something of their own."""
+        return {*self._of_item, *(item for _, item in self._forbidden if item)}
+
+    def _left(self, words: Iterable[str], query: str = "", item: str = "") -> list[str]:
+        without = self._forbidden[query, item] | self._forbidden["", ""]
+        return [word for word in words if word not in without]
+
+    def item_row(self, row: Row) -> Row:
+        """An item's row as the rules want it."""
+        words = self._left(row.keywords, item=row.id)
+        said = [twin for word in words for twin in self._spelled(word)]
+        found = dict.fromkeys((*words, *said, *self._of_item.get(row.id, ())))
+        return replace(row, keywords=tuple(found))
+
+    def _spelled(self, keyword: str) -> Iterator[str]:
+        """The keyword with its synonyms, one at a time."""
+        for match in self._any_twin.finditer(keyword) if self._any_twin else ():
+            for twin in self._twins[match[0]]:
+                yield f"{keyword[: match.start()]}{twin}{keyword[match.end() :]}"
+
+    def query_row(self, row: Row, known: Mapping[str, Row], blend: Blend | None) -> Row:
+        """A query's row as the rules want it. A synonym has the keywords of the other word."""
+        own = row.self_keyword
+        found = {word: row.weighted[word] for word in self._left(row.keywords, own) if word != own}
+        for twin in self._twins.get(own, ()):
+            theirs = known[twin].weighted if twin in known else {twin: 1.0}
+            for word in self._left(theirs, own):
+                found.setdefault(word, theirs[word])
+        decided = self._of_query.get(own, {})
+        found |= {word: weight for word, weight in decided.items() if word not in found}
+        weights = (*found.values(), row.weighted.get(own, 1.0))
+        sure = row.confidence
+        if blend and sure is not None and (decided or own in self._twins):
+            # Text alone would not see what was decided.
+            sure = max(sure, blend.text_below)
+        plain = all(weight == 1 for weight in weights)
+        return replace(
+            row, keywords=tuple(found), weights=() if plain else weights, confidence=sure
+        )
+
+
+def read_rules(path: Path) -> Rules:
+    """The rules of a CSV file with the columns rule, query, item and keyword.
+
+    Raises DataError, with the line: an unknown rule, cells missing or too many, a contradiction.
+    """
+    if not path.is_file():
+        raise DataError(f"There is no file of rules {path}; check publish.rules.")
+    sheet = Sheet.open(path, _COLUMNS)
+    for column in _COLUMNS:
+        sheet.need(column, "the header to rule,query,item,keyword and the column")
+    found: dict[Rule, Any] = {}
+    pins: dict[str, int] = defaultdict(int)
+    for place, cells in sheet.records():
+        rule = _rule(place, cells)
+        opposite = replace(rule, kind=_OPPOSITE.get(rule.kind, ""))
+        if opposite in found:
+            raise DataError(f"{place}: {rule} contradicts {found[opposite]}; keep one of them.")
+        pins[rule.query] += rule.kind == "pin" and rule not in found
+        if pins[rule.query] > MOST_PINS:
+            raise DataError(
+                f"{place}: {rule.query!r} has more than {MOST_PINS} pins; leave some out."
+            )
+        found.setdefault(rule, place)
+    return Rules(tuple(found))
+
+
+def _rule(place: Any, cells: Mapping[str, str]) -> Rule:
+    kind = cells.get("rule", "").casefold()
+    if kind not in _CELLS:
+        raise DataError(f"{place}: {kind!r} is not a rule; write one of {', '.join(_CELLS)}.")
+    filled = {*cells} & {*_COLUMNS[1:]}
+    if filled not in _CELLS[kind]:
+        wanted = " or ".join(" and ".join(sorted(one, reverse=True)) for one in _CELLS[kind])
+        raise DataError(f"{place}: {kind} takes {wanted}; fill in these cells and no other.")
+    query, keyword = self_keyword(cells.get("query", "")), parse(cells.get("keyword", ""))
+    for name, value in (("query", query), ("keyword", len(keyword) == 1)):
+        if name in filled and not value:
+            raise DataError(
+                f"{place}: {cells[name]!r} is not one {name}; write words, without commas."
+            )
+    return Rule(kind, query, cells.get("item", ""), "".join(keyword))
+
+
+def rules_of(manifest: Manifest, query: str | None = None) -> list[Rule]:
+    """The rules that a snapshot was made with; only those that a query's text concerns."""
+    rules = [Rule(*one) for one in manifest.notes.get(NOTE, {}).get("rules", ())]
+    if query is None:
+        return rules
+    own = self_keyword(query)
+    return [
+        rule
+        for rule in rules
+        if own == rule.query or (rule.kind == "synonym" and own == rule.keyword)
+    ]
+
+
+def base_of(snapshot: Snapshot) -> Snapshot:
+    """The snapshot without rules that this one was made from; itself where it has none.
+
+    Raises SnapshotError where that one was removed.
+    """
+    note = snapshot.manifest.notes.get(NOTE)
+    return open_snapshot(snapshot.store, note["base"]) if note else snapshot
+
+
+def with_rules(workspace: Workspace, ids: Sequence[str], say: Say, *, both: bool) -> list[str]:
+    """The snapshots with the rules of today; the given ones where `publish.rules` is not set.
+
+    Args:
+        both: also the serving snapshot of the other side, where its rules are older.
+
+    Raises DataError before anything is written, where the file is bad.
+    """
+    path = workspace.settings.publish.rules
+    if path is None:
+        return list(ids)
+    rules, store = read_rules(Path(path)), workspace.store
+    serving = {
+        side: id_
+        for side, id_ in workspace.backend.serving().items()
+        if id_ in store.list("snapshots")
+    }
+    sides = {side_of(id_) for id_ in ids}
+    others = [id_ for side, id_ in serving.items() if id_ and both and side not in sides]
+    made = []
+    for id_ in (*ids, *others):
+        manifest = read_manifest(store, id_)
+        if manifest.notes.get(NOTE, {}).get("digest") == rules.digest:
+            made += [id_] if id_ in ids else []
+            continue
+        base = base_of(open_snapshot(store, id_))
+        new = _made(workspace, base, rules, serving.get(base.side), say)
+        made += [new.id] if id_ in ids or new.id != id_ else []
+    say(f"{len(rules.rules)} rules of {path}: {' and '.join(made)}")
+    return made
+
+
+def _made(
+    workspace: Workspace, base: Snapshot, rules: Rules, parent: str | None, say: Say
+) -> Snapshot:
+    store, manifest = base.store, base.manifest
+    note = {"base": base.id, "digest": rules.digest, "rules": [astuple(r) for r in rules.rules]}
+    provenance = Provenance(
+        **{
+            name: getattr(manifest, name)
+            for name in ("round", "k_max", "prompt_hash", "generator", "dataset_hash", "blend")
+        },
+        cut_to_budget=manifest.cut_to_budget,
+        set_aside=manifest.set_aside,
+        parent=parent or manifest.parent,
+        notes={**manifest.notes, NOTE: note},
+    )
+    missing = rules.items
+    rows = (
+        _item_rows(base, rules, missing)
+        if base.side == "item"
+        else _query_rows(workspace, base, rules)
+    )
+    made = write_snapshot(store, base.side, rows, provenance, manifest.fields)
+    if manifest.set_aside and made.id != base.id:
+        write_set_aside(store, made.id, read_set_aside(store, base.id))
+    if missing and base.side == "item":
+        first = ", ".join(sorted(missing)[:_NAMED])
+        say(f"{len(missing)} items of the rules are not in {base.id}, the first: {first}")
+    return made
+
+
+def _item_rows(base: Snapshot, rules: Rules, missing: set[str]) -> Iterator[Row]:
+    for row in base.rows():
+        missing.discard(row.id)
+        yield rules.item_row(row)
+
+
+def _query_rows(workspace: Workspace, base: Snapshot, rules: Rules) -> Iterator[Row]:
+    """The rows, and one for each query of the rules that the snapshot lacks."""
+    wanted = rules.queries
+    known = {row.self_keyword: row for row in base.rows() if row.self_keyword in wanted}
+    lacking = [
+        Query(f"rule-{hashlib.blake2b(own.encode(), digest_size=8).hexdigest()}", own)
+        for own in sorted(wanted - known.keys())
+    ]
+    new = list(_written(workspace, base, lacking))
+    known |= {row.self_keyword: row for row in new}
+    blend = base.manifest.blend
+    merged = heapq.merge(base.rows(), sorted(new, key=lambda row: row.id), key=lambda row: row.id)
+    return (rules.query_row(row, known, blend) for row in merged)
+
+
+def _written(workspace: Workspace, base: Snapshot, queries: Sequence[Query]) -> Iterator[Row]:
+    """Rows of queries that no snapshot has: with keywords where `statistical` is fitted for this
+    data set, with their text alone otherwise.
+    """
+    if base.manifest.generator.get("kind") == "statistical" and queries and is_installed():
+        with workspace.generator("query", "statistical") as generator:
+            assert isinstance(generator, Statistical)
+            if generator.is_fitted:
+                prompter = workspace.prompter("query", "statistical")
+                asked = [Request(one.id, one, prompter(one)) for one in queries]
+                for query, answer in zip(queries, generator.generate(asked), strict=True):
+                    if isinstance(answer, Completion):
+                        yield _row(query, answer, base.manifest.k_max)
+                return
+    yield from (Row(query.id, query.text, ()) for query in queries)
+
+
+def _row(query: Query, answer: Completion, k_max: int) -> Row:
+    own = self_keyword(query.text)
+    words = cut_to_budget((word for word in parse(answer.text) if word != own), k_max)
+    weights = tuple(rounded(answer.weights.get(word, 1.0)) for word in (*words, own))
+    sure = None if answer.confidence is None else rounded(answer.confidence)
+    return Row(query.id, query.text, words, weights=weights, confidence=sure, own=own)

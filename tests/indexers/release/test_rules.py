@@ -1,0 +1,163 @@
+"""A merchant's rules: what they do to results, that they go live and back with snapshots, and that
+a bad file changes nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from cogr.settings import OpenSearchSettings
+from cogr.snapshots import Blend, Row
+from indexers.backends.opensearch.client import Cluster
+from indexers.release.rules import MOST_PINS, Rule, Rules
+from tests.indexers.conftest import Command
+from tests.shops import write_jsonl
+
+HEADER = "rule,query,item,keyword\n"
+EXAMPLE = f"""{HEADER}pin,living room sofa,c,
+pin,living room sofa,b,
+bury,living room sofa,d,
+pin,Summer Sale!,b,
+add,,b,dining
+add,floor lamp,,brass
+forbid,,a,green
+synonym,couch,,sofa
+pin,floor lamp,gone,
+"""
+
+
+@pytest.fixture(params=["memory", pytest.param("opensearch", marks=pytest.mark.server)])
+def backend(request: pytest.FixtureRequest) -> Iterator[Sequence[str]]:
+    """Flags of a backend: the mirror, a cluster."""
+    if request.param == "memory":
+        yield ()
+        return
+    node: OpenSearchSettings = request.getfixturevalue("opensearch")
+    prefix = f"test-{uuid.uuid4().hex[:8]}"
+    yield ("--set", f"opensearch.url={node.url}", "--set", f"opensearch.prefix={prefix}")
+    with closing(Cluster(node)) as cluster:
+        cluster.call("DELETE", f"/{prefix}-*", doing="cleaning up")
+
+
+def found(cogr_index: Command, text: str, flags: Sequence[str]) -> list[str]:
+    answer = cogr_index("search", text, "--keywords-only", "--json", *flags).json
+    return [hit["id"] for hit in answer["hits"]]
+
+
+def test_rules_go_live_on_both_sides_and_back(
+    shop: Path, cogr_index: Command, backend: Sequence[str]
+) -> None:
+    flags = (*backend, "--set", "publish.gate=false")
+    for side in ("query", "item"):
+        assert cogr_index("rebuild", "--side", side, *flags).status == 0
+    before = found(cogr_index, "living room sofa", flags)
+    assert {"a", "d"} <= {*before}
+    (shop / "rules.csv").write_text(EXAMPLE)
+    ruled = (*flags, "--set", "publish.rules=rules.csv")
+    ended = cogr_index("publish", "--json", *ruled)
+    assert ended.status == 0, ended.err
+    assert "1 items of the rules are not in" in ended.err
+    assert None not in ended.json["before"].values()
+    now = found(cogr_index, "living room sofa", flags)
+    assert now[:2] == ["c", "b"]
+    assert "a" in now[2:]
+    assert "d" not in now
+    # Not a query of the data set.
+    assert found(cogr_index, "summer sale", flags)[0] == "b"
+    assert "b" in found(cogr_index, "dining", flags)
+    assert "c" in found(cogr_index, "floor lamp", flags)
+    explained = cogr_index("search", "Living room sofa", "--explain", *flags)
+    assert "rules: pin living room sofa, c; pin living room sofa, b; bury" in explained.out
+    assert "pin 1 for living room sofa" in explained.out
+    assert cogr_index("verify", *flags).status == 0
+    # The same rules again: nothing changes. Without them in a rebuild: they are gone.
+    again = cogr_index("publish", "--json", *ruled).json
+    assert again["serving"] == again["before"]
+    assert cogr_index("rollback", *flags).status == 0
+    assert found(cogr_index, "living room sofa", flags) == before
+
+
+def test_an_update_starts_from_what_the_generator_wrote(shop: Path, cogr_index: Command) -> None:
+    (shop / "rules.csv").write_text(HEADER + "forbid,,,sofa\nadd,,b,dining\n")
+    ruled = ("--set", "publish.rules=rules.csv", "--set", "publish.gate=false")
+    script = [{"id": id_, "text": "sofa, seat"} for id_ in "abcd"]
+    write_jsonl(shop / "script.jsonl", script)
+    scripted = (
+        "--set",
+        "generator.name=scripted",
+        "--set",
+        "generator.scripted.script=script.jsonl",
+    )
+    made = cogr_index("rebuild", "--side", "item", "--json", *scripted, *ruled)
+    assert made.status == 0, made.err
+    assert found(cogr_index, "sofa", scripted) == []
+    assert "b" in found(cogr_index, "dining", scripted)
+    (shop / "rules.csv").write_text(HEADER + "forbid,,,seat\n")
+    write_jsonl(shop / "changes.jsonl", [{"op": "delete", "id": "d"}])
+    ended = cogr_index(
+        "update", "--side", "item", "--changed", "changes.jsonl", "--json", *scripted, *ruled
+    )
+    assert ended.status == 0, ended.err
+    assert found(cogr_index, "sofa", scripted) == ["a", "b", "c"]
+    assert found(cogr_index, "seat", scripted) == []
+    assert found(cogr_index, "dining", scripted) == []
+    pruned = cogr_index("prune", "--keep", "0", "--files", "--dry-run", "--json", *scripted).json
+    assert any(why.startswith("the rules of") for why in pruned["in_use"].values())
+
+
+BAD = [
+    ("pin,sofa,,\n", "rules.csv, line 2: pin takes query and item; fill in these cells"),
+    ("hide,sofa,a,\n", "line 2: 'hide' is not a rule; write one of pin, bury, add"),
+    ("add,sofa,,\n", "line 2: add takes query and keyword or keyword and item"),
+    ("add,,a,red, blue\n", "line 2: the row has 5 columns where 4 are expected"),
+    ('add,,a,"red, blue"\n', "line 2: 'red, blue' is not one keyword"),
+    ("pin,...,a,\n", "line 2: '...' is not one query"),
+    ("pin,sofa,a,\nbury,Sofa,a,\n", "line 3: bury sofa, a contradicts"),
+    ("forbid,,a,red\nadd,,a,red\n", "line 3: add a, red contradicts"),
+    (
+        "".join(f"pin,sofa,i{n},\n" for n in range(MOST_PINS + 1)),
+        "line 12: 'sofa' has more than 10 pins",
+    ),
+]
+
+
+@pytest.mark.parametrize(("rows", "sentence"), BAD)
+def test_a_bad_file_is_refused_and_nothing_is_written(
+    shop: Path, cogr_index: Command, rows: str, sentence: str
+) -> None:
+    assert cogr_index("rebuild", "--side", "item").status == 0
+    stored = {path: path.read_bytes() for path in (shop / ".cogr").rglob("*") if path.is_file()}
+    (shop / "rules.csv").write_text(HEADER + rows)
+    ended = cogr_index("publish", "--set", "publish.rules=rules.csv")
+    assert (ended.status, sentence in ended.sentence) == (2, True), ended.err
+    left = {path: path.read_bytes() for path in (shop / ".cogr").rglob("*") if path.is_file()}
+    assert left == stored
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [((), "name a snapshot"), (("--set", "publish.rules=none.csv"), "There is no file of rules")],
+)
+def test_a_publish_of_nothing_is_refused(
+    shop: Path, cogr_index: Command, flags: Sequence[str], sentence: str
+) -> None:
+    assert cogr_index("rebuild", "--side", "item").status == 0
+    ended = cogr_index("publish", *flags)
+    assert (ended.status, sentence in ended.sentence) == (2, True)
+
+
+def test_a_synonym_lends_its_keywords_and_a_decision_is_never_left_to_text() -> None:
+    rules = Rules((Rule("synonym", "couch", keyword="sofa"), Rule("pin", "sofa", "a")))
+    sofa = Row("q", "Sofa", ("seat",), weights=(2.0, 1.0), confidence=0.1)
+    blend = Blend(keywords_from=0.8, text_below=0.5, text_boost=1)
+    couch = rules.query_row(Row("c", "couch", ()), {"sofa": sofa}, blend)
+    assert couch.weighted == {"couch": 1, "sofa": 1, "seat": 2}
+    assert blend.mode(rules.query_row(sofa, {}, blend).confidence) == "both"
+    item = rules.item_row(Row("i", "Title", ("green couch", "couchette")))
+    assert item.keywords == ("green couch", "couchette", "green sofa")
+    assert rules.digest != Rules(()).digest
