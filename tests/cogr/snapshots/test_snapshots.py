@@ -214,8 +214,8 @@ def test_each_weight_confidence_and_blend_is_part_of_the_content(
     ("row", "match"),
     [
         (Row("q", "x", ("a",), weights=(1.0,)), "1 weights for 1 keywords"),
-        (Row("q", "x", ("a",), weights=(1.0, 0.0)), r"a weight of 0\.0"),
-        (Row("q", "x", ("a",), weights=(1001.0, 1.0)), r"a weight of 1001\.0"),
+        (Row("q", "x", ("a",), weights=(1.0, -1.0)), r"a weight of -1\.0"),
+        (Row("q", "x", ("a",), weights=(1001000.0, 1.0)), r"a weight of 1001000\.0"),
         (Row("q", "x", ("a",), weights=(float("nan"), 1.0)), "a weight of nan"),
         (Row("q", "x", ("a",), weights=(1.23456, 1.0)), r"a weight of 1\.23456"),
         (Row("q", "x", ("a",), confidence=1.5), r"a confidence of 1\.5"),

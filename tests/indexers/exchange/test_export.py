@@ -89,7 +89,7 @@ def test_weights_from_elsewhere_follow_their_keywords(tmp_path: Path) -> None:
             {"weights": [*weights[1:], "2"]},
             "line 1: Input should be a valid number in 'weights'",
         ),
-        ({"weights": [*weights[1:], 0]}, "greater than 0 in 'weights'"),
+        ({"weights": [*weights[1:], -1]}, "greater than or equal to 0 in 'weights'"),
         ({"confidence": 2}, "less than or equal to 1 in 'confidence'"),
     ):
         with pytest.raises(DataError, match=match):
