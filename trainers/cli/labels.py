@@ -18,9 +18,8 @@ from indexers.tables import Table
 from indexers.telemetry.logs import set_verbosity
 
 if TYPE_CHECKING:
-    from trainers.labels.agreement import Agreement
     from trainers.labels.from_clicks import Made
-    from trainers.labels.judge import Judged
+    from trainers.labels.judge import Agreement, Judged
 
 app = typer.Typer(
     name="labels",
@@ -138,11 +137,6 @@ def judge(
     budget: Annotated[
         int | None, Option(min=1, help="Most tokens to spend in this call, by estimate.")
     ] = None,
-    price: Annotated[
-        str | None, Option(metavar="IN,OUT", help="Prices of a million tokens, for the cost.")
-    ] = None,
-    retries: Annotated[int, Option(min=0, max=5, help="Retries if an answer names no level.")] = 2,
-    keep_known: Annotated[bool, Option(help="Write the human labels beside the judge's.")] = True,
     dry_run: console.DryRunOption = False,
     replace: ReplaceOption = False,
 ) -> None:
@@ -156,46 +150,32 @@ def judge(
     from trainers.labels.from_clicks import check_free
     from trainers.labels.judge import Judge, Wanted, read_prompt, write
 
-    prices = _prices(price)
     how = f"RETRIEVER=NUMBER with one of {', '.join(RETRIEVERS)} and a number up to 1000, such as "
     asked_for = _numbers("--depth", depth, int, RETRIEVERS, f"{how}bm25=20")
     depths = {**Wanted().depths, **asked_for}
-    wanted = Wanted(queries, depths, known, retries, budget, read_prompt(prompt), generator)
+    wanted = Wanted(queries, depths, known, budget, read_prompt(prompt), generator)
     if not dry_run:
         check_free(out, replace=replace)
     asked = Judge(call.workspace, wanted)
     with asked.generator:
         estimate = asked.estimate()
-        cost = {**asdict(estimate), **({"money": estimate.money(prices)} if prices else {})}
+        cost = asdict(estimate)
         console.note(_cost(cost))
         if dry_run:
             call.emit(cost, lambda shown: shown.print(_cost(cost)))
             return
         asked.run(console.note)
-    made = write(asked, out, keep_known=keep_known, replace=replace)
+    made = write(asked, out, replace=replace)
     call.emit({**made.as_dict(), "estimate": cost}, lambda shown: _show_judged(shown, made))
     console.next_command("cogr-index inspect")
 
 
 def _cost(cost: Mapping[str, Any]) -> str:
-    money = f", {cost['money']:.2f} by --price" if "money" in cost else ""
     return (
         f"{cost['pairs']:,} pairs ({cost['known']:,} of them judged by people), {cost['cached']:,} "
         f"answered already; the others take about {cost['prompt_tokens']:,} prompt and "
-        f"{cost['answer_tokens']:,} answer tokens{money}."
+        f"{cost['answer_tokens']:,} answer tokens."
     )
-
-
-def _prices(given: str | None) -> tuple[float, float] | None:
-    if given is None:
-        return None
-    try:
-        into, out = (float(part) for part in given.split(","))
-    except ValueError as error:
-        raise SettingsError(
-            f"--price is {given!r}; write two numbers with a comma, such as 0.15,0.60."
-        ) from error
-    return into, out
 
 
 def _numbers(
@@ -225,11 +205,7 @@ def _show_judged(out: Console, made: Judged) -> None:
 
 def _confusion(found: Agreement) -> Table:
     rows = [{"people's grade": grade, **row} for grade, row in found.confusion.items()]
-    notes = []
-    for what, leans in (("length", found.lean_by_length), ("BM25's rank", found.lean_by_rank)):
-        shown = ", ".join(f"{name} {lean:+.0%}" for name, lean in leans.items() if lean is not None)
-        notes.append(f"Calls more (+) or fewer (-) relevant than people, by {what}: {shown}.")
-    return Table(found.sentence(), rows, notes)
+    return Table(found.sentence(), rows)
 
 
 def _counts(made: Judged | Made, labels: str) -> Table:

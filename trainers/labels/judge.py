@@ -22,6 +22,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cogr.datasets.splits import place
 from cogr.errors import DataError, GeneratorError, SettingsError
 from cogr.prompts import Prompt
@@ -33,7 +35,6 @@ from indexers.inspection.gain import Retriever, Searches
 from indexers.rebuild.cache import GenerationCache, Keys, request_key
 from indexers.workspace import Workspace, generator_options
 from trainers.labels import LEVELS, RELEVANT
-from trainers.labels.agreement import Agreement, Both, agreement
 from trainers.labels.from_clicks import check_free, write_folder
 
 SYSTEM = "You judge search results. You answer with one JSON object and nothing else."
@@ -55,6 +56,10 @@ REMINDER = '\n\nWrite the JSON object alone, such as {"grade": "poor"}.'
 SAMPLING = Sampling(temperature=0.0, top_p=1.0, top_k=0, max_tokens=48)
 """Greedy decoding; long enough for a model that adds a few words."""
 
+RETRIES = 2
+"""Further attempts after an unreadable answer."""
+LEAST = 10
+"""Fewest pairs for a measurement of agreement."""
 _TEXT_CHARACTERS = 1200
 _CHARACTERS_PER_TOKEN = 4
 _ANSWER_TOKENS = 12
@@ -85,8 +90,7 @@ class Wanted:
         queries: how many of the most frequent queries to judge.
         depths: retriever -> items of each query.
         known: pairs that people judged, asked too, to measure agreement.
-        retries: further attempts after an unreadable answer.
-        budget: most tokens to spend, prompts and answers by estimate; None for no limit.
+            budget: most tokens to spend, prompts and answers by estimate; None for no limit.
         prompt: the user message, see `read_prompt`.
         generator: the generator, instead of that of the settings.
     """
@@ -96,7 +100,6 @@ class Wanted:
         default_factory=lambda: {"bm25": 10, "keywords": 10, "neighbours": 5, "random": 2}
     )
     known: int = 200
-    retries: int = 2
     budget: int | None = None
     prompt: str = USER
     generator: str | None = None
@@ -117,10 +120,6 @@ class Estimate:
     cached: int
     prompt_tokens: int
     answer_tokens: int
-
-    def money(self, price: tuple[float, float]) -> float:
-        """By the prices of a million prompt tokens and of a million answer tokens."""
-        return (self.prompt_tokens * price[0] + self.answer_tokens * price[1]) / 1e6
 
 
 @dataclass(frozen=True)
@@ -205,7 +204,7 @@ class Judge:
         self.generator = _generator(workspace, wanted.generator)
         searches = Searches(workspace)
         self.pairs = pool(searches, queries, wanted.depths)
-        self.known = known_sample(searches, wanted.known)
+        self.known = known_sample(dataset, wanted.known)
         self.queries = queries
         self._cache = GenerationCache(
             workspace.store, {**self.generator.fingerprint, "for": "judge"}
@@ -259,7 +258,7 @@ class Judge:
         """
         budget = self.wanted.budget
         spent, pairs = 0, self.asked
-        for attempt in range(self.wanted.retries + 1):
+        for attempt in range(RETRIES + 1):
             missing = self._unanswered(pairs, attempt)
             cut = 0
             for pair in missing:
@@ -303,7 +302,7 @@ class Judge:
         answers = self._cache.load(self._keys(pairs, attempt)).answers(
             [pair.id for pair in pairs], 0
         )
-        again, last = [], attempt == self.wanted.retries
+        again, last = [], attempt == RETRIES
         for pair, answer in zip(pairs, answers, strict=True):
             grade = parse(answer.text) if isinstance(answer, Completion) else None
             if grade is not None:
@@ -323,17 +322,85 @@ class Judge:
         dataset = self.workspace.dataset
         return agreement(
             [
-                Both(
+                (
                     dataset.judged[pair.query.id][pair.item.id],
                     pair.item.id in dataset.relevant[pair.query.id],
                     self.grades[pair.id],
-                    len(pair.item.title) + len(pair.item.text),
-                    pair.rank,
                 )
                 for pair in self.known
                 if pair.id in self.grades
             ]
         )
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Agreement of the judge with people on some pairs.
+
+    Attributes:
+        accuracy: share in which both say relevant, or both not.
+        kappa: Cohen's; 0 is chance, 1 is full agreement.
+        precision, recall: of the judge's relevant pairs, by people's.
+        confusion: people's grade -> level -> pairs.
+        lean: the share of pairs that the judge calls relevant minus the share that people do; above
+            0 the judge is lenient.
+    """
+
+    pairs: int
+    accuracy: float
+    kappa: float
+    precision: float | None
+    recall: float | None
+    confusion: dict[str, dict[str, int]]
+    lean: float
+
+    def sentence(self) -> str:
+        """The agreement in one sentence."""
+        strength = next(word for least, word in _STRENGTHS if self.kappa >= least)
+        leaning = (
+            "as strict as people"
+            if abs(self.lean) < 0.05
+            else f"{'more lenient' if self.lean > 0 else 'stricter'} than people ({self.lean:+.0%})"
+        )
+        return (
+            f"Agreement with people is {strength} (kappa {self.kappa:.2f}, {self.accuracy:.0%} of "
+            f"{self.pairs} pairs alike); the judge is {leaning}."
+        )
+
+
+_STRENGTHS = (
+    (0.8, "almost perfect"),
+    (0.6, "substantial"),
+    (0.4, "moderate"),
+    (0.2, "fair"),
+    (-1.0, "poor: don't train on these labels"),
+)
+"""Landis and Koch 1977."""
+
+
+def agreement(pairs: Sequence[tuple[float, bool, int]]) -> Agreement | None:
+    """The figures of pairs (grade that people gave, whether it is relevant, the judge's grade);
+    None with fewer than `LEAST`.
+    """
+    if len(pairs) < LEAST:
+        return None
+    people = np.array([relevant for _, relevant, _ in pairs])
+    judge = np.array([grade >= RELEVANT for *_, grade in pairs])
+    both, same = int((people & judge).sum()), float((people == judge).mean())
+    chance = float(people.mean() * judge.mean() + (~people).mean() * (~judge).mean())
+    confusion: dict[str, Counter[str]] = {}
+    for known, _, grade in sorted(pairs):
+        row = confusion.setdefault(f"{known:g}", Counter(dict.fromkeys(LEVELS, 0)))
+        row[LEVELS[grade]] += 1
+    return Agreement(
+        len(pairs),
+        round(same, 4),
+        round((same - chance) / (1 - chance), 4) if chance < 1 else 1.0,
+        round(both / int(judge.sum()), 4) if judge.any() else None,
+        round(both / int(people.sum()), 4) if people.any() else None,
+        {grade: dict(row) for grade, row in confusion.items()},
+        round(float(judge.mean() - people.mean()), 4),
+    )
 
 
 def _generator(workspace: Workspace, name: str | None) -> Generator:
@@ -349,15 +416,15 @@ def _generator(workspace: Workspace, name: str | None) -> Generator:
     return make_generator(generator_options(asked), "query", workspace.dataset, workspace.store)
 
 
-def write(judge: Judge, folder: Path, *, keep_known: bool, replace: bool) -> Judged:
-    """Write a whole data set: items, queries with their splits, the judge's labels, lineage; with
-    `keep_known` the labels of people too, relevant ones as good, others as bad.
+def write(judge: Judge, folder: Path, *, replace: bool) -> Judged:
+    """Write a whole data set: items, queries with their splits, the labels of the judge and of
+    people (relevant ones as good, others as bad), lineage.
     """
     check_free(folder, replace=replace)
     dataset = judge.workspace.dataset
     found = judge.agreement()
-    labels = [*_labels(judge), *(_known(dataset) if keep_known else ())]
-    if not labels:
+    labels = [*_labels(judge), *_known(dataset)]
+    if not judge.grades:
         reasons = ", ".join(f"{name}: {count:,}" for name, count in (+judge.counts).items())
         raise DataError(
             f"The judge gave no label ({reasons or 'no pairs'}); see -v for its answers."
@@ -451,13 +518,11 @@ class Pair:
     """One question to the judge.
 
     Attributes:
-        rank: the best place that a retriever gave the item, from 1.
         found_by: the retrievers that found it; none for a pair of the sample that people judged.
     """
 
     query: Query
     item: Item
-    rank: int
     found_by: tuple[str, ...] = ()
 
     @property
@@ -494,18 +559,15 @@ def pool(
         scores = {id_: sum(1 / rank for rank in places[id_].values()) for id_ in unknown}
         ordered = sorted(unknown, key=lambda id_: (-scores[id_], id_))
         for turn, id_ in enumerate(ordered):
-            pair = Pair(
-                query, dataset.items[rows[id_]], min(places[id_].values()), tuple(places[id_])
-            )
+            pair = Pair(query, dataset.items[rows[id_]], tuple(places[id_]))
             pairs.append((turn, -query.weight, pair))
     return [pair for _, _, pair in sorted(pairs, key=lambda one: (*one[:2], one[2].id))]
 
 
-def known_sample(searches: Searches, size: int) -> list[Pair]:
+def known_sample(dataset: Dataset, size: int) -> list[Pair]:
     """Pairs that people judged, drawn by a hash: half of them relevant where there are enough of
-    both kinds. Ranks are BM25's, 0 where it does not find the item among the first 100.
+    both kinds.
     """
-    dataset = searches.dataset
     sides: dict[bool, list[tuple[float, Query, str]]] = {True: [], False: []}
     for query in dataset.all_queries():
         for id_ in dataset.judged[query.id]:
@@ -513,16 +575,7 @@ def known_sample(searches: Searches, size: int) -> list[Pair]:
             sides[relevant].append((place(f"{query.id}\t{id_}"), query, id_))
     for found in sides.values():
         found.sort(key=lambda one: (one[0], one[1].id, one[2]))
-    half = size // 2
-    irrelevant = sides[False][: max(half, size - len(sides[True]))]
+    irrelevant = sides[False][: max(size // 2, size - len(sides[True]))]
     chosen = [*sides[True][: size - len(irrelevant)], *irrelevant]
     rows = {item.id: row for row, item in enumerate(dataset.items)}
-    ranked = {query.id: searches.bm25(query, 100) for _, query, _ in chosen}
-    return [
-        Pair(
-            query,
-            dataset.items[rows[id_]],
-            ranked[query.id].index(id_) + 1 if id_ in ranked[query.id] else 0,
-        )
-        for _, query, id_ in chosen
-    ]
+    return [Pair(query, dataset.items[rows[id_]]) for _, query, id_ in chosen]
