@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import astuple
 from itertools import repeat
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -22,6 +23,7 @@ from cogr.snapshots import Row
 from cogr.snapshots.writing import HEAVIEST
 from indexers.backends.opensearch.mapping import alias_name, index_name
 from indexers.backends.opensearch.search import MAX_CLAUSES
+from indexers.release.rules import rules_of
 from indexers.workspace import Workspace
 from ops.expander.admission import AdmissionControl, RejectedError
 from ops.expander.entries import weigh
@@ -198,6 +200,7 @@ class Answers:
             "pairs": [choice.as_dict() for choice in choices],
             "absent": pair.item.snapshot if pair.item and absent else None,
             "data": catalogue and catalogue.counts,
+            "rules": [astuple(rule) for rule in rules_of(choices[0].item)] if choices else [],
             "examples": catalogue.examples(_EXAMPLES) if catalogue else [],
             "problem": problem,
         }

@@ -24,6 +24,7 @@ from cogr.metrics import SetLike, full_set, ranked
 from cogr.snapshots.manifest import Mode
 from indexers.backends import Keywords
 from indexers.backends.opensearch.search import MAX_CLAUSES, search_body
+from indexers.release.rules import rules_of
 from ops.playground.page_data import Catalogue, Opened, PageData
 
 _REACHING = 25
@@ -98,6 +99,7 @@ class Search:
             "reason": self.words.reason,
             "confidence": self.words.confidence,
             "mode": self.words.mode,
+            "rules": [str(rule) for rule in rules_of(self.items.manifest, self.query)],
             "entities": len(mirror),
             "total": ranking.total,
             "hits": hits,

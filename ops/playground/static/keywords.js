@@ -98,8 +98,10 @@ export function showKeywords(words, answer, again) {
   find("sure").className = `badge ${answer.mode === "text" ? "warn" : ""}`;
   show(find("sure"), answer.mode !== null);
   const repeat = button({ className: "link", onclick: () => again() }, "Search again");
-  fill(find("why"), REASONS[answer.reason], PASSING.has(answer.reason) ? [" ", repeat] : null);
-  show(find("why"), Boolean(answer.reason));
+  const rules = answer.rules.length ? ["Rules: ", foreign(answer.rules.join("; "))] : null;
+  const reason = REASONS[answer.reason];
+  fill(find("why"), reason, PASSING.has(answer.reason) ? [" ", repeat, " "] : null, rules);
+  show(find("why"), Boolean(reason || rules));
   show(find("reset"), words.changed);
   fill(
     find("keywords"),

@@ -3,7 +3,7 @@
 import { ask, Refused } from "./asking.js";
 import { button, fill, find, foreign, keepFocus, make, many, show } from "./dom.js";
 import { showItem } from "./item.js";
-import { openQueries } from "./queries.js";
+import { openQueries, openRules } from "./queries.js";
 import { showKeywords, Words } from "./keywords.js";
 import { showBaseline, showHits, showNoBaseline, showPairs, showRequest } from "./results.js";
 
@@ -237,15 +237,24 @@ function fromAddress() {
 }
 
 function drawPage() {
-  const { data, pairs, examples, absent, problem } = page;
+  const { data, pairs, rules, examples, absent, problem } = page;
   find("data").textContent = data
     ? `${many(data.items, "item")}, ${many(data.queries, "labelled query", "labelled queries")}`
     : "no data set";
   const shown = examples.map((text) => button({ onclick: () => begin(text) }, foreign(text)));
   const all = `All ${many(data?.queries ?? 0, "labelled query", "labelled queries")}`;
   const open = () => openQueries(state, events);
-  fill(find("examples"), button({ id: "all", className: "link", onclick: open }, all), shown);
-  show(find("examples"), shown.length > 0 && pairs.length > 0);
+  const ruled = button(
+    { id: "rules", className: "link", onclick: () => openRules(rules, events) },
+    many(rules.length, "merchant's rule", "merchants' rules"),
+  );
+  fill(
+    find("examples"),
+    data ? button({ id: "all", className: "link", onclick: open }, all) : null,
+    rules.length ? ruled : null,
+    shown,
+  );
+  show(find("examples"), (shown.length > 0 || rules.length > 0) && pairs.length > 0);
   show(find("welcome"), pairs.length > 0);
   const notices = [
     pairs.length

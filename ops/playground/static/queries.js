@@ -65,6 +65,37 @@ export function openQueries(state, events) {
   look({});
 }
 
+/** Open the same dialog with a merchant's rules; their queries and items lead to them. */
+export function openRules(rules, events) {
+  const head = ["Rule", "Query", "Item", "Keyword"];
+  const link = (text, onclick) =>
+    text ? button({ className: "link", onclick }, foreign(text)) : "";
+  const rows = rules.map(([kind, query, item, keyword]) => {
+    const search = () => {
+      find("queries").close();
+      events.search(query);
+    };
+    const cells = [link(query, search), link(item, () => events.open(item)), foreign(keyword)];
+    return make(
+      "tr",
+      {},
+      make("th", { scope: "row" }, kind),
+      cells.map((cell) => make("td", {}, cell)),
+    );
+  });
+  openDialog(
+    find("queries"),
+    "Merchants' rules",
+    quiet("Of the newest pair, or of the one that serves: the file publish.rules when it was made."),
+    make(
+      "table",
+      { className: "queries-found" },
+      make("thead", {}, make("tr", {}, head.map((name) => make("th", { scope: "col" }, name)))),
+      make("tbody", {}, rows),
+    ),
+  );
+}
+
 async function load(state, events) {
   under.abort();
   under = new AbortController();

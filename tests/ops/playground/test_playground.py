@@ -349,3 +349,21 @@ def test_only_pages_of_its_own_are_answered(page: Page, folder: Path) -> None:
     for hosts, status in ((["shop.example"], 200), (["other.example"], 400)):
         with TestClient(make_app(settings, ("127.0.0.1", 1), None, hosts, True)) as other:
             assert other.post(path, content="{}", headers=asked).status_code == status
+
+
+def test_a_merchants_rules_are_listed_and_named(tmp_path: Path) -> None:
+    (tmp_path / "rules.csv").write_text(
+        "rule,query,item,keyword\npin,green sofa,c,\nforbid,,,velvet\n"
+    )
+    shop = workspace(tmp_path, f"publish.rules={tmp_path / 'rules.csv'}")
+    two_rounds(shop)
+    serving = {side: str(id_) for side, id_ in shop.backend.serving().items()}
+    with running(shop, playground=True) as started:
+        wait_for(lambda: started.parts.follower.pair.item)
+        page = Page(started, serving)
+        world = page.ask("page")
+        assert {side: world["pairs"][0][side] for side in serving} == serving
+        assert world["rules"] == [["pin", "green sofa", "c", ""], ["forbid", "", "", "velvet"]]
+        answer = page.search("Green Sofa")
+        assert answer["rules"] == ["pin green sofa, c"]
+        assert answer["hits"][0]["id"] == "c"
