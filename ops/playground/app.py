@@ -21,7 +21,6 @@ from cogr.errors import CogrError
 from cogr.keywords import self_keyword
 from cogr.snapshots import Row
 from cogr.snapshots.writing import HEAVIEST
-from indexers.backends.opensearch.mapping import alias_name, index_name
 from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.release.rules import rules_of
 from indexers.workspace import Workspace
@@ -31,7 +30,7 @@ from ops.expander.expander import Parts
 from ops.expander.follower import Pair
 from ops.playground import views
 from ops.playground.page_data import Catalogue, Opened, PageData, Writers, snapshots_of
-from ops.playground.views import Listing, Search, Words, snippets
+from ops.playground.views import Listing, Search, Words
 
 Text = Annotated[str, StringConstraints(max_length=4096)]
 ItemSnapshot = Annotated[str, StringConstraints(pattern=r"^item-r\d{3,}-[0-9a-f]{12}$")]
@@ -144,7 +143,7 @@ def _create(workspace: Workspace, parts: Parts, hosts: Sequence[str]) -> FastAPI
     def answer(
         path: str,
         model: type[RequestModel],
-        give: Callable[[RequestModel, str], Awaitable[dict[str, Any]]],
+        give: Callable[[RequestModel], Awaitable[dict[str, Any]]],
     ) -> None:
         @app.post(f"/api/{path}")
         async def route(request: Request) -> dict[str, Any]:
@@ -152,7 +151,7 @@ def _create(workspace: Workspace, parts: Parts, hosts: Sequence[str]) -> FastAPI
             if request.headers.get("content-type", "").partition(";")[0] != "application/json":
                 raise RejectedError(415, "Send the header Content-Type: application/json.")
             asked = model.model_validate_json(await admission.read(request))
-            return await give(asked, f"{request.url.scheme}://{request.url.netloc}/")
+            return await give(asked)
 
     answer("page", PageRequest, answers.page)
     answer("search", SearchRequest, answers.search)
@@ -190,7 +189,7 @@ class Answers:
         self._writers = Writers(workspace, parts.settings)
         parts.closing.append(self._writers.close)
 
-    async def page(self, _: PageRequest, __: str) -> dict[str, Any]:
+    async def page(self, _: PageRequest) -> dict[str, Any]:
         """The pairs to choose from, and what the data set holds."""
         pair = self._parts.follower.pair
         choices = await asyncio.to_thread(self._data.choices, pair)
@@ -205,7 +204,7 @@ class Answers:
             "problem": problem,
         }
 
-    async def search(self, ask: SearchRequest, expander: str) -> dict[str, Any]:
+    async def search(self, ask: SearchRequest) -> dict[str, Any]:
         """One query with one pair or two, each as the page shows it."""
         words = [await self._words(ask.query, asked) for asked in ask.pairs]
 
@@ -216,28 +215,26 @@ class Answers:
                 for asked, one in zip(ask.pairs, words, strict=True)
             ]
             answers = []
-            for at, (asked, search) in enumerate(zip(ask.pairs, searches, strict=True)):
+            for at, search in enumerate(searches):
                 beside = searches[1 - at] if len(searches) > 1 else None
-                found = search.words.keywords
-                requests = snippets(ask.query, found, self._index(asked), expander, ask.size)
-                answers.append({**search.as_dict(ask.size, beside), "requests": requests})
+                answers.append(search.as_dict(ask.size, beside))
             return {"pairs": answers}
 
         return await asyncio.to_thread(searched)
 
-    async def queries(self, ask: QueriesRequest, _: str) -> dict[str, Any]:
+    async def queries(self, ask: QueriesRequest) -> dict[str, Any]:
         """The labelled queries, with the figures of each pair."""
         pairs = [(pair.item, pair.query) for pair in ask.pairs]
         chosen = ask.model_dump(include={"shown", "match", "sort", "size"})
         return await asyncio.to_thread(self._listing.answer, pairs, **chosen)
 
-    async def baseline(self, ask: BaselineRequest, _: str) -> dict[str, Any]:
+    async def baseline(self, ask: BaselineRequest) -> dict[str, Any]:
         """The same query by the words of the items' text."""
         return await asyncio.to_thread(
             lambda: views.baseline(self._data.catalogue, ask.query, ask.cut, ask.size)
         )
 
-    async def item(self, ask: ItemRequest, _: str) -> dict[str, Any]:
+    async def item(self, ask: ItemRequest) -> dict[str, Any]:
         """One item of a pair."""
 
         def find() -> dict[str, Any]:
@@ -280,14 +277,6 @@ class Answers:
         blend = queries.manifest.blend if queries else None
         mode = blend.mode(row.confidence) if blend else "keywords"
         return Words(keywords, source, reason, row.confidence, mode)
-
-    def _index(self, asked: RequestedPair) -> str:
-        prefix = self._workspace.settings.opensearch.prefix
-        return (
-            alias_name(prefix, "item")
-            if _serves(self._parts.follower.pair, asked)
-            else index_name(prefix, asked.item)
-        )
 
     def _catalogue(self) -> tuple[Catalogue | None, str]:
         """The data set, or why there is none: snapshots can be searched without."""

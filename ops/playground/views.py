@@ -1,15 +1,12 @@
-"""The contents of the page as plain data: a search, the baseline, an item, the search as a request
-to copy, and all labelled queries.
+"""The contents of the page as plain data: a search, the baseline, an item, and all labelled
+queries.
 
-Nothing here uses HTTP or a model. Requests to copy contain no cluster address. The list of labelled
-queries measures each pair by the keywords of its query snapshot, or by the query alone where the
-snapshot has none.
+Nothing here uses HTTP or a model. The list of labelled queries measures each pair by the keywords of
+its query snapshot, or by the query alone where the snapshot has none.
 """
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -22,8 +19,7 @@ from cogr.errors import DataError
 from cogr.keywords import normalise, query_keywords
 from cogr.metrics import SetLike, full_set, ranked
 from cogr.snapshots.manifest import Mode
-from indexers.backends import Keywords
-from indexers.backends.opensearch.search import MAX_CLAUSES, search_body
+from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.release.rules import rules_of
 from ops.playground.page_data import Catalogue, Opened, PageData
 
@@ -211,34 +207,6 @@ def _reaching(
         via = list(queries.mirror.explain(words, query_id))
         found.append({"text": text, "via": via, "relevant": relevant and id_ in relevant})
     return {"total": ranking.total, "queries": found}
-
-
-def snippets(
-    query: str, keywords: Keywords, index: str, expander: str, size: int
-) -> dict[str, str]:
-    """The search as a request: for curl, and its JSON body.
-
-    Args:
-        query: as it was typed; the shell's quoting is done here.
-        index: the index or alias to search.
-        expander: address of the expander, as the page's reader has it.
-    """
-    body = {**search_body("item", keywords, size), "_source": ["text"]}
-    ask, search = (
-        shlex.join(["-H", "Content-Type: application/json", "-d", _json(part)])
-        for part in ({"query": query}, body)
-    )
-    path = shlex.quote(f"/{index}/_search?search_type=dfs_query_then_fetch")
-    curl = (
-        f"# The query's keywords, and the clause that searches for them\n"
-        f"curl -s {shlex.quote(expander + 'expand')} {ask}\n\n"
-        f'# The search\ncurl -s "$OPENSEARCH_URL"{path} {search}\n'
-    )
-    return {"curl": curl, "json": _json(body, indent=2)}
-
-
-def _json(body: object, indent: int | None = None) -> str:
-    return json.dumps(body, indent=indent, ensure_ascii=False)
 
 
 F1 = tuple[float, ...]

@@ -5,7 +5,7 @@ import { button, fill, find, foreign, keepFocus, make, many, show } from "./dom.
 import { showItem } from "./item.js";
 import { openQueries, openRules } from "./queries.js";
 import { showKeywords, Words } from "./keywords.js";
-import { showBaseline, showHits, showNoBaseline, showPairs, showRequest } from "./results.js";
+import { showBaseline, showHits, showNoBaseline, showPairs } from "./results.js";
 
 const PAGE = 20;
 /** Hits of the baseline that are shown also where keywords find fewer. */
@@ -18,7 +18,6 @@ const state = {
   shown: 0,
   before: [],
   size: PAGE,
-  language: "curl",
 };
 let page = null;
 let answers = null;
@@ -113,7 +112,6 @@ function draw() {
   showPairs(state, page.pairs, answers, events);
   showKeywords(words, answer, search);
   showHits(state, answer, words, events);
-  showRequest(state, answer, events);
 }
 
 function say() {
@@ -158,11 +156,6 @@ const events = {
     return search();
   },
   search: (query) => begin(query),
-  speak(language) {
-    state.language = language;
-    showRequest(state, answers[state.shown], events);
-    find(`language-${language}`).focus();
-  },
 };
 
 function listen() {
@@ -188,7 +181,6 @@ function listen() {
     state.size = Math.min(200, state.size + PAGE);
     search();
   });
-  find("copy").addEventListener("click", copy);
   // A click beside a dialog closes it.
   for (const dialog of [find("item"), find("queries")]) {
     dialog.addEventListener("click", (event) => {
@@ -213,22 +205,6 @@ function typed(target) {
   if (target.closest("select, dialog")) return true;
   const box = target.closest("input:not([type=radio])");
   return box !== null && box.selectionEnd - box.selectionStart < box.value.length;
-}
-
-async function copy() {
-  let said = "Copied";
-  try {
-    await navigator.clipboard.writeText(find("request").textContent);
-  } catch {
-    // Pages that are not served by https can't copy: the text is marked instead.
-    getSelection().selectAllChildren(find("request"));
-    said = "Press Ctrl+C";
-  }
-  find("copy").textContent = said;
-  find("said").textContent = said;
-  setTimeout(() => {
-    find("copy").textContent = "Copy";
-  }, 2000);
 }
 
 function fromAddress() {

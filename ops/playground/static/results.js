@@ -1,10 +1,8 @@
 // What was found: the pairs side by side, hits with what matched, figures, the baseline, what was
-// missed, the request.
+// missed.
 
 import { button, count, decimals, extra, fill, find, foreign, make, many } from "./dom.js";
 import { show, tag } from "./dom.js";
-
-const LANGUAGES = { curl: "curl", json: "JSON" };
 
 /** The two pairs to choose from: a radio button, a list of pairs, and how each does. */
 export function showPairs(state, choices, answers, events) {
@@ -193,17 +191,4 @@ export function showBaseline(found, events) {
 export function showNoBaseline(sentence) {
   fill(find("baseline"), empty(sentence));
   fill(find("baseline-figures"));
-}
-
-/** The request of the pair that is shown, in the language that is chosen. */
-export function showRequest(state, answer, events) {
-  const choices = Object.entries(LANGUAGES).map(([language, label]) => {
-    const id = `language-${language}`;
-    const given = { type: "radio", name: "language", id, className: "unseen" };
-    const checked = state.language === language;
-    const onchange = () => events.speak(language);
-    return [make("input", { ...given, checked, onchange }), make("label", { htmlFor: id }, label)];
-  });
-  fill(find("languages"), choices);
-  find("request").textContent = answer.requests[state.language];
 }
