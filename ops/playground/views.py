@@ -1,8 +1,8 @@
 """The contents of the page as plain data: a search, the baseline, an item, and all labelled
 queries.
 
-Nothing here uses HTTP or a model. The list of labelled queries measures each pair by the keywords of
-its query snapshot, or by the query alone where the snapshot has none.
+Nothing here uses HTTP or a model. The list of labelled queries measures each pair by the keywords
+of its query snapshot, or by the query alone where the snapshot has none.
 """
 
 from __future__ import annotations
