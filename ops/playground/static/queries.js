@@ -86,7 +86,9 @@ export function openRules(rules, events) {
   openDialog(
     find("queries"),
     "Merchants' rules",
-    quiet("Of the newest pair, or of the one that serves: the file publish.rules when it was made."),
+    quiet(
+      "Of the pair that serves, else of the newest one: the file publish.rules when it was made.",
+    ),
     make(
       "table",
       { className: "queries-found" },
