@@ -38,7 +38,7 @@ from cogr.records import Advance
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from cogr.settings.fleet import RedisSettings
-from indexers.fleet.run_files import Attempt, runs_of
+from indexers.fleet.run_files import runs_of
 from indexers.fleet.worker import Worker
 from indexers.rebuild.plan import make_plan
 from indexers.rebuild.run import RebuildRequest, generate_and_freeze, make_job, rebuild_side
@@ -105,7 +105,7 @@ def _rate(redis: RedisSettings, url: str, workers: int, entities: int) -> tuple[
 
 def _between_first_and_last(fleet: Fleet) -> float:
     """Entities a second, from the start of the first shard to the end of the last one."""
-    done = runs_of(fleet.store, "item")[-1].read_all(Attempt, "attempts")
+    done = runs_of(fleet.store, "item")[-1].attempts()
     began, ended = min(a.started for a in done), max(a.started + a.seconds for a in done)
     return sum(one.items for one in done) / (ended - began)
 

@@ -6,7 +6,6 @@ import getpass
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
@@ -46,20 +45,20 @@ def status(
         _cancel(call.workspace, side)
     sides = SIDES if side is None else [side]
     found = [run for one in sides if (run := overview(call.workspace.store, one)) is not None]
-    call.emit({"runs": [asdict(run) for run in found]}, lambda out: _show(out, found))
+    call.emit({"runs": [run.model_dump() for run in found]}, lambda out: _show(out, found))
     for run in found:
         if run.state in ("silent", "interrupted", "cancelled"):
             console.next_command(f"cogr-index rebuild --side {run.side} --workers celery")
 
 
 def _cancel(workspace: Workspace, side: Side | None) -> None:
-    from indexers.fleet.run_files import Cancel, End, latest_run
+    from indexers.fleet.run_files import Cancel, FleetRun, latest_run
     from indexers.lease import read_lease
 
     if side is None:
         raise UserError("--cancel stops the rebuild of one side; name it with --side.")
     opened = latest_run(workspace.store, side)
-    if opened is None or opened[0].ended is not None:
+    if opened is None or opened[1].state != "running":
         raise UserError(
             f"No rebuild of {side}s on workers is under way in {workspace.store.url}; see "
             "cogr-index status."
@@ -68,11 +67,11 @@ def _cancel(workspace: Workspace, side: Side | None) -> None:
     by = f"{getpass.getuser()} on {socket.gethostname()}"
     folder.write(Cancel(by=by), "cancel")
     deadline = time.monotonic() + STOPPED
-    while folder.ended is None:
+    while (now := folder.read(FleetRun, "run") or run).state == "running":
         lease = read_lease(workspace.store, side)
         if lease is None or lease.released or abs(time.time() - lease.renewed) > lease.seconds:
             # Nobody coordinates it: workers see that it has ended and leave its shards alone.
-            folder.write(End(state="cancelled", reason=f"cancelled by {by}"), "end")
+            folder.end(state="cancelled", note=f"cancelled by {by}")
         elif time.monotonic() > deadline:
             raise CheckFailedError(
                 f"Run {run.id} was asked to stop, but its coordinator has not done so within "
@@ -80,7 +79,7 @@ def _cancel(workspace: Workspace, side: Side | None) -> None:
             )
         else:
             time.sleep(0.2)
-    if folder.ended.state == "finished":
+    if now.state == "finished":
         raise UserError(f"Run {run.id} finished before it could be cancelled; see cogr-index list.")
 
 
@@ -96,9 +95,9 @@ def _show(out: Console, found: Sequence[Overview]) -> None:
             *(f"set aside: {id_}: {reason}" for id_, reason in [*run.set_aside.items()][:20]),
             *([f"snapshot {run.snapshot}"] if run.snapshot else []),
         ]
-        title = f"{run.side}s, run {run.run}: {run.state}{f' ({run.note})' if run.note else ''}"
+        title = f"{run.side}s, run {run.id}: {run.state}{f' ({run.note})' if run.note else ''}"
         held = [
-            {**one, "started": time.strftime("%H:%M:%S", time.localtime(one["started"]))}
+            one.model_dump() | {"started": time.strftime("%H:%M:%S", time.localtime(one.started))}
             for one in run.held
         ]
         names = {"shard": "shard", "worker": "worker", "state": "state", "started": "since"}

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyroaring import BitMap
@@ -21,10 +21,7 @@ from indexers.fleet.broker import Broker, Message, queue_of
 from indexers.fleet.run_files import (
     Attempt,
     Cancel,
-    End,
     FleetRun,
-    GivenUp,
-    Progress,
     RunFolder,
     latest_run,
     new_run_id,
@@ -33,7 +30,7 @@ from indexers.fleet.run_files import (
     summary_of,
     transient_of,
 )
-from indexers.generators import Failure
+from indexers.generators import Failure, Request
 from indexers.lease import REBUILD_SECONDS, Lease, held_lease, lease_to_rebuild
 from indexers.rebuild.assembly import Rebuilt, freeze
 from indexers.rebuild.cache import GenerationCache, Keys, Missing
@@ -55,10 +52,9 @@ LOOK_SECONDS = 15.0
 for two looks is sent again.
 """
 PARTS = 8
-"""Parts of a shard during which workers died: many, so that few deaths find the entity."""
-DEATHS, LAST_DEATHS = 2, 3
-"""Deaths before a shard is split, since a machine may also die by itself, and before an entity
-alone in its shard is set aside.
+"""Parts of a shard during which a worker died: many, so that few deaths find the entity."""
+LAST_DEATHS = 3
+"""Deaths before an entity alone in its shard is set aside, since a machine may also die by itself.
 """
 SETBACKS = 20
 """Times in a row that shards fail without an answer, after which the fleet counts as broken."""
@@ -116,22 +112,13 @@ class FleetExecutor:
         """
         started = time.monotonic()
         latest = latest_run(job.store, job.side)
-        unfinished = latest is not None and latest[0].ended is None
+        unfinished = latest is not None and latest[1].state == "running"
         if not (plan.missing or unfinished):
             return freeze(job, plan, {}, started)
-        folder = self._begin(job, plan, latest[0] if latest and unfinished else None)
-        with logs.bound(run=folder.run):
-            transient = self._generate(job, plan, folder, advance) if plan.missing else {}
-            rebuilt = freeze(job, plan, transient, started)
-            self.check()
-            folder.write(End(state="finished", snapshot=rebuilt.snapshot.id), "end")
-            return rebuilt
-
-    def _begin(self, job: Job, plan: Plan, earlier: RunFolder | None) -> RunFolder:
-        """Begin a new run. Workers of an earlier one stop after their present answer."""
-        if earlier is not None:
-            state = "cancelled" if earlier.cancelled else "superseded"
-            earlier.write(End(state=state, reason="another rebuild began"), "end")
+        if latest and unfinished:
+            # Its workers stop after their present answer.
+            state = "cancelled" if latest[0].over else "superseded"
+            latest[0].end(state=state, note="another rebuild began")
         settings = self.workspace.generator_settings(job.side, self.generator)
         run = FleetRun(
             id=new_run_id(),
@@ -145,24 +132,25 @@ class FleetExecutor:
         folder.write(run, "run")
         for old in runs_of(job.store, job.side)[:-KEPT_RUNS]:
             job.store.remove(old.path)
-        return folder
-
-    def _generate(
-        self, job: Job, plan: Plan, folder: RunFolder, advance: Advance
-    ) -> dict[str, Failure]:
-        queue = queue_of(job.side, self.workspace.generator_settings(job.side, self.generator))
-        with stage("generate", job.side, run=folder.run) as step:
-            broker = Broker(self.workspace.settings.redis, queue)
-            parts = job, plan, folder, self.lease, broker, self.say, advance
-            transient = Coordinator(*parts).work()
-            step.add(generated=len(plan.missing), transient_failures=len(transient))
-        return transient
+        with logs.bound(run=run.id):
+            transient: dict[str, Failure] = {}
+            if plan.missing:
+                broker = Broker(self.workspace.settings.redis, queue_of(job.side, settings))
+                parts = run, job, plan, folder, self.lease, broker, self.say, advance
+                with stage("generate", job.side, run=run.id) as step:
+                    transient = Coordinator(*parts).work()
+                    step.add(generated=len(plan.missing), transient_failures=len(transient))
+            rebuilt = freeze(job, plan, transient, started)
+            self.check()
+            folder.end(state="finished", snapshot=rebuilt.snapshot.id, note="")
+            return rebuilt
 
 
 @dataclass
 class Coordinator:
     """One rebuild from its plan to the last answer. It makes all decisions."""
 
+    run: FleetRun
     job: Job
     plan: Plan
     folder: RunFolder
@@ -170,6 +158,7 @@ class Coordinator:
     broker: Broker
     say: Say
     advance: Advance
+    tries: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._cache = GenerationCache(self.job.store, self.job.generator.fingerprint)
@@ -177,7 +166,6 @@ class Coordinator:
         self._missing = self.plan.missing
         self._sent: set[str] = set()
         self._idle: set[str] = set()
-        self._tries: Counter[str] = Counter()
         self._opened = self._answered = self._before = self._setbacks = 0
         self._away: float | None = None
         self._began = self._grown = self._looked = self._said = time.monotonic()
@@ -204,52 +192,45 @@ class Coordinator:
             self._report(len(shards))
             if not self._missing:
                 return {}
-            if not shards:
-                transient = self._transient()
-                if not self._missing:
-                    return transient
-                if (rounds := rounds + 1) > _ROUNDS:
-                    raise StorageError(
-                        f"{len(self._missing)} answers that workers reported are not in "
-                        f"{self.job.store.url}; the workers must have the same store."
-                    )
-                self._open()
+            if shards:
+                self._deliver(shards)
+                time.sleep(POLL_SECONDS)
                 continue
-            self._deliver(shards)
-            time.sleep(POLL_SECONDS)
+            transient = self._transient()
+            if not self._missing:
+                return transient
+            if (rounds := rounds + 1) > _ROUNDS:
+                raise StorageError(
+                    f"{len(self._missing)} answers that workers reported are not in "
+                    f"{self.job.store.url}; the workers must have the same store."
+                )
+            self._open()
 
     def _transient(self) -> dict[str, Failure]:
         """The failures that the cache does not remember; `_missing` is left with the rest."""
-        found = transient_of(self.folder.read_all(Attempt, "attempts"))
+        found = transient_of(self.folder.attempts())
         ids = {i: self.plan.entities[i].id for i in self._missing}
         self._missing = BitMap(i for i, id_ in ids.items() if id_ not in found)
         return {
             id_: Failure(id_, found[id_], permanent=False) for id_ in ids.values() if id_ in found
         }
 
-    # Shards
-
     def _open(self) -> None:
         """Cut what is missing into shards."""
-        count = len(self._missing)
+        plan, count = self.plan, len(self._missing)
         size = min(MOST, max(LEAST, -(-count // SHARDS)))
         for start in range(0, count, size):
-            keyed = self._requests(self._missing[start : start + size])
+            positions = self._missing[start : start + size]
+            keyed = [(plan.keys[i], self.job.request(plan.entities[i])) for i in positions]
             self.folder.write_shard(f"{self._opened:05d}", keyed)
             self._opened += 1
-
-    def _requests(self, positions: BitMap) -> list[Keyed]:
-        plan = self.plan
-        return [(plan.keys[i], self.job.request(plan.entities[i])) for i in positions]
 
     def _deliver(self, shards: set[str]) -> None:
         """Send new shards, and those again that nobody is at."""
         reasons: list[str] = []
         try:
             for shard in sorted(shards - self._sent):
-                self.broker.send(self._message(shard))
-                self._sent.add(shard)
-                self._tries[shard] += 1
+                self._send(shard)
             if time.monotonic() - self._looked >= LOOK_SECONDS:
                 reasons = self._recover(shards)
                 self._looked = time.monotonic()
@@ -259,6 +240,13 @@ class Coordinator:
         prometheus.BROKER_UP.labels(self.job.side).set(self._away is None)
         if reasons:
             self._setback(reasons[-1])
+
+    def _send(self, shard: str) -> None:
+        side, run, number = self.job.side, self.folder.run, self.tries[shard] + 1
+        message = Message(side=side, run=run, shard=shard, attempt=number, trace=self._trace)
+        self.broker.send(message)
+        self._sent.add(shard)
+        self.tries[shard] += 1
 
     def _recover(self, shards: set[str]) -> list[str]:
         """Have shards sent again that nobody is at. Returns why they failed."""
@@ -271,16 +259,12 @@ class Coordinator:
         lost, self._idle = idle & self._idle, idle
         return [reason for shard in sorted(lost) if (reason := self._retry(shard))]
 
-    def _message(self, shard: str) -> Message:
-        side, run, number = self.job.side, self.folder.run, self._tries[shard] + 1
-        return Message(side=side, run=run, shard=shard, attempt=number, trace=self._trace)
-
     def _retry(self, shard: str) -> str:
-        """Have a shard sent again, split it, or set its entity aside. Returns why the last attempt
-        failed, "" when there was none or it was stopped.
+        """Have a shard sent again, in parts after a death; set an entity aside that was alone at
+        the last of its deaths. Returns why the last attempt failed, "" when there was none or it
+        was stopped.
         """
-        keyed = self.folder.read_shard(shard)
-        numbers = range(1, self._tries[shard] + 1)
+        numbers = range(1, self.tries[shard] + 1)
         records = (self.folder.read(Attempt, f"attempts/{shard}.{n}") for n in numbers)
         attempts = [one for one in records if one is not None]
         deaths = sum(one.state in ("running", "failed") for one in attempts)
@@ -288,43 +272,31 @@ class Coordinator:
         if reason:
             last = attempts[-1]
             log.warning("Shard %s: %s: %s", shard, last.worker, last.logged_reason or last.state)
-        left = self._unanswered(keyed or ())
-        alone = keyed is not None and len(keyed) == 1
-        if left and deaths >= (LAST_DEATHS if alone else 1 if "-x" in shard else DEATHS):
-            self._give_up(shard, left, alone=alone, deaths=deaths, reason=reason)
+        left = self._unanswered(self.folder.read_shard(shard) or ())
+        if deaths and len(left) > 1:
+            self.folder.split_shard(shard, left, -(-len(left) // PARTS), "x")
+        elif left and deaths >= LAST_DEATHS:
+            self._set_aside(*left[0], f"took down {deaths} workers, the last time: {reason}")
+            self.folder.write_shard(shard, ())
         else:
             # Without an answer missing, the shard is done; a damaged one is opened again as others.
             self.folder.write_shard(shard, left)
         self._sent.discard(shard)
         return reason
 
+    def _set_aside(self, key: bytes, request: Request, why: str) -> None:
+        """Cache a permanent failure; another model or prompt is another cache key, and tries
+        again.
+        """
+        self._cache.add([(key, Failure(request.id, why))])
+        aside = {**self.run.set_aside, request.id: why}
+        self.run = self.run.model_copy(update={"set_aside": aside})
+
     def _unanswered(self, keyed: Sequence[Keyed]) -> list[Keyed]:
         rows, positions = self.plan.keys.find(Keys.of(key for key, _ in keyed))
-        left = {
-            row
-            for row, at in zip(rows.tolist(), positions.tolist(), strict=True)
-            if at in self._missing
-        }
+        pairs = zip(rows.tolist(), positions.tolist(), strict=True)
+        left = {row for row, at in pairs if at in self._missing}
         return [one for row, one in enumerate(keyed) if row in left]
-
-    def _give_up(
-        self, shard: str, left: list[Keyed], *, alone: bool, deaths: int, reason: str
-    ) -> None:
-        """Split a shard that workers died of, or set its single entity aside."""
-        if alone:
-            # A permanent failure is cached; another model or prompt is another cache key, and tries
-            # again.
-            (key, request), why = left[0], f"took down {deaths} workers, the last time: {reason}"
-            self._cache.add([(key, Failure(request.id, why))])
-            record = GivenUp(shard=shard, why=reason, set_aside={request.id: why})
-            parts = {}
-        else:
-            size = -(-len(left) // PARTS)
-            cut = [left[start : start + size] for start in range(0, len(left), size)]
-            parts = {f"-x{at}": part for at, part in enumerate(cut)}
-            record = GivenUp(shard=shard, why=reason, parts=len(parts))
-        self.folder.write(record, f"given_up/{shard}")
-        self.folder.split_shard(shard, parts)
 
     def _setback(self, reason: str) -> None:
         """Note failed shards. Raises ServiceError after too many without an answer in between."""
@@ -346,18 +318,16 @@ class Coordinator:
         if now - max(self._away, self._grown) > PATIENCE_SECONDS:
             raise error
 
-    # Progress and cancellation
-
     def _report(self, shards: int) -> None:
+        """Write how far it is, and say so when nothing comes for long."""
         now, answered = time.monotonic(), len(self.plan.missing) - len(self._missing)
         if answered > self._answered:
             self.advance(answered - self._answered)
             self._answered, self._grown, self._said = answered, now, now
         prometheus.SHARDS.labels(self.job.side).set(shards)
         prometheus.ANSWERED.labels(self.job.side).set(answered)
-        note = ""
-        if now - self._grown > _REPORT_SECONDS:
-            note = f"no answer for {now - self._grown:.0f} s"
+        silent = now - self._grown
+        note = f"no answer for {silent:.0f} s" if silent > _REPORT_SECONDS else ""
         if note and now - self._said > _REPORT_SECONDS:
             self._said = now
             self.say(
@@ -366,13 +336,14 @@ class Coordinator:
                 f"store {self.job.store.url}."
             )
         rate = round(answered / max(1.0, self._grown - self._began), 3)
-        record = Progress(answered=answered, per_second=rate, shards=shards, note=note)
-        self.folder.write(record, "progress")
+        facts = {"answered": answered, "per_second": rate, "note": note}
+        self.run = self.run.model_copy(update=facts)
+        self.folder.write(self.run, "run")
 
     def _stop(self, cancel: Cancel) -> None:
         """End a cancelled run; workers stop after their present answer."""
         reason = f"cancelled by {cancel.by}"
-        self.folder.write(End(state="cancelled", reason=reason), "end")
+        self.folder.end(state="cancelled", note=reason)
         raise CheckFailedError(
             f"The rebuild of {self.job.side}s was {reason}; what was generated is kept, and a new "
             "rebuild goes on from there."

@@ -1,13 +1,10 @@
 """The files of a rebuild on workers, and the state that follows from them (`cogr-index status`).
 No decision is made here.
 
-    fleet/<side>/runs/<run>/run.json    what is rebuilt, by which generator
+    fleet/<side>/runs/<run>/run.json    what is rebuilt, by which generator, and how far it is
       shards/<shard>.json.gz            the requests of a shard that is not done
       attempts/<shard>.<number>.json    one worker at one shard: claimed by creating the file
-      given_up/<shard>.json             a shard that was split, or whose entity was set aside
-      progress.json                     what the coordinator last saw
       cancel.json                       the run shall stop
-      end.json                          how the run ended
 
 A shard's file is there until the shard is done, so the files that are left are the work that is
 left. Every file is written by one process: the coordinator, or the worker of the attempt.
@@ -23,11 +20,11 @@ import uuid
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field
 
 from cogr.prompts import Prompt
 from cogr.records import Item, Query, Side
@@ -51,14 +48,27 @@ class Record(BaseModel):
 
 
 class FleetRun(Record):
-    """What is rebuilt. `generator` are the public settings of its generator."""
+    """What is rebuilt, and how far the coordinator is.
+
+    Attributes:
+        state: as long as it is running, only the coordinator writes this file.
+        generator: public settings of the generator.
+        answered: entities with an answer or a reason, of `to_generate`.
+        set_aside: id -> reason, of entities during which workers died.
+    """
 
     id: str
     side: Side
-    fingerprint: Mapping[str, Any]
-    generator: Mapping[str, Any]
+    fingerprint: Mapping[str, Any] = Field(repr=False)
+    generator: Mapping[str, Any] = Field(repr=False)
     entities: int
     to_generate: int
+    state: Literal["running", "finished", "cancelled", "superseded"] = "running"
+    note: str = ""
+    answered: int = 0
+    per_second: float = 0.0
+    set_aside: Mapping[str, str] = {}
+    snapshot: str | None = None
 
 
 AttemptState = Literal["loading", "running", "done", "stopped", "failed", "declined", "away"]
@@ -98,34 +108,6 @@ class Attempt(Record):
         return self.reason.partition(":")[0] if self.state == "failed" else self.reason
 
 
-class GivenUp(Record):
-    """A shard that killed workers: how many parts it was split into, or why its one entity is set
-    aside.
-    """
-
-    shard: str
-    why: str
-    parts: int = 0
-    set_aside: Mapping[str, str] = {}
-
-
-class Progress(Record):
-    """What the coordinator last saw."""
-
-    answered: int = 0
-    per_second: float = 0.0
-    shards: int = 0
-    note: str = ""
-
-
-class End(Record):
-    """How a run ended."""
-
-    state: Literal["finished", "cancelled", "superseded"]
-    reason: str = ""
-    snapshot: str | None = None
-
-
 class Cancel(Record):
     """A request to stop the run."""
 
@@ -153,9 +135,9 @@ class RunFolder:
                 log.warning("The file %s in %s is damaged, and passed over.", path, self.store.url)
             return None
 
-    def read_all(self, kind: type[R], folder: str) -> list[R]:
-        """The records in one of the folders, without damaged ones."""
-        found = (self.read(kind, f"{folder}/{name}") for name in self.names(folder))
+    def attempts(self) -> list[Attempt]:
+        """All attempts, without damaged ones."""
+        found = (self.read(Attempt, f"attempts/{name}") for name in self.names("attempts"))
         return [record for record in found if record is not None]
 
     def write(self, record: Record, name: str) -> None:
@@ -165,6 +147,11 @@ class RunFolder:
     def create(self, record: Record, name: str) -> bool:
         """Write a record unless it exists. Of several writers only one gets True."""
         return self.store.create(f"{self.path}/{name}.json", record.model_dump_json().encode())
+
+    def end(self, **facts: Any) -> None:
+        """Write how the run ended."""
+        if (run := self.read(FleetRun, "run")) is not None:
+            self.write(run.model_copy(update=facts), "run")
 
     def names(self, folder: str) -> list[str]:
         """Names of the records (or shards) in one of the folders, without suffix."""
@@ -181,10 +168,10 @@ class RunFolder:
         # Gzip's checksum tells whether the file is damaged.
         self.store.write(path, gzip.compress(json.dumps(lines).encode(), compresslevel=1))
 
-    def split_shard(self, shard: str, parts: Mapping[str, Sequence[Keyed]]) -> None:
-        """Replace a shard by its parts. Killed in between, both are there, which is harmless."""
-        for name, part in parts.items():
-            self.write_shard(f"{shard}{name}", part)
+    def split_shard(self, shard: str, keyed: Sequence[Keyed], size: int, mark: str) -> None:
+        """Replace a shard by parts. Killed in between, both are there, which is harmless."""
+        for part, start in enumerate(range(0, len(keyed), size)):
+            self.write_shard(f"{shard}-{mark}{part}", keyed[start : start + size])
         self.write_shard(shard, ())
 
     def read_shard(self, shard: str) -> list[Keyed] | None:
@@ -201,13 +188,11 @@ class RunFolder:
         ]
 
     @property
-    def cancelled(self) -> bool:
-        """Whether the run was asked to stop."""
-        return self.store.exists(f"{self.path}/cancel.json")
-
-    @property
-    def ended(self) -> End | None:
-        return self.read(End, "end")
+    def over(self) -> bool:
+        """Whether the run has ended or was asked to stop."""
+        run = self.read(FleetRun, "run")
+        cancelled = self.store.exists(f"{self.path}/cancel.json")
+        return cancelled or (run is not None and run.state != "running")
 
 
 def runs_of(store: Store, side: Side) -> list[RunFolder]:
@@ -243,103 +228,76 @@ def transient_of(attempts: Sequence[Attempt]) -> dict[str, str]:
     return {id_: why for one in attempts for id_, why in one.transient.items()}
 
 
-State = Literal[
-    "running", "silent", "interrupted", "cancelling", "finished", "cancelled", "superseded"
-]
-"""silent: the coordinator has not renewed its lease. interrupted: the coordinator ended before the
-rebuild was complete; the same command goes on.
-"""
-
-
-@dataclass(frozen=True)
-class Overview:
-    """One run.
+class Overview(FleetRun):
+    """A run as `cogr-index status` shows it.
 
     Attributes:
-        answered: entities with an answer or a reason, of `to_generate`.
+        state: silent: the coordinator has not renewed its lease. interrupted: it ended before the
+            rebuild was complete; the same command goes on.
         shards: shards that are not done.
         done: attempts that finished a shard.
-        seconds_left: by the present rate; None when there is none.
         held: the latest attempt at each shard that a worker has taken.
         troubles: the latest attempts that brought no result, as sentences.
-        set_aside: id -> reason, of entities during which workers died, and of transient failures.
+        set_aside: also those of transient failures.
     """
 
-    side: Side
-    run: str
-    state: State
+    state: str  # type: ignore[assignment]
     coordinator: str
-    note: str
-    entities: int
-    to_generate: int
-    answered: int
     shards: int
     done: int
-    per_second: float
-    seconds_left: float | None
-    snapshot: str | None
-    held: Sequence[Mapping[str, Any]] = ()
-    troubles: Sequence[str] = ()
-    set_aside: Mapping[str, str] = field(default_factory=dict)
+    held: Sequence[Attempt]
+    troubles: Sequence[str]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def seconds_left(self) -> float | None:
+        """By the present rate; None when there is none."""
+        rest, rate = self.to_generate - self.answered, self.per_second
+        return round(rest / rate, 1) if rate and self.shards else None
 
 
 def overview(store: Store, side: Side) -> Overview | None:
     """The latest run of a side; None when there has been none."""
     if (opened := latest_run(store, side)) is None:
         return None
-    folder, run = opened
-    end, lease = folder.ended, read_lease(store, side)
-    progress = folder.read(Progress, "progress") or Progress()
-    attempts = folder.read_all(Attempt, "attempts")
+    (folder, run), lease = opened, read_lease(store, side)
+    attempts, state = folder.attempts(), run.state
     by_shard = {one.shard: one for one in sorted(attempts, key=lambda one: one.number)}
-    left = () if end else folder.names("shards")
+    left = folder.names("shards") if state == "running" else ()
     held = [by_shard[shard] for shard in left if shard in by_shard]
     bad = [one for one in attempts if one.state in ("failed", "declined", "away")]
-    aside = [one.set_aside for one in folder.read_all(GivenUp, "given_up")]
-    rest, rate = run.to_generate - progress.answered, progress.per_second
+    facts: dict[str, Any] = run.model_dump()
+    if state == "running":
+        facts["state"] = _state(folder)
     return Overview(
-        side=side,
-        run=run.id,
-        state=end.state if end else _state(folder),
+        **facts | {"set_aside": transient_of(attempts) | dict(run.set_aside)},
         coordinator=lease.holder if lease else "",
-        note=end.reason if end else progress.note,
-        entities=run.entities,
-        to_generate=run.to_generate,
-        answered=progress.answered,
         shards=len(left),
         done=sum(one.state == "done" for one in attempts),
-        per_second=rate,
-        seconds_left=round(rest / rate, 1) if rate and not end else None,
-        snapshot=end.snapshot if end else None,
-        held=[one.model_dump() for one in held if one.state in ("loading", "running")],
+        held=[one for one in held if one.state in ("loading", "running")],
         troubles=[f"{one.shard}, {one.state}, {one.why}" for one in bad[-50:]],
-        set_aside=transient_of(attempts) | {k: v for part in aside for k, v in part.items()},
     )
 
 
-def _state(folder: RunFolder) -> State:
+def _state(folder: RunFolder) -> str:
+    """The state of a run that has not ended."""
     lease = read_lease(folder.store, folder.side)
     if lease is None or lease.released:
         return "interrupted"
-    if folder.cancelled:
+    if folder.over:
         return "cancelling"
     return "running" if abs(time.time() - lease.renewed) < lease.seconds else "silent"
 
 
 def summary_of(folder: RunFolder) -> dict[str, Any]:
     """The fleet's work, for `report.json`; figures are those of finished shards."""
-    attempts, given_up = folder.read_all(Attempt, "attempts"), folder.read_all(GivenUp, "given_up")
-    workers: dict[str, Counter[str]] = {}
-    for one in attempts:
-        if one.state == "done":
-            its = {"shards": 1, "items": one.items, "tokens": one.tokens}
-            workers.setdefault(one.worker, Counter()).update(its)
-    total = sum(workers.values(), Counter[str]())
+    attempts, run = folder.attempts(), folder.read(FleetRun, "run")
+    done = [one for one in attempts if one.state == "done"]
     return {
         "run": folder.run,
-        "attempts": dict(Counter(attempt.state for attempt in attempts)),
-        **{name: total[name] for name in ("shards", "items", "tokens")},
-        "split": sum(bool(record.parts) for record in given_up),
-        "set_aside": sum(len(record.set_aside) for record in given_up),
-        "workers": {name: dict(its) for name, its in workers.items()},
+        "attempts": dict(Counter(one.state for one in attempts)),
+        "items": sum(one.items for one in done),
+        "tokens": sum(one.tokens for one in done),
+        "set_aside": len(run.set_aside) if run else 0,
+        "workers": dict(Counter(one.worker for one in done)),
     }

@@ -87,8 +87,10 @@ class LoadedGenerator:
         if loaded is not None and loaded.fingerprint.get("kind") in ONE_PER_PROCESS:
             raise RestartNeededError
         self.close()
-        differs = ""
-        for settings in self._candidates(run):
+        own, differs = self._workspace.settings.generator.of(run.side), ""
+        asked = with_public_settings(own, run.generator)
+        # The worker's own settings come first, since its model may have another path.
+        for settings in [own, asked] if own.name == asked.name and own != asked else [asked]:
             generator = self._make(run, settings)
             differs = _difference(run.fingerprint, generator.fingerprint)
             if not differs:
@@ -102,12 +104,6 @@ class LoadedGenerator:
         if self._generator is not None:
             self._generator.close()
         self._generator, self._fingerprint = None, ""
-
-    def _candidates(self, run: FleetRun) -> list[GeneratorSettings]:
-        """The worker's own settings come first, since its model may have another path."""
-        own = self._workspace.settings.generator.of(run.side)
-        asked = with_public_settings(own, run.generator)
-        return [own, asked] if own.name == asked.name and own != asked else [asked]
 
     def _make(self, run: FleetRun, settings: GeneratorSettings) -> Generator:
         reads_it = settings.name in ("extractive", "statistical")
@@ -146,7 +142,7 @@ class Worker:
         stopping: Callable[[], bool] = lambda: False,
         abandon: Callable[[], None] = kill_process,
     ) -> None:
-        self._workspace, self._name = workspace, name
+        self._store, self._name = workspace.store, name
         self._stopping, self._abandon = stopping, abandon
         self.generator = LoadedGenerator(workspace)
         self.restart_needed = False
@@ -157,32 +153,29 @@ class Worker:
             message = Message.model_validate(dict(task))
         except ValidationError as error:
             return refuse(f"the task can't be read ({error.errors()[0]['msg']})")
-        folder = RunFolder(self._workspace.store, message.side, message.run)
+        folder = RunFolder(self._store, message.side, message.run)
         run = folder.read(FleetRun, "run")
         if run is None:
             return refuse(
-                f"there is no run {message.run} in {self._workspace.store.url}; does the "
-                "coordinator use another store?"
+                f"there is no run {message.run} in {self._store.url}; does the coordinator use "
+                "another store?"
             )
         attempt = RunningAttempt(folder, message, self._name, self._stopping)
-        if attempt.over or not attempt.claim():
-            why = "the rebuild has ended" if attempt.over else "a worker has this attempt"
+        over = folder.over
+        if over or not attempt.claim():
+            why = "the rebuild has ended" if over else "a worker has this attempt"
             return f"{message.shard} of {run.id} is left alone: {why}"
-        with logs.bound(side=run.side, run=run.id, shard=message.shard, worker=self._name):
-            return self._work(run, attempt, message.trace)
-
-    def _work(self, run: FleetRun, attempt: RunningAttempt, trace: Mapping[str, str]) -> str:
-        """One attempt, with its metrics and its span."""
-        side, names = run.side, {"shard": attempt.record.shard, "worker": self._name}
-        duration = prometheus.WORKER_SHARD_SECONDS.labels(side).time()
-        busy = prometheus.WORKER_BUSY.labels(side).track_inprogress()
-        spanned = traces.span("shard.generate", trace, side=side, run=run.id, **names)
-        with busy, duration, spanned as span:
+        side, names = run.side, {"run": run.id, "shard": message.shard, "worker": self._name}
+        with (
+            logs.bound(side=side, **names),
+            prometheus.WORKER_BUSY.labels(side).track_inprogress(),
+            prometheus.WORKER_SHARD_SECONDS.labels(side).time(),
+            traces.span("shard.generate", message.trace, side=side, **names) as span,
+        ):
             self._try(run, attempt)
             one = attempt.record
-            span.set_attributes(
-                {"cogr.outcome": one.state, "cogr.items": one.items, "cogr.tokens": one.tokens}
-            )
+            told = {"outcome": one.state, "items": one.items, "tokens": one.tokens}
+            span.set_attributes(traces.named(told))
         prometheus.WORKER_SHARDS.labels(side, one.state).inc()
         line = f"{one.shard}: {one.state}, {one.items} generated in {one.seconds:.1f} s"
         return f"{line} ({one.logged_reason})" if one.reason else line
@@ -211,7 +204,6 @@ class Worker:
     def _generate(
         self, run: FleetRun, generator: Generator, keyed: list[Keyed], attempt: RunningAttempt
     ) -> None:
-        cache = GenerationCache(self._workspace.store, run.fingerprint)
         last, answered = prometheus.LAST_ANSWER.labels(run.side), set[str]()
 
         def each(answer: Answer) -> None:
@@ -219,13 +211,11 @@ class Worker:
             answered.add(answer.id)
             last.set_to_current_time()
 
-        writer = CacheWriter(cache, run.side)
+        writer = CacheWriter(GenerationCache(self._store, run.fingerprint), run.side)
         done = generate_into(writer, generator, keyed, len(keyed), each, attempt.stopping)
-        left, size = [one for one in keyed if one[1].id not in answered], max(1, len(answered))
-        parts = [left[start : start + size] for start in range(0, len(left), size)]
-        number = attempt.record.number
-        named = {f"-r{number}-{at}": part for at, part in enumerate(parts)}
-        attempt.folder.split_shard(attempt.record.shard, named)
+        left, shard = [one for one in keyed if one[1].id not in answered], attempt.record.shard
+        size, mark = max(1, len(answered)), f"r{attempt.record.number}-"
+        attempt.folder.split_shard(shard, left, size, mark)
         reason = "the rest is handed on" if left else ""
         attempt.end("stopped" if left else "done", reason, done.transient)
 
@@ -252,11 +242,6 @@ class RunningAttempt:
         self._began = self._answered = self._looked = time.monotonic()
         self._ended = threading.Event()
 
-    @property
-    def over(self) -> bool:
-        """Whether the run has ended or was cancelled."""
-        return self.folder.ended is not None or self.folder.cancelled
-
     def claim(self) -> bool:
         """Take the attempt. False when it was taken before, since messages may come twice."""
         return self.folder.create(self.record, self._name)
@@ -275,7 +260,7 @@ class RunningAttempt:
         if now - self._looked < LOOK_SECONDS:
             return False
         self._looked = now
-        return self.over
+        return self.folder.over
 
     @contextmanager
     def watched(self, abandon: Callable[[], None]) -> Iterator[None]:

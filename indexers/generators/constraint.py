@@ -3,8 +3,7 @@ keywords may follow.
 
 A completion is `keyword, keyword, ..., end`: each keyword known, none twice, no more than the
 budget. The tokens that may follow are looked up in a sorted table of token sequences with one row
-for each keyword, in microseconds a step. Only `constrained_logits` needs torch; the rest is numpy.
-Used by `transformers_lm` and `vllm_constraint`.
+for each keyword, in microseconds a step. Used by `transformers_lm` and `vllm_constraint`.
 
 At each step forbidden tokens get probability 0 and the others are scaled up to a sum of 1. The
 completions no longer follow the model's own distribution, so this is for index builds, not for
@@ -13,7 +12,7 @@ rollouts: GRPO's importance ratio would belong to another policy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,6 +102,7 @@ class KeywordConstraint:
 
     Attributes:
         keywords: those that can be written.
+        ends: the token ids that end a completion.
 
     Raises:
         GeneratorError: none of the keywords can be written.
@@ -111,7 +111,8 @@ class KeywordConstraint:
     def __init__(
         self, keywords: Iterable[str], tokenizer: Any, ends: Iterable[int], limit: int
     ) -> None:
-        self._ends = np.array(sorted(ends), dtype=np.int32)
+        self.ends = sorted(ends)
+        self._ends = np.array(self.ends, dtype=np.int32)
         self._limit = limit
         self.keywords, first, later = _spellings(list(dict.fromkeys(keywords)), tokenizer)
         if not self.keywords:
@@ -243,35 +244,21 @@ def _spellings(
     return kept, spelled, later
 
 
-def constrained_logits(vocabulary: KeywordConstraint, prompt_length: int) -> Any:
-    """A logits processor for one call of transformers' `generate`, whose prompts are all padded to
-    one length.
+def allowed_tokens(
+    vocabulary: KeywordConstraint, prompt_length: int
+) -> Callable[[int, Any], list[int]]:
+    """The `prefix_allowed_tokens_fn` for one call of transformers' `generate`, whose prompts are
+    all padded to one length.
     """
-    import torch
-    from transformers import LogitsProcessor
+    writings: dict[int, Writing] = {}
 
-    class Constrained(LogitsProcessor):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self._writings: list[Writing] = []
+    def allowed(row: int, ids: Any) -> list[int]:
+        if len(ids) == prompt_length:
+            writings[row] = vocabulary.start()
+        elif not writings[row].ended:
+            vocabulary.advance(writings[row], int(ids[-1]))
+        # `generate` itself pads the completions that have ended.
+        found: list[int] = (vocabulary.allowed(writings[row])).tolist()
+        return found or vocabulary.ends
 
-        def __call__(self, input_ids: Any, scores: Any) -> Any:
-            if input_ids.shape[1] == prompt_length:
-                self._writings = [vocabulary.start() for _ in range(input_ids.shape[0])]
-            else:
-                for writing, token in zip(self._writings, input_ids[:, -1].tolist(), strict=True):
-                    if not writing.ended:
-                        vocabulary.advance(writing, token)
-            allowed = [vocabulary.allowed(writing) for writing in self._writings]
-            rows = torch.from_numpy(
-                np.repeat(np.arange(len(allowed)), [tokens.size for tokens in allowed])
-            )
-            tokens = torch.from_numpy(np.concatenate(allowed).astype(np.int64))
-            masked = torch.full_like(scores, -torch.inf)
-            masked[rows, tokens] = scores[rows, tokens]
-            # `generate` itself pads the completions that have ended.
-            ended = torch.tensor(
-                [writing.ended for writing in self._writings], device=scores.device
-            )
-            return torch.where(ended[:, None], scores, masked)
-
-    return Constrained()
+    return allowed

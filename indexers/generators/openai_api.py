@@ -5,7 +5,7 @@ At most `concurrency` requests are in flight. The client library retries transie
 5xx, time-outs, lost connections) with growing, jittered pauses, and honours Retry-After. An error
 that concerns one prompt is a failure of that prompt; an error that concerns every prompt ends the
 command at once, with the endpoint's message. Parameters that the endpoint refuses are left out, see
-`Form`.
+`FORMS`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import asyncio
 import importlib.util
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import Field, SecretStr, field_validator
@@ -30,6 +29,15 @@ from indexers.generators.model_folders import first_line
 
 log = logging.getLogger(__name__)
 
+FORMS: Sequence[tuple[str, bool, str]] = (
+    ("max_tokens", True, ""),
+    ("max_tokens", False, "top_k and chat_template_kwargs"),
+    ("max_completion_tokens", False, "max_tokens"),
+)
+"""Ways to ask, tried in this order: the parameter that bounds an answer's length, whether `top_k`
+and the switch that turns thinking off are sent, and what is new. Endpoints disagree: OpenAI refuses
+top_k, its newer models `max_tokens` too, others do not know `max_completion_tokens`.
+"""
 _TRANSIENT = (408, 409, 425, 429)
 _REFUSED_AT_ONCE = 3
 """After so many refused prompts and no answer, the cause is the settings, not the prompts."""
@@ -44,45 +52,6 @@ _TOO_LONG = (
     "too many tokens",
     "max_model_len",
 )
-
-
-@dataclass(frozen=True)
-class Form:
-    """One way to ask. Endpoints disagree: OpenAI refuses top_k, its newer models `max_tokens` too,
-    others do not know `max_completion_tokens`.
-
-    Attributes:
-        limit: the parameter that bounds the answer's length.
-        extra: whether `top_k` and the switch that turns thinking off are sent; OpenAI's own API has
-            neither.
-        without: what this form leaves out or spells differently from the one before it.
-    """
-
-    limit: Literal["max_tokens", "max_completion_tokens"]
-    extra: bool
-    without: str
-
-    def body(
-        self, model: str, messages: Sequence[Mapping[str, str]], sampling: Sampling
-    ) -> dict[str, Any]:
-        """The arguments of openai's `chat.completions.create`."""
-        body: dict[str, Any] = {
-            "model": model,
-            "messages": messages,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            self.limit: sampling.max_tokens,
-        }
-        beyond = {"top_k": sampling.top_k or -1, "chat_template_kwargs": {"enable_thinking": False}}
-        return body | {"extra_body": beyond} if self.extra else body
-
-
-FORMS: Sequence[Form] = (
-    Form("max_tokens", extra=True, without=""),
-    Form("max_tokens", extra=False, without="top_k and chat_template_kwargs"),
-    Form("max_completion_tokens", extra=False, without="max_tokens"),
-)
-"""In the order in which they are tried."""
 
 
 class OpenAIOptions(Options):
@@ -206,11 +175,10 @@ class OpenAIGenerator(Generator):
         import openai
 
         try:
-            answer = await self._ask_in_a_form_it_takes(client, request)
+            response = await self._response(client, request)
         except openai.APITimeoutError:
-            return Failure(
-                request.id, f"no answer within {self.options.timeout:g} s", permanent=False
-            )
+            reason = f"no answer within {self.options.timeout:g} s"
+            return Failure(request.id, reason, permanent=False)
         except openai.APIConnectionError as error:
             reason = _said_by(error.__cause__ or error)
             raise ServiceError(
@@ -219,10 +187,12 @@ class OpenAIGenerator(Generator):
             ) from error
         except openai.APIStatusError as error:
             return self._refused_by(request, error)
+        except ValueError as error:
+            response = error
         self._answered = True
-        return answer
+        return _completion(request.id, response)
 
-    async def _ask_in_a_form_it_takes(self, client: Any, request: Request) -> Answer:
+    async def _response(self, client: Any, request: Request) -> Any:
         """Ask in one form after the other until the endpoint takes one. That one is kept for all
         further requests, and logged.
         """
@@ -231,35 +201,30 @@ class OpenAIGenerator(Generator):
         forms, said = self._forms, ""
         while True:
             try:
-                answer = await self._ask_until_sound(client, request, forms[0])
+                found = await client.chat.completions.create(**self._body(request, forms[0]))
+                break
             except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
                 settled = self._answered and len(forms) <= len(self._forms)
                 if len(forms) == 1 or settled or _is_too_long(error):
                     raise
                 forms, said = forms[1:], self._said(error)
-                continue
-            if len(forms) < len(self._forms):
-                log.warning(
-                    "%s does not take %s (%s); requests leave it out from now on.",
-                    self._where,
-                    " and ".join(form.without for form in self._forms[1:] if form not in forms[1:]),
-                    said,
-                )
-                self._forms = forms
-            return answer
+        if len(forms) < len(self._forms):
+            left_out = " and ".join(new for *_, new in self._forms[1 : 1 - len(forms) or None])
+            log.warning(
+                "%s does not take %s (%s); requests leave it out from now on.",
+                *(self._where, left_out, said),
+            )
+            self._forms = forms
+        return found
 
-    async def _ask_until_sound(self, client: Any, request: Request, form: Form) -> Answer:
-        """Ask again when the answer is not a completion; the library itself retries all other
-        transient failures.
-        """
-        reason = ""
-        body = form.body(self.options.model, request.prompt.messages, self.options.sampling)
-        for _ in range(self.options.retries + 1):
-            try:
-                return _completion(request.id, await client.chat.completions.create(**body))
-            except (ValueError, AttributeError, TypeError) as error:
-                reason = f"the answer is not a completion ({_said_by(error)})"
-        return Failure(request.id, reason, permanent=False)
+    def _body(self, request: Request, form: tuple[str, bool, str]) -> dict[str, Any]:
+        """The arguments of openai's `chat.completions.create`."""
+        sampling, (limit, extra, _) = self.options.sampling, form
+        body: dict[str, Any] = {"model": self.options.model, "messages": request.prompt.messages}
+        body |= {"temperature": sampling.temperature, "top_p": sampling.top_p}
+        body[limit] = sampling.max_tokens
+        beyond = {"top_k": sampling.top_k or -1, "chat_template_kwargs": {"enable_thinking": False}}
+        return body | {"extra_body": beyond} if extra else body
 
     def _said(self, error: Exception) -> str:
         """The endpoint's message, without the key."""
@@ -310,18 +275,18 @@ def _said_by(error: BaseException) -> str:
     return words[:_SAID]
 
 
-def _completion(id_: str, response: Any) -> Completion:
-    """The first choice. Raises ValueError, AttributeError or TypeError when the response is not a
-    completion.
-    """
-    if not response.choices:
-        raise ValueError("no choices")
-    choice = response.choices[0]
-    tokens = response.usage.completion_tokens if response.usage else 0
-    # A refusal and an empty answer have no content; the rebuild sets empty answers aside.
-    return Completion(
-        id_, str(choice.message.content or ""), int(tokens), choice.finish_reason == "length"
-    )
+def _completion(id_: str, response: Any) -> Answer:
+    """The first choice; a failure for now where the response is not a completion."""
+    try:
+        choice = response.choices[0]
+        tokens = int(response.usage.completion_tokens) if response.usage else 0
+        # A refusal and an empty answer have no content; the rebuild sets empty answers aside.
+        text, cut = str(choice.message.content or ""), choice.finish_reason == "length"
+    except (AttributeError, TypeError, LookupError) as error:
+        wrong = response if isinstance(response, ValueError) else error
+        reason = f"the answer is not a completion ({_said_by(wrong)})"
+        return Failure(id_, reason, permanent=False)
+    return Completion(id_, text, tokens, cut)
 
 
 async def _stop(client: Any, running: set[asyncio.Task[Answer]]) -> None:

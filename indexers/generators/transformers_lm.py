@@ -17,13 +17,14 @@ from cogr.errors import GeneratorError
 from cogr.records import Dataset, Side
 from cogr.store import Store
 from indexers.generators import Answer, Completion, Request, batched
-from indexers.generators.constraint import KeywordConstraint, constrained_logits, known_keywords
+from indexers.generators.constraint import KeywordConstraint, allowed_tokens, known_keywords
 from indexers.generators.model_folders import (
     DType,
     Encoded,
     LocalModelGenerator,
     LocalModelOptions,
     first_line,
+    has_bfloat16,
     without_bars,
 )
 from indexers.telemetry import prometheus, traces
@@ -79,29 +80,24 @@ class TransformersGenerator(LocalModelGenerator[TransformersOptions]):
 
     def _answer(self, batch: list[Encoded]) -> Iterator[Answer]:
         import torch
-        from transformers import LogitsProcessorList
 
         padded = self.tokenizer.pad({"input_ids": [ids for _, ids in batch]}, return_tensors="pt")
         padded = padded.to(self._model.device)
         prompt_length = padded["input_ids"].shape[1]
         new_tokens = min(self.options.sampling.max_tokens, self.context - prompt_length)
-        constraint = (
-            []
-            if self._vocabulary is None
-            else [constrained_logits(self._vocabulary, prompt_length)]
-        )
         with torch.inference_mode():
             written = self._model.generate(
                 input_ids=padded["input_ids"],
                 attention_mask=padded["attention_mask"],
                 generation_config=self._generation_config(new_tokens),
-                logits_processor=LogitsProcessorList(constraint),
+                prefix_allowed_tokens_fn=self._vocabulary
+                and allowed_tokens(self._vocabulary, prompt_length),
             )
         for (request, _), row in zip(batch, written[:, prompt_length:].tolist(), strict=True):
             yield self._completion(request, row)
 
     def _completion(self, request: Request, row: list[int]) -> Completion:
-        end = next((i for i, token in enumerate(row) if token in self._stops), None)
+        end = next((i for i, token in enumerate(row) if token in self.stops), None)
         kept = row if end is None else row[:end]
         if self._vocabulary is not None:
             kept = kept[: self._vocabulary.whole(kept)]
@@ -113,31 +109,18 @@ class TransformersGenerator(LocalModelGenerator[TransformersOptions]):
         if self._items is None:
             return None
         return KeywordConstraint(
-            known_keywords(self._items), self.tokenizer, self._stops, self.options.k_max
-        )
-
-    @cached_property
-    def _stops(self) -> frozenset[int]:
-        """Tokens that end a completion: the model's and the tokenizer's."""
-        own = self._model.generation_config.eos_token_id
-        listed = own if isinstance(own, list) else [own]
-        return frozenset(
-            token for token in (*listed, self.tokenizer.eos_token_id) if token is not None
+            known_keywords(self._items), self.tokenizer, self.stops, self.options.k_max
         )
 
     def _generation_config(self, new_tokens: int) -> Any:
         from transformers import GenerationConfig
 
         sampling = self.options.sampling
-        drawing = {
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k,
-        }
+        drawing = sampling.model_dump(include={"temperature", "top_p", "top_k"})
         return GenerationConfig(
             max_new_tokens=new_tokens,
             do_sample=sampling.temperature > 0,
-            eos_token_id=sorted(self._stops),
+            eos_token_id=self.stops,
             pad_token_id=self.tokenizer.pad_token_id,
             **(drawing if sampling.temperature > 0 else {}),
         )
@@ -163,13 +146,8 @@ def load_causal_lm(folder: Any, options: LocalModelOptions) -> Any:
     from transformers import AutoModelForCausalLM, GenerationConfig
 
     without_bars()
-    device = (
-        "cuda"
-        if torch.cuda.is_available()
-        else "mps"
-        if torch.backends.mps.is_available()
-        else "cpu"
-    )
+    usable = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    device = next((name for name, there in usable.items() if there), "cpu")
     try:
         model = AutoModelForCausalLM.from_pretrained(
             folder,
@@ -186,7 +164,7 @@ def load_causal_lm(folder: Any, options: LocalModelOptions) -> Any:
         raise GeneratorError(
             f"The model {folder} can't be loaded ({first_line(error)})."
         ) from error
-    model.generation_config = GenerationConfig(eos_token_id=model.generation_config.eos_token_id)
+    model.generation_config = GenerationConfig()
     return model.to(device).eval()
 
 
@@ -196,15 +174,9 @@ def pick_dtype(dtype: DType, device: str) -> Any:
 
     if dtype != "auto":
         return getattr(torch, dtype)
-    if device == "cuda":
-        return (
-            torch.bfloat16
-            if torch.cuda.is_bf16_supported(including_emulation=False)
-            else torch.float16
-        )
-    capabilities = torch.cpu.get_capabilities() if device == "cpu" else {}
-    has_bf16 = any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
-    return torch.bfloat16 if has_bf16 else torch.float32
+    if has_bfloat16(device):
+        return torch.bfloat16
+    return torch.float16 if device == "cuda" else torch.float32
 
 
 def make(

@@ -124,7 +124,7 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
             top_p=sampling.top_p,
             top_k=sampling.top_k,
             max_tokens=sampling.max_tokens,
-            stop_token_ids=self._stops(),
+            stop_token_ids=self.stops,
             extra_args=self._constraint(),
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
@@ -137,22 +137,13 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
 
         file = Path(self._folder.name) / "vocabulary.json"
         write_vocabulary(
-            file, known_keywords(self._items), self.folder, self._stops(), self.options.k_max
+            file, known_keywords(self._items), self.folder, self.stops, self.options.k_max
         )
         return {ARGUMENT: str(file)}
 
     @cached_property
     def _folder(self) -> tempfile.TemporaryDirectory[str]:
         return tempfile.TemporaryDirectory(prefix="cogr-vllm-")
-
-    def _stops(self) -> list[int]:
-        """Tokens that end a completion: the model's and the tokenizer's."""
-        file = self.folder / "generation_config.json"
-        own = read_json(file, "").get("eos_token_id") if file.is_file() else None
-        listed = own if isinstance(own, list) else [own]
-        return sorted(
-            {token for token in (*listed, self.tokenizer.eos_token_id) if token is not None}
-        )
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """Answers as they are finished, not in the order of the requests."""

@@ -9,8 +9,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 import tomllib
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +138,6 @@ class Release:
                 "openai": {"base_url": url},
             },
             serving={"live": "openai", "deadline": 5},
-            metrics={"port": 0},
         )
         values |= {
             "secretSettings": {
@@ -150,9 +153,16 @@ class Release:
         self.machine = Machine(folder, render(values), {"endpoint": "open"})
         self.store = Store(folder / "store")
         self.seen: set[str] = set()
+        self.gateway = ""
 
     def containers(self, kind: str, name: str) -> list[Any]:
-        return containers_of(self.machine.objects, kind, name)
+        """A job has a port of its own, since all pods share this machine's, and a Pushgateway."""
+        found = containers_of(self.machine.objects, kind, name)
+        for container in found:
+            if container["command"] == ["cogr-index"]:
+                own = ("metrics.port=0", f"metrics.pushgateway={self.gateway}")
+                container["args"] += [part for one in own for part in ("--set", one)]
+        return found
 
     def job(self, name: str) -> None:
         """A CronJob's pod to its end."""
@@ -162,9 +172,8 @@ class Release:
             self.see_end_of(job)
 
     def see_end_of(self, job: Started) -> None:
-        """Its last figures are in its file."""
+        """It pushes its last figures."""
         assert job.end(240) == 0, job.log.read_text()
-        self.saw(series((self.machine.folder / "store" / "job.prom").read_text()))
 
     def saw(self, found: set[str]) -> bool:
         self.seen |= found
@@ -174,14 +183,35 @@ class Release:
         return overview(self.store, "item")
 
 
+@contextmanager
+def pushgateway() -> Iterator[tuple[str, set[str]]]:
+    """The URL of a gateway, and the names of what is pushed to it."""
+    pushed: set[str] = set()
+
+    class Gateway(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            pushed.update(series(self.rfile.read(int(self.headers["Content-Length"])).decode()))
+            self.send_response(200)
+            self.end_headers()
+
+    with HTTPServer(("127.0.0.1", 0), Gateway) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", pushed
+        server.shutdown()
+
+
 @pytest.mark.server
 @pytest.mark.drill
 @pytest.mark.timeout(1800)
 def test_a_release_works_drains_and_is_watched(
     render: Render, valkey: RedisSettings, opensearch: OpenSearchSettings, tmp_path: Path
 ) -> None:
-    with FakeEndpoint(hangs_up_on(UNANSWERABLE), delay=0.2, key="open") as endpoint:
+    with (
+        FakeEndpoint(hangs_up_on(UNANSWERABLE), delay=0.2, key="open") as endpoint,
+        pushgateway() as (gateway, pushed),
+    ):
         release = Release(tmp_path, render, valkey, opensearch, endpoint.url)
+        release.gateway, release.seen = gateway, pushed
         machine = release.machine
         (preflight,) = release.containers("Job", "-preflight")
         assert "OpenSearch answers" in machine.finished(preflight)

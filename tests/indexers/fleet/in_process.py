@@ -39,7 +39,7 @@ def task(of: FleetRun, **more: Any) -> dict[str, Any]:
 
 
 def attempts_of(folder: RunFolder) -> list[Attempt]:
-    return folder.read_all(Attempt, "attempts")
+    return folder.attempts()
 
 
 class Straight:

@@ -39,7 +39,7 @@ def fleet(tmp_path: Path, valkey: RedisSettings) -> Iterator[Fleet]:
 def attempts(fleet: Fleet) -> list[Attempt]:
     """Every attempt of all runs."""
     runs: list[RunFolder] = runs_of(fleet.store, "item")
-    return [attempt for folder in runs for attempt in folder.read_all(Attempt, "attempts")]
+    return [attempt for folder in runs for attempt in folder.attempts()]
 
 
 def test_two_workers_write_the_snapshot_of_a_local_rebuild(fleet: Fleet) -> None:
@@ -126,8 +126,11 @@ def test_a_worker_that_is_killed_in_mid_shard(fleet: Fleet) -> None:
     second = fleet.worker()
     outcome = fleet.outcome(coordinator)
     assert outcome["snapshot"] == fleet.calm()
-    states = sorted(attempt.state for attempt in attempts(fleet))
-    assert states == ["done", "done", "running"]
+    states = [attempt.state for attempt in attempts(fleet)]
+    assert sorted({*states}) == ["done", "running"]
+    # The shard that the worker left goes on in parts.
+    assert any("-x" in attempt.shard for attempt in attempts(fleet))
+    assert states.count("running") == 1
     generated = sum(attempt.items for attempt in attempts(fleet))
     # What the dead worker had flushed is not generated again, and nothing else was.
     assert 120 <= generated <= 240 - 8
@@ -167,7 +170,7 @@ def test_a_coordinator_that_is_killed_and_a_broker_that_forgets_everything(fleet
     assert run is not None
     second = fleet.rebuild()
     # What was answered is in the cache; workers leave the shards of the run that is over.
-    resumed = fleet.wait_until(lambda now: now.run != run.run and now.done >= 3 and now.held)
+    resumed = fleet.wait_until(lambda now: now.id != run.id and now.done >= 3 and now.held)
     assert resumed.to_generate < run.to_generate
     app = make_app(fleet.redis)
     with app.connection_for_write() as connection:
@@ -212,8 +215,8 @@ def test_entities_that_take_workers_down_are_set_aside(
         told = functools.partial(Scripted, answers=lost)
         monkeypatch.setattr("indexers.generators.scripted.Scripted", told)
         assert outcome["snapshot"] == fleet.calm()
-        # Two deaths of the whole shard, two of the entity alone.
-        assert [worker.poll() for worker in workers[:-1]] == [-signal.SIGKILL] * 4
+        # One death of the whole shard, two of the entity alone.
+        assert [worker.poll() for worker in workers[:-1]] == [-signal.SIGKILL] * 3
         ended = fleet.run("status", "--side", "item", "--json")
         (run,) = json.loads(ended.stdout)["runs"]
         assert "died while running" in run["set_aside"]["i7"]

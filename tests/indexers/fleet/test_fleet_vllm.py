@@ -16,7 +16,7 @@ import pytest
 
 from cogr.settings import GeneratorSettings
 from cogr.settings.fleet import RedisSettings
-from indexers.fleet.run_files import Attempt, RunFolder, runs_of
+from indexers.fleet.run_files import RunFolder, runs_of
 from indexers.generators import read_options
 from indexers.generators.vllm_lm import VllmGenerator
 from indexers.workspace import generator_options
@@ -40,7 +40,7 @@ needs_the_model = pytest.mark.skipif(
 def workers_of(fleet: Fleet) -> list[str]:
     """The workers that finished the latest run's shards, one entry a shard."""
     folder: RunFolder = runs_of(fleet.store, "item")[-1]
-    attempts = folder.read_all(Attempt, "attempts")
+    attempts = folder.attempts()
     return [attempt.worker for attempt in attempts if attempt.state == "done"]
 
 

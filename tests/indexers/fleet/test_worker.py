@@ -13,7 +13,7 @@ from cogr.prompts import Prompt
 from cogr.records import Item, Query
 from cogr.settings import load_settings
 from cogr.store import Store
-from indexers.fleet.run_files import Cancel, End, RunFolder, new_run_id
+from indexers.fleet.run_files import Cancel, RunFolder, new_run_id
 from indexers.fleet.worker import LoadedGenerator, Worker
 from indexers.generators import Request
 from indexers.rebuild.plan import make_plan
@@ -95,7 +95,7 @@ def test_a_worker_leaves_alone_what_is_not_wanted(workspace: Workspace) -> None:
     folder.write(Cancel(by="me"), "cancel")
     assert "has ended" in worker.take(task(run))
     workspace.store.remove(f"{folder.path}/cancel.json")
-    folder.write(End(state="finished"), "end")
+    folder.end(state="finished")
     assert "has ended" in worker.take(task(run))
     assert attempts_of(folder) == []
 

