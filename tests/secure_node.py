@@ -10,13 +10,13 @@ import subprocess
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from cogr.errors import ServiceError
 from cogr.records import Say
 from cogr.settings import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
 from ops.servers.instances import Program, ServerState, servers_folder
-from ops.servers.opensearch import PORTS_FILE, OpenSearchSpec
+from ops.servers.opensearch import OpenSearchSpec
 from ops.servers.programs import fetch_with_maven, find_java, find_opensearch, made_once, unpack
 
 VERSION = "3.4.0"
@@ -28,6 +28,8 @@ PASSWORD = "Moss-Couch-41-wicker"
 class SecureSpec(OpenSearchSpec):
     """The node. Its distribution, with plugin, certificates and users, is made once."""
 
+    # The demo certificates name localhost, not its address.
+    address: ClassVar[str] = "https://localhost"
     version: str | None = VERSION
 
     def prepare(self, folder: Path, port: int, say: Say, /) -> Program:
@@ -35,17 +37,11 @@ class SecureSpec(OpenSearchSpec):
         home = made_once(kept, lambda scratch: _with_plugin(scratch, say))
         return OpenSearchSpec(home=home, brief=self.brief).prepare(folder, port, say)
 
-    def url_when_ready(self, folder: Path, /, url: str | None) -> str:
-        ports = folder / PORTS_FILE
-        if not ports.exists() or not (lines := ports.read_text().split()):
-            raise ServiceError("the secured node does not listen yet")
-        # The demo certificates name localhost, not its address.
-        url = f"https://localhost:{lines[0].rsplit(':', 1)[1]}"
+    def check(self, folder: Path, url: str, /) -> None:
         with closing(Cluster(_settings(folder, url))) as cluster:
             cluster.call(
                 "GET", "/_cluster/health", doing="waiting", params={"wait_for_status": "yellow"}
             )
-        return url
 
 
 def secured(state: ServerState) -> OpenSearchSettings:

@@ -186,11 +186,10 @@ def start_opensearch(
 def start_redis(
     name: NameOption = None,
     port: PortOption = None,
-    memory: Annotated[str, Option(help="Most memory for data, as 64mb or 1gb.")] = "256mb",
     as_json: JsonOption = False,
 ) -> None:
     """Start a server and wait until it answers.
 
     Does nothing when it runs already, or when COGR_REDIS__URL is set.
     """
-    REDIS.start(ValkeySpec(name=name, port=port, memory=memory), as_json=as_json)
+    REDIS.start(ValkeySpec(name=name, port=port), as_json=as_json)

@@ -19,7 +19,7 @@ import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -85,12 +85,10 @@ class ProcessId:
     @classmethod
     def of(cls, pid: int) -> ProcessId:
         """The process that has this id now; one that never lived where there is none."""
-        try:
+        with suppress(psutil.NoSuchProcess, ValueError):
             process = psutil.Process(pid)
             if process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
                 return cls(pid, round(process.create_time() - psutil.boot_time(), 2))
-        except (psutil.NoSuchProcess, ValueError):
-            pass
         return cls(pid, -1.0)
 
     def alive(self) -> bool:
@@ -106,11 +104,9 @@ class ProcessId:
         was_alive = self.alive()
         for name, seconds in (("terminate", patience), ("kill", 10.0)):
             deadline = time.monotonic() + seconds
-            try:
+            with suppress(psutil.NoSuchProcess):
                 if self.alive():
                     getattr(psutil.Process(self.pid), name)()
-            except psutil.NoSuchProcess:
-                break
             # psutil's own wait takes a zombie, whose parent has not asked for its status, for alive
             while self.alive() and time.monotonic() < deadline:
                 time.sleep(0.05)
@@ -154,7 +150,6 @@ class ServerState(BaseModel):
 
     @property
     def port(self) -> int | None:
-        """The port of its URL."""
         return urlsplit(self.url).port if self.url else None
 
     def write(self) -> None:
@@ -182,16 +177,11 @@ def read_state(folder: Path) -> ServerState | None:
 
 @dataclass(frozen=True)
 class Program:
-    """What is to be run.
-
-    Attributes:
-        url: where it will answer; None where that is known only when it listens.
-    """
+    """What is to be run."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
     version: str
-    url: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,6 +197,7 @@ class ServerSpec(ABC):
     kind: ClassVar[str]
     usual_port: ClassVar[int]
     start_seconds: ClassVar[float]
+    address: ClassVar[str]
     name: str | None = None
     port: int | None = None
     owner: int | None = None
@@ -218,11 +209,11 @@ class ServerSpec(ABC):
 
     @abstractmethod
     def prepare(self, folder: Path, port: int, say: Say, /) -> Program:
-        """Write what the server reads at its start, below `folder`. Port 0 is any free one."""
+        """Write what the server reads at its start, below `folder`."""
 
     @abstractmethod
-    def url_when_ready(self, folder: Path, /, url: str | None) -> str:
-        """Its URL, once it works. Raises ServiceError before."""
+    def check(self, folder: Path, url: str, /) -> None:
+        """Raise ServiceError unless it works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,25 +273,21 @@ def _launched(wanted: ServerSpec, folder: Path, say: Say) -> ServerState:
     """Start a server's process and wait until it works. One that does not come up, or whose start
     is interrupted, is not left behind.
     """
-    port = next((port for port in (wanted.port, wanted.usual_port) if port is not None), 0)
-    if port and not free_port(port):
-        if wanted.port:
-            raise UserError(
-                f"Port {port} of 127.0.0.1 is taken; give another --port, or leave it out."
-            )
-        port = 0
+    if wanted.port and not free_port(wanted.port):
+        raise UserError(
+            f"Port {wanted.port} of 127.0.0.1 is taken; give another --port, or leave it out."
+        )
+    port = wanted.port or (wanted.port is None and free_port(wanted.usual_port)) or free_port()
     program = wanted.prepare(folder, port, say)
     process = _spawn(program, folder)
     try:
-        state = ServerState(
-            kind=wanted.kind,
-            name=folder.name,
-            version=program.version,
-            process=process,
-            owner=None if wanted.owner is None else ProcessId.of(wanted.owner),
-        )
+        owner = None if wanted.owner is None else ProcessId.of(wanted.owner)
+        names = {"kind": wanted.kind, "name": folder.name, "version": program.version}
+        state = ServerState.model_validate({**names, "process": process, "owner": owner})
         state.write()
-        state = state.model_copy(update={"url": _wait(wanted, state, program)})
+        url = f"{wanted.address}:{port}"
+        _wait(wanted, state, url)
+        state = state.model_copy(update={"url": url})
         state.write()
         return state
     except BaseException:
@@ -332,14 +319,13 @@ def _spawn(program: Program, folder: Path) -> ProcessId:
     return ProcessId.of(child.pid)
 
 
-def _wait(wanted: ServerSpec, state: ServerState, program: Program) -> str:
-    """The URL of a new server, once it works. Raises ServiceError when it ended or takes too
-    long.
-    """
+def _wait(wanted: ServerSpec, state: ServerState, url: str) -> None:
+    """Wait until a new server works. Raises ServiceError when it ended or takes too long."""
     deadline = time.monotonic() + wanted.start_seconds
     while True:
         try:
-            return wanted.url_when_ready(state.folder, program.url)
+            wanted.check(state.folder, url)
+            return
         except ServiceError as error:
             said = str(error)
             if not (running := state.running):

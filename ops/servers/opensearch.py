@@ -14,18 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from cogr.errors import ServiceError, UserError
+from cogr.errors import UserError
 from cogr.records import Say
 from cogr.settings import OpenSearchSettings
 from ops.servers import programs
-from ops.servers.instances import Program, ServerSpec, ServerState, free_port, hand_over
-from ops.servers.programs import ANY_JAVA, Java
+from ops.servers.instances import Program, ServerSpec, ServerState, hand_over
+from ops.servers.programs import ANY_JAVA
 
 DEFAULT_VERSION = "3.8.0"
 LEAST_JAVA = 21
 """What OpenSearch 3.x is compiled for."""
-PORTS_FILE = "logs/http.ports"
-"""Where a node writes the address that it listens on, one a line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +41,7 @@ class OpenSearchSpec(ServerSpec):
     kind: ClassVar[str] = "opensearch"
     usual_port: ClassVar[int] = 9200
     start_seconds: ClassVar[float] = 300.0
+    address: ClassVar[str] = "http://127.0.0.1"
     version: str | None = None
     home: Path | None = None
     heap: str = "512m"
@@ -62,81 +61,44 @@ class OpenSearchSpec(ServerSpec):
 
     def prepare(self, folder: Path, port: int, say: Say, /) -> Program:
         home = self.home or programs.find_opensearch(self.version, DEFAULT_VERSION, say)
+        # Java's options come after those of jvm.options, and count.
+        options = f"-Xms{self.heap} -Xmx{self.heap}"
+        options += " -XX:TieredStopAtLevel=1" if self.brief else ""
         if home is None:
-            return self._container(folder, port or free_port(), say)
+            return self._container(folder.name, port, options, say)
         version = programs.version_of(home)
         # 2.x needs the security manager, which Java 24 removed.
         fits = range(11, 24) if version.startswith("2.") else range(LEAST_JAVA, ANY_JAVA)
         java = programs.find_java(f"OpenSearch {version}", fits)
-        self._configure(folder, home, port)
+        _configure(folder, home, port)
         say(f"Starting OpenSearch {version} with Java {java.major} ...")
-        return Program([str(home / "bin/opensearch")], self._environment(folder, java), version)
-
-    def _options(self) -> str:
-        """Java's options. They come after those of jvm.options, and count."""
-        brief = " -XX:TieredStopAtLevel=1" if self.brief else ""
-        return f"-Xms{self.heap} -Xmx{self.heap}{brief}"
-
-    def _environment(self, folder: Path, java: Java) -> dict[str, str]:
-        """Only what the start script needs: nothing else of the caller's environment reaches the
-        node.
-        """
         crashes = f"-XX:HeapDumpPath={folder}/tmp -XX:ErrorFile={folder}/logs/hs_err_%p.log"
-        return {
+        # Nothing else of the caller's environment reaches the node.
+        environment = {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": f"{folder}/tmp",
             "LANG": "C.UTF-8",
             "OPENSEARCH_JAVA_HOME": str(java.home),
-            "OPENSEARCH_JAVA_OPTS": f"{self._options()} {crashes}",
+            "OPENSEARCH_JAVA_OPTS": f"{options} {crashes}",
             "OPENSEARCH_PATH_CONF": f"{folder}/config",
             "OPENSEARCH_TMPDIR": f"{folder}/tmp",
         }
+        return Program([str(home / "bin/opensearch")], environment, version)
 
-    def _configure(self, folder: Path, home: Path, port: int) -> None:
-        """Create what the node writes into, and its configuration, for its user alone."""
-        for name in ("logs", "tmp", "backups"):
-            hand_over(folder / name)
-        (folder / PORTS_FILE).unlink(missing_ok=True)
-        # Always a new folder: root must not write through links that the node's user could have
-        # put there.
-        config = folder / "config"
-        shutil.rmtree(config, ignore_errors=True)
-        shutil.copytree(home / "config", config)
-        kept = config / "opensearch.yml"
-        text = kept.read_text("utf-8") if kept.exists() else ""
-        settings = _settings(folder, port)
-        if (home / "plugins/opensearch-security").is_dir() and "plugins.security" not in text:
-            settings["plugins.security.disabled"] = True
-        # JSON values are YAML values.
-        lines = [f"{key}: {json.dumps(value)}\n" for key, value in settings.items()]
-        kept.write_text(text + "\n" + "".join(lines), "utf-8")
-        # Less a log of garbage collections in the distribution's folder.
-        options = re.sub(r"(?m)^.*-Xlog:gc.*\n?", "", (config / "jvm.options").read_text("utf-8"))
-        (config / "jvm.options").write_text(options, "utf-8")
-        for path in [*config.rglob("*"), config]:
-            path.chmod(0o700 if path.is_dir() else 0o600)
-            hand_over(path)
-
-    def _container(self, folder: Path, port: int, say: Say) -> Program:
+    def _container(self, name: str, port: int, options: str, say: Say) -> Program:
         """The node as a container that ends with the process of `docker run`; its data is a volume
         of the same name.
         """
-        version, name = self.version or DEFAULT_VERSION, f"cogr-{folder.name}"
+        version, name = self.version or DEFAULT_VERSION, f"cogr-{name}"
         say(f"Starting OpenSearch {version} with Docker ...")
         command = ["docker", "run", "--rm", "--name", name, "-p", f"127.0.0.1:{port}:9200"]
         command += ["-v", f"{name}:/usr/share/opensearch/data"]
         command += ["-e", "discovery.type=single-node", "-e", "DISABLE_SECURITY_PLUGIN=true"]
-        command += ["-e", f"OPENSEARCH_JAVA_OPTS={self._options()}"]
-        image = f"opensearchproject/opensearch:{version}"
-        return Program([*command, image], os.environ, version, f"http://127.0.0.1:{port}")
+        command += ["-e", f"OPENSEARCH_JAVA_OPTS={options}"]
+        return Program([*command, f"opensearchproject/opensearch:{version}"], os.environ, version)
 
-    def url_when_ready(self, folder: Path, /, url: str | None) -> str:
-        """Its URL, once the node is healthy and an index can be created."""
-        if url is None:
-            ports = folder / PORTS_FILE
-            if not ports.exists() or not (lines := ports.read_text().split()):
-                raise ServiceError(f"{folder.name} does not listen yet.")
-            url = f"http://127.0.0.1:{lines[0].rsplit(':', 1)[1]}"
+    def check(self, _: Path, url: str, /) -> None:
+        """Raise ServiceError unless the node is healthy and an index can be created."""
         from indexers.backends.opensearch.client import Cluster  # late: imports break Ctrl-C
 
         index, doing = f"/cogr-ready-{os.getpid()}", "trying an index"
@@ -146,11 +108,20 @@ class OpenSearchSpec(ServerSpec):
             cluster.call("GET", "/_cluster/health", doing="waiting for it", params=health)
             cluster.call("PUT", index, doing=doing, body=body, exists_ok=True)
             cluster.call("DELETE", index, doing=doing, missing_ok=True)
-        return url
 
 
-def _settings(folder: Path, port: int) -> dict[str, Any]:
-    return {
+def _configure(folder: Path, home: Path, port: int) -> None:
+    """Create what the node writes into, and its configuration, for its user alone."""
+    for name in ("logs", "tmp", "backups"):
+        hand_over(folder / name)
+    # Always a new folder: root must not write through links that the node's user could have
+    # put there.
+    config = folder / "config"
+    shutil.rmtree(config, ignore_errors=True)
+    shutil.copytree(home / "config", config)
+    kept = config / "opensearch.yml"
+    text = kept.read_text("utf-8") if kept.exists() else ""
+    settings: dict[str, Any] = {
         "path.data": str(folder / "data"),
         "path.logs": str(folder / "logs"),
         # Where snapshot repositories of the type fs may lie.
@@ -159,11 +130,20 @@ def _settings(folder: Path, port: int) -> dict[str, Any]:
         "http.port": port,
         "transport.port": 0,
         "discovery.type": "single-node",
-        # The node writes its port to PORTS_FILE once it listens, so a free one need not be guessed.
-        "node.portsfile": True,
         # A developer's disk is often nearly full; the node would refuse to place an index.
         "cluster.routing.allocation.disk.threshold_enabled": False,
     }
+    if (home / "plugins/opensearch-security").is_dir() and "plugins.security" not in text:
+        settings["plugins.security.disabled"] = True
+    # JSON values are YAML values.
+    lines = [f"{key}: {json.dumps(value)}\n" for key, value in settings.items()]
+    kept.write_text(text + "\n" + "".join(lines), "utf-8")
+    # Less a log of garbage collections in the distribution's folder.
+    options = re.sub(r"(?m)^.*-Xlog:gc.*\n?", "", (config / "jvm.options").read_text("utf-8"))
+    (config / "jvm.options").write_text(options, "utf-8")
+    for path in [*config.rglob("*"), config]:
+        path.chmod(0o700 if path.is_dir() else 0o600)
+        hand_over(path)
 
 
 def connection(state: ServerState, **more: Any) -> OpenSearchSettings:

@@ -17,14 +17,7 @@ from typing import ClassVar
 from cogr.errors import UserError
 from cogr.records import Say
 from cogr.settings.fleet import RedisSettings
-from ops.servers.instances import (
-    Program,
-    ServerSpec,
-    ServerState,
-    free_port,
-    hand_over,
-    servers_folder,
-)
+from ops.servers.instances import Program, ServerSpec, ServerState, hand_over, servers_folder
 from ops.servers.programs import made_once
 
 
@@ -39,11 +32,8 @@ class ValkeySpec(ServerSpec):
     kind: ClassVar[str] = "valkey"
     usual_port: ClassVar[int] = 6379
     start_seconds: ClassVar[float] = 30.0
+    address: ClassVar[str] = "redis://127.0.0.1"
     memory: str = "256mb"
-
-    def __post_init__(self) -> None:
-        if not re.fullmatch(r"[1-9]\d*[kmg]b", self.memory):
-            raise UserError(f"{self.memory!r} is not a size of memory; give one like 256mb or 1gb.")
 
     @property
     def server_name(self) -> str:
@@ -51,7 +41,6 @@ class ValkeySpec(ServerSpec):
 
     def prepare(self, folder: Path, port: int, _: Say, /) -> Program:
         program, version = find_program()
-        port = port or free_port()
         lines = {
             "bind": "127.0.0.1",
             "port": port,
@@ -68,15 +57,12 @@ class ValkeySpec(ServerSpec):
         path.write_text("".join(f"{key} {value}\n" for key, value in lines.items()), "utf-8")
         hand_over(path)
         environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
-        url = f"redis://127.0.0.1:{port}/0"
-        return Program([str(program), str(path)], environment, version, url)
+        return Program([str(program), str(path)], environment, version)
 
-    def url_when_ready(self, _: Path, /, url: str | None) -> str:
+    def check(self, _: Path, url: str, /) -> None:
         from indexers.fleet.broker import server_version
 
-        settings = RedisSettings(url=url)
-        server_version(settings)
-        return str(settings.url)
+        server_version(RedisSettings(url=url))
 
 
 def connection(state: ServerState) -> RedisSettings:

@@ -49,7 +49,7 @@ def test_a_broker_behind_sentinels(cache: Path, monkeypatch: pytest.MonkeyPatch)
         broker = Broker(redis, "q")
         broker.send(Message(side="item", run="r", shard="s", attempt=1))
         assert broker.waiting() == 1
-        there = RedisSettings(url=str(master.url).replace("/0", "/3"))
+        there = RedisSettings(url=f"{master.url}/3")
         assert Broker(there, "q").waiting() == 1
         # The expander's client takes the same database.
         cache: Any = connect(redis)
@@ -76,22 +76,10 @@ def tls_in_front_of(state: ServerState, folder: Path) -> Iterator[tuple[int, Pat
     Yields its port and the certificate to trust.
     """
     key, certificate = folder / "key.pem", folder / "certificate.pem"
-    made = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-        "-days",
-        "2",
-    ]
-    named = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    subprocess.run(
-        [*made, *named, "-keyout", key, "-out", certificate], check=True, capture_output=True
-    )
+    made = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+    named = "-subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    files = ["-keyout", key, "-out", certificate]
+    subprocess.run([*made.split(), *named.split(), *files], check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     inner = int(str(state.url).rsplit(":", 1)[1].split("/")[0])

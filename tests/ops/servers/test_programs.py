@@ -117,7 +117,7 @@ def test_docker_comes_last_and_gets_port_volume_and_heap(nothing: Path, tmp_path
     assert "-v cogr-mine:/usr/share/opensearch/data" in line
     assert "OPENSEARCH_JAVA_OPTS=-Xms1g -Xmx1g" in line
     assert line.endswith(" opensearchproject/opensearch:3.1.0")
-    assert (found.url, found.version) == ("http://127.0.0.1:9207", "3.1.0")
+    assert found.version == "3.1.0"
 
 
 def test_without_any_of_them_the_sentence_says_what_helps(nothing: Path, tmp_path: Path) -> None:
