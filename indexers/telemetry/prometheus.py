@@ -12,7 +12,6 @@ Other packages define their own by `counter`, `gauge` and `histogram`, in the sa
 from __future__ import annotations
 
 import logging
-import threading
 from functools import partial
 from http.client import HTTPException
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -172,9 +171,8 @@ for _metric in (
 ):
     LAST.register(_metric)
 
-PUSH_SECONDS = 10.0
-"""Longest time that a push takes, name service and all."""
-_LOST = "The last metrics were not pushed to metrics.pushgateway: %s"
+PUSH_SECONDS = 5.0
+"""Longest time that a push waits for the gateway."""
 
 _server: WSGIServer | None = None
 
@@ -215,8 +213,7 @@ def push(settings: MetricsSettings, job: str, instance: str) -> None:
 
     They replace figures of the same names that this job and instance pushed before. Others stay,
     such as the time of the last success when the command failed. A command without a stage counted
-    nothing and pushes nothing. A gateway that can't be reached is a warning, at most `PUSH_SECONDS`
-    later.
+    nothing and pushes nothing. A gateway that can't be reached is a warning.
 
     Args:
         job: the group's label `job`: program, command and side.
@@ -224,28 +221,12 @@ def push(settings: MetricsSettings, job: str, instance: str) -> None:
     """
     if not settings.pushgateway or not any(family.samples for family in STAGE_SECONDS.collect()):
         return
-    # The time-out of a socket is for each address, and not for the name service.
-    pushing = threading.Thread(
-        target=_push, args=(settings.pushgateway, job, instance), daemon=True
-    )
-    pushing.start()
-    pushing.join(PUSH_SECONDS)
-    if pushing.is_alive():
-        log.warning(_LOST, f"no answer within {PUSH_SECONDS:g} seconds")
-
-
-def _push(url: str, job: str, instance: str) -> None:
-    parts = urlsplit(url)
-    handler = default_handler
-    if parts.username is not None:
-        handler = partial(
-            basic_auth_handler,
-            username=unquote(parts.username),
-            password=unquote(parts.password or ""),
-        )
-    address = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    group = {"instance": instance}
+    parts = urlsplit(settings.pushgateway)
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    signed = partial(basic_auth_handler, username=user, password=password)
+    url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    group, handler = {"instance": instance}, signed if user else default_handler
     try:
-        pushadd_to_gateway(address, job, LAST, group, timeout=PUSH_SECONDS / 2, handler=handler)
+        pushadd_to_gateway(url, job, LAST, group, timeout=PUSH_SECONDS, handler=handler)
     except (OSError, HTTPException) as error:
-        log.warning(_LOST, error)
+        log.warning("The last metrics were not pushed to metrics.pushgateway: %s", error)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import propagate, trace
-from opentelemetry.trace import INVALID_SPAN, Span, Status, StatusCode, Tracer
+from opentelemetry.trace import INVALID_SPAN, Span, Status, StatusCode
 
 from cogr.errors import CogrError, MissingExtraError
 from indexers.telemetry import logs
@@ -53,7 +53,9 @@ def start(service: str) -> bool:
         MissingExtraError: a collector is named, and the exporter is not installed.
     """
     global _provider
-    if _provider is not None or not _wanted():
+    said = os.environ.get
+    off = said("OTEL_SDK_DISABLED", "").lower() == "true" or said("OTEL_TRACES_EXPORTER") == "none"
+    if _provider is not None or off or not any(map(said, _ENDPOINTS)):
         return _provider is not None
     if not has_exporter():
         raise MissingExtraError("Traces (OTEL_EXPORTER_OTLP_ENDPOINT)", "traces")
@@ -62,7 +64,7 @@ def start(service: str) -> bool:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    resource = Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME") or service})
+    resource = Resource.create({"service.name": said("OTEL_SERVICE_NAME") or service})
     _provider = TracerProvider(resource=resource)
     _provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return True
@@ -82,14 +84,6 @@ def flush() -> None:
         _provider.force_flush(10_000)
 
 
-def _wanted() -> bool:
-    off = (
-        os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
-        or os.environ.get("OTEL_TRACES_EXPORTER") == "none"
-    )
-    return not off and any(os.environ.get(name) for name in _ENDPOINTS)
-
-
 def has_exporter() -> bool:
     """Whether the packages of the extra `traces` that send spans are installed."""
     needed = ("requests", "opentelemetry.exporter.otlp.proto.http.trace_exporter")
@@ -97,11 +91,6 @@ def has_exporter() -> bool:
         return all(importlib.util.find_spec(name) is not None for name in needed)
     except ModuleNotFoundError:
         return False
-
-
-def tracer() -> Tracer:
-    """The tracer of our spans: the one that sends to the collector, else the process's own."""
-    return trace.get_tracer("cogr", tracer_provider=_provider)
 
 
 @contextmanager
@@ -114,7 +103,9 @@ def span(name: str, parent: Carrier | None = None, **attributes: Value) -> Itera
     Args:
         parent: the carrier of the span that this one is a child of, else the span under way.
     """
-    with tracer().start_as_current_span(
+    # The tracer that sends to the collector, else the process's own.
+    tracer = trace.get_tracer("cogr", tracer_provider=_provider)
+    with tracer.start_as_current_span(
         name,
         propagate.extract(parent) if parent else None,
         attributes=named(attributes),
@@ -135,10 +126,10 @@ def named(attributes: Mapping[str, Value | None]) -> dict[str, Value]:
     return {f"cogr.{name}": value for name, value in attributes.items() if value is not None}
 
 
-def carrier(of: Span | None = None) -> dict[str, str]:
-    """The W3C trace context of a span, else of the one under way; {} while nothing is traced."""
+def carrier() -> dict[str, str]:
+    """The W3C trace context of the span under way; {} while nothing is traced."""
     found: dict[str, str] = {}
-    propagate.inject(found, trace.set_span_in_context(of) if of is not None else None)
+    propagate.inject(found)
     return found
 
 

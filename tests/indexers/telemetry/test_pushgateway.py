@@ -162,8 +162,5 @@ def test_a_command_without_a_stage_pushes_nothing(cogr_index: Command, shop: Pat
     prometheus.STAGE_SECONDS.clear()
     listed = cogr_index("list", "--set", f"metrics.pushgateway=http://127.0.0.1:{free_port()}")
     assert (listed.status, "metrics" in listed.err) == (0, False)
-
-
-def test_an_address_that_is_no_url_is_refused(cogr_index: Command, shop: Path) -> None:
     refused = cogr_index("list", "--set", "metrics.pushgateway=gateway:9091")
     assert (refused.status, "metrics.pushgateway" in refused.sentence) == (2, True)
