@@ -117,6 +117,31 @@ class Table:
     __html__ = _repr_html_  # Jinja takes it as it is.
 
 
+def show_all(
+    out: Console, title: str, values: Mapping[str, Any], notes: Sequence[str] = ()
+) -> None:
+    """Print any result: its names and values as a table, and then one for each list of records and
+    each mapping that holds mappings or lists.
+    """
+    flat, apart = {}, {}
+    for name, value in values.items():
+        records = isinstance(value, list | tuple) and value and isinstance(value[0], Mapping)
+        deep = isinstance(value, Mapping) and _is_deep(value)
+        (apart if records or deep else flat)[name] = value
+    Table.of(title, flat).show(out)
+    for name, value in apart.items():
+        heading = name.replace("_", " ")
+        if isinstance(value, Mapping):
+            show_all(out, heading, value)
+        else:
+            Table(heading, value).show(out)
+    Table("", (), notes).show(out)
+
+
+def _is_deep(value: Mapping[str, Any]) -> bool:
+    return any(isinstance(inner, Mapping | list | tuple) for inner in value.values())
+
+
 def pick(records: Iterable[Any], headings: Mapping[str, str]) -> list[dict[str, Any]]:
     """Rows of mappings or dataclasses: name of a value -> heading of its column."""
     return [

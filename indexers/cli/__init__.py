@@ -58,12 +58,13 @@ def rebuild(
     request = RebuildRequest(side, generator, limit, push, publish, workers)
     if dry_run:
         planned = plan_rebuild(workspace, request)
-        call.emit(planned, lambda out: reports.planned(out, planned))
+        call.show("This would be done", planned, told=reports.rebuilt(planned))
         return
     outcome = rebuild_side(workspace, request, progress_bar, console.note)
     if show_empty:
         outcome = replace(outcome, empty=empty_sets(outcome.rebuilt.snapshot, most=None))
-    call.emit(outcome.as_dict(), lambda out: reports.rebuilt(out, outcome, show_empty=show_empty))
+    payload = outcome.as_dict()
+    call.show("Rebuilt", payload, told=reports.rebuilt(payload, show_empty=show_empty))
     console.next_command(reports.after_rebuild(workspace, outcome))
 
 
@@ -153,7 +154,7 @@ def update(
     )
     updated = update_side(call.workspace, request, progress_bar, console.note)
     payload = updated.as_dict()
-    call.emit(payload, lambda out: reports.updated(out, payload))
+    call.show("Updated", payload, told=reports.rebuilt(payload))
     if command := reports.after_update(updated, call.workspace.backend.serving()):
         console.next_command(command)
 

@@ -16,7 +16,7 @@ import logging
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -260,12 +260,26 @@ class Call:
         """Write the command's result, as JSON or for people (`console.emit`)."""
         emit(self.json, payload, human)
 
-    def show(self, title: str, payload: Mapping[str, Any], *, hide: str = "") -> None:
-        """Write the result, for people as a table of names and values without `hide`."""
-        from indexers.tables import Table
+    def show(
+        self,
+        title: str,
+        payload: Mapping[str, Any],
+        *,
+        told: Mapping[str, Any] | None = None,
+        hide: str = "",
+        notes: Sequence[str] = (),
+    ) -> None:
+        """Write the result, for people as tables of names and values.
 
-        shown = {name: value for name, value in payload.items() if name != hide}
-        self.emit(payload, Table.of(title, shown).show)
+        Args:
+            told: what people see instead of the payload.
+            hide: a name that people don't see.
+            notes: sentences below, for people.
+        """
+        from indexers.tables import show_all
+
+        shown = {n: v for n, v in (payload if told is None else told).items() if n != hide}
+        self.emit(payload, lambda out: show_all(out, title, shown, notes))
 
 
 _PROGRAMS = {"indexers": "cogr-index", "trainers": "cogr-train", "ops": "cogr-ops"}

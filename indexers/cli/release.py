@@ -167,7 +167,6 @@ def verify(
     After an interruption run it again: it continues.
     """
     from cogr.records import SIDES
-    from indexers.cli import reports
 
     workspace = call.workspace
     ids = [workspace.known(snapshot)] if snapshot else []
@@ -178,7 +177,8 @@ def verify(
             "a snapshot."
         )
     found = {id_: _verified(call, id_, quick=quick, queries=queries, show=show) for id_ in ids}
-    call.emit({"verified": found}, lambda out: reports.verified(out, found))
+    told = {f"{id_}: {'not ' * bool(of.get('differences'))}equal": of for id_, of in found.items()}
+    call.show("", {"verified": found}, told=told)
     differing = {id_: count for id_, of in found.items() if (count := of.get("differences"))}
     if differing:
         counts = " and ".join(f"{count:,} entities of {id_}" for id_, count in differing.items())
@@ -242,7 +242,7 @@ def prune(
         return
     store, backend = workspace.store, workspace.backend
     pruned = remove(store, backend, keep, files=files, dry_run=dry_run, say=console.note)
-    call.show(title, {"dry_run": dry_run, **plain(pruned)}, hide="dry_run")
+    call.show(title, {"dry_run": dry_run, **plain(pruned)})
     console.next_command("cogr-index list")
 
 

@@ -132,7 +132,13 @@ def diff(
     id_ = workspace.known(other) if other else serving.get(other_side(old.side))
     against = open_snapshot(workspace.store, id_) if id_ else None
     found = compare(old, new, against, top=top, sample=queries)
-    call.emit(asdict(found), lambda out: reports.differing(out, found))
+    words = {
+        f"keywords {name}": ", ".join(f"{word} ({count:,})" for word, count in counted)
+        for name, counted in (("gained", found.gained), ("lost", found.lost))
+    }
+    hidden = {"gained", "lost", *["other_fields"] * (not found.other_fields)}
+    told = {name: value for name, value in asdict(found).items() if name not in hidden}
+    call.show("Differences", asdict(found), told={**told, **words})
     console.next_command(reports.after_look(workspace, new.id))
 
 
@@ -159,19 +165,21 @@ def inspect(
     pairs without a common word. See docs/datasets.md.
     """
     from cogr.datasets.inspection import inspect_dataset
-    from indexers.cli import reports
     from indexers.inspection import check_extra, examine, write_page
 
     if quick and (page or cross_validate):
         raise UserError("--quick only counts: leave it out to have --page or --cross-validate.")
     if quick:
-        report = inspect_dataset(call.workspace.dataset)
-        call.emit(report.as_dict(), lambda out: reports.inspected(out, report))
+        payload = inspect_dataset(call.workspace.dataset).as_dict()
     else:
         if page:
             check_extra()
         found = examine(call.workspace, cross_validation=cross_validate, say=log.info)
         if page:
             write_page(found, page)
-        call.emit(found.as_dict(), lambda out: reports.examined(out, found, page))
+        payload = found.as_dict()
+    told = {name: value for name, value in payload.items() if name not in ("verdict", "advice")}
+    notes = ["", f"What to do: {payload['verdict']}.", *payload["advice"]]
+    notes += [f"Written: {page}"] * bool(page)
+    call.show("Data set", payload, told=told, notes=notes)
     console.next_command("cogr-index rebuild --side item")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from cogr.records import Dataset
 from cogr.settings import load_settings
-from indexers.cli.reports import examined
 from indexers.inspection import examine, gain, render
 from indexers.inspection.gain import Searches, holes
 from indexers.inspection.quality import disagreement, leakage, vocabulary_gap
@@ -152,10 +149,6 @@ def test_lineage_of_labels_goes_into_snapshots_and_onto_the_page(
 
 def test_one_verdict_is_given_and_nothing_that_is_set_is_advised(workspace: Workspace) -> None:
     found = examine(workspace)
-    shown = io.StringIO()
-    examined(Console(file=shown, width=200), found, None)
-    assert shown.getvalue().count("What to do: ") == 1
-    assert "suits" not in shown.getvalue()
     whole = found.as_dict()
     assert (whole["verdict"], whole["advice"]) == (found.verdict, found.advice)
     assert "verdict" not in whole["trust"]
