@@ -123,7 +123,8 @@ def show_all(
     """Print any result: its names and values as a table, and then one for each list of records and
     each mapping that holds mappings or lists.
     """
-    flat, apart = {}, {}
+    flat: dict[str, Any] = {}
+    apart: dict[str, Any] = {}
     for name, value in values.items():
         records = isinstance(value, list | tuple) and value and isinstance(value[0], Mapping)
         deep = isinstance(value, Mapping) and _is_deep(value)
