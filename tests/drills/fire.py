@@ -29,7 +29,6 @@ from tests.drills.catalogue import Catalogue, answers
 from tests.drills.nursery import Child, Nursery
 from tests.drills.servers import Broker, Node
 
-QUICK = {"backend": "opensearch"}
 LEASE_SECONDS = 2.0
 # Workers die of the drill and not of entities: none of these may be set aside for it.
 ALTERED = json.dumps(
@@ -91,7 +90,9 @@ class Fire:
         self._weights = dict(weights)
         self._draw = random.Random(seed)
         urls = {"redis.url": str(broker.redis.url), "opensearch.url": str(opensearch.url)}
-        self._sets = QUICK | urls | {"opensearch.prefix": self.prefix} | dict(more or {})
+        self._sets = (
+            {"backend": "opensearch"} | urls | {"opensearch.prefix": self.prefix} | dict(more or {})
+        )
         self._own = own or {}
         self._children: list[Child] = []
         self._serving: Snapshot | None = None

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from cogr.snapshots import Manifest
-from tests.indexers.conftest import CONFIGURATION, ITEMS, LABELS, QUERIES, Command
+from tests.indexers.conftest import CONFIGURATION, ITEMS, LABELS, Command
 from tests.shops import write_jsonl
 
 
@@ -168,25 +168,8 @@ def test_an_endpoint_that_is_away(shop: Path, cogr_index: Command) -> None:
     assert "can't be reached" in ended.err.splitlines()[-1]
 
 
-def test_an_empty_split(shop: Path) -> None:
-    ended = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "trainers.cli",
-            "evaluate",
-            "--split",
-            "dev",
-            "--set",
-            "generator.name=scripted",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=shop,
-    )
-    assert ended.returncode == 2
-    assert ended.stderr.count("\n") == 1
+REBUILD = [sys.executable, "-m", "indexers.cli", "rebuild", "--side", "item"]
+REBUILD += ["--generator", "scripted"]
 
 
 def limited() -> None:
@@ -202,12 +185,7 @@ def test_a_full_disk_loses_nothing(shop: Path) -> None:
             *({"id": f"x{n}", "title": f"thing {n}", "text": f"word{n} " * 9} for n in range(400)),
         ],
     )
-    asked = [
-        sys.executable,
-        "-m",
-        "indexers.cli",
-        *["rebuild", "--side", "item", "--generator", "scripted", "--json"],
-    ]
+    asked = [*REBUILD, "--json"]
     full = subprocess.run(
         asked, capture_output=True, text=True, check=False, cwd=shop, preexec_fn=limited
     )
@@ -219,12 +197,6 @@ def test_a_full_disk_loses_nothing(shop: Path) -> None:
 
 @pytest.mark.slow
 def test_a_full_tmpfs_and_a_read_only_folder(shop: Path) -> None:
-    asked = [
-        sys.executable,
-        "-m",
-        "indexers.cli",
-        *["rebuild", "--side", "item", "--generator", "scripted"],
-    ]
     if os.geteuid() == 0:
         small = shop / "small"
         small.mkdir()
@@ -236,7 +208,7 @@ def test_a_full_tmpfs_and_a_read_only_folder(shop: Path) -> None:
         if mounted.returncode == 0:
             try:
                 ended = subprocess.run(
-                    [*asked, "--set", f"store={small}"],
+                    [*REBUILD, "--set", f"store={small}"],
                     capture_output=True,
                     text=True,
                     check=False,
@@ -249,7 +221,7 @@ def test_a_full_tmpfs_and_a_read_only_folder(shop: Path) -> None:
         return
     (shop / "closed").mkdir(mode=0o500)
     ended = subprocess.run(
-        [*asked, "--set", f"store={shop / 'closed'}"],
+        [*REBUILD, "--set", f"store={shop / 'closed'}"],
         capture_output=True,
         text=True,
         check=False,
@@ -257,11 +229,3 @@ def test_a_full_tmpfs_and_a_read_only_folder(shop: Path) -> None:
     )
     assert ended.returncode == 2
     assert "permission is denied" in ended.stderr
-
-
-def test_queries_that_are_fine_stay_fine(shop: Path, cogr_index: Command) -> None:
-    write_jsonl(
-        shop / "data" / "queries.jsonl",
-        [*QUERIES, {"id": "q9", "text": "no label", "split": "test"}],
-    )
-    assert cogr_index("rebuild", "--side", "item", "--json").status == 0

@@ -34,15 +34,6 @@ def test_from_nothing_to_a_search(shop: Path, cogr_index: Command) -> None:
     assert "Floor lamp" in shown.out
 
 
-def test_json_names_what_scripts_need_and_prints_nothing_else(
-    shop: Path, cogr_index: Command
-) -> None:
-    ended = cogr_index("rebuild", "--side", "item", "--json")
-    assert ended.out.count("\n") == 1
-    assert {"snapshot", "items", "failures", "seconds"} <= set(ended.json)
-    assert console.runnable("cogr-index rebuild --side query") in ended.err
-
-
 def test_given_keywords_take_the_place_of_generated_ones(shop: Path, cogr_index: Command) -> None:
     rebuild_both(cogr_index)
     found = cogr_index("search", "anything", "--keywords", "Oak Table, LEATHER SOFA", "--json").json
@@ -94,14 +85,6 @@ def test_push_publish_rollback(shop: Path, cogr_index: Command) -> None:
     assert cogr_index("rollback", "--json").json["serving"]["item"] == ids["item"]
     assert cogr_index("rollback", "--to", other, "--json").json["serving"]["item"] == other
     assert cogr_index("verify", "--json").status == 0
-
-
-def test_publish_takes_one_snapshot_a_side(shop: Path, cogr_index: Command) -> None:
-    ids = rebuild_both(cogr_index)
-    assert cogr_index("publish", ids["item"], ids["query"], "--json").json["serving"] == ids
-    twice = cogr_index("publish", ids["item"], ids["item"])
-    assert twice.status == 2
-    assert "both of the side item" in twice.err
 
 
 def test_exports_hold_what_is_indexed(shop: Path, cogr_index: Command) -> None:

@@ -80,9 +80,6 @@ def test_overlap_is_symmetric_and_1_only_for_equal_tops(one: list[str], other: l
     assert found == average_overlap(other, one)
     assert 0 <= found <= 1
     assert (found == 1) == (one == other)
-
-
-def test_overlap_by_hand() -> None:
     # Depth 1: 1 of 1, depth 2: 1 of 2, depth 3: 3 of 3.
     assert average_overlap(["a", "b", "c"], ["a", "c", "b"]) == pytest.approx((1 + 0.5 + 1) / 3)
 

@@ -100,6 +100,7 @@ def test_a_querys_weights_and_confidence_are_kept_and_an_items_are_not(store: St
 
 def test_counts() -> None:
     stats = ParseStats()
+    assert stats.one_line_share == stats.mean_keywords == 0.0
     stats.add(Completion("1", "sofa, couch, Sofa", tokens=7))
     stats.add(Completion("2", "1. sofa\n2. couch", tokens=9, truncated=True))
     stats.add(Completion("3", "", tokens=1))
@@ -119,10 +120,6 @@ def test_counts() -> None:
         "one_line_share": 0.6,
         "mean_keywords": 1.0,
     }
-
-
-def test_nothing_counted_is_zero() -> None:
-    assert ParseStats().one_line_share == ParseStats().mean_keywords == 0.0
 
 
 @pytest.mark.parametrize(

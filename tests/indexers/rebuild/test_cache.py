@@ -97,7 +97,7 @@ def test_a_damaged_segment_is_set_aside_and_its_answers_are_asked_for_again(
 ) -> None:
     cache = GenerationCache(Store(tmp_path), {"kind": "test"})
     cache.add([(key(2), Completion("whole", "lamp", 1))])
-    for number in range(20):
+    for number in range(5):
         segment = cache.add([(key(1), Completion("a", "sofa, couch", 1))])
         assert segment is not None
         damage(tmp_path / segment, how, random.Random(number))

@@ -23,9 +23,6 @@ from tests.indexers.conftest import CONFIGURATION, ITEMS, LABELS, QUERIES, Comma
 from tests.shops import write_shop
 
 TEXTS = ("living room sofa", "green couch", "oak table")
-TRIALS = 10
-"""Of each kind of harm."""
-
 Pair = tuple[str | None, str | None]
 Answers = Mapping[str, tuple[list[str], list[tuple[str, float]]]]
 
@@ -110,13 +107,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(folder, ids, expected, files)
 
 
+@pytest.mark.parametrize("trials", [3, pytest.param(20, marks=pytest.mark.drill)])
 @pytest.mark.parametrize("how", HARMS)
 def test_nothing_ends_in_a_traceback_serves_other_keywords_or_stays_broken(
-    world: World, monkeypatch: pytest.MonkeyPatch, how: str
+    world: World, monkeypatch: pytest.MonkeyPatch, how: str, trials: int
 ) -> None:
     monkeypatch.chdir(world.folder)
     last = (world.ids[2], world.ids[3])
-    for number in range(TRIALS):
+    for number in range(trials):
         draw = random.Random(f"{how} {number}")
         shutil.rmtree(".cogr")
         shutil.copytree("whole", ".cogr")
@@ -198,19 +196,10 @@ def test_list_and_prune_show_a_damaged_snapshot_and_go_on(shop: Path, cogr_index
     assert [row["snapshot"] for row in cogr_index("list", "--json").json["snapshots"]] == [ids[1]]
 
 
-def test_a_damaged_snapshot_that_serves_is_shown_and_kept(shop: Path, cogr_index: Command) -> None:
-    made = cogr_index("rebuild", "--side", "item", "--json").json["snapshot"]
-    damage(shop / ".cogr/snapshots" / made / "keywords.parquet", "flipped", random.Random(3))
-    (row,) = cogr_index("list", "--json").json["snapshots"]
-    assert (row["state"], row["serving"]) == ("damaged", True)
-    pruned = cogr_index("prune", "--keep", 0, "--files", "--json").json
-    assert (pruned["from_store"], pruned["in_use"]) == ([], {made: "what serves"})
-
-
-@pytest.mark.parametrize("id_", ["../../precious", "item-r000-000000000000", "/etc"])
 def test_a_manifest_of_another_name_makes_nothing_outside_the_store_go(
-    shop: Path, cogr_index: Command, id_: str
+    shop: Path, cogr_index: Command
 ) -> None:
+    id_ = "../../precious"
     precious = shop / "precious"
     precious.mkdir()
     (precious / "manifest.json").write_text("{}")
@@ -237,16 +226,13 @@ def test_a_folder_that_is_no_snapshots_is_neither_listed_nor_removed(
     assert (shop / ".cogr/snapshots/kept by hand/manifest.json").exists()
 
 
-@pytest.mark.parametrize(
-    "path", ["snapshots/..", "..", "item-r000-0123456789ab/../x", "item-r000-0123456789AB"]
-)
-def test_an_id_that_is_none_is_refused(shop: Path, cogr_index: Command, path: str) -> None:
+def test_an_id_of_another_form_is_refused(shop: Path, cogr_index: Command) -> None:
     cogr_index("rebuild", "--side", "item")
     for command in (
-        ["push", path],
-        ["publish", path],
-        ["export", "x.jsonl", "--snapshot", path],
-        ["verify", path],
+        ["push", "snapshots/.."],
+        ["publish", ".."],
+        ["export", "x.jsonl", "--snapshot", "item-r000-0123456789ab/../x"],
+        ["verify", "item-r000-0123456789AB"],
     ):
         ended = cogr_index(*command)
         assert (ended.status, "has no snapshot" in ended.err) == (2, True), ended.err

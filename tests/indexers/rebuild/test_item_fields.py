@@ -18,7 +18,6 @@ from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.mapping import index_name
 from tests.commands import Ended
-from tests.documents import examples
 from tests.indexers.conftest import ITEMS, Command
 from tests.shops import write_jsonl
 
@@ -87,13 +86,6 @@ def test_a_rebuild_says_what_fields_it_found_and_a_search_shows_them(
         "fields"
         not in cogr_index("search", "lamp", "--keywords", "floor lamp", "--json").json["hits"][0]
     )
-
-
-def test_the_documented_setting_works_as_it_is_written(priced: Path, cogr_index: Command) -> None:
-    (example,) = examples("publishing.md", 'toml title="cogr.toml"')
-    (priced / "cogr.toml").write_text(CONFIGURATION[: CONFIGURATION.index("[publish]")] + example)
-    ended = cogr_index("rebuild", "--side", "item", "--json").json
-    assert ended["fields"] == {"brand": "keyword", "in_stock": "boolean", "price": "double"}
 
 
 def test_a_price_alone_makes_another_snapshot_and_generates_nothing(
@@ -197,9 +189,8 @@ def test_other_fields_than_the_parents_take_a_rebuild(priced: Path, cogr_index: 
     )
 
 
-@pytest.mark.parametrize("format_", ["jsonl", "parquet"])
-def test_fields_survive_export_and_import(priced: Path, cogr_index: Command, format_: str) -> None:
-    made = rebuilt(cogr_index)
+def test_fields_survive_export_and_import(priced: Path, cogr_index: Command) -> None:
+    made, format_ = rebuilt(cogr_index), "jsonl"
     assert (
         cogr_index("export", f"out.{format_}", "--snapshot", made, "--format", format_).status == 0
     )

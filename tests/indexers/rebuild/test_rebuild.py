@@ -42,15 +42,6 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path)
 
 
-def test_a_rerun_generates_nothing_and_gives_the_same_snapshot(store: Store) -> None:
-    first, again = Scripted(), Scripted()
-    one = generate_and_freeze(make_job(store, first))
-    two = generate_and_freeze(make_job(store, again))
-    assert (first.answered, again.answered) == (100, 0)
-    assert one.snapshot.id == two.snapshot.id
-    assert two.generated == 0
-
-
 def test_only_what_changed_is_generated(store: Store) -> None:
     generate_and_freeze(make_job(store, Scripted()))
     changed = [Item("i007", "Title 7", "another text"), Item("new", "New", "thing")]
@@ -150,7 +141,7 @@ def command(shop: Path, *more: str, flush_answers: int = 16, delay: float = 0.00
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("most", [12, pytest.param(50, marks=pytest.mark.drill)])
+@pytest.mark.parametrize("most", [4, pytest.param(50, marks=pytest.mark.drill)])
 def test_kills_at_random_moments_leave_the_snapshot_of_an_undisturbed_run(
     shop: Path, most: int
 ) -> None:
