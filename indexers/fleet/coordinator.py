@@ -35,6 +35,7 @@ from indexers.lease import REBUILD_SECONDS, Lease, held_lease, lease_to_rebuild
 from indexers.rebuild.assembly import Rebuilt, freeze
 from indexers.rebuild.cache import GenerationCache, Keys, Missing
 from indexers.rebuild.plan import Job, Keyed, Plan
+from indexers.rebuild.run import Executor
 from indexers.telemetry import logs, prometheus, traces
 from indexers.telemetry.traces import stage
 from indexers.workspace import Workspace
@@ -81,15 +82,14 @@ def coordinate(
     """
     doing = f"{command} --side {side}"
     with held_lease(workspace.store, lease_to_rebuild(side), doing, REBUILD_SECONDS) as lease:
-        yield FleetExecutor(workspace, lease, generator, say)
+        yield FleetExecutor(lease, workspace, generator, say)
 
 
 @dataclass
-class FleetExecutor:
-    """Generates on workers, as an `indexers.rebuild.run.Executor`."""
+class FleetExecutor(Executor):
+    """Generates on workers."""
 
     workspace: Workspace
-    lease: Lease
     generator: str | None
     say: Say
     run_folder: RunFolder | None = None
@@ -100,9 +100,6 @@ class FleetExecutor:
 
     def summary(self) -> Mapping[str, Any]:
         return summary_of(self.run_folder) if self.run_folder is not None else {}
-
-    def check(self) -> None:
-        self.lease.check()
 
     def run(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
         """As `indexers.rebuild.run.generate_and_freeze`, by workers. With no answer missing, the
@@ -141,7 +138,7 @@ class FleetExecutor:
                     transient = Coordinator(*parts).work()
                     step.add(generated=len(plan.missing), transient_failures=len(transient))
             rebuilt = freeze(job, plan, transient, started)
-            self.check()
+            self.lease.check()
             folder.end(state="finished", snapshot=rebuilt.snapshot.id, note="")
             return rebuilt
 

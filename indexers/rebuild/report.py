@@ -15,8 +15,8 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import islice
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow.compute as pc
 
@@ -35,9 +35,10 @@ FORMAT = 1
 KEPT = 20
 """Folders of local runs that are kept."""
 _REASONS = 20
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
-class RunLocation(Protocol):
+class RunLocation:
     """A run's folder in the store, and what workers did; nothing for a run in this process."""
 
     @property
@@ -50,6 +51,7 @@ class RunLocation(Protocol):
         return {}
 
 
+@dataclass
 class RunReport:
     """The report while the run is under way.
 
@@ -58,23 +60,24 @@ class RunReport:
         set_aside: id -> reason of the snapshot's entities without keywords.
     """
 
-    def __init__(self, store: Store, command: str, side: Side, location: RunLocation) -> None:
-        self._store = store
-        self._command = command
-        self._side = side
-        self._location = location
-        self._id = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:6]}"
-        self._started = time.time()
-        self._clock = time.monotonic()
-        self.steps: list[Step] = []
-        self.outcome, self.reason = "finished", ""
-        self.result: Mapping[str, Any] = {}
-        self.set_aside: Mapping[str, str] = {}
+    store: Store
+    command: str
+    side: Side
+    location: RunLocation
+    steps: list[Step] = field(default_factory=list)
+    outcome: str = "finished"
+    reason: str = ""
+    result: Mapping[str, Any] = field(default_factory=dict)
+    set_aside: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._started, self._clock = time.gmtime(), time.monotonic()
+        self._id = f"{time.strftime('%Y%m%dT%H%M%S', self._started)}-{uuid.uuid4().hex[:6]}"
 
     @property
     def folder(self) -> str:
         """The run's folder in the store."""
-        return self._location.folder or f"rebuilds/{self._side}/{self._id}"
+        return self.location.folder or f"rebuilds/{self.side}/{self._id}"
 
     @property
     def run(self) -> str:
@@ -84,7 +87,7 @@ class RunReport:
     @property
     def path(self) -> str:
         """Where the report will be, as an address."""
-        return f"{self._store.url.rstrip('/')}/{self.folder}/report.json"
+        return f"{self.store.url.rstrip('/')}/{self.folder}/report.json"
 
     def fail(self, error: BaseException) -> None:
         """Record the error that ended the run."""
@@ -95,18 +98,15 @@ class RunReport:
         """The report."""
         return {
             "format": FORMAT,
-            "command": self._command,
-            "side": self._side,
-            "run": self.run,
-            "outcome": self.outcome,
+            **{name: getattr(self, name) for name in ("command", "side", "run", "outcome")},
             "reason": self.reason,
-            "started": _spelled(self._started),
-            "ended": _spelled(time.time()),
+            "started": time.strftime(_TIME, self._started),
+            "ended": time.strftime(_TIME, time.gmtime()),
             "seconds": round(time.monotonic() - self._clock, 3),
             "host": socket.gethostname(),
             "version": __version__,
             "stages": [step.as_dict() for step in self.steps],
-            "fleet": dict(self._location.summary()),
+            "fleet": dict(self.location.summary()),
             "set_aside_reasons": dict(Counter(self.set_aside.values()).most_common(_REASONS)),
             "result": dict(self.result),
         }
@@ -117,9 +117,9 @@ class RunReport:
         A report that can't be written is a warning, because the run itself is over.
         """
         try:
-            self._store.write_json(f"{self.folder}/report.json", self.as_dict())
-            for old in self._store.list(f"rebuilds/{self._side}")[:-KEPT]:
-                self._store.remove(f"rebuilds/{self._side}/{old}")
+            self.store.write_json(f"{self.folder}/report.json", self.as_dict())
+            for old in self.store.list(f"rebuilds/{self.side}")[:-KEPT]:
+                self.store.remove(f"rebuilds/{self.side}/{old}")
         except (StorageError, ServiceError, OSError) as error:
             log.warning("The report of run %s can't be written: %s", self.run, error)
 
@@ -159,10 +159,6 @@ def outcome_of(error: BaseException) -> str:
     return next((word for kind, word in kinds if isinstance(error, kind)), "interrupted")
 
 
-def _spelled(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
-
-
 NAMED = 10
 """Most entities without keywords that a report names."""
 
@@ -170,19 +166,13 @@ NAMED = 10
 def empty_sets(snapshot: Snapshot, most: int | None = NAMED) -> list[dict[str, str]]:
     """id, text, and why, where it is known, of entities without keywords, in id order; the first
     `most`, or all.
-
-    Memory: what is given back, and one batch of rows.
     """
     if not snapshot.manifest.empty:
         return []
-    aside = read_set_aside(snapshot.store, snapshot.id)
-    named = islice(_empty(snapshot), most)
-    return [{"id": id_, "text": text, "reason": aside.get(id_, "")} for id_, text in named]
-
-
-def _empty(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    aside, found = read_set_aside(snapshot.store, snapshot.id), []
     for batch in snapshot.batches(["id", "text", "keywords"], encoded=True):
-        found = batch.select(["id", "text"]).filter(
-            pc.equal(pc.list_value_length(batch["keywords"]), 0)
-        )
-        yield from zip(found["id"].to_pylist(), found["text"].to_pylist(), strict=True)
+        empty = batch.filter(pc.equal(pc.list_value_length(batch["keywords"]), 0))
+        found += empty.select(["id", "text"]).to_pylist()
+        if most is not None and len(found) >= most:
+            break
+    return [{**one, "reason": aside.get(one["id"], "")} for one in found[:most]]

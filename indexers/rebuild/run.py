@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from cogr.datasets.inspection import remarks
 from cogr.errors import SnapshotError
@@ -237,16 +237,15 @@ def complete_report(report: RunReport, outcome: Outcome, job: Job) -> Outcome:
     return outcome
 
 
-class Executor(RunLocation, Protocol):
-    """Where keywords are generated: in this process, or by workers."""
+@dataclass
+class Executor(RunLocation):
+    """Where keywords are generated: in this process, or, for a subclass, elsewhere."""
+
+    lease: Lease
 
     def run(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
         """Generate what the plan lacks, and freeze the side's keyword sets."""
-        ...
-
-    def check(self) -> None:
-        """Raise LockedError when this process has lost its lease."""
-        ...
+        return generate_and_freeze(job, plan, advance)
 
 
 def generate_and_freeze(
@@ -267,23 +266,6 @@ def generate_and_freeze(
     return freeze(job, plan, generate_missing(job, plan, advance or (lambda _: None)), started)
 
 
-class InProcess(Executor):
-    """Generates in this process.
-
-    Args:
-        lease: the lease of the rebuild or update.
-    """
-
-    def __init__(self, lease: Lease) -> None:
-        self._lease = lease
-
-    def run(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
-        return generate_and_freeze(job, plan, advance)
-
-    def check(self) -> None:
-        self._lease.check()
-
-
 @contextmanager
 def executor_of(
     workspace: Workspace, request: RebuildRequest, command: str, say: Say
@@ -302,7 +284,7 @@ def executor_of(
     else:
         doing, kind = f"{command} --side {request.side}", lease_to_rebuild(request.side)
         with held_lease(workspace.store, kind, doing, REBUILD_SECONDS) as lease:
-            yield InProcess(lease)
+            yield Executor(lease)
 
 
 def release_rebuilt(
@@ -323,7 +305,7 @@ def release_rebuilt(
             push=push,
             switch=publish,
             say=say,
-            check_lease=executor.check,
+            check_lease=executor.lease.check,
         )
     return Outcome(rebuilt, done.indexes.get(snapshot.side), published=publish)
 

@@ -90,9 +90,8 @@ class Fire:
         self._weights = dict(weights)
         self._draw = random.Random(seed)
         urls = {"redis.url": str(broker.redis.url), "opensearch.url": str(opensearch.url)}
-        self._sets = (
-            {"backend": "opensearch"} | urls | {"opensearch.prefix": self.prefix} | dict(more or {})
-        )
+        base = {"backend": "opensearch", "opensearch.prefix": self.prefix}
+        self._sets = base | urls | dict(more or {})
         self._own = own or {}
         self._children: list[Child] = []
         self._serving: Snapshot | None = None
