@@ -14,8 +14,7 @@ from cogr.errors import CheckFailedError, UserError
 from cogr.records import SIDES, Side
 from indexers.cli import console
 from indexers.cli.console import Call, common_options
-from indexers.tables import Table, pick
-from indexers.telemetry.terminal import duration
+from indexers.tables import show_all
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -87,18 +86,6 @@ def _show(out: Console, found: Sequence[Overview]) -> None:
     if not found:
         out.print("No rebuild on workers yet: run cogr-index rebuild --side item --workers celery.")
     for run in found:
-        left = "" if run.seconds_left is None else f", about {duration(run.seconds_left)} left"
-        notes = [
-            f"{run.answered:,} of {run.to_generate:,} answered ({run.entities:,} entities in all)"
-            f"{left}; {run.shards} shards to do, {run.per_second:,.1f} entities/s",
-            *run.troubles[-5:],
-            *(f"set aside: {id_}: {reason}" for id_, reason in [*run.set_aside.items()][:20]),
-            *([f"snapshot {run.snapshot}"] if run.snapshot else []),
-        ]
         title = f"{run.side}s, run {run.id}: {run.state}{f' ({run.note})' if run.note else ''}"
-        held = [
-            one.model_dump() | {"started": time.strftime("%H:%M:%S", time.localtime(one.started))}
-            for one in run.held
-        ]
-        names = {"shard": "shard", "worker": "worker", "state": "state", "started": "since"}
-        Table(title, pick(held, names), notes).show(out)
+        title_has = {"id", "side", "state", "note", "fingerprint", "generator"}
+        show_all(out, title, run.model_dump(exclude=title_has))

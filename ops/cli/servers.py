@@ -5,19 +5,18 @@ What start does is in `ops.servers`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from typer import Option
 
 from cogr.errors import CheckFailedError, ServiceError, UserError
 from cogr.settings import URL_VARIABLE
 from indexers.cli import console
 from indexers.cli.console import JsonOption
-from indexers.tables import Table
+from indexers.tables import show_all
 from ops.cli.services import Answer, opensearch_of_environment, redis_of_environment
 from ops.servers import instances
 from ops.servers.instances import ServerSpec, ServerState
@@ -29,6 +28,10 @@ PortOption = Annotated[
     int | None,
     Option(min=0, max=65535, help="Port on 127.0.0.1.  [default: the usual or a free one]"),
 ]
+
+
+def _emit(as_json: bool, payload: Mapping[str, Any]) -> None:
+    console.emit(as_json, payload, lambda out: show_all(out, "", payload))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +63,12 @@ class Kind:
             )
         if answer is not None:
             console.note(f"The environment names a server ({self.variable}): nothing is started.")
-            console.emit(as_json, _answer(answer), lambda out: _show(out, answer, []))
+            _emit(as_json, _answer(answer))
             return
         started = instances.start(wanted, console.note)
         if started.already:
             console.note(f"{started.state.name} runs already.")
-        found = {**_server(started.state), "already_running": started.already}
-        console.emit(as_json, found, lambda out: _show(out, None, [started.state]))
+        _emit(as_json, {**_server(started.state), "already_running": started.already})
         console.next_command(f"{self.next_command}{started.state.url}")
 
     def commands(self, help_: str) -> typer.Typer:
@@ -93,8 +95,7 @@ class Kind:
                     "--name, or use --all."
                 )
             stopped = [one for one in names if instances.stop_named(kind, one, remove=remove)]
-            found = {"stopped": stopped, "removed": names if remove else []}
-            console.emit(as_json, found, Table.of("", found).show)
+            _emit(as_json, {"stopped": stopped, "removed": names if remove else []})
 
         @app.command()
         def status(name: NameOption = None, as_json: JsonOption = False) -> None:
@@ -104,12 +105,11 @@ class Kind:
             `url` in the JSON is the address to use.
             """
             answer = self.configured() if name is None else None
-            servers = instances.known(kind, name)
-            running = [server for server in servers if server.running]
-            found: dict[str, Any] = {"running": False, "url": None}
-            found = _answer(answer) if answer else _server(running[0]) if running else found
-            found["servers"] = [_server(server) for server in servers]
-            console.emit(as_json, found, lambda out: _show(out, answer, servers))
+            servers = [_server(one) for one in instances.known(kind, name)]
+            running = [one for one in servers if one["running"]]
+            nothing = {"running": False, "url": None}
+            found = _answer(answer) if answer else running[0] if running else nothing
+            _emit(as_json, {**found, "servers": servers})
             if answer is not None and answer.problem is not None:
                 raise ServiceError(answer.problem)
             if answer is None and not running:
@@ -122,29 +122,17 @@ class Kind:
 
 
 def _answer(answer: Answer) -> dict[str, Any]:
-    """A server that the environment names, for --json."""
+    """A server that the environment names."""
     running = answer.problem is None
     shown = {"running": running, "local": False, "url": answer.url, "version": answer.version}
     return shown if running else {**shown, "problem": answer.problem}
 
 
 def _server(state: ServerState) -> dict[str, Any]:
-    """A server that was started here, for --json."""
+    """A server that was started here."""
     more = {"pid": state.pid, "folder": state.folder, "log": state.log}
     shown = state.model_dump(include={"name", "version", "url"})
     return {"running": state.running, "local": True, **shown, **more}
-
-
-def _show(out: Console, answer: Answer | None, servers: Sequence[ServerState]) -> None:
-    """Servers for people."""
-    if answer is not None:
-        said = answer.problem or f"version {answer.version}"
-        out.print(f"{answer.url} (from the environment): {said}", soft_wrap=True)
-    for server in servers:
-        state = "running" if server.running and server.url else "starting"
-        out.print(f"{server.name}: {state if server.running else 'died'} {server.url or ''}")
-        for label, value in (("version", server.version), ("log", server.log)):
-            out.print(f"  {label:9} {value}", soft_wrap=True)
 
 
 OPENSEARCH = Kind(
@@ -184,9 +172,7 @@ def start_opensearch(
 
 @redis_app.command("start")
 def start_redis(
-    name: NameOption = None,
-    port: PortOption = None,
-    as_json: JsonOption = False,
+    name: NameOption = None, port: PortOption = None, as_json: JsonOption = False
 ) -> None:
     """Start a server and wait until it answers.
 
