@@ -5,7 +5,7 @@ caches or shards. It answers every request exactly once, in any order, by id. `c
 texts and writes prompts; `cogr.keywords` parses completions.
 
 The registry imports a kind's module only when it is asked for. Such a module defines a subclass of
-`Options` and a function `make(options, side, dataset, store)`. None of these modules imports torch,
+`Options` and a function `make(options, context)`. None of these modules imports torch,
 transformers or vllm before it generates.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -138,41 +138,29 @@ def batched(things: Iterable[T], size: int) -> Iterator[list[T]]:
         yield batch
 
 
-Maker = Callable[[Options, Side, Dataset | None, Store | None], Generator]
+class Context(NamedTuple):
+    """For whom a generator is made: whose keywords it will write; the data set, for the kinds that
+    read the collection (`extractive`, `statistical`); the store, for those that keep a fitted state
+    or read a snapshot.
+    """
+
+    side: Side
+    dataset: Dataset | None
+    store: Store | None
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of generator: its module, and one line that describes it."""
-
-    module: str
-    options: str
-    what: str
-
-    def load(self) -> tuple[type[Options], Maker]:
-        """The kind's options class and maker."""
-        module = import_module(f"indexers.generators.{self.module}")
-        return cast(type[Options], getattr(module, self.options)), cast(Maker, module.make)
+Maker = Callable[[Options, Context], Generator]
 
 
-KINDS: Mapping[str, Kind] = {
-    "extractive": Kind(
-        "extractive", "ExtractiveOptions", "phrases of the entity's own text; no model, no labels"
-    ),
-    "statistical": Kind(
-        "statistical.generator",
-        "StatisticalOptions",
-        "a ranker learned from the labels, whose results become keywords",
-    ),
-    "vllm": Kind("vllm_lm", "VllmOptions", "a language model by vLLM in this process"),
-    "openai": Kind(
-        "openai_api", "OpenAIOptions", "a language model behind an OpenAI-compatible endpoint"
-    ),
-    "transformers": Kind(
-        "transformers_lm", "TransformersOptions", "a language model by transformers in this process"
-    ),
-    "scripted": Kind("scripted", "ScriptedOptions", "first words of a text, for tests"),
+KINDS: Mapping[str, tuple[str, str]] = {
+    "extractive": ("extractive", "ExtractiveOptions"),
+    "statistical": ("statistical.generator", "StatisticalOptions"),
+    "vllm": ("vllm_lm", "VllmOptions"),
+    "openai": ("openai_api", "OpenAIOptions"),
+    "transformers": ("transformers_lm", "TransformersOptions"),
+    "scripted": ("scripted", "ScriptedOptions"),
 }
+"""Kind -> its module and its class of options."""
 
 
 def make_generator(
@@ -186,9 +174,7 @@ def make_generator(
     Args:
         settings: `kind` and that kind's options, as a table of the configuration has them; None is
             the same as unset.
-        side: whose keywords it will write.
-        dataset: for the kinds that read the collection (`extractive`, `statistical`).
-        store: for the kinds that keep a fitted state (`statistical`).
+        side, dataset, store: see `Context`.
 
     Raises:
         GeneratorError: an unknown kind, an unknown or wrong option, a model that can't be used; in
@@ -196,7 +182,7 @@ def make_generator(
         MissingExtraError: the kind needs a package that is not installed.
     """
     options, maker = read_options(settings)
-    return maker(options, side, dataset, store)
+    return maker(options, Context(side, dataset, store))
 
 
 def read_options(settings: Mapping[str, Any]) -> tuple[Options, Maker]:
@@ -208,7 +194,10 @@ def read_options(settings: Mapping[str, Any]) -> tuple[Options, Maker]:
             f"There is no generator {name!r}{_nearest(str(name), KINDS)}; kinds: "
             f"{', '.join(KINDS)}."
         )
-    options_class, maker = KINDS[name].load()
+    module_name, options_name = KINDS[name]
+    module = import_module(f"indexers.generators.{module_name}")
+    options_class: type[Options] = getattr(module, options_name)
+    maker: Maker = module.make
     try:
         return options_class.model_validate(rest), maker
     except ValidationError as error:

@@ -18,9 +18,8 @@ from pydantic import Field
 
 from cogr.errors import GeneratorError
 from cogr.metrics import f1_of
-from cogr.records import Dataset, Item, Side
-from cogr.store import Store
-from indexers.generators import Answer, Completion, Generator, Options, Reads, Request
+from cogr.records import Item
+from indexers.generators import Answer, Completion, Context, Generator, Options, Reads, Request
 from indexers.text import Analyser, SurfaceForms
 
 Ints = NDArray[np.int64]
@@ -330,15 +329,10 @@ class Extractive(Generator):
             )
 
 
-def make(  # the registry's signature
-    options: ExtractiveOptions,
-    side: Side,  # noqa: ARG001
-    dataset: Dataset | None,
-    store: Store | None,  # noqa: ARG001
-) -> Extractive:
+def make(options: ExtractiveOptions, context: Context) -> Extractive:
     """The registry's entry. Raises GeneratorError without a data set."""
-    if dataset is None:
+    if context.dataset is None:
         raise GeneratorError(
             "The generator extractive reads the whole collection; give it a data set."
         )
-    return Extractive(dataset.items, dataset.dataset_hash, options)
+    return Extractive(context.dataset.items, context.dataset.dataset_hash, options)

@@ -20,11 +20,9 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic import Field, SecretStr, field_validator
 
 from cogr.errors import GeneratorError, MissingExtraError, ServiceError
-from cogr.records import Dataset, Side
 from cogr.settings import Sampling
 from cogr.settings.table import check_url
-from cogr.store import Store
-from indexers.generators import Answer, Completion, Failure, Generator, Options, Request
+from indexers.generators import Answer, Completion, Context, Failure, Generator, Options, Request
 from indexers.generators.model_folders import first_line
 
 log = logging.getLogger(__name__)
@@ -306,11 +304,6 @@ def without_credentials(url: str) -> str:
     return urlunsplit((parts.scheme, host + port, parts.path.rstrip("/"), "", ""))
 
 
-def make(
-    options: OpenAIOptions,
-    side: Side,  # noqa: ARG001
-    dataset: Dataset | None,  # noqa: ARG001
-    store: Store | None,  # noqa: ARG001
-) -> OpenAIGenerator:
+def make(options: OpenAIOptions, _: Context) -> OpenAIGenerator:
     """The registry's entry."""
     return OpenAIGenerator(options)

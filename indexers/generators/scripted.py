@@ -9,9 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from cogr.records import Dataset, Entity, Item, Side
-from cogr.store import Store
-from indexers.generators import Answer, Completion, Failure, Generator, Options, Reads, Request
+from cogr.records import Entity, Item
+from indexers.generators import (
+    Answer,
+    Completion,
+    Context,
+    Failure,
+    Generator,
+    Options,
+    Reads,
+    Request,
+)
 
 WORDS = 10
 """The rule: so many of the first distinct words of the entity's own text, as many as a catalogue's
@@ -85,11 +93,6 @@ def _words(entity: Entity, count: int) -> list[str]:
     return list(found)
 
 
-def make(  # the registry's signature
-    options: ScriptedOptions,
-    side: Side,  # noqa: ARG001
-    dataset: Dataset | None,  # noqa: ARG001
-    store: Store | None,  # noqa: ARG001
-) -> Scripted:
+def make(options: ScriptedOptions, _: Context) -> Scripted:
     """The registry's entry."""
     return Scripted(options)

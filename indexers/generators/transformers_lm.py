@@ -14,9 +14,7 @@ from typing import Any
 from pydantic import Field
 
 from cogr.errors import GeneratorError
-from cogr.records import Dataset, Side
-from cogr.store import Store
-from indexers.generators import Answer, Completion, Request, batched
+from indexers.generators import Answer, Completion, Context, Request, batched
 from indexers.generators.constraint import KeywordConstraint, allowed_tokens, known_keywords
 from indexers.generators.model_folders import (
     DType,
@@ -179,11 +177,6 @@ def pick_dtype(dtype: DType, device: str) -> Any:
     return torch.float16 if device == "cuda" else torch.float32
 
 
-def make(
-    options: TransformersOptions,
-    side: Side,  # noqa: ARG001
-    dataset: Dataset | None,  # noqa: ARG001
-    store: Store | None,
-) -> TransformersGenerator:
+def make(options: TransformersOptions, context: Context) -> TransformersGenerator:
     """The registry's entry."""
-    return TransformersGenerator(options, store)
+    return TransformersGenerator(options, context.store)

@@ -18,9 +18,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from cogr.errors import GeneratorError
-from cogr.records import Dataset, Side
-from cogr.store import Store
-from indexers.generators import Answer, Completion, Failure, Request
+from indexers.generators import Answer, Completion, Context, Failure, Request
 from indexers.generators.constraint import known_keywords
 from indexers.generators.model_folders import (
     Encoded,
@@ -244,11 +242,6 @@ def set_environment() -> None:
         os.environ.setdefault(name, value)
 
 
-def make(
-    options: VllmOptions,
-    side: Side,  # noqa: ARG001
-    dataset: Dataset | None,  # noqa: ARG001
-    store: Store | None,
-) -> VllmGenerator:
+def make(options: VllmOptions, context: Context) -> VllmGenerator:
     """The registry's entry."""
-    return VllmGenerator(options, store)
+    return VllmGenerator(options, context.store)

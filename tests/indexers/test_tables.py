@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from indexers.tables import Table, short, write_page
+from indexers.tables import Table, short, show_all, write_page
 from indexers.telemetry.terminal import console_of
 
 ROWS = [
@@ -78,3 +78,15 @@ def test_a_page_is_one_closed_file(tmp_path: Path) -> None:
     assert "default-src 'none'" in page
     assert "&lt;script&gt;" in page
     assert "<script" not in page
+
+
+def test_any_result_is_names_and_values_and_its_records_are_tables(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    records = [{"id": "a", "why": "no"}, {"id": "b", "why": "yes"}]
+    values = {"some_items": 2, "flat": {"x": 1}, "deep": {"rows": records, "n": 3}, "rows": []}
+    show_all(console_of(sys.stdout), "Done", values, ["A note."])
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[:4] == ["Done", "some items  2", "flat        x 1", "rows        none"]
+    assert lines[4:7] == ["deep", "n  3", "rows"]
+    assert lines[-1] == "A note."

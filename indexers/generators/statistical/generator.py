@@ -18,10 +18,19 @@ from pydantic import Field
 from cogr.datasets.splits import DEV_SHARE, by_hash
 from cogr.errors import GeneratorError, MissingExtraError, SnapshotError
 from cogr.keywords import NORMALISER
-from cogr.records import Dataset, Item, Query, Side
+from cogr.records import Dataset, Item, Query
 from cogr.snapshots import Blend
 from cogr.store import Store
-from indexers.generators import Answer, Completion, Generator, Options, Reads, Request, batched
+from indexers.generators import (
+    Answer,
+    Completion,
+    Context,
+    Generator,
+    Options,
+    Reads,
+    Request,
+    batched,
+)
 from indexers.generators.statistical import READABILITY
 
 if TYPE_CHECKING:
@@ -256,11 +265,12 @@ def without_evidence(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fingerprint.items() if name not in (EVIDENCE, STACKING)}
 
 
-def make(options: Any, side: Side, dataset: Dataset | None, store: Store | None) -> Statistical:
+def make(options: Any, context: Context) -> Statistical:
     """The registry's entry.
 
     Raises GeneratorError without a data set, MissingExtraError without LightGBM.
     """
+    side, dataset, store = context
     if dataset is None:
         raise GeneratorError("The generator statistical learns from a data set; give it one.")
     if not is_installed():
