@@ -30,8 +30,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
 
 
 @pytest.fixture

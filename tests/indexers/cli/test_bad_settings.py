@@ -5,8 +5,6 @@ status 2, never a traceback.
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -79,26 +77,18 @@ def test_any_value_of_any_key_is_taken_or_refused_in_one_sentence(
     ("override", "says"),
     [
         ("opensearch.url=http://[::1", "opensearch.url: the host or port is invalid"),
-        ("opensearch.url=http://host:99999", "opensearch.url: the host or port is invalid"),
-        ("opensearch.url=http://host:port", "opensearch.url: the host or port is invalid"),
-        ("opensearch.url=http://a..b", "opensearch.url: the host or port is invalid"),
         ("opensearch.url=http://", "opensearch.url: the host is missing"),
         (
             "opensearch.url=http://a b",
             "opensearch.url: it contains a space or a control character",
         ),
-        ("redis.url=redis://host:port", "redis.url: the host or port is invalid"),
         (
             "redis.url=redis://host/database",
             "redis.url: the part after the host is not a database number",
         ),
         ("generator.openai.base_url=localhost:8000", "generator.openai.base_url: it is not a URL"),
-        ("training.rollouts.vllm_url=ftp://host", "training.rollouts.vllm_url: it is not a URL"),
-        ("store=http://host:port/x", "store: the host or port is invalid"),
         ("store=" + "x" * 300, "store: the name is too long for a file"),
-        ('store="a\\u0000b"', "store: it contains a line break or another control character"),
         ("dataset.path=~nobody-has-this-name", "dataset.path: there is no user of this name"),
-        ("rebuild.max_failure_share=inf", "rebuild.max_failure_share: input should be"),
         ("publish.tolerance=nan", "publish.tolerance: input should be a finite number"),
         (
             "serving.deadline=1e9",
@@ -106,13 +96,11 @@ def test_any_value_of_any_key_is_taken_or_refused_in_one_sentence(
         ),
         ("keywords.k_max=99999999999999999999999", "keywords.k_max: input should be at most"),
         ("keywords=3", "keywords: input should be"),
-        ("keywords.k_max.x=3", "keywords.k_max: input should be"),
         (
             'serving.token="two\\nlines"',
             "serving.token: it contains a line break or another control character",
         ),
         ("a b=1", "is not of the form key=value"),
-        ("=1", "is not of the form key=value"),
         ("a..b=1", "is not of the form key=value"),
     ],
 )
@@ -130,22 +118,11 @@ def test_a_flag_is_blamed_for_its_own_mistakes(
             "notjson",
             "COGR_KEYWORDS is not valid JSON; write a list as",
         ),
-        ("COGR_KEYWORDS", "[" * 100_000, "COGR_KEYWORDS is not valid JSON"),
         ("COGR_KEYWORDS", "3", "COGR_KEYWORDS: keywords: input should be"),
         (
             "COGR_KEYWORDS",
             '{"k_max": "many"}',
             "COGR_KEYWORDS: keywords.k_max: input should be a valid integer",
-        ),
-        (
-            "COGR_PUBLISH__FIELD_TYPES",
-            "x",
-            "COGR_PUBLISH__FIELD_TYPES is not valid JSON",
-        ),
-        (
-            "COGR_KEYWORDS__K_MAX",
-            "many",
-            "COGR_KEYWORDS__K_MAX: keywords.k_max: input should be a valid integer",
         ),
         (
             "COGR_KEYWORDS__KMAX",
@@ -158,11 +135,6 @@ def test_a_flag_is_blamed_for_its_own_mistakes(
             "COGR_OPENSEARCH_URL: opensearch.url: the host or port is invalid",
         ),
         ("COGR_STORE", "\udcff", "COGR_STORE: store: it is not valid UTF-8"),
-        (
-            "COGR_REBUILD__MAX_FAILURE_SHARE",
-            "inf",
-            "COGR_REBUILD__MAX_FAILURE_SHARE: rebuild.max_failure_share: input should be",
-        ),
         ("COGR_CONFIG", "none.toml", "There is no configuration none.toml"),
     ],
     ids=lambda value: ascii(value[:40]),
@@ -183,12 +155,9 @@ def test_a_variable_is_blamed_for_its_own_mistakes(
     ("text", "says"),
     [
         (b"a = " + b"[" * 5000, "is not valid TOML: it is nested too deeply"),
-        (b"a = " + b"{a = " * 5000, "is not valid TOML: it is nested too deeply"),
         (b"[dataset]\nloader = \"jsonl\"\xff\n", "is not valid TOML"),
-        ("[dataset]\n".encode("utf-16"), "is not valid TOML"),
         (b"\x00", "is not valid TOML"),
         (b"dataset = 3\n", "cogr.toml: dataset: input should be"),
-        (b"opensearch = 3\n", "cogr.toml: opensearch: input should be"),
         (b'[dataset]\nloadr = "jsonl"\n', (
             "cogr.toml: the key dataset.loadr is unknown; the nearest known key is "
             "dataset.loader."
@@ -215,8 +184,6 @@ def test_the_file_is_blamed_for_its_own_mistakes(
         b'[dataset]\nloader = "jsonl"\npath = "data"\n' if text.startswith(b"[opensearch]") else b""
     )
     (shop / "cogr.toml").write_bytes(begin + text)
-    if says.startswith("cogr.toml: opensearch: "):
-        (shop / "cogr.toml").write_bytes(text + b'[dataset]\nloader = "jsonl"\n')
     refused(cogr_index("list"), says)
 
 
@@ -240,25 +207,10 @@ def test_a_value_that_a_flag_overrules_is_nobodys_mistake(
     refused(cogr_index("list"), "The environment variable COGR_KEYWORDS__K_MAX: keywords.k_max")
     refused(cogr_index("list", "--set", "keywords.k_max=few"), "--set: keywords.k_max", "'few'")
     assert cogr_index("list", "--set", "keywords.k_max=3").status == 0
-
-
-def test_a_byte_order_mark_before_the_file_is_no_mistake(shop: Path, cogr_index: Command) -> None:
+    # A byte order mark before the file is no mistake.
+    monkeypatch.delenv("COGR_KEYWORDS__K_MAX")
     (shop / "cogr.toml").write_text(CONFIGURATION, "utf-8-sig")
     assert cogr_index("list").status == 0
-
-
-@pytest.fixture
-def unreadable(shop: Path) -> Iterator[Path]:
-    path = shop / "closed.toml"
-    path.write_text(CONFIGURATION)
-    path.chmod(0)
-    yield path
-    path.chmod(0o600)
-
-
-@pytest.mark.skipif(os.geteuid() == 0 or sys.platform == "win32", reason="root may read anything")
-def test_a_file_that_can_not_be_read_is_one_sentence(unreadable: Path, cogr_index: Command) -> None:
-    refused(cogr_index("list", "-c", unreadable), "can't be read (Permission denied)")
 
 
 def test_folders_and_files_in_one_anothers_place_are_one_sentence(

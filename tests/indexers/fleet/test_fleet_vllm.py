@@ -62,7 +62,7 @@ def test_one_engine_for_many_shards_another_one_by_a_new_process(
     tmp_path: Path, valkey: RedisSettings
 ) -> None:
     with fleet_in(
-        tmp_path, valkey, items=12, metrics__port="0", fleet__first_items="4", **MODEL
+        tmp_path, valkey, items=12, metrics__port="0", fleet__least="4", **MODEL
     ) as fleet:
         worker = fleet.worker()
         outcome = fleet.outcome(fleet.rebuild(), seconds=1200)
