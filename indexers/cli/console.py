@@ -90,8 +90,6 @@ def emit(json_mode: bool, payload: Mapping[str, Any], human: Callable[[Console],
     """Write a command's result to standard output.
 
     Args:
-        json_mode: one JSON object on one line, and nothing else.
-        payload: what the object says; paths become strings.
         human: writes the same for people. Its console reads no markup and shows control characters
             as escapes, so text from items can be printed as it is, best as a plain string.
     """
@@ -218,10 +216,7 @@ class Call:
     """Values of the common options of a command. See `common_options`.
 
     Attributes:
-        config: the configuration file, or None for ./cogr.toml.
-        overrides: `--set` values.
         backend: overrides the configuration's backend.
-        json: whether to print the result as one JSON object.
         program: name of the command's program, also in its traces.
     """
 
@@ -273,8 +268,6 @@ class Call:
 
         Args:
             told: what people see instead of the payload.
-            hide: a name that people don't see.
-            notes: sentences below, for people.
         """
         from indexers.tables import show_all
 
@@ -291,10 +284,6 @@ def common_options(
     """Give a command the common options. It takes them as one parameter of the type `Call`.
 
     In --help, --config and --set come at the place of the `Call`, the others at the end.
-
-    Args:
-        backend: False for a command that uses no backend: it has no --backend.
-        json: False for a command that has no result: it has no --json.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:

@@ -53,9 +53,6 @@ class Message(BaseModel):
 def queue_of(side: Side, settings: GeneratorSettings) -> str:
     """The queue of one side, one generator and one message format; only workers with the same ones
     listen to it.
-
-    Args:
-        settings: the generator's settings, with `auto` resolved.
     """
     digest = hashlib.sha256((settings.model or "").encode()).hexdigest()[:8]
     return f"v3.{side}.{settings.name}.{digest}"
@@ -210,9 +207,6 @@ def _client(connection: Any) -> Any:
 def refuse_unreadable(refuse: Callable[[str], object]) -> None:
     """Have this process refuse messages that kombu can't read: by default one of them ends a
     worker, and a restarted one, too.
-
-    Args:
-        refuse: called with the reason.
     """
     from kombu.transport import TRANSPORT_ALIASES, redis
 

@@ -73,10 +73,6 @@ def coordinate(
 ) -> Iterator[FleetExecutor]:
     """Hold the side's lease as its coordinator, for the time of the block.
 
-    Args:
-        generator: the generator, where it is not that of the settings.
-        command: the command, for messages: rebuild or update.
-
     Raises:
         LockedError: another rebuild of this side is under way in this store, wherever it runs.
     """

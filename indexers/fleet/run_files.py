@@ -52,7 +52,6 @@ class FleetRun(Record):
 
     Attributes:
         state: as long as it is running, only the coordinator writes this file.
-        generator: public settings of the generator.
         answered: entities with an answer or a reason, of `to_generate`.
         set_aside: id -> reason, of entities during which workers died.
     """
@@ -234,10 +233,7 @@ class Overview(FleetRun):
     Attributes:
         state: silent: the coordinator has not renewed its lease. interrupted: it ended before the
             rebuild was complete; the same command goes on.
-        shards: shards that are not done.
-        done: attempts that finished a shard.
         held: the latest attempt at each shard that a worker has taken.
-        troubles: the latest attempts that brought no result, as sentences.
         set_aside: also those of transient failures.
     """
 

@@ -174,7 +174,6 @@ def make_generator(
     Args:
         settings: `kind` and that kind's options, as a table of the configuration has them; None is
             the same as unset.
-        side, dataset, store: see `Context`.
 
     Raises:
         GeneratorError: an unknown kind, an unknown or wrong option, a model that can't be used; in

@@ -96,13 +96,8 @@ class KeywordConstraint:
     Args:
         keywords: normalised keywords. A keyword that the tokenizer or the list's syntax would
             change is left out.
-        tokenizer: of the model, from Hugging Face.
         ends: token ids that end a completion.
         limit: most keywords of a completion, K_max.
-
-    Attributes:
-        keywords: those that can be written.
-        ends: the token ids that end a completion.
 
     Raises:
         GeneratorError: none of the keywords can be written.

@@ -40,7 +40,6 @@ class ExtractiveOptions(Options):
 
     Attributes:
         keywords: most keywords of an item, the best first (the paper's M is 10).
-        query_keywords: most keywords of a query.
         min_df: fewest items that a keyword occurs in: a keyword of a single item connects nothing.
         max_df_share: largest share of the items that it may occur in (5 items are always allowed).
         cut: a query's keywords aim at the items that score at least this share of the best item's
@@ -83,9 +82,6 @@ class Collection:
 
     A phrase is one stem or two adjacent ones, coded as one number. Deterministic in the items and
     their order.
-
-    Attributes:
-        stem_ids: the number of each stem.
     """
 
     def __init__(self, items: Sequence[Item], options: ExtractiveOptions) -> None:
@@ -283,13 +279,7 @@ class _Candidates:
 
 
 class Extractive(Generator):
-    """Keywords from the words of a collection, which is counted at the first request (seconds).
-
-    Args:
-        items: the whole collection.
-        dataset_hash: names it in the fingerprint.
-        options: see `ExtractiveOptions`.
-    """
+    """Keywords from the words of a collection, which is counted at the first request (seconds)."""
 
     def __init__(
         self, items: Sequence[Item], dataset_hash: str, options: ExtractiveOptions | None = None

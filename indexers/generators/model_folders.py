@@ -59,7 +59,6 @@ class LocalModelOptions(Options):
         dtype: number format; `auto` is bfloat16 where the device computes in it, else float32
             (float16 on old GPUs).
         max_model_len: tokens of prompt and completion together; the model's own limit by default.
-        sampling: see `Sampling`.
         vocabulary: id of an item snapshot; only its keywords are generated, see `constraint`.
         k_max: most keywords of a completion, where there is a vocabulary.
     """
@@ -390,7 +389,6 @@ class LocalModelGenerator(Generator, Generic[Chosen]):
     prompts that fit.
 
     Args:
-        options: the kind's options.
         store: where the item snapshot lies that `options.vocabulary` names.
 
     Raises:

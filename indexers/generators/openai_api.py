@@ -57,10 +57,7 @@ class OpenAIOptions(Options):
 
     Attributes:
         base_url: the endpoint up to and with /v1, e.g. http://localhost:8000/v1.
-        model: the model's name as the endpoint knows it.
         api_key: sent as bearer token; never printed and no part of the fingerprint.
-        sampling: see `Sampling`.
-        concurrency: most requests in flight.
         timeout: seconds that one attempt may take.
         retries: further attempts after 429, 5xx, time-outs, lost connections and malformed answers.
     """

@@ -34,17 +34,11 @@ class ParseStats:
     """Counts over completions; add one by one.
 
     Attributes:
-        completions: completions seen.
         on_one_line: completions of one line of keywords: no second line, no think tag, no code
             fence.
-        empty: completions without any keyword.
-        truncated: completions that the length limit ended.
         keywords: distinct keywords, summed over completions.
-        repeated: repetitions of an earlier keyword of the same completion.
         overlong: pieces dropped as run-ons.
-        broken: pieces dropped for their replacement characters.
         looping: pieces dropped because they repeat the same words three times in a row.
-        tokens: generated tokens.
     """
 
     completions: int = 0
@@ -105,13 +99,10 @@ class Rebuilt:
     """What a rebuild did.
 
     Attributes:
-        snapshot: the frozen keyword sets.
-        generated: entities that the generator was asked for now.
         cut_prompts: entities whose description was cut to the token budget.
         cut_to_budget: entities that wrote more than K_max keywords.
         set_aside: id -> reason, for entities without keywords of their own; they keep their own
             text as keyword.
-        parse_stats: how well the completions kept to a list of keywords.
     """
 
     snapshot: Snapshot

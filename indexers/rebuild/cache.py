@@ -56,7 +56,6 @@ class Cached:
     """Answers by position of their keys, in temporary files. Memory: 17 bytes a key.
 
     Args:
-        keys: what was asked for.
         segments: tables of the cache, without lone surrogates; the first of several answers to a
             key counts.
     """
@@ -153,12 +152,7 @@ def _is_whole(name: str, data: bytes) -> bool:
 
 
 class GenerationCache:
-    """The segments of one generator fingerprint.
-
-    Args:
-        store: where the cache lies.
-        fingerprint: the generator's; equal fingerprints share their answers.
-    """
+    """The segments of one generator fingerprint."""
 
     def __init__(self, store: Store, fingerprint: Mapping[str, object]) -> None:
         self._store = store
@@ -301,11 +295,7 @@ def request_key(id_: str, prompt: Prompt, reads: Reads) -> bytes:
 
 
 class Keys:
-    """Keys by position.
-
-    Args:
-        data: all of them, one after the other.
-    """
+    """Keys by position."""
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
         self._data = memoryview(data)

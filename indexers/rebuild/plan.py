@@ -101,8 +101,6 @@ def generate_into(
 
     Args:
         keyed: the requests with their keys; read as fast as the generator takes them.
-        count: how many they are.
-        each: called with every answer.
         stopping: asked after every answer; True ends the stream.
 
     Raises:
@@ -142,10 +140,7 @@ class Carried:
     """Rows of another snapshot that a job takes over instead of generating them.
 
     Attributes:
-        snapshot: whose rows.
-        without: ids of rows that are not taken over: changed and removed ones.
         set_aside: id -> reason, of the rows that are taken.
-        cut_to_budget: how many of them were cut to the budget.
         fields_of: items whose extra fields replace those of the rows, in any order; None keeps the
             rows' own.
     """
@@ -182,19 +177,9 @@ class Job:
     """Everything that a rebuild needs to know.
 
     Attributes:
-        side: which side.
         entities: the whole side without what is carried, in any order, ids distinct.
-        generator: what writes the keywords.
-        prompter: fills the side's template.
-        store: where cache and snapshot go.
-        k_max: budget; longer keyword sets are cut to it and counted.
         round: number of the round that the snapshot belongs to; 0 outside of training.
-        parent: the snapshot that the new one replaces.
         search_results: what goes into {search_results} of the prompt variant `search`.
-        carried: rows of another snapshot that go into this one as they are.
-        why: why this generator was chosen, for the report.
-        fields: names of the extra fields that items carry.
-        field_types: types of some of these.
         weights: keep the weights that the generator gives a query's keywords; else all are 1.
         weigh: gives weights to rows whose generator gave none; None where nothing can.
         lineage: where the labels come from (`cogr.records.Dataset.lineage`); goes into the
@@ -240,9 +225,6 @@ class Job:
 class Plan:
     """The work of a rebuild: entities in id order, their cache keys, and the positions of those
     without an answer.
-
-    Attributes:
-        fields: types of the extra fields that items carry.
     """
 
     entities: Sequence[Entity]

@@ -56,7 +56,6 @@ class RunReport:
     """The report while the run is under way.
 
     Attributes:
-        result: what the command prints, once it is known.
         set_aside: id -> reason of the snapshot's entities without keywords.
     """
 

@@ -36,9 +36,6 @@ class RebuildRequest:
 
     Attributes:
         limit: only the first entities of the source; such a snapshot is kept, and not pushed.
-        push: write the snapshot to the backend.
-        publish: switch what serves to it.
-        workers: instead of the settings' rebuild.workers.
     """
 
     side: Side
@@ -54,8 +51,6 @@ class Outcome:
     """The outcome of a rebuild.
 
     Attributes:
-        report: address of its report.
-        why: why this generator was chosen.
         prompted: whether the generator read prompts; others read the entities themselves.
         empty: entities without keywords, the first ones or all, see `empty_sets`.
     """
@@ -126,7 +121,6 @@ def job_by(
     budget and fields of the settings.
 
     Args:
-        parent: the snapshot that the new one follows.
         round_: number of the round that it belongs to; 0 outside of training.
         name: the generator's, where it is not that of the settings: the prompt is cut for it.
     """
@@ -254,7 +248,6 @@ def generate_and_freeze(
     """Generate what is missing in this process, and freeze the side's keyword sets.
 
     Args:
-        plan: a plan of this job made just before, when there is one.
         advance: called with the number of entities answered since the last call.
 
     Raises:
@@ -324,7 +317,6 @@ def weigher(workspace: Workspace, side: Side, writer: str, *, serving: bool = Tr
     Nothing is fitted here and no keyword is added: the retrieved sets stay what they are.
 
     Args:
-        writer: name of the generator that writes the rows.
         serving: weigh for the items that serve, and else for the store's newest ones.
     """
     wanted = side == "query" and workspace.settings.keywords.weights and writer != "statistical"

@@ -58,20 +58,13 @@ class UpdateRequest:
     """The options of the command. One of `changed`, `ids`, `since` and `log` names the changes.
 
     Attributes:
-        side: which side.
-        changed: a file of changes (`cogr.datasets.changes.read_changes`).
         ids: a file of ids; the data set has their present content.
         since: entities with a later time of update in the data set have changed; entities that it
             lacks are removed.
         log: the files of a search log; queries in it that became frequent get keywords.
-        log_options: the format of the log.
         min_count: fewest clients that asked a query of the log for it to be taken; fewest searches
             where the log has no clients.
         save: a file for the log's queries that the data set lacks, as its records; written last.
-        parent: the snapshot to start from; what serves by default.
-        push: write the snapshot to the backend.
-        publish: switch what serves to it.
-        workers: instead of the settings' rebuild.workers.
     """
 
     side: Side

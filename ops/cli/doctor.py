@@ -40,9 +40,7 @@ class Finding:
     """One line of the report.
 
     Attributes:
-        name: what was looked at.
         state: ok; missing; note for what is there and could be better.
-        detail: what was found.
         fix: how to get it, or what to do; "" when it is ok.
     """
 
@@ -61,11 +59,7 @@ class Finding:
 
 
 def examine(config: Path | None = None) -> list[Finding]:
-    """Examine everything, in the order in which it is printed.
-
-    Args:
-        config: the configuration file; ./cogr.toml, if there is one, when None.
-    """
+    """Examine everything, in the order in which it is printed."""
     parts: tuple[Callable[[], Iterator[Finding]], ...] = (
         _core,
         lambda: _settings(config),

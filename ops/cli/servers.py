@@ -39,10 +39,8 @@ class Kind:
     """A kind of server.
 
     Attributes:
-        group: name of its group of commands.
         variable: the environment variable with the URL of an existing server.
         configured: asks the server that the environment names; None if it names none.
-        next_command: what to do with it, up to its URL.
     """
 
     group: str

@@ -32,8 +32,6 @@ class OpenSearchSpec(ServerSpec):
 
     Attributes:
         version: None takes the default (or what COGR_OPENSEARCH_HOME has).
-        home: an unpacked distribution instead of the one that is found.
-        heap: Java's heap, such as 512m or 2g.
         brief: compile without the optimising compiler: it is up in half the time and slower
             afterwards; for tests.
     """
@@ -147,9 +145,5 @@ def _configure(folder: Path, home: Path, port: int) -> None:
 
 
 def connection(state: ServerState, **more: Any) -> OpenSearchSettings:
-    """Settings that reach a server.
-
-    Args:
-        more: further settings, such as prefix="test".
-    """
+    """Settings that reach a server."""
     return OpenSearchSettings.model_validate({"url": state.url, **more})

@@ -146,7 +146,6 @@ def find_java(server: str, versions: range) -> Java:
     """The first of `runtimes` that fits.
 
     Args:
-        server: who needs it.
         versions: which major versions fit; up to ANY_JAVA for no upper end.
 
     Raises:

@@ -23,11 +23,7 @@ from ops.servers.programs import made_once
 
 @dataclass(frozen=True, kw_only=True)
 class ValkeySpec(ServerSpec):
-    """A server to start. Without a name it is valkey.
-
-    Attributes:
-        memory: most memory for data, such as 64mb or 1gb.
-    """
+    """A server to start. Without a name it is valkey."""
 
     kind: ClassVar[str] = "valkey"
     usual_port: ClassVar[int] = 6379
