@@ -29,7 +29,7 @@ class SecureSpec(OpenSearchSpec):
     """The node. Its distribution, with plugin, certificates and users, is made once."""
 
     # The demo certificates name localhost, not its address.
-    address: ClassVar[str] = "https://localhost"
+    address: ClassVar[str] = "https://localhost:{}"
     version: str | None = VERSION
 
     def prepare(self, folder: Path, port: int, say: Say, /) -> Program:

@@ -285,7 +285,7 @@ def _launched(wanted: ServerSpec, folder: Path, say: Say) -> ServerState:
         names = {"kind": wanted.kind, "name": folder.name, "version": program.version}
         state = ServerState.model_validate({**names, "process": process, "owner": owner})
         state.write()
-        url = f"{wanted.address}:{port}"
+        url = wanted.address.format(port)
         _wait(wanted, state, url)
         state = state.model_copy(update={"url": url})
         state.write()

@@ -39,7 +39,7 @@ class OpenSearchSpec(ServerSpec):
     kind: ClassVar[str] = "opensearch"
     usual_port: ClassVar[int] = 9200
     start_seconds: ClassVar[float] = 300.0
-    address: ClassVar[str] = "http://127.0.0.1"
+    address: ClassVar[str] = "http://127.0.0.1:{}"
     version: str | None = None
     home: Path | None = None
     heap: str = "512m"

@@ -28,7 +28,7 @@ class ValkeySpec(ServerSpec):
     kind: ClassVar[str] = "valkey"
     usual_port: ClassVar[int] = 6379
     start_seconds: ClassVar[float] = 30.0
-    address: ClassVar[str] = "redis://127.0.0.1"
+    address: ClassVar[str] = "redis://127.0.0.1:{}/0"
     memory: str = "256mb"
 
     @property

@@ -133,10 +133,10 @@ def test_keywords_from_elsewhere_are_normalised_and_cut(shop: Path, cogr_index: 
     [
         (
             '{"id": "a", "text": "x", "keywords": "one, two"}',
-            "line 1: 'keywords' is not a list of strings",
+            "line 1: Input should be a valid list in 'keywords'",
         ),
         ('{"id": "a", "keywords": []}\n{"id": "a", "keywords": []}', "has the id 'a' twice"),
-        ('{"text": "x", "keywords": []}', "line 1: the record has no 'id'"),
+        ('{"text": "x", "keywords": []}', "line 1: Field required in 'id'"),
     ],
 )
 def test_a_bad_file_is_refused_in_one_line(
