@@ -80,7 +80,7 @@ class World:
         if not (all(w >= 0 for w in weights.values()) and math.isfinite(sum(weights.values()))):
             raise DataError(
                 "The weights of the queries must be 0 or more, and their sum a finite number; "
-                "divide them all by one number."
+                "scale them all down."
             )
         return cls(
             items=items,

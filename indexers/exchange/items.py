@@ -54,7 +54,7 @@ def file_records(paths: Sequence[Path], mapped: Mapped) -> Iterator[Record]:
     """
     for path in paths:
         if not path.is_file():
-            raise DataError(f"The file {path} is not there; name a file of items.")
+            raise DataError(f"The file {path} does not exist; name a file of items.")
     return (one for path in paths for one in _file(path, mapped))
 
 
@@ -118,7 +118,7 @@ def sql_records(url: str, query: str) -> tuple[str, Iterator[Record]]:
         engine = sql.create_engine(address)
     except (sql.exc.ArgumentError, sql.exc.NoSuchModuleError, ModuleNotFoundError) as error:
         raise SettingsError(
-            f"--sql names no database ({error}); write an SQLAlchemy URL such as "
+            f"--sql is not the URL of a database ({error}); write an SQLAlchemy URL such as "
             "postgresql+psycopg://user@host/shop, and install its driver."
         ) from error
     name = address.render_as_string(hide_password=True)
@@ -306,7 +306,7 @@ def _new_lines(
             line = mapped.line(*item)
             if ids.setdefault(hash(item[0].id), hash(line)) != hash(line):
                 raise DataError(
-                    f"{place}: the id {item[0].id!r} was there before with other values; give each "
+                    f"{place}: the id {item[0].id!r} appeared earlier with other values; give each "
                     "item its own."
                 )
         except DataError as error:

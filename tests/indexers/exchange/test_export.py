@@ -121,11 +121,11 @@ def test_bulk_files_are_pairs_of_lines_with_a_mapping_beside(
 
 
 def test_what_can_not_be_exported_is_refused(items: Snapshot, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is for the side query"):
+    with pytest.raises(UserError, match="is for query snapshots"):
         export(items, tmp_path / "out", "synonyms")
     with pytest.raises(UserError, match=f"is one of {', '.join(NAMES)}"):
         export(items, tmp_path / "out", "csv")
-    with pytest.raises(UserError, match="is not there; create it"):
+    with pytest.raises(UserError, match="does not exist; create it"):
         export(items, tmp_path / "no" / "out", "jsonl")
     assert not (tmp_path / "out").exists()
 
