@@ -273,8 +273,11 @@ def _rows(path: Path, *, as_they_are: bool) -> Iterator[Row]:
             line = _Line.model_validate({k: v for k, v in record.items() if v != ""})
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            where = "".join(f" in {first['loc'][0]!r}" for _ in first["loc"][:1])
-            raise DataError(f"{place}: {first['msg']}{where}; correct the record.") from error
+            field = "".join(f"{name!r}: " for name in first["loc"][:1])
+            said = first["msg"].removeprefix("Value error, ")
+            raise DataError(
+                f"{place}: {field}{said[:1].lower()}{said[1:]}; correct the record."
+            ) from error
         for text in (line.text, *line.keywords):
             check_text(text, "text or keywords", place)
         spelled, words, weights = line.keywords, line.keywords, line.weights or []

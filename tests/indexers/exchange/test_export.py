@@ -87,10 +87,10 @@ def test_weights_from_elsewhere_follow_their_keywords(tmp_path: Path) -> None:
         ({"weights": weights[1:]}, "weights needs a number for each keyword"),
         (
             {"weights": [*weights[1:], "2"]},
-            "line 1: Input should be a valid number in 'weights'",
+            "line 1: 'weights': input should be a valid number; correct the record",
         ),
-        ({"weights": [*weights[1:], -1]}, "greater than or equal to 0 in 'weights'"),
-        ({"confidence": 2}, "less than or equal to 1 in 'confidence'"),
+        ({"weights": [*weights[1:], -1]}, "'weights': input should be greater than or equal to 0"),
+        ({"confidence": 2}, "'confidence': input should be less than or equal to 1"),
     ):
         with pytest.raises(DataError, match=match):
             imported(**wrong)
