@@ -12,10 +12,14 @@ export PYTHONDONTWRITEBYTECODE :=
 setup:
 	@requirements/install.sh
 
+START_OPENSEARCH = COGR_OPENSEARCH_URL=$$($(BIN)/cogr-ops opensearch start --json | \
+  $(BIN)/python -c "import json, sys; print(json.load(sys.stdin)['url'])")
+
 # The embedded demo needs less than the suite: a smaller environment, unless there is the whole one.
 demo:
 	@requirements/install.sh $(if $(filter memory,$(BACKEND)),demo)
-	@$(BIN)/cogr-train demo --backend $(BACKEND)
+	@$(if $(filter opensearch,$(BACKEND)),$(START_OPENSEARCH)) \
+	  $(BIN)/cogr-train demo --backend $(BACKEND)
 
 # Two processes at once, a file of tests in one of them, files of long tests first; a thread each,
 # since threads that spin take the other's core. They share the servers that tests need.

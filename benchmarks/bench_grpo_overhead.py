@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     sizes = QUICK if options.quick else FULL
-    step_log.LIMITS = step_log.CollapseLimits(share=1.0, patience=10_000)
+    step_log.STOP = 10_000
     with tempfile.TemporaryDirectory() as folder:
         inputs = after_sft(Path(folder), sizes)
         report(rows(inputs, sizes), as_json=options.json)
@@ -153,7 +153,7 @@ def our_trainer(job: Any) -> tuple[Any, Seconds]:
     from trainers.training.grpo import prepare_grpo
 
     prepared = prepare_grpo(job, lambda _: None)
-    return prepared.trainer, lambda: prepared.log.seconds
+    return prepared.trainer, lambda: prepared.log.notes["seconds"]
 
 
 def plain_trainer(job: Any) -> tuple[Any, Seconds]:
@@ -165,10 +165,17 @@ def plain_trainer(job: Any) -> tuple[Any, Seconds]:
 
     from cogr.prompts import chat
     from trainers.training.checkpoints import load_model, trainable_tokenizer
-    from trainers.training.trainer_config import grpo_batch, grpo_config, set_up, silence
+    from trainers.training.trainer_config import (
+        Batch,
+        grpo_config,
+        grpo_step,
+        set_up,
+        silence,
+    )
 
     set_up(job.seed)
-    batch = grpo_batch(job.side, len(job.ids), job.settings.rollouts.generations, 1)
+    step = grpo_step(job.side, len(job.ids), job.settings)
+    batch = Batch.of(job.settings, *step, (512, job.settings.rollouts.max_tokens), 0)
     tokenizer = trainable_tokenizer(job.base)
     arguments = grpo_config(job.side, job.settings, batch, job.log.parent / "trainer", job.seed)
     arguments.logging_steps = GRPOConfig.logging_steps

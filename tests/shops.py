@@ -57,12 +57,10 @@ max_tokens = 12
 [training.query]
 max_steps = 2
 prompts_per_step = 4
-micro_batch = 16
 learning_rate = 1e-4
 [training.item]
 max_steps = 2
 prompts_per_step = 4
-micro_batch = 16
 learning_rate = 1e-4
 """
 """Trains a very small model in seconds."""

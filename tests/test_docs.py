@@ -213,8 +213,6 @@ MINUTES = (
     "cogr-train compare",
     "cogr-train demo",
     "cogr-train labels from-clicks",
-    "cogr-train sft",
-    "cogr-train round",
     "cogr-train run ",
     "cogr-train publish",
     "cogr-train report",

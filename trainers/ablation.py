@@ -12,12 +12,12 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from statistics import mean, stdev
 from typing import Any
 
 from cogr.errors import CogrError
 from cogr.records import Dataset, Say, Split
-from cogr.settings import Settings
 from indexers.workspace import Workspace
 from trainers.training.contest import of_round
 from trainers.training.driver import Driver
@@ -43,18 +43,10 @@ information and frozen items.
 """
 
 
-def changes(settings: Settings, name: str) -> Mapping[str, Any]:
-    """What a variant changes in a configuration."""
-    if name == "frozen" and items_from(settings.training) == "labels":
-        # The paper's frozen items are written by an untrained model, which has seen no labels.
-        return {**VARIANTS[name][1], "training.sft.items_from": "extractive"}
-    return VARIANTS[name][1]
-
-
 @dataclass(frozen=True)
 class Row:
-    """The result of one variant with one seed: the number of the round that was measured, and its
-    p, r and f1; or why the run failed.
+    """The result of one variant with one seed: the number of the last accepted round, and its p, r
+    and f1; or why the run failed.
     """
 
     variant: str
@@ -65,60 +57,55 @@ class Row:
     failed: str = ""
 
 
-@dataclass(frozen=True)
-class Ablation:
-    """Variants of one configuration, with so many rounds after SFT; `launcher` has the
-    configuration's file and overrides.
+def ablate(
+    launcher: Launcher, rounds: int, variants: Sequence[str], seeds: int, say: Say
+) -> Iterator[Row]:
+    """Every variant with every seed, seed by seed, so that a table of all variants is complete
+    early. An error goes into the row of its run, and the others go on. A variant that the
+    configuration is already has no row.
+
+    Args:
+        launcher: has the configuration's file and overrides.
+        rounds: after SFT.
+
+    Raises DataError where there are neither test nor dev queries.
     """
-
-    launcher: Launcher
-    rounds: int
-    say: Say
-
-    def rows(self, variants: Sequence[str], seeds: int) -> Iterator[Row]:
-        """Every variant with every seed, seed by seed, so that a table of all variants is complete
-        early. An error goes into the row of its run, and the others go on. A variant that the
-        configuration is already has no row.
-
-        Raises DataError where there are neither test nor dev queries.
-        """
-        base = Workspace.open(self.launcher.config, self.launcher.overrides)
-        with_dev(base).dataset.require(split_of(base.dataset))
-        first = base.settings.training.seed
-        for seed in range(first, first + seeds):
-            for name in variants:
-                own = {**changes(base.settings, name), "training.seed": seed}
-                added = [f"{key}={json.dumps(one, ensure_ascii=False)}" for key, one in own.items()]
-                launcher = replace(self.launcher, overrides=(*self.launcher.overrides, *added))
-                opened = Workspace.open(launcher.config, launcher.overrides)
-                plain = {**frozen_settings(base.settings), "training.seed": seed}
-                if name != FULL and frozen_settings(opened.settings) == plain:
-                    self.say(f"{name} is left out: the configuration is this variant already")
-                    continue
-                yield self._row(opened.with_dataset(base.dataset), name, seed, launcher)
-
-    def _row(self, workspace: Workspace, name: str, seed: int, launcher: Launcher) -> Row:
-        run, dataset = run_name(workspace, name, seed), workspace.dataset
+    base = Workspace.open(launcher.config, launcher.overrides)
+    with_dev(base).dataset.require(split_of(base.dataset))
+    first = base.settings.training.seed
+    for seed, name in product(range(first, first + seeds), variants):
+        own = {**VARIANTS[name][1], "training.seed": seed}
+        if name == "frozen" and items_from(base.settings.training) == "labels":
+            # The paper's frozen items are written by an untrained model, which saw no labels.
+            own["training.sft.items_from"] = "extractive"
+        added = [f"{key}={json.dumps(one, ensure_ascii=False)}" for key, one in own.items()]
+        varied = replace(launcher, overrides=(*launcher.overrides, *added))
+        workspace = Workspace.open(varied.config, varied.overrides).with_dataset(base.dataset)
+        plain = {**frozen_settings(base.settings), "training.seed": seed}
+        if name != FULL and frozen_settings(workspace.settings) == plain:
+            say(f"{name} is left out: the configuration is this variant already")
+            continue
+        run = run_name(workspace, name, seed)
         try:
-            done = self._trained(workspace, run, launcher)
+            found = of_round(done := _trained(workspace, run, varied, rounds, say)).figures
         except CogrError as error:
-            self.say(f"{name}, seed {seed}: {error}")
-            return Row(name, seed, run, failed=str(error))
-        found = of_round(done).figures[split_of(dataset)]
-        return Row(name, seed, run, done.number, {key: float(found[key]) for key in MEASURES})
+            say(f"{name}, seed {seed}: {error}")
+            yield Row(name, seed, run, failed=str(error))
+        else:
+            figures = {key: float(found[split_of(base.dataset)][key]) for key in MEASURES}
+            yield Row(name, seed, run, done.number, figures)
 
-    def _trained(self, workspace: Workspace, name: str, launcher: Launcher) -> Round:
-        """The last accepted round of a run, which is trained now where it is not finished."""
-        run = Run(workspace.store, name)
-        if not run.exists or run.state().rounds_done < self.rounds:
-            self.say(f"training {name}")
-            check_settings(workspace)
-            Driver(workspace, create(workspace, name), launcher, self.say, alone=True).reach(
-                self.rounds
-            )
-        done = State(rounds=run.state().finished[: self.rounds + 1]).base
-        assert done is not None, "round 0 is always built upon"
-        return done
+
+def _trained(workspace: Workspace, name: str, launcher: Launcher, rounds: int, say: Say) -> Round:
+    """The last accepted round of a run, which is trained now where it is not finished."""
+    run = Run(workspace.store, name)
+    if not run.exists or run.state().rounds_done < rounds:
+        say(f"training {name}")
+        check_settings(workspace)
+        Driver(workspace, create(workspace, name), launcher, say, alone=True).reach(rounds)
+    done = State(rounds=run.state().finished[: rounds + 1]).base
+    assert done is not None, "round 0 is always built upon"
+    return done
 
 
 def run_name(workspace: Workspace, variant: str, seed: int) -> str:

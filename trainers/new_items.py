@@ -1,7 +1,7 @@
-"""Measures how well pairs find items that were added after training.
+"""Measures how well `statistical` finds items that were added after its fit.
 
-A share of the items is held out with its labels (`trainers.training.rounds.hold_out`) and added
-afterwards, as `cogr-index update` adds items. Then a split's queries are asked, with all labels.
+A share of the items is held out with its labels and added afterwards, as `cogr-index update` adds
+items. Then a split's queries are asked, with all labels.
 """
 
 from __future__ import annotations
@@ -13,17 +13,14 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from cogr.datasets.changes import Changes
-from cogr.errors import DataError, TrainingError
-from cogr.evaluation import retrieved_ids, rows_of_queries
+from cogr.datasets.splits import by_hash
+from cogr.errors import DataError
+from cogr.evaluation import retrieved_ids
 from cogr.keywords import self_keyword
 from cogr.matching.mirror import Mirror
 from cogr.metrics import full_set
 from cogr.records import Dataset, Query, Split
-from cogr.snapshots import open_snapshot
 from indexers.workspace import Workspace
-from trainers.training.building import Build, with_new_items
-from trainers.training.rounds import hold_out, new_ids, with_dev
-from trainers.training.run_folder import Run
 
 if TYPE_CHECKING:
     from indexers.generators.statistical.artefact import Artefact
@@ -131,6 +128,18 @@ def of_statistical(dataset: Dataset, share: float, split: Split, fit: Fit) -> It
         yield figures(f"statistical, {name}", queries, dataset.relevant, new, found)
 
 
+def new_ids(dataset: Dataset, share: float) -> frozenset[str]:
+    """Ids of the items that count as new: a share of all."""
+    return by_hash((item.id for item in dataset.items), share)
+
+
+def hold_out(dataset: Dataset, share: float) -> Dataset:
+    """A data set without a share of its items. Queries that have no relevant item then stay in it
+    without labels.
+    """
+    return Changes("item", {}, new_ids(dataset, share)).applied_to(dataset)
+
+
 def retrieved_by(
     asked: Artefact, items: Artefact, dataset: Dataset, queries: Sequence[Query]
 ) -> Retrieved:
@@ -153,52 +162,6 @@ def checked_new(dataset: Dataset, share: float) -> frozenset[str]:
             "finds any of them relevant; give a larger share."
         )
     return new
-
-
-def of_run(workspace: Workspace, run: Run, share: float, split: Split) -> Figures:
-    """The pair of a run's last accepted round: its item model writes the new items' keywords; its
-    query keywords stay.
-
-    Args:
-        workspace: with all items.
-
-    Raises:
-        TrainingError: the run was trained with these items, or on other data, or has no pair yet.
-        SnapshotError: a snapshot is gone or broken.
-    """
-    dataset = workspace.dataset
-    queries, new = dataset.require(split), checked_new(dataset, share)
-    _check_unseen(workspace, run, share)
-    done = run.state().base
-    if done is None:
-        raise TrainingError(f"The run {run.name} has no pair yet: run cogr-train sft.")
-    parent = open_snapshot(workspace.store, done.items)
-    kind = str(parent.manifest.generator.get("kind"))
-    by_model = kind in ("transformers", "vllm")
-    build = Build(
-        "item", done.number, done.model("item") if by_model else None, kind, parent=parent.id
-    )
-    items = with_new_items(workspace, build, new)
-    rows = rows_of_queries(queries, open_snapshot(workspace.store, done.queries))
-    asked = {id_: list(row.weighted) for id_, row in rows.items()}
-    found = retrieved_ids(Mirror.build(items), asked)
-    name = f"run {run.name}, new items by {'its model' if by_model else kind}"
-    return figures(name, queries, dataset.relevant, new, found)
-
-
-def _check_unseen(workspace: Workspace, run: Run, share: float) -> None:
-    frozen = run.frozen()
-    if frozen["settings"].get("training.new_items", 0.0) != share:
-        raise TrainingError(
-            f"The run {run.name} was not trained without these items; train one that was, by "
-            f"cogr-train run --run NAME --set training.new_items={share:g}."
-        )
-    before = with_dev(workspace.with_dataset(hold_out(workspace.dataset, share)))
-    if frozen["dataset_hash"] != before.dataset.dataset_hash:
-        raise TrainingError(
-            f"The run {run.name} was begun on other data than {workspace.dataset.name} has now; "
-            "restore the data, or begin a new run."
-        )
 
 
 def fit_in(workspace: Workspace) -> Fit:

@@ -223,7 +223,7 @@ class Project:
         *,
         run: str = "main",
         branch: str | None = None,
-        publish: bool | None = None,
+        publish: bool = False,
     ) -> Trained:
         """Do SFT where it is not done, then rounds until the run has so many. After an interruption
         call it again: it goes on.
@@ -231,8 +231,8 @@ class Project:
         Args:
             run: its name; a run that does not exist is begun.
             branch: go on under this new name, with the present settings.
-            publish: let the pair chosen on dev serve; None keeps the choice that an interrupted
-                round was started with.
+            publish: then let the pair chosen on dev serve, or the last round's where rounds are
+                not judged.
 
         Raises:
             MissingExtraError: without the extra `train`.
@@ -240,10 +240,11 @@ class Project:
             CheckFailedError: a policy collapsed, or the gate said no; what serves stays.
         """
         driver = self.driver(run, branch, begin=True)
-        last = driver.reach(rounds, publish)
+        last = driver.reach(rounds)
         found = driver.status()
-        if publish and found.other is not None:
-            driver.publish(None, gate=True)
+        if publish and (found.choice is None or found.other is not None):
+            name = None if found.choice else str(last.number) if last.number else "sft"
+            driver.publish(name, gate=True)
             found = driver.status()
         return Trained(driver, last, found)
 

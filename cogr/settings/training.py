@@ -45,7 +45,6 @@ class SftSettings(Table):
     batch_size: int = Field(
         32, ge=1, description="Examples in an optimizer step, over all processes"
     )
-    micro_batch: int = Field(8, ge=1, description="Most examples at once on a device")
 
 
 class GrpoSettings(Table):
@@ -59,11 +58,6 @@ class GrpoSettings(Table):
     prompts_per_step: int = Field(
         256, ge=1, description="Items in an optimizer step (verl: train_batch_size)"
     )
-    micro_batch: int = Field(
-        32,
-        ge=1,
-        description="Most completions at once on a device (verl: ppo_micro_batch_size_per_gpu)",
-    )
     reward: str = Field(description="module:function of the reward; see docs/training.md")
 
 
@@ -75,11 +69,6 @@ class QueryGrpoSettings(GrpoSettings):
     )
     prompts_per_step: int = Field(
         512, ge=1, description="Queries in an optimizer step (verl: train_batch_size)"
-    )
-    micro_batch: int = Field(
-        64,
-        ge=1,
-        description="Most completions at once on a device (verl: ppo_micro_batch_size_per_gpu)",
     )
     reward: str = Field(
         "cogr.rewards:query_reward", description="module:function of the reward (eq. 2)"
@@ -174,23 +163,15 @@ class TrainingSettings(Table):
             "examples of both, for item_epochs)"
         ),
     )
-    new_items: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description=(
-            "Share of the items, by the hash of their ids, that are held out of training with "
-            "their labels; cogr-train evaluate --new-items adds them afterwards"
-        ),
-    )
     rules: Rules = Field(
         "own",
         description=(
             "own: a round takes only new item sets that don't lower training F1; a completion "
-            "cut at max_tokens scores as over the budget; a round whose dev F1 falls by more than "
-            "publish.tolerance is not built upon (without a dev split a fifth of the training "
-            "queries is set apart as one). paper: a round takes all new sets, a cut completion "
-            "scores as it is, and every round is built upon"
+            "cut at max_tokens scores as over the budget; a stage ends when its reward has "
+            "stopped rising; a round whose dev F1 falls by more than publish.tolerance is not "
+            "built upon (without a dev split a fifth of the training queries is set apart as "
+            "one). paper: a round takes all new sets, a cut completion scores as it is, a stage "
+            "does all steps, and every round is built upon"
         ),
     )
     candidates: int = Field(

@@ -1,7 +1,7 @@
 """The order in which every snapshot goes live: set-aside check -> rules -> push -> verify -> gate
 -> warm up -> switch -> history.
 
-`rebuild`, `update`, `publish`, `publish --into`, `cogr-train round --publish`, `cogr-train
+`rebuild`, `update`, `publish`, `publish --into`, `cogr-train run --publish`, `cogr-train
 publish`, `Project.release` and the demo call `release`; `rollback` calls `roll_back`, which begins
 at the warm-up. Nothing else switches.
 

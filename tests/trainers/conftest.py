@@ -26,6 +26,17 @@ def cogr_train(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     return run
 
 
+@pytest.fixture
+def cogr_index(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The same for `cogr-index`."""
+    from indexers.cli import main
+
+    def run(*arguments: object) -> Ended:
+        return run_here(main, monkeypatch, capfd, "cogr-index", *arguments)
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Shop:
     """A shop with SFT and one round done, once for all processes of a run. Not to be changed; see

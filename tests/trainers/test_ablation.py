@@ -14,7 +14,7 @@ from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.shops import write_sample_part
 from tests.trainers.shop import InThisProcess
-from trainers.ablation import VARIANTS, Ablation, Row, run_name, table
+from trainers.ablation import VARIANTS, Row, ablate, run_name, table
 from trainers.training import driver, stage
 from trainers.training.driver import Driver
 from trainers.training.rounds import Round
@@ -38,15 +38,15 @@ class Shop:
         self.config = config
         self.said: list[str] = []
 
-    def ablation(self, *overrides: str, rounds: int = 1) -> Ablation:
+    def rows(self, variants: Sequence[str], *overrides: str) -> list[Row]:
         launcher = InThisProcess(self.config, (*TINY, *overrides))
-        return Ablation(launcher, rounds, self.said.append)
+        return list(ablate(launcher, 1, variants, 1, self.said.append))
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shop, dict[str, Row]]:
     shop = Shop(write_sample_part(tmp_path_factory.mktemp("shop"), items=24))
-    rows = list(shop.ablation().rows(list(VARIANTS), 1))
+    rows = shop.rows(list(VARIANTS))
     return shop, {row.variant: row for row in rows}
 
 
@@ -123,11 +123,11 @@ def test_what_is_trained_is_not_trained_again_and_what_fails_keeps_the_others(
     shop.said.clear()
     monkeypatch.setattr(stage, "Launcher", InThisProcess)
     failing = "training.item.reward=tests.trainers.shop:failing_reward"
-    again = list(shop.ablation().rows(["full", "shared"], 1))
+    again = shop.rows(["full", "shared"])
     assert again == [rows["full"], rows["shared"]]
     assert not shop.said
 
-    mixed = {row.variant: row for row in shop.ablation(failing).rows(["full", "transposed"], 1)}
+    mixed = {row.variant: row for row in shop.rows(["full", "transposed"], failing)}
     assert "The reward failed" in mixed["full"].failed
     assert mixed["full"].figures is None
     assert mixed["transposed"] == rows["transposed"], "the same settings are the same run"
@@ -162,7 +162,7 @@ def test_an_unknown_variant_is_one_sentence(cogr_train: Command, tmp_path: Path)
 def test_what_a_configuration_can_not_vary_is_left_out_of_the_table(tmp_path: Path) -> None:
     shop = Shop(write_sample_part(tmp_path / "shop", items=24))
     own = ("prompts.item_variant=title", "prompts.query_variant=search")
-    assert not list(shop.ablation(*own).rows(["no-description", "search"], 1))
+    assert not shop.rows(["no-description", "search"], *own)
     assert shop.said == [
         f"{name} is left out: the configuration is this variant already"
         for name in ("no-description", "search")

@@ -51,25 +51,19 @@ def leave_to_trl(patch: pytest.MonkeyPatch) -> None:
 
 
 def losses(base: Path, log: Path, rank: int, *, ours: bool) -> list[float]:
-    """Of two epochs with micro batches of 4, 2 to a step, answers and prompts of many lengths."""
+    """Of two epochs, answers and prompts of many lengths, in two micro batches a step."""
     drawn = random.Random(0)
-    settings = SftSettings(batch_size=8, micro_batch=4, learning_rate=1e-3)
-    job = sft.SftJob(
-        base=base,
-        prompts=[
-            Prompt("", " ".join(drawn.choices(WORDS, k=drawn.randint(1, 20)))) for _ in range(24)
-        ],
-        targets=[drawn.sample(WORDS, k=drawn.randint(1, 5)) for _ in range(24)],
-        epochs=2,
-        log=log,
-        halvings=0,
-        settings=TrainingSettings(sft=settings, lora=LoraSettings(rank=rank), dtype="float32"),
-        midway=Midway(log.parent / log.stem, {}),
-    )
+    settings = SftSettings(batch_size=8, learning_rate=1e-3)
+    prompts = [
+        Prompt("", " ".join(drawn.choices(WORDS, k=drawn.randint(1, 20)))) for _ in range(24)
+    ]
+    targets = [drawn.sample(WORDS, k=drawn.randint(1, 5)) for _ in range(24)]
+    training = TrainingSettings(sft=settings, lora=LoraSettings(rank=rank), dtype="float32")
+    midway = Midway(log.parent / log.stem, {})
     with pytest.MonkeyPatch.context() as patch:
         if not ours:
             leave_to_trl(patch)
-        sft.run_sft(job)
+        sft.run_sft(base, prompts, targets, 2, log, training, midway, halvings=1)
     return [json.loads(line)["loss"] for line in log.read_text().splitlines()]
 
 

@@ -28,9 +28,6 @@ app = console.program(
     "Train keyword generators in rounds, measure them, and try all of it on a sample shop.",
 )
 
-app.command()(commands.init)
-app.command()(commands.sft)
-app.command("round")(commands.round_)
 app.command("run")(commands.run_rounds)
 app.command()(commands.publish)
 app.command()(commands.status)
@@ -60,9 +57,6 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
-    run: Annotated[
-        str | None, Option(help="With --new-items: a run that was trained without these items.")
-    ] = None,
 ) -> None:
     """Compute precision, recall, F1 and rank metrics of any snapshot pair on one split, on any
     backend. Needs no torch.
@@ -76,26 +70,22 @@ def evaluate(
     from cogr.errors import SettingsError
     from trainers.project import Project
 
-    if (run and new_items is None) or (new_items is not None and (item or query or baselines)):
-        raise SettingsError(
-            "--run goes with --new-items, and --item, --query and --baselines go without it."
-        )
     if new_items is not None:
-        _evaluate_new(call, new_items, run, split)
+        if item or query or baselines:
+            raise SettingsError("--new-items goes without --item, --query and --baselines.")
+        _evaluate_new(call, new_items, split)
         return
     project = Project(call.workspace, call.config, call.overrides, console.note)
     payload = project.evaluate(split, item=item, query=query, baselines=baselines).as_dict()
     call.emit(payload, _measured(payload).show)
 
 
-def _evaluate_new(call: Call, share: float, run: str | None, split: Split) -> None:
-    """Print how well each method finds new items."""
-    from trainers.new_items import fit_in, of_run, of_statistical
-    from trainers.training.run_folder import open_run
+def _evaluate_new(call: Call, share: float, split: Split) -> None:
+    """Print how well `statistical` finds new items."""
+    from trainers.new_items import fit_in, of_statistical
 
     workspace = call.workspace
-    found = [] if run is None else [of_run(workspace, open_run(workspace, run), share, split)]
-    found += of_statistical(workspace.dataset, share, split, fit_in(workspace))
+    found = list(of_statistical(workspace.dataset, share, split, fit_in(workspace)))
     rows = []
     for one in found:
         pairs = {name: one.means[key] for key, name in _NEW.items()}
@@ -157,13 +147,8 @@ def demo(
     config = written.config
     console.note(f"\nThe figures are in {written.summary}, the configuration is {config}.")
     console.note(f"The report of the training is {written.report}: open it in a browser.")
-    if written.server_stopped:
-        console.note(
-            "OpenSearch is stopped again and keeps the indexes: cogr-ops opensearch start brings "
-            "it back."
-        )
     console.next_command(f'cogr-index search -c {config} "metal bookshelf"')
-    console.next_command(f"cogr-train round -c {config}")
+    console.next_command(f"cogr-train run --rounds 3 -c {config}")
     console.next_command(f"cogr-train evaluate -c {config} --split test --baselines")
 
 

@@ -4,103 +4,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
 from indexers.cli import console
 from indexers.cli.console import Call, common_options
+from indexers.tables import Table
 
 if TYPE_CHECKING:
     from trainers.project import Project
+    from trainers.training.contest import Choice
+    from trainers.training.driver import RunStatus
+    from trainers.training.estimate import Estimate
+    from trainers.training.run_folder import Run
 
 RunOption = Annotated[str, Option(help="Name of the run.")]
 BranchOption = Annotated[
     str | None, Option(help="Continue under this new name, with the current settings.")
 ]
-PublishOption = Annotated[
-    bool | None,
-    Option(
-        help="Publish the pair chosen on dev; an interrupted round keeps its choice.",
-        show_default=False,
-    ),
-]
-
-
-@common_options(backend=False)
-def init(call: Call, run: RunOption = "main") -> None:
-    """Begin a run: store the data's hash and the settings in its folder. Needs no torch."""
-    from trainers.training.rounds import judged_by, with_dev
-    from trainers.training.run_folder import create
-    from trainers.training.trainer_config import check_settings
-
-    check_settings(call.workspace)
-    workspace = with_dev(call.workspace)
-    begun, judged = create(workspace, run), judged_by(workspace)
-    payload = {"run": begun.name, "folder": begun.folder(), "judged_by": judged}
-    payload["dataset_hash"] = workspace.dataset.dataset_hash
-    call.emit(payload, lambda out: out.print(f"Run {begun.name} in {begun.folder()}. {judged}"))
-    _next("sft", call, begun.name)
-
-
-@common_options(backend=False)
-def sft(call: Call, run: RunOption = "main") -> None:
-    """Round 0: fine-tune both sides on the targets of the paper's algorithm 1, index both,
-    evaluate.
-    """
-    from trainers.cli.status import rounds
-
-    driver = _project(call).driver(run, begin=True)
-    done = driver.sft()
-    payload = done.as_dict(driver.run.name)
-    call.emit(payload, lambda out: rounds(driver.run, driver.choice()).show(out))
-    _next("round", call, run)
-
-
-@common_options()
-def round_(
-    call: Call, run: RunOption = "main", branch: BranchOption = None, publish: PublishOption = None
-) -> None:
-    """Train the query side, then the item side, each against the other's frozen snapshot; index,
-    evaluate.
-
-    Runs the next round, or completes an interrupted one.
-    """
-    from trainers.cli.status import rounds
-
-    driver = _project(call).driver(run, branch)
-    done, name = driver.round(publish), driver.run.name
-    found = driver.status()
-    call.emit(done.as_dict(name) | found.as_dict(), rounds(driver.run, found.choice, found).show)
-    if found.other is not None:
-        _next("publish", call, name)
-    _next("round", call, name)
 
 
 @common_options()
 def run_rounds(
     call: Call,
-    rounds: Annotated[int, Option(min=1, help="Number of rounds after SFT.")] = 5,
+    rounds: Annotated[int, Option(min=0, help="Rounds after SFT; 0: SFT alone.")] = 5,
     run: RunOption = "main",
     branch: BranchOption = None,
-    publish: PublishOption = None,
+    publish: Annotated[
+        bool, Option("--publish", help="Then publish the pair chosen on dev.")
+    ] = False,
     dry_run: console.DryRunOption = False,
 ) -> None:
-    """Run SFT if it is not done, then rounds up to the given number.
+    """Fine-tune both sides (SFT), then do rounds up to the given number: in each, one side after
+    the other is trained against the other's frozen snapshot, indexed and evaluated.
 
-    Begins the run if there is none. After an interruption run it again: it continues. --dry-run
-    prints memory, steps, tokens and hours to expect, and ends with 1 if training would refuse.
+    Begins the run if there is none, and goes on with one that is there, also after an interruption.
+    --dry-run prints memory and steps to expect, and ends with 1 if training would refuse.
     """
-    from trainers.cli import status as shown
-
     if dry_run:
-        _estimate(call, rounds)
+        _estimate(call)
         return
     trained = _project(call).train(rounds, run=run, branch=branch, publish=publish)
     opened, found = trained.driver.run, trained.status
-    call.emit(trained.as_dict(), shown.rounds(opened, found.choice, found).show)
+    call.emit(trained.as_dict(), _rounds(opened, found.choice, found).show)
     if found.other is not None:
         _next("publish", call, opened.name)
     best = trained.snapshots
@@ -133,15 +83,14 @@ def publish(
 @common_options(backend=False)
 def status(call: Call, run: RunOption = "main") -> None:
     """Show what a run has done, with figures, and what comes next."""
-    from trainers.cli.status import known_choice, next_stage, rounds
+    from trainers.training.contest import choose, contenders, known_rivals
     from trainers.training.run_folder import open_run
 
     opened = open_run(call.workspace, run)
-    found = known_choice(opened)
-    payload = {"run": opened.name, "rounds": opened.rows(), "next": next_stage(opened)}
+    found = choose(contenders(opened.state(), known_rivals(opened)))
+    payload = {"run": opened.name, "rounds": opened.rows(), "next": opened.state().next}
     best = {"best_on_dev": found and found.chosen.name}
-    call.emit(payload | best, rounds(opened, found).show)
-    _next("round" if opened.state().finished else "sft", call, run)
+    call.emit(payload | best, _rounds(opened, found).show)
 
 
 @common_options(backend=False)
@@ -159,22 +108,21 @@ def ablate(
     failed; the table has the others.
     """
     from cogr.errors import CheckFailedError
-    from trainers.ablation import VARIANTS, Ablation, split_of, table
-    from trainers.cli.status import ablation
+    from trainers import ablation
     from trainers.rivals import chosen
     from trainers.training.stage import Launcher
 
-    names = chosen(variants, VARIANTS, "variant")
+    names = chosen(variants, ablation.VARIANTS, "variant")
     rows = []
     accelerate = call.workspace.settings.training.accelerate
     launcher = Launcher(call.config, tuple(call.overrides), accelerate=accelerate)
-    for row in Ablation(launcher, rounds, console.note).rows(names, seeds):
+    for row in ablation.ablate(launcher, rounds, names, seeds, console.note):
         rows.append(row)
         console.note(f"{row.variant}, seed {row.seed} is done: {len(rows)} of {len(names) * seeds}")
-    split, lines = split_of(call.workspace.dataset), table(rows)
+    split, lines = ablation.split_of(call.workspace.dataset), ablation.table(rows)
     payload = {"split": split, "rounds": rounds, "table": lines}
     payload["rows"] = list(map(asdict, rows))
-    call.emit(payload, ablation(lines, split, rounds).show)
+    call.emit(payload, _ablation(lines, split, rounds).show)
     if failed := sum(bool(row.failed) for row in rows):
         raise CheckFailedError(
             f"{failed} of {len(rows)} runs failed, see above; fix that and run the same command "
@@ -207,15 +155,90 @@ def report(
     call.show("Report, to open in a browser", payload, hide="" if figures else "figures")
 
 
-def _estimate(call: Call, rounds: int) -> None:
+def _estimate(call: Call) -> None:
     from cogr.errors import CheckFailedError
-    from trainers.cli.status import estimated
     from trainers.training.estimate import estimate
 
-    found = estimate(call.workspace, rounds)
-    call.emit(found.as_dict(), estimated(found).show)
+    found = estimate(call.workspace)
+    call.emit(found.as_dict(), _estimated(found).show)
     if found.refused:
         raise CheckFailedError("This configuration can't be trained here, see above.")
+
+
+def _estimated(found: Estimate) -> Table:
+    """What `cogr-train run --dry-run` found."""
+    from trainers.training.memory import GIB
+
+    size = "of unknown size" if found.parameters is None else f"{found.parameters / 1e9:.3g} B"
+    gpus = ", ".join(f"{gpu / GIB:.0f} GiB" for gpu in found.machine.gpus) or "none"
+    notes = [f"GPUs: {gpus}; memory {found.machine.main / GIB:.0f} GiB."]
+    if (needed := found.needed) is not None:
+        parts = (needed.peak, needed.states, needed.activations, needed.engine)
+        peak, weights, passes, engine = (f"{part / GIB:.1f}" for part in parts)
+        notes.append(
+            f"A process needs about {peak} GiB: {weights} for weights, gradients and moments, and "
+            f"{passes} for a pass of {needed.micro} completions or {engine} for vLLM."
+        )
+    notes += [f"Refused: {reason}" for reason in found.refused]
+    model = f"Model: {found.model}, {size} parameters."
+    if not found.steps:
+        return Table("", (), [model, *notes])
+    rows = [{"stage": stage, "steps at most": steps} for stage, steps in found.steps.items()]
+    return Table(model, rows, notes)
+
+
+def _rounds(run: Run, choice: Choice | None = None, found: RunStatus | None = None) -> Table:
+    """The run's rounds, beside bm25 and `statistical` if they are measured, with the chosen pair
+    and the one that serves.
+    """
+    from trainers.training.contest import known_rivals, round_name
+
+    marks = {"best on dev": choice and choice.chosen.name, "serves": found and found.serves}
+    beside, rows = known_rivals(run), list[dict[str, str]]()
+    for name, figures in (beside.rows() if beside else {}).items():
+        rows += _by_split(name, figures, "", [mark for mark, of in marks.items() if of == name])
+    for row in run.rows():
+        name, seconds, verdict = round_name(row["round"]), f"{row['seconds']:.0f}", row["verdict"]
+        said = f"{verdict}: {row['reason']}" if verdict == "rejected" else verdict
+        known = [said, *(mark for mark, of in marks.items() if of == name)]
+        if row["figures"]:
+            rows += _by_split(name, row["figures"], seconds, known)
+        else:
+            rows.append({"round": name, "seconds": seconds, "": "under way"})
+    notes = [f"Best on dev: {choice.chosen.name}, {choice.reason()}."] if choice else []
+    notes += [f"Serves now: {found.serves or 'nothing'}."] if found else []
+    return Table(f"run {run.name}", rows, [*notes, f"next: {run.state().next}"])
+
+
+def _by_split(
+    name: str, figures: Mapping[str, Any], seconds: str, marks: Sequence[str]
+) -> Iterator[dict[str, str]]:
+    """A row for each split."""
+    for split, found in figures.items():
+        row = {"round": name, "split": split}
+        row |= {measure: f"{found[measure]:.4f}" for measure in ("p", "r", "f1")}
+        keywords = found.get("keywords_per_item")
+        row["keywords an item"] = "" if keywords is None else f"{keywords:.1f}"
+        yield row | {"seconds": seconds, "": ", ".join(marks)}
+
+
+def _ablation(lines: Sequence[Mapping[str, Any]], split: str, rounds: int) -> Table:
+    """The paper's ablation table: mean ± standard deviation over seeds."""
+    after = f"{rounds} round{'s' * (rounds > 1)} after SFT"
+    names = {"p": "P", "r": "R", "f1": "F1", "f1_over_full": "F1 over full"}
+    rows = []
+    for line in lines:
+        said = "; ".join(f"seed {seed} failed: {why}" for seed, why in line["failed"].items())
+        spreads = {name: _spread(line[key]) for key, name in names.items()}
+        rows.append({"variant": line["title"], **spreads, "seeds": str(line["seeds"]), "": said})
+    return Table(f"{split} queries, {after}; mean ± standard deviation over seeds", rows)
+
+
+def _spread(found: Mapping[str, float | None] | None) -> str:
+    if found is None:
+        return ""
+    spread = "" if found["sd"] is None else f" ± {found['sd']:.4f}"
+    return f"{found['mean']:.4f}{spread}"
 
 
 def _project(call: Call) -> Project:

@@ -8,12 +8,9 @@ The folder is an ordinary workspace: every command works on it with `-c .demo/co
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +23,7 @@ from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
 from trainers.training.driver import Driver
 from trainers.training.rounds import Round
-from trainers.training.run_folder import DEFAULT_RUN, create, open_run
+from trainers.training.run_folder import DEFAULT_RUN, create
 from trainers.training.stage import Launcher
 
 MARK = "# Written by cogr-train demo."
@@ -57,25 +54,20 @@ class Folder:
     def path(self) -> Path:
         return self.config.parent
 
-    def overrides(self, url: str | None = None) -> list[str]:
+    def overrides(self) -> list[str]:
         """The file's values in the form of `--set`, so that the environment of another project
         can't change them.
-
-        Args:
-            url: of the OpenSearch that was started for the demo.
         """
         here = self.config.resolve().parent
         own = {
             "dataset.path": json.dumps(str(here / "shop")),
             "store": json.dumps(str(here / "store")),
         }
-        if url is not None:
-            own["opensearch.url"] = json.dumps(url)
         return [f"{key}={value}" for key, value in {**self.values, **own}.items()]
 
-    def settings(self, url: str | None = None) -> Settings:
+    def settings(self) -> Settings:
         """The demo's settings. Raises SettingsError for an invalid `--set` value."""
-        return load_settings(self.config, self.overrides(url))
+        return load_settings(self.config, self.overrides())
 
 
 def lay_out(out: Path, backend: str, more: Sequence[str] = ()) -> Folder:
@@ -130,8 +122,6 @@ def as_toml(values: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-_TAIL = 20
-
 SAMPLE_SETTINGS: dict[str, Any] = {
     "keywords.k_max": 12,
     # Every word of an instruction distracts a model of this size.
@@ -148,36 +138,15 @@ SAMPLE_SETTINGS: dict[str, Any] = {
     "training.sft.query_epochs": 12,
     "training.sft.learning_rate": 3e-3,
     "training.sft.batch_size": 16,
-    "training.sft.micro_batch": 16,
     "training.rollouts.max_tokens": 40,
     "training.query.max_steps": 50,
     "training.query.prompts_per_step": 50,
-    "training.query.micro_batch": 400,
     "training.query.learning_rate": 1e-3,
-    "training.item.max_steps": 40,
+    "training.item.max_steps": 15,
     "training.item.prompts_per_step": 32,
-    "training.item.micro_batch": 256,
     "training.item.learning_rate": 5e-4,
 }
 """Dotted key -> value; they override the configuration, but not its data and store."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """The data for one row of the demo's table.
-
-    Attributes:
-        name: sft, round 1, round 2, ...
-        figures: of the test queries, as `trainers.evaluation.Evaluation.as_dict` has them.
-        seconds: sum over its stages, imports included.
-        items, queries: the round's snapshots.
-    """
-
-    name: str
-    figures: dict[str, Any]
-    seconds: float
-    items: str
-    queries: str
 
 
 def sample_overrides(more: Sequence[str] = ()) -> tuple[str, ...]:
@@ -194,76 +163,29 @@ def train_sample(
     *,
     rounds: int = 2,
     overrides: Sequence[str] = (),
-    run: str = DEFAULT_RUN,
-) -> Iterator[Step]:
-    """SFT and rounds on the shop of a configuration, one step after another as they finish.
+    log: Path | None = None,
+) -> Iterator[Round]:
+    """SFT and rounds on the shop of a configuration, one after another as they finish.
 
-    Steps that an earlier call finished are not repeated; a run with other settings or data is begun
-    anew.
+    What an earlier call finished is not repeated; a run with other settings or data is begun anew.
 
     Args:
         config: a configuration with [dataset] and store.
         say: gets a message when a stage begins.
         rounds: rounds after SFT.
         overrides: `--set` values, after the sample's own.
-        run: name of the run.
+        log: a file for what the stages print.
     """
     chosen = sample_overrides(overrides)
     workspace = Workspace.open(config, chosen)
     try:
-        create(workspace, run)
+        run = create(workspace)
     except TrainingError:
-        workspace.store.remove(f"runs/{run}")
-        create(workspace, run)
-    driver = Driver(workspace, open_run(workspace, run), Launcher(config, chosen), say)
+        workspace.store.remove(f"runs/{DEFAULT_RUN}")
+        run = create(workspace)
+    driver = Driver(workspace, run, Launcher(config, chosen, log=log), say)
     driver.sft()
     for number in range(rounds + 1):
         while driver.run.state().rounds_done < number:
             driver.round()
-        yield _step(driver.run.state().rounds[number])
-
-
-def _step(done: Round) -> Step:
-    evaluation = done.stage("evaluate")
-    assert evaluation is not None
-    return Step(
-        name=f"round {done.number}" if done.number else "sft",
-        figures=dict(evaluation.notes["test"]),
-        seconds=sum(stage.seconds for stage in done.stages),
-        items=done.items,
-        queries=done.queries,
-    )
-
-
-@contextmanager
-def stages_write_to(log: Path) -> Iterator[None]:
-    """Inside the block, child processes write their standard error to `log`, which is begun anew;
-    this process keeps its own.
-
-    When the block ends with an error, the log's last lines are printed, since the error's sentence
-    may point to them.
-    """
-    sys.stderr.flush()
-    ours, kept = sys.stderr, os.dup(2)
-    with (
-        log.open("wb") as file,
-        os.fdopen(kept, "w", encoding="utf-8", errors="backslashreplace", buffering=1) as out,
-    ):
-        os.dup2(file.fileno(), 2)
-        sys.stderr = out
-        try:
-            yield
-        except Exception:
-            print(*_last_lines(log), sep="\n", file=out)
-            raise
-        finally:
-            sys.stderr = ours
-            os.dup2(kept, 2)
-
-
-def _last_lines(log: Path) -> list[str]:
-    """The last lines of the log as a terminal would show them, where progress bars overwrite their
-    own line.
-    """
-    lines = log.read_bytes().decode("utf-8", "replace").split("\n")
-    return [line.rpartition("\r")[2] for line in lines if line.strip()][-_TAIL:]
+        yield driver.run.state().rounds[number]

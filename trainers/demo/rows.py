@@ -6,17 +6,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cogr.records import Dataset, ProgressBar, Say, Side, Split
+from cogr.records import Advance, Dataset, Say, Side, Split
 from cogr.snapshots import open_snapshot
 from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.release import release
 from indexers.workspace import Workspace
 from trainers import evaluation
-from trainers.demo.folder import Step
-from trainers.training.contest import Contender, Rivals, publish_pair, publish_round
+from trainers.training.contest import Contender, of_round, publish_pair
 from trainers.training.rounds import Round
 
 SPLIT: Split = "test"
@@ -75,7 +75,7 @@ def bm25_row(dataset: Dataset) -> Row:
     return Row.of("bm25", found, found["seconds"])
 
 
-def generator_row(workspace: Workspace, name: str, bar: ProgressBar, say: Say) -> Row:
+def generator_row(workspace: Workspace, name: str, say: Say) -> Row:
     """Rebuild both sides by a generator, publish the pair, and measure it as it serves."""
     started, made = time.monotonic(), []
     sides: tuple[Side, ...] = ("item", "query")
@@ -83,73 +83,55 @@ def generator_row(workspace: Workspace, name: str, bar: ProgressBar, say: Say) -
         say(f"{name}: {'items' if side == 'item' else 'queries'}")
         # The two sides are published together below.
         request = RebuildRequest(side, generator=name, publish=False)
-        made.append(rebuild_side(workspace, request, bar, lambda _: None).rebuilt)
+        made.append(rebuild_side(workspace, request, _no_bar, lambda _: None).rebuilt)
     items, queries = made
     release(workspace, [items.snapshot.id, queries.snapshot.id], say=say)
     entities = items.snapshot.manifest.entities + queries.snapshot.manifest.entities
     cached = 1 - (items.generated + queries.generated) / entities
-    return _measured(
-        workspace, name, items.snapshot.id, queries.snapshot.id, started, cached=cached
-    )
+    return _measured(workspace, name, items.snapshot.id, queries.snapshot.id, started, cached)
 
 
-def step_row(workspace: Workspace, step: Step, done: Round, *, reused: bool) -> Row:
-    """Publish and measure the pair of an accepted round. A rejected round has the figures of its
-    own stage.
+def _no_bar(_what: str, _total: int) -> AbstractContextManager[Advance]:
+    return nullcontext(lambda _: None)
 
-    Args:
-        step: the round's figures and snapshots.
-        done: its record in the run.
-        reused: an earlier demo had trained it.
+
+def step_row(workspace: Workspace, done: Round, *, reused: bool) -> Row:
+    """Publish and measure the pair of an accepted round. A rejected one has the figures of its own
+    stage. `reused`: an earlier demo had trained it.
     """
-    began = time.monotonic() - step.seconds
+    pair, seconds = of_round(done), sum(stage.seconds for stage in done.stages)
     if done.verdict == "accepted":
-        publish_round(workspace, done, lambda _: None)
-        return _measured(
-            workspace, step.name, step.items, step.queries, began, cached=float(reused)
-        )
+        began = time.monotonic() - seconds
+        return pair_row(workspace, pair.name, pair, began, cached=float(reused))
+    figures = pair.figures[SPLIT]
     return Row.of(
-        step.name,
-        step.figures,
-        step.seconds,
-        keywords_per_item=step.figures["keywords_per_item"],
+        pair.name,
+        figures,
+        seconds,
+        keywords_per_item=figures["keywords_per_item"],
         cached=float(reused),
         rejected=done.reason,
-        items=step.items,
-        queries=step.queries,
+        items=pair.items,
+        queries=pair.queries,
     )
-
-
-def distilled_row(workspace: Workspace, beside: Rivals, *, reused: bool) -> Row:
-    """Publish the pair of `statistical` that has the rounds as evidence, and measure it.
-
-    Args:
-        beside: has it.
-        reused: an earlier demo had made it.
-    """
-    pair = beside.distilled
-    assert pair is not None, "the sample shop has dev queries, and rounds are finished"
-    began = time.monotonic() - beside.distilled_seconds
-    return pair_row(workspace, pair.name, pair, began, cached=float(reused))
 
 
 def pair_row(
     workspace: Workspace, name: str, pair: Contender, began: float, cached: float = 0.0
 ) -> Row:
-    """Publish a pair, and measure it as it serves."""
+    """Publish a pair, and measure it as it serves; `began` is of `time.monotonic()`."""
     publish_pair(workspace, pair, lambda _: None)
     items, queries = workspace.serving("item").id, workspace.serving("query").id
-    return _measured(workspace, name, items, queries, began, cached=cached)
+    return _measured(workspace, name, items, queries, began, cached)
 
 
 def _measured(
-    workspace: Workspace, name: str, items: str, queries: str, began: float, **more: Any
+    workspace: Workspace, name: str, items: str, queries: str, began: float, cached: float
 ) -> Row:
-    """The row of a pair that serves; `began` is of time.monotonic()."""
     item, query = (open_snapshot(workspace.store, id_) for id_ in (items, queries))
     weights = workspace.settings.keywords.weights
     found = evaluation.evaluate(
         workspace.backend, workspace.dataset, item, query, SPLIT, weights=weights
     ).as_dict()
-    more |= {"keywords_per_item": found["keywords_per_item"], "items": items, "queries": queries}
-    return Row.of(name, found, time.monotonic() - began, **more)
+    own = {"keywords_per_item": found["keywords_per_item"], "items": items, "queries": queries}
+    return Row.of(name, found, time.monotonic() - began, cached=cached, **own)

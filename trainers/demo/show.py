@@ -1,4 +1,4 @@
-"""The output of the demo: the growing table, what is under way, examples, searches.
+"""The output of the demo: what is under way, the table, examples, searches.
 
 Text of items is untrusted and never shown as markup.
 """
@@ -6,23 +6,17 @@ Text of items is untrusted and never shown as markup.
 from __future__ import annotations
 
 import sys
-import threading
-import time
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from cogr.errors import visible
-from cogr.records import Advance
 from indexers.exchange.search import Answered
 from indexers.telemetry import logs
-from indexers.telemetry.terminal import console_of, duration
+from indexers.telemetry.terminal import console_of
 from trainers.demo.rows import Row
 from trainers.report.facts import Changed
 from trainers.training.contest import Choice
@@ -30,8 +24,40 @@ from trainers.training.contest import Choice
 _KEYWORDS_SHOWN = 8
 _MATCHES_SHOWN = 3
 _WIDEST = 100
-STILL_SECONDS = 20.0
-"""Without a terminal, a line after so many seconds says that the demo is still at work."""
+
+
+class Progress:
+    """What is under way, on standard error: a line for each step, and on a terminal a sign that it
+    is at work.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self._status = console_of(sys.stderr).status("")
+
+    def __enter__(self) -> Progress:
+        if self._status.console.is_terminal:
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._status.stop()
+
+    def add(self, row: Row) -> None:
+        """One more row."""
+        self.rows.append(row)
+        self._line(f"{row.name}: F1 {row.f1:.3f}")
+
+    def say(self, doing: str) -> None:
+        """Show what is under way from now on."""
+        self._status.update(Text(doing))
+        self._line(doing)
+
+    def _line(self, text: str) -> None:
+        if self._status.console.is_terminal:
+            self._status.console.print(Text(text, "dim"))
+        else:
+            logs.say(text)
 
 
 def table(rows: Sequence[Row]) -> Table:
@@ -48,67 +74,6 @@ def table(rows: Sequence[Row]) -> Table:
         figures = (f"{value:.3f}" for value in (row.p, row.r, row.f1, row.ndcg, row.mrr))
         shown.add_row(Text(row.name), *figures, keywords, f"{row.seconds:.1f}", style=style)
     return shown
-
-
-class Progress:
-    """What is under way, on standard error while the demo runs: on a terminal below the growing
-    table, which is removed at the end; otherwise a line for each step, and one now and then.
-
-    Args:
-        steps: counts the steps of the training stage under way; None where it has none.
-    """
-
-    def __init__(self, steps: Callable[[], int | None] = lambda: None) -> None:
-        self.rows: list[Row] = []
-        self._steps, self._doing, self._since = steps, "", time.monotonic()
-        self._console = console_of(sys.stderr)
-        self._live = Live(console=self._console, transient=True, auto_refresh=False)
-        self._ended = threading.Event()
-        self._clock = threading.Thread(target=self._tell, daemon=True, name="still")
-
-    def __enter__(self) -> Progress:
-        if self._console.is_terminal:
-            self._live.start()
-        self._clock.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._clock.join()
-        self._live.stop()
-
-    def add(self, row: Row) -> None:
-        """One more row."""
-        self.rows.append(row)
-
-    def say(self, doing: str) -> None:
-        """Show what is under way from now on."""
-        self._doing, self._since = doing, time.monotonic()
-        if self._console.is_terminal:
-            self._show(doing)
-        else:
-            logs.say(doing)
-
-    def bar(self, _what: str, _total: int) -> AbstractContextManager[Advance]:
-        """The progress bar that a rebuild asks for; the shop needs none."""
-        return nullcontext(lambda _: None)
-
-    def _show(self, line: str) -> None:
-        self._live.update(Group(table(self.rows), Text(line, "dim")), refresh=True)
-
-    def _tell(self) -> None:
-        while not self._ended.wait(1.0 if self._console.is_terminal else STILL_SECONDS):
-            taken, steps = time.monotonic() - self._since, self._steps()
-            line = f"{self._doing}, {duration(taken)}" + (f", step {steps:,}" if steps else "")
-            if self._console.is_terminal:
-                self._show(line)
-            elif taken >= STILL_SECONDS:
-                logs.say(f"  {line}")
-
-
-def steps_in(log: Path) -> int | None:
-    """How many steps a training stage has written to its step log; None where there is none."""
-    return log.read_bytes().count(b"\n") if log.exists() else None
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ class Facts:
         self._run, self._state, self._say = run, run.state(), say
         if not self._state.finished or self._state.base is None:
             raise TrainingError(
-                f"The run {run.name} has nothing to report yet: run cogr-train sft."
+                f"The run {run.name} has nothing to report yet: run cogr-train run."
             )
         self.run, self.frozen = run.name, run.frozen()
         self.rounds, self.base = self._state.finished, self._state.base

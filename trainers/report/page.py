@@ -109,8 +109,6 @@ def _compared(facts: Facts) -> Table:
     ]
     if facts.choice:
         notes.append(f"What should serve is {best}: {facts.choice.reason()}.")
-    left_out = {} if facts.rivals is None else facts.rivals.left_out
-    notes += [f"{name} is left out: {why}" for name, why in left_out.items()]
     return Table("", rows, notes)
 
 

@@ -7,7 +7,7 @@ store; nothing is published here.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,17 +15,15 @@ from typing import Any
 
 from pyroaring import BitMap
 
-from cogr.datasets.changes import Changes
 from cogr.keywords import over_budget, parse, self_keyword
 from cogr.prompts import Prompt
 from cogr.records import Advance, Entity, Side, self_text
 from cogr.settings import GeneratorSettings
-from cogr.snapshots import Snapshot, open_snapshot
+from cogr.snapshots import Snapshot
 from indexers.generators import Answer, Completion, Request, make_generator
 from indexers.generators.model_folders import encode
 from indexers.rebuild.plan import Job, generate_missing, make_plan
 from indexers.rebuild.run import generate_and_freeze, job_by
-from indexers.rebuild.update import narrowed
 from indexers.telemetry.terminal import progress_bar
 from indexers.workspace import Workspace, generator_options
 from trainers.training import ranks
@@ -76,11 +74,8 @@ class Build:
     """What to write: the keyword sets of a whole side.
 
     Attributes:
-        side: whose keywords.
-        round: number of the round that the snapshot belongs to.
         model: a model folder in the store, or a model's name; None for generators without one.
         generator: its kind; "self" is the untrained model, by the engine of the rollouts.
-        parent: the snapshot that it follows.
         entities: the entities to write for, instead of the whole side.
         vocabulary: with `generator.constrained`, the item snapshot to whose keywords completions
             are constrained.
@@ -159,21 +154,6 @@ def build_snapshot(workspace: Workspace, build: Build, barrier: Path | None = No
         plan = make_plan(job)
         with progress_bar(f"keywords, {build.side} side", len(plan.missing)) as advance:
             return generate_and_freeze(job, plan, advance).snapshot
-
-
-def with_new_items(workspace: Workspace, build: Build, ids: Collection[str]) -> Snapshot:
-    """The snapshot that `cogr-index update` would make from a build's parent: the parent's rows,
-    and these new items by the build's model.
-
-    Raises SnapshotError when the parent was written with other settings.
-    """
-    assert build.parent is not None, "an update has a parent"
-    new = {item.id: item for item in workspace.dataset.items if item.id in ids}
-    with _job(workspace, build) as whole:
-        parent = open_snapshot(workspace.store, build.parent)
-        job = narrowed(whole, parent, Changes("item", new, frozenset()))
-        with progress_bar("keywords of new items", len(job.entities)) as advance:
-            return generate_and_freeze(job, make_plan(job), advance).snapshot
 
 
 def write_share(workspace: Workspace, build: Build, barrier: Path) -> None:

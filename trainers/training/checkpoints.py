@@ -15,8 +15,8 @@ import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,6 @@ _LORA_ALPHA = 32
 as another learning rate.
 """
 _WHOLE = "begun-with.json"
-_ROUNDED_OFF = "rounded-off.safetensors"
 _SUMMED = TypeAdapter(dict[str, str])
 
 
@@ -74,8 +73,6 @@ def load_model(folder: Path, settings: TrainingSettings | None = None) -> Any:
             trust_remote_code=False,
             local_files_only=True,
         )
-        if not frozen:
-            model = _unrounded(model, base)
         if adapter is not None:
             from peft import PeftModel
 
@@ -93,49 +90,6 @@ def based(folder: Path) -> tuple[Path, Path | None]:
     """A model folder and None, or the base of an adapter and the adapter's folder."""
     base, adapter = with_base(str(folder))
     return (folder, None) if adapter is None else (resolve_model(base), adapter)
-
-
-def _unrounded(model: Any, folder: Path) -> Any:
-    """Add to a float32 model the remainders that rounding its file to bfloat16 took away
-    (`round_weights`).
-    """
-    import torch
-    from safetensors import safe_open
-
-    if (folder / _ROUNDED_OFF).exists():
-        parameters = dict(model.named_parameters())
-        with safe_open(folder / _ROUNDED_OFF, "pt") as file, torch.no_grad():
-            for name in file.keys():  # noqa: SIM118 - it is not a mapping.
-                if name in parameters:
-                    parameters[name] += file.get_tensor(name).to(parameters[name].device)
-    return model
-
-
-def round_weights(folder: Path) -> None:
-    """Save a float32 model's weights as bfloat16, and beside them the remainders of the rounding,
-    in bfloat16 too. The next stage goes on from their sum.
-
-    At a learning rate of 1e-6 a step changes a weight by less than bfloat16's precision: rounded
-    weights alone would lose most of a stage. Both files together are as large as float32.
-    """
-    import torch
-    from safetensors import safe_open
-    from safetensors.torch import save_file
-
-    rounded_off: dict[str, Any] = {}
-    for weights in sorted(folder.glob("model*.safetensors")):
-        rounded: dict[str, Any] = {}
-        with safe_open(weights, "pt") as file:
-            for name in file.keys():  # noqa: SIM118 - it is not a mapping.
-                whole = file.get_tensor(name)
-                rounded[name] = whole.to(torch.bfloat16)
-                if whole.dtype == torch.float32:
-                    rounded_off[name] = (whole - rounded[name].float()).to(torch.bfloat16)
-        save_file(rounded, weights, {"format": "pt"})
-    if rounded_off:
-        save_file(rounded_off, folder / _ROUNDED_OFF, {"format": "pt"})
-    config = json.loads((folder / "config.json").read_bytes())
-    (folder / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}, indent=2))
 
 
 def trainable_tokenizer(folder: Path) -> Any:
@@ -172,10 +126,8 @@ def save_model(run: Run, name: str, write: Callable[[Path], None], card: Mapping
     """Save a model folder under the run; returns its path relative to the store.
 
     Args:
-        run: the run of the model.
         name: beginning of the folder's name, such as r001-query.
         write: writes weights and tokenizer into the folder that it gets.
-        card: further facts for the model card.
 
     Raises:
         StorageError: the disk is full or read-only; nothing of it is kept.
@@ -186,7 +138,8 @@ def save_model(run: Run, name: str, write: Callable[[Path], None], card: Mapping
     temporary = Path(tempfile.mkdtemp(prefix=".tmp-", dir=parent))
     try:
         with storage_errors(str(parent)):
-            _write_checked(write, temporary)
+            with _full_disk_named(f"the weights to {parent}"):
+                write(temporary)
             for left in temporary.glob("*.bin"):
                 left.unlink()
             (temporary / "README.md").write_text(_card(name, card), "utf-8")
@@ -206,15 +159,21 @@ def save_model(run: Run, name: str, write: Callable[[Path], None], card: Mapping
     return f"{run.path}/models/{folder.name}"
 
 
-def _write_checked(write: Callable[[Path], None], folder: Path) -> None:
+@contextmanager
+def _full_disk_named(what: str) -> Iterator[None]:
+    """Raise StorageError where weights can't be written. On a full disk torch reports that its
+    writer failed.
+    """
     from safetensors import SafetensorError
 
     try:
-        write(folder)
-    except SafetensorError as error:
+        yield
+    except (SafetensorError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "StreamWriter" not in str(error):
+            raise
         raise StorageError(
-            f"Can't write the weights to {folder.parent} ({first_line(error)}); free some space "
-            "and run the same command again."
+            f"Can't write {what} ({first_line(error)}); free some space and run the same command "
+            "again."
         ) from error
 
 
@@ -362,19 +321,9 @@ def train(trainer: Any, midway: Midway) -> None:
 
     Raises StorageError when a checkpoint can't be written.
     """
-    from safetensors import SafetensorError
-
     found = midway.last()
-    try:
+    with _full_disk_named(f"a checkpoint to {midway.folder}"):
         trainer.train(resume_from_checkpoint=str(found) if found else None)
-    except (SafetensorError, RuntimeError) as error:
-        # On a full disk torch reports that its writer failed.
-        if isinstance(error, RuntimeError) and "StreamWriter" not in str(error):
-            raise
-        raise StorageError(
-            f"Can't write a checkpoint to {midway.folder} ({first_line(error)}); free some space, "
-            "or set training.save_steps to 0, and run the same command again."
-        ) from error
 
 
 # What a stage ends with
@@ -388,20 +337,21 @@ class Trained:
     notes: Mapping[str, Any]
 
     def write(self, folder: Path) -> None:
-        """Write weights and tokenizer, in bfloat16 where training computes in it. Of adapters only
-        these are written, in float32, with the name of their base: merged into bfloat16 weights,
-        small steps would be lost.
+        """Write weights and tokenizer. Weights are float32, of which bfloat16 would lose most of a
+        short stage; engines are told to compute in bfloat16 where training does. Of adapters only
+        these are written, with the name of their base.
         """
         self.trainer.save_model(str(folder))
-        file = folder / "adapter_config.json"
-        if file.exists():
-            config = json.loads(file.read_bytes())
+        adapter, model = folder / "adapter_config.json", folder / "config.json"
+        if adapter.exists():
+            config = json.loads(adapter.read_bytes())
             base = Path(config["base_model_name_or_path"])
             if base.parent.resolve() == folder.parent.resolve():
                 config["base_model_name_or_path"] = f"../{base.name}"
-            file.write_text(json.dumps(config, indent=2), "utf-8")
+            adapter.write_text(json.dumps(config, indent=2), "utf-8")
         elif self.trainer.args.bf16:
-            round_weights(folder)
+            config = json.loads(model.read_bytes())
+            model.write_text(json.dumps(config | {"dtype": "bfloat16"}, indent=2), "utf-8")
 
     def take_part(self) -> None:
         """The part of `write` that every process but the first does: where each holds a share of
@@ -449,16 +399,9 @@ def base_folder(run: Run, output: str) -> Path:
 
 
 def _card(name: str, card: Mapping[str, Any]) -> str:
-    facts = "\n".join(f"| {key} | {_cell(value)} |" for key, value in card.items())
+    facts = json.dumps(card, ensure_ascii=False, indent=1)
     return (
         "---\nlibrary_name: transformers\ntags: [cogr, keyword-generation, retrieval]\n---\n"
         f"# {name}\n\nA keyword generator of co-evolving generative retrieval: it writes the "
-        "keywords of one side, "
-        "to be matched with those of the snapshot named below.\n\n| what | value |\n|---|---|\n"
-        f"{facts}\n"
+        f"keywords of one side.\n\n```json\n{facts}\n```\n"
     )
-
-
-def _cell(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text.replace("|", "\\|").replace("\n", " ")

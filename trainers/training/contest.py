@@ -12,16 +12,14 @@ from __future__ import annotations
 import logging
 import math
 import statistics
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from cogr.errors import CheckFailedError, GeneratorError, MissingExtraError, SnapshotError
+from cogr.errors import GeneratorError, MissingExtraError, SnapshotError
 from cogr.evaluation import figures_of_pair
 from cogr.records import SIDES, Say, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot, read_manifest
@@ -147,23 +145,14 @@ class Rivals:
     """The rivals of one run.
 
     Attributes:
-        bm25: split -> figures of BM25.
-        statistical: the pair of `statistical`; None where it is left out.
-        left_out: name -> why there are no figures.
-        extra_missing: `statistical` is left out because its extra was not installed.
-        distilled: the pair of `statistical` with rounds as evidence; None before the first round.
         evidence: the pairs (items, queries) that `distilled` uses.
-        distilled_seconds: seconds to make and to measure `distilled`.
         dev_f1s: ids of a pair -> `Contender.dev_f1s`, also of the rounds.
     """
 
     bm25: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     statistical: Contender | None = None
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    extra_missing: bool = False
     distilled: Contender | None = None
     evidence: Sequence[Sequence[str]] = field(default_factory=list)
-    distilled_seconds: float = 0.0
     dev_f1s: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def rows(self) -> dict[str, Mapping[str, Mapping[str, Any]]]:
@@ -194,21 +183,22 @@ def known_rivals(run: Run) -> Rivals | None:
 
 
 def rivals(workspace: Workspace, run: Run, say: Say) -> Rivals:
-    """The rivals of a run. They are measured now where they are unknown, where the missing extra
-    has been installed since, and, for `distilled`, after a new round.
+    """The rivals of a run. They are measured now where they are unknown or could not be measured
+    before, and `distilled` after a new round.
 
     Args:
         workspace: with the run's own data and dev split.
     """
     known = known_rivals(run)
     found = known
-    if (
-        found is None
-        or (found.extra_missing and _installed())
-        or not _is_there(workspace, found.statistical)
-    ):
+    if found is None or found.statistical is None or not _is_there(workspace, found.statistical):
         say("measuring bm25 and statistical beside the rounds")
-        found = _measured(workspace, say)
+        found = Rivals()
+        try:
+            found = Rivals(_bm25(workspace))
+            found = replace(found, statistical=_statistical(workspace))
+        except (MissingExtraError, GeneratorError) as error:
+            say(f"{'' if found.bm25 else 'bm25 and '}statistical: not measured. {error}")
     found = _with_distilled(workspace, run.state(), found, say)
     found = replace(found, dev_f1s={**found.dev_f1s, **_dev_f1s(workspace, run.state(), found)})
     if found != known:
@@ -236,16 +226,14 @@ def _with_distilled(workspace: Workspace, state: State, found: Rivals, say: Say)
     rounds = [done for done in state.finished if done.number][-EVIDENCE_ROUNDS:]
     evidence = [[done.items, done.queries] for done in rounds]
     if not evidence or found.statistical is None or not workspace.dataset.queries.get("dev"):
-        return replace(found, distilled=None, evidence=[], distilled_seconds=0.0)
+        return replace(found, distilled=None, evidence=[])
     if found.distilled and found.evidence == evidence and _is_there(workspace, found.distilled):
         return found
     names = " and ".join(round_name(done.number) for done in rounds)
     say(f"measuring distilled: statistical with {names} as evidence")
-    started = time.monotonic()
     queries = _distilled_queries(workspace, evidence)
     pair = _measured_pair(workspace, DISTILLED, found.statistical.items, queries)
-    seconds = round(time.monotonic() - started, 3)
-    return replace(found, distilled=pair, evidence=evidence, distilled_seconds=seconds)
+    return replace(found, distilled=pair, evidence=evidence)
 
 
 def _distilled_queries(workspace: Workspace, evidence: Sequence[Sequence[str]]) -> str:
@@ -262,25 +250,10 @@ def _distilled_queries(workspace: Workspace, evidence: Sequence[Sequence[str]]) 
     return build_snapshot(with_evidence, Build("query", 0, None, STATISTICAL)).id
 
 
-def _measured(workspace: Workspace, say: Say) -> Rivals:
-    bm25: dict[str, Mapping[str, Any]] = {}
-    try:
-        bm25 = _bm25(workspace)
-        return Rivals(bm25, _statistical(workspace))
-    except (MissingExtraError, GeneratorError) as error:
-        left_out = dict.fromkeys([STATISTICAL] if bm25 else ["bm25", STATISTICAL], str(error))
-        say(f"{' and '.join(left_out)}: not measured. {error}")
-        return Rivals(bm25, None, left_out, isinstance(error, MissingExtraError))
-
-
-def _installed() -> bool:
-    return all(find_spec(package) for package in ("bm25s", "lightgbm"))
-
-
-def _is_there(workspace: Workspace, pair: Contender | None) -> bool:
+def _is_there(workspace: Workspace, pair: Contender) -> bool:
     """Whether the pair's snapshots still exist."""
     try:
-        for id_ in () if pair is None else (pair.items, pair.queries):
+        for id_ in (pair.items, pair.queries):
             open_snapshot(workspace.store, id_, verify=False)
     except SnapshotError:
         return False
@@ -344,20 +317,6 @@ def to_serve(workspace: Workspace, chosen: Contender) -> Contender:
 
 
 # Going live
-
-
-def publish_round(workspace: Workspace, done: Round, say: Say) -> None:
-    """Push both snapshots of a finished round, verify them, and let the pair serve. Raises as
-    `publish_pair` does.
-
-    Raises:
-        CheckFailedError: the round is not built upon.
-    """
-    if done.verdict != "accepted":
-        raise CheckFailedError(
-            f"Round {done.number} is not published: {done.reason}; what serves stays."
-        )
-    publish_pair(workspace, of_round(done), say)
 
 
 def publish_pair(

@@ -8,7 +8,6 @@ the state when they are done. The driver reads the state to know which stage is 
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +26,6 @@ from cogr.errors import (
 from cogr.records import SIDES, Say
 from cogr.snapshots import open_snapshot
 from indexers.telemetry import prometheus, traces
-from indexers.telemetry.terminal import duration
 from indexers.telemetry.traces import stage as recorded
 from indexers.workspace import Workspace
 from trainers.training.checkpoints import check_model
@@ -41,7 +39,6 @@ from trainers.training.contest import (
     known_rivals,
     of_round,
     publish_pair,
-    publish_round,
     rivals,
     to_serve,
 )
@@ -58,8 +55,7 @@ from trainers.training.stage import (
 )
 
 LOOK_SECONDS = 0.1
-STILL_SECONDS = 30.0
-"""Seconds between two messages about a stage that reports no steps."""
+MOST_HALVINGS = 3
 _BY_STATUS: dict[int, type[CogrError]] = {1: CheckFailedError, 2: TrainingError, 3: ServiceError}
 
 
@@ -88,10 +84,6 @@ class Driver:
     """Runs rounds of one run.
 
     Args:
-        workspace: settings, data and store.
-        run: a run that exists.
-        launcher: how a stage's process is started.
-        say: gets messages about the progress.
         alone: compare its rounds only with one another, not with BM25 and `statistical`.
     """
 
@@ -112,61 +104,37 @@ class Driver:
 
     def sft(self) -> Round:
         """Do round 0, or the rest of it. A finished round 0 is returned."""
-        with self._locked("cogr-train sft"):
+        with self._locked("cogr-train run"):
             state = self._checked_state()
             done = state.rounds[0] if state.finished else self._finish(state)
             self.choice()
             return done
 
-    def round(self, publish: bool | None = None) -> Round:
-        """Do the next round, or the rest of one that was interrupted, publishing included.
-
-        Args:
-            publish: let the pair chosen on dev serve, see `choice`; None keeps the choice that an
-                interrupted round was started with.
+    def round(self) -> Round:
+        """Do the next round, or the rest of one that was interrupted.
 
         Raises:
-            TrainingError: there is no SFT yet, a stage failed, or the pair lacks items and can't be
-                published.
-            CheckFailedError: a policy collapsed, or the gate said no; what serves stays.
-            ServiceError: the service can't be reached while publishing; the same command goes on.
+            TrainingError: there is no SFT yet, or a stage failed.
+            CheckFailedError: a policy collapsed.
         """
-        if publish:
-            self._check_whole()
-        with self._locked("cogr-train round"):
+        with self._locked("cogr-train run"):
             state = self._checked_state()
             if not state.finished:
                 raise TrainingError(
-                    f"The run {self.run.name} has no trained models yet: run cogr-train sft."
+                    f"The run {self.run.name} has no trained models yet: do SFT first."
                 )
-            if publish is False:
-                state = self._withdraw()
-            if not state.unpublished:
-                state = state.begun()
-                self._finish(state.with_publishing("asked") if publish else state)
+            done = self._finish(state)
             self.choice()
-            return self._publish()
+            return done
 
-    def reach(self, rounds: int, publish: bool | None = None) -> Round:
+    def reach(self, rounds: int) -> Round:
         """Do SFT where it is not done, then rounds until the run has so many. Returns the last one.
-
-        Args:
-            publish: as in `round`, which raises the same errors.
+        Raises as `round` does.
         """
         self.sft()
-        if publish is False:
-            self._withdraw()
-        while (state := self.run.state()).rounds_done < rounds or state.unpublished:
-            self.round(publish)
+        while (state := self.run.state()).rounds_done < rounds:
+            self.round()
         return state.finished[-1]
-
-    def _withdraw(self) -> State:
-        """Forget that the last round was to be published. Returns the state."""
-        state = self.run.state()
-        if state.rounds and state.rounds[-1].publishing == "asked":
-            state = state.with_publishing(None)
-            self.run.save(state)
-        return state
 
     def choice(self) -> Choice | None:
         """The pair that is to serve: the best of the rounds and of their rivals on dev. None
@@ -202,22 +170,13 @@ class Driver:
 
         Args:
             name: statistical, distilled, sft or the number of a round.
-            gate: refuse a pair that is worse on dev than what serves.
 
         Raises:
-            TrainingError: no such pair, no dev queries to choose by, or a pair that lacks items.
+            TrainingError: no such pair, or no dev queries to choose by.
             CheckFailedError, ServiceError: as `publish_pair` does.
         """
-        self._check_whole()
         with self._locked("cogr-train publish"):
             return self._serve(self._named(name), gate=gate)
-
-    def _check_whole(self) -> None:
-        if share := self.workspace.settings.training.new_items:
-            raise TrainingError(
-                f"The pairs of run {self.run.name} lack {share:g} of the items "
-                "(training.new_items), so none of them is published; train a run with all items."
-            )
 
     def _serve(self, chosen: Contender, *, gate: bool = True) -> Contender:
         pair, known = to_serve(self.workspace, chosen), known_rivals(self.run)
@@ -252,24 +211,6 @@ class Driver:
             )
         return known[name.removeprefix("round ")]
 
-    def _publish(self) -> Round:
-        """Publish the chosen pair where that is asked for, or the last round where rounds are not
-        judged. The state notes the outcome.
-        """
-        state = self.run.state()
-        done = state.rounds[-1]
-        if done.publishing == "asked":
-            try:
-                if (found := self.choice()) is None:
-                    publish_round(self.workspace, done, self._say)
-                else:
-                    self._serve(found.chosen)
-            except CheckFailedError:
-                self.run.save(state.with_publishing("refused"))
-                raise
-            self.run.save(state.with_publishing("done"))
-        return self.run.state().rounds[-1]
-
     @contextmanager
     def _locked(self, doing: str) -> Iterator[None]:
         prometheus.serve(self.workspace.settings.metrics)
@@ -288,12 +229,11 @@ class Driver:
         state = state.begun()
         if state != self.run.state():
             self.run.save(state)
-        # A stage that ran out of memory: it is tried again with half the micro batch.
-        halved: StageName | None = None
+        halvings = 0  # Of the micro batch of a stage that ran out of memory.
         while (current := state.unfinished) is not None:
             before = state
             try:
-                failure = self._process(current, halvings=int(current.next_stage == halved))
+                failure = self._process(current, halvings)
             except KeyboardInterrupt:
                 self._say(
                     f"{self._under_way(current)} of round {current.number} was under way: the "
@@ -301,14 +241,15 @@ class Driver:
                 )
                 raise
             state = self.run.state()
+            halvings = 0 if state != before else halvings
             if failure is None and state != before:
                 continue
             stage, failure = self._under_way(current), failure or Failure(status=0)
             again = failure.status == OUT_OF_MEMORY and stage.startswith("train-")
-            if not again or stage == halved:
+            if not again or halvings == MOST_HALVINGS:
                 raise _error(stage, failure)
             self._say(f"{stage} ran out of memory: once more with half the micro batch")
-            halved = stage
+            halvings += 1
         return state.rounds[-1]
 
     def _process(self, current: Round, halvings: int) -> Failure | None:
@@ -341,7 +282,7 @@ class Driver:
         """
         self._say(f"round {number}, {stage}")
         side = next((known for known in SIDES if known in stage), "pair")
-        with recorded(stage, side, round=number), still_under_way(self._say, number, stage):
+        with recorded(stage, side, round=number):
             while not self._is_finished(number, stage):
                 if process.poll() is not None:
                     return self._is_finished(number, stage)
@@ -392,37 +333,14 @@ class Driver:
         return None
 
 
-@contextmanager
-def still_under_way(say: Say, number: int, stage: StageName) -> Iterator[None]:
-    """Inside the block, report now and then how long a stage has been under way, if it is one that
-    counts no steps. The others show their own progress.
-    """
-    if stage.startswith(("train-", "index-")):
-        yield
-        return
-    began, ended = time.monotonic(), threading.Event()
-
-    def tell() -> None:
-        while not ended.wait(STILL_SECONDS):
-            say(f"  {stage} of round {number}: {duration(time.monotonic() - began)} so far")
-
-    thread = threading.Thread(target=tell, daemon=True, name="still")
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
 def _error(stage: StageName, failure: Failure) -> CogrError:
     """The error that reports a failed stage."""
     if failure.message:
         return _BY_STATUS.get(failure.status, UserError)(failure.message)
     if failure.status == OUT_OF_MEMORY and stage.startswith("train-"):
         return TrainingError(
-            f"The stage {stage} ran out of memory, also with half the micro batch; lower "
-            "micro_batch or prompts_per_step of its side, or train with training.lora.rank."
+            f"The stage {stage} ran out of memory, also with an eighth of the micro batch; lower "
+            "prompts_per_step of its side, or train with training.lora.rank."
         )
     if failure.status == OUT_OF_MEMORY:
         return TrainingError(

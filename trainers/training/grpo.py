@@ -11,10 +11,12 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from cogr.errors import CogrError, TrainingError
 from cogr.keywords import over_budget
@@ -37,13 +39,13 @@ from trainers.training.checkpoints import (
     trainable_tokenizer,
 )
 from trainers.training.inputs import Inputs, Wrote
-from trainers.training.step_log import GrpoLog, Tally, as_callback
+from trainers.training.step_log import Scoring, StepLog, as_callback, commonest_share
 from trainers.training.trainer_config import (
-    grpo_batch,
+    Batch,
     grpo_config,
+    grpo_step,
     set_up,
     silence,
-    to_tensorboard,
 )
 
 
@@ -52,16 +54,10 @@ class GrpoJob:
     """One side's training in one round.
 
     Attributes:
-        base: the model folder that it starts from.
-        ids: of the entities, aligned with the prompts.
         own: entity id -> its own text as a keyword.
-        world: what the rewards are computed against, frozen.
         known: keywords that the side's snapshot had before.
-        side: the side's table of settings.
         halvings: how often the micro batch is halved, after running out of memory.
-        log: step figures go there, as jsonl.
         seed: of data order and rollouts; each round has one of its own.
-        midway: its checkpoints.
     """
 
     base: Path
@@ -111,7 +107,7 @@ class Prepared:
     """A trainer that is ready to train, and its log."""
 
     trainer: Any
-    log: GrpoLog
+    log: StepLog
     prompts: int
 
 
@@ -123,29 +119,21 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
     from datasets import Dataset
     from trl import GRPOTrainer
 
-    batch = grpo_batch(
-        job.side,
-        len(job.ids),
-        job.settings.rollouts.generations,
-        job.settings.processes,
-        job.halvings,
-    )
-    if batch.prompts < job.side.prompts_per_step:
+    prompts, share = grpo_step(job.side, len(job.ids), job.settings)
+    if prompts < job.side.prompts_per_step:
         say(
-            f"prompts_per_step is {job.side.prompts_per_step}, but there are {batch.prompts}: "
-            "every step takes them all"
+            f"prompts_per_step is {job.side.prompts_per_step}, but there are {prompts}: every step "
+            "takes them all"
         )
     set_up(job.seed)
     tokenizer = trainable_tokenizer(job.base)
+    longest = max(len(encode(prompt, tokenizer)) for prompt in set(job.prompts))
+    lengths = (longest, job.settings.rollouts.max_tokens)
+    batch = Batch.of(job.settings, prompts, share, lengths, job.halvings)
     model = load_model(job.base, job.settings)
     scorer = _scorer(job, tokenizer, model)
-    log = GrpoLog(
-        job.log,
-        lambda: scorer.tally,
-        job.known,
-        say,
-        goes_on_after=step_of(job.midway.last()),
-    )
+    whole = job.settings.rules == "paper"
+    log = StepLog(job.log, step_of(job.midway.last()), say, scorer.scoring, whole=whole)
     rows = [
         {"prompt": chat(prompt, tokenizer), "entity": id_}
         for prompt, id_ in zip(job.prompts, job.ids, strict=True)
@@ -159,12 +147,12 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
             batch,
             job.midway.folder,
             job.seed,
-            _room(job, tokenizer),
+            sum(lengths),
         ),
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         peft_config=lora_config(job.settings, job.base),
-        callbacks=[as_callback(log), as_saver(job.midway), *to_tensorboard(job.settings, job.log)],
+        callbacks=[as_callback(log), as_saver(job.midway)],
     )
     silence(trainer)
     return Prepared(trainer, log, len(rows))
@@ -192,14 +180,6 @@ def run_grpo(job: GrpoJob, say: Say) -> Trained:
     return Trained(prepared.trainer, {"prompts": prepared.prompts, **prepared.log.notes})
 
 
-def _room(job: GrpoJob, tokenizer: Any) -> int | None:
-    """The context length of vLLM where it runs in this process."""
-    rollouts = job.settings.rollouts
-    if rollouts.by != "vllm-colocate":
-        return None
-    return max(len(encode(prompt, tokenizer)) for prompt in job.prompts) + rollouts.max_tokens
-
-
 def _scorer(job: GrpoJob, tokenizer: Any, model: Any) -> CompletionScorer:
     declared = model.generation_config.eos_token_id
     ends = {tokenizer.eos_token_id, *(declared if isinstance(declared, list) else [declared])} - {
@@ -209,8 +189,8 @@ def _scorer(job: GrpoJob, tokenizer: Any, model: Any) -> CompletionScorer:
         job.world,
         load_reward(job.side.reward),
         job.own,
+        job.known,
         ends=ends,
-        generations=job.settings.rollouts.generations,
         unfinished_is_over_budget=job.settings.rules == "own",
         failures=job.log.with_suffix(".failed.json"),
     )
@@ -220,11 +200,7 @@ class CompletionScorer:
     """Scores completions against a frozen world.
 
     Args:
-        world: what the reward is computed against.
-        reward: (world, entity id, keywords) -> reward.
-        own: entity id -> its own text as a keyword.
         ends: token ids that end a completion.
-        generations: completions a prompt.
         unfinished_is_over_budget: score a completion that was cut at the length limit as over the
             budget.
         failures: file for the completions being scored when scoring fails.
@@ -235,17 +211,17 @@ class CompletionScorer:
         world: World,
         reward: Reward,
         own: Mapping[str, str],
+        known: Collection[str],
         *,
         ends: Collection[int],
-        generations: int,
         unfinished_is_over_budget: bool,
         failures: Path,
     ) -> None:
         self.__name__ = "retrieval"
         self.world = world
-        self.tally = Tally(generations)
+        self.scoring = Scoring()
         self._reward = reward
-        self._own = own
+        self._own, self._known = own, known
         self._ends = frozenset(ends)
         self._strict = unfinished_is_over_budget
         self._failures = failures
@@ -257,23 +233,34 @@ class CompletionScorer:
         completions: Sequence[Any],
         completion_ids: Sequence[Sequence[int]],
         entity: Sequence[str],
+        log_metric: Callable[[str, float], None],
         **_: object,
     ) -> list[float]:
-        """One reward a completion, in order. TRL calls this once a step on every process."""
-        tally = self.tally = Tally(self.tally.generations, started=time.perf_counter())
-        for completion, ids, id_ in zip(completions, completion_ids, entity, strict=True):
-            tally.rewards.append(self._score(tally, _text(completion), ids, id_))
-        tally.ended = time.perf_counter()
-        return tally.rewards
+        """One reward a completion, in order. TRL calls this once a step on every process, and
+        averages the metrics over them.
+        """
+        self.scoring.began = time.perf_counter()
+        texts = [_text(completion) for completion in completions]
+        sets = [keywords_of(text, self._own[id_]) for text, id_ in zip(texts, entity, strict=True)]
+        cut = [not ids or ids[-1] not in self._ends for ids in completion_ids]
+        rewards = [self._score(*one) for one in zip(entity, texts, sets, cut, strict=True)]
+        words = [word for keywords in sets for word in keywords]
+        shares: dict[str, Any] = {
+            "over_budget": np.mean([over_budget(keywords, self.world.k_max) for keywords in sets]),
+            "unfinished": np.mean(cut),
+            "empty": np.mean([not keywords for keywords in sets]),
+            "one_list": commonest_share(list(zip(entity, sets, strict=True))),
+            "keywords": len(words) / len(sets),
+            "new_keywords": sum(word not in self._known for word in words) / max(1, len(words)),
+        }
+        for name, share in shares.items():
+            log_metric(name, float(share))
+        self.scoring.tokens = sum(map(len, completion_ids))
+        self.scoring.ended = time.perf_counter()
+        return rewards
 
-    def _score(self, tally: Tally, text: str, ids: Sequence[int], id_: str) -> float:
-        keywords = keywords_of(text, self._own[id_])
-        finished = bool(ids) and ids[-1] in self._ends
-        tally.tokens += len(ids)
-        tally.unfinished += not finished
-        tally.over_budget += over_budget(keywords, self.world.k_max)
-        tally.sets.append((id_, keywords))
-        scored = keywords if finished or not self._strict else self._too_many
+    def _score(self, id_: str, text: str, keywords: Sequence[str], cut: bool) -> float:
+        scored = self._too_many if cut and self._strict else keywords
         try:
             reward = self._reward(self.world, id_, scored)
         except CogrError as error:

@@ -35,7 +35,6 @@ class Inputs:
     """What a stage reads.
 
     Attributes:
-        round: the round under way.
         base: the round that is built upon; None in round 0.
         halvings: how often the micro batch is halved, after running out of memory.
     """

@@ -23,8 +23,8 @@ ROOM = 4 * GIB
 """Memory left for CUDA's context, NCCL's buffers and fragmentation."""
 VLLM_SHARE = 0.3
 """Share of a GPU's memory that vLLM takes beside training."""
-PROMPT = 512
-"""Tokens of a prompt where they are not known yet."""
+LEAST = 8
+"""With fewer completions at once than these, activations are computed again."""
 
 
 @dataclass(frozen=True)
@@ -133,14 +133,18 @@ class Machine:
         return cls(gpus, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
     def of_one(self, processes: int) -> int:
-        """What one process has."""
-        return min(self.gpus, default=self.main // processes)
+        """What one process may take: all but some room, and on a CPU all but half."""
+        return min(self.gpus) - ROOM if self.gpus else self.main // processes // 2
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of one process: weights, gradients and moments; one pass; vLLM beside them."""
+    """Bytes of one process: weights, gradients and moments; one pass; vLLM beside them. `micro` is
+    how many completions (examples) it computes at once; `again`: activations are computed again.
+    """
 
+    micro: int
+    again: bool
     states: int
     activations: int
     engine: int
@@ -148,38 +152,49 @@ class Memory:
     @property
     def peak(self) -> int:
         """Training and vLLM take turns, but vLLM takes its whole share when it wakes."""
-        return self.states + max(self.activations, self.engine) + ROOM
+        return self.states + max(self.activations, self.engine)
 
 
-def memory(settings: TrainingSettings, shape: Shape, prompt: int, machine: Machine) -> Memory:
-    """Memory of the stage that needs most: the GRPO of one side."""
-    again = checkpoints_gradients(settings, machine, prompt)
-    return _memory(settings, shape, prompt, machine, again=again)
-
-
-def _memory(
-    settings: TrainingSettings, shape: Shape, prompt: int, machine: Machine, *, again: bool
+def memory(
+    settings: TrainingSettings,
+    shape: Shape,
+    share: int,
+    prompt: int,
+    completion: int,
+    machine: Machine,
 ) -> Memory:
-    rollouts, rank = settings.rollouts, settings.lora.rank
-    micro = max(settings.query.micro_batch, settings.item.micro_batch)
-    share = VLLM_SHARE if rollouts.by == "vllm-colocate" else 0.0
-    return Memory(
-        shape.states(settings.processes, rank, sharded=settings.accelerate is not None),
-        shape.activations(micro, prompt, rollouts.max_tokens, again=again),
-        round(share * machine.of_one(settings.processes)),
-    )
-
-
-def checkpoints_gradients(
-    settings: TrainingSettings, machine: Machine | None = None, prompt: int = PROMPT
-) -> bool:
-    """Whether activations are computed again instead of kept: only where memory asks, since it
-    takes a third more time. A model of unknown size computes them again.
+    """Memory of a process, with the largest divisor of its share of a step as micro batch that it
+    has room for, and at least 1. Activations are computed again, which takes a third more time,
+    only where fewer than eight completions fit otherwise.
     """
-    if settings.model == "tiny":
-        return False
-    shape, found = shape_of(settings.model), machine or Machine.here()
-    if shape is None:
-        return True
-    kept = _memory(settings, shape, prompt, found, again=False)
-    return kept.peak > found.of_one(settings.processes)
+    rollouts, has = settings.rollouts, machine.of_one(settings.processes)
+    sharded = settings.accelerate is not None
+    states = shape.states(settings.processes, settings.lora.rank, sharded=sharded)
+    engine = round(VLLM_SHARE * has) if rollouts.by == "vllm-colocate" else 0
+    found = []
+    for again in (False, True):
+        one = shape.activations(1, prompt, completion, again=again)
+        micro = divisor(share, max(1, (has - states) // one))
+        found.append(Memory(micro, again, states, micro * one, engine))
+    return found[0] if found[0].micro >= min(share, LEAST) else found[1]
+
+
+def divisor(share: int, most: int) -> int:
+    """The largest divisor of a number up to another."""
+    return next(size for size in range(min(share, most), 0, -1) if share % size == 0)
+
+
+def micro_batch(
+    settings: TrainingSettings, share: int, prompt: int, completion: int, halvings: int = 0
+) -> tuple[int, bool]:
+    """How many completions (examples) this process computes at once, and whether it computes
+    activations again. A model of unknown size gets `LEAST` and computes them again.
+
+    Args:
+        prompt, completion: longest, in tokens.
+        halvings: how often memory ran out.
+    """
+    if (shape := shape_of(settings.model)) is None:
+        return divisor(share, LEAST >> halvings or 1), True
+    found = memory(settings, shape, share, prompt, completion, Machine.here())
+    return divisor(share, found.micro >> halvings or 1), found.again

@@ -88,9 +88,7 @@ def launch(count: int, arguments: Sequence[str], file: str = "") -> int:
     """Start processes of a stage and wait for them.
 
     Args:
-        count: how many, on this machine.
         file: accelerate's configuration file: FSDP, DeepSpeed; "" for copies of all weights.
-        arguments: of `trainers.training.stage`.
 
     Returns:
         0, or the exit status of the first process that failed, negative for a signal.

@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from cogr.datasets.changes import Changes
 from cogr.datasets.splits import DEV_SHARE, by_hash
 from cogr.records import Dataset, Query, Split
 from cogr.settings.training import Rules
@@ -27,9 +26,6 @@ StageName = Literal[
 ]
 
 Verdict = Literal["accepted", "rejected"]
-
-Publishing = Literal["asked", "done", "refused"]
-"""Whether a round was published: "asked" until its pair serves or a gate says no."""
 
 SFT_STAGES: tuple[StageName, ...] = (
     "targets",
@@ -80,14 +76,12 @@ class Round(_Record):
 
     Attributes:
         reason: the reason of the verdict.
-        publishing: None where it was not to be published.
     """
 
     number: int
     stages: tuple[StageRecord, ...] = ()
     verdict: Verdict | None = None
     reason: str = ""
-    publishing: Publishing | None = None
 
     @property
     def plan(self) -> Sequence[StageName]:
@@ -141,7 +135,6 @@ class Round(_Record):
             "round": self.number,
             "verdict": self.verdict,
             "reason": self.reason,
-            "publishing": self.publishing,
             "seconds": round(sum(stage.seconds for stage in self.stages), 2),
             "stages": {stage.name: stage.output for stage in self.stages},
             "figures": dict(evaluation.notes) if evaluation else None,
@@ -177,11 +170,12 @@ class State(_Record):
         return sum(round_.number > 0 for round_ in self.finished)
 
     @property
-    def unpublished(self) -> bool:
-        """Whether the last round is finished and still to be published."""
-        return (
-            self.unfinished is None and bool(self.rounds) and self.rounds[-1].publishing == "asked"
-        )
+    def next(self) -> str:
+        """What the next command does first."""
+        current = self.unfinished
+        if current is None:
+            return f"round {len(self.rounds)}"
+        return f"round {current.number}, {current.next_stage}"
 
     def begun(self) -> State:
         """The state with a round under way: the unfinished one, or a new one."""
@@ -193,27 +187,17 @@ class State(_Record):
         self, stage: StageRecord, verdict: Verdict | None = None, reason: str = ""
     ) -> State:
         """The state with one more finished stage in the round under way."""
-        return self._with_last(
-            stages=(*self.rounds[-1].stages, stage), verdict=verdict, reason=reason
-        )
-
-    def with_publishing(self, publishing: Publishing | None) -> State:
-        """The state with another `publishing` of the last round."""
-        return self._with_last(publishing=publishing)
-
-    def _with_last(self, **changed: Any) -> State:
         *before, last = self.rounds
-        return self.model_copy(update={"rounds": (*before, last.model_copy(update=changed))})
+        more = {"stages": (*last.stages, stage), "verdict": verdict, "reason": reason}
+        return self.model_copy(update={"rounds": (*before, last.model_copy(update=more))})
 
     def back_to(self, number: int, stage: StageName) -> State:
-        """The state before a stage of a round: that stage and all later ones are to be done again,
-        also publishing where it was asked for.
+        """The state before a stage of a round: that stage and all later ones are to be done
+        again.
         """
         kept = self.rounds[number]
         at = [record.name for record in kept.stages].index(stage)
-        again = Round(
-            number=number, stages=kept.stages[:at], publishing="asked" if kept.publishing else None
-        )
+        again = Round(number=number, stages=kept.stages[:at])
         return self.model_copy(update={"rounds": (*self.rounds[:number], again)})
 
 
@@ -232,11 +216,6 @@ def verdict(
     """Whether a round is accepted or rejected, and the reason.
 
     Without dev queries, or by the paper's rules, every round is accepted.
-
-    Args:
-        tolerance: dev F1 that may be lost (`publish.tolerance`).
-        base: the round that it was built upon; None in round 0.
-        done: the evaluation of the round that is judged.
     """
     evaluation = base.stage("evaluate") if base else None
     now, before = dev_f1(done.notes), dev_f1(evaluation.notes) if evaluation else None
@@ -258,35 +237,14 @@ SET_APART = "training queries set apart as dev"
 
 
 def with_dev(workspace: Workspace) -> Workspace:
-    """The workspace as training sees it: without the items of `training.new_items`, and with a dev
-    split wherever rounds are judged and the data can spare one.
+    """The workspace as training sees it: with a dev split wherever rounds are judged and the data
+    can spare one.
     """
-    training = workspace.settings.training
-    if training.new_items and HELD_OUT not in workspace.dataset.notes:
-        workspace = workspace.with_dataset(hold_out(workspace.dataset, training.new_items))
     dataset = workspace.dataset
-    if training.rules == "paper" or dataset.queries.get("dev"):
+    if workspace.settings.training.rules == "paper" or dataset.queries.get("dev"):
         return workspace
     ids = by_hash((query.id for query in dataset.queries.get("train", ())), DEV_SHARE)
     return workspace if len(ids) < LEAST else workspace.with_dataset(set_apart(dataset, ids))
-
-
-HELD_OUT = "items held out of training"
-"""Under this word a data set notes how many."""
-
-
-def new_ids(dataset: Dataset, share: float) -> frozenset[str]:
-    """Ids of the items that count as new: a share of all."""
-    return by_hash((item.id for item in dataset.items), share)
-
-
-def hold_out(dataset: Dataset, share: float) -> Dataset:
-    """A data set without a share of its items. Queries that have no relevant item then stay in it
-    without labels.
-    """
-    new = new_ids(dataset, share)
-    before = Changes("item", {}, new).applied_to(dataset)
-    return replace(before, notes={**dataset.notes, HELD_OUT: len(new)})
 
 
 def set_apart(dataset: Dataset, ids: frozenset[str]) -> Dataset:

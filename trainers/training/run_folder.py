@@ -4,13 +4,10 @@ stage replaces atomically.
 It holds `run.json` (what the run was begun with), `state.json`, `models/`, `sft/`, `logs/`, and
 `trainer/` with the checkpoints inside the stage under way.
 Snapshots lie in the store with all others. `rounds` has the order of the stages, `stage` does them.
-
-A run's folder may be renamed, or moved to another store; `located` finds its outputs again.
 """
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,14 +21,10 @@ from cogr.keywords import NORMALISER
 from cogr.settings import Settings
 from cogr.store import Store
 from indexers.workspace import Workspace
-from trainers.training.rounds import FORMAT, Round, StageRecord, State, with_dev
-
-log = logging.getLogger(__name__)
+from trainers.training.rounds import FORMAT, State, with_dev
 
 DEFAULT_RUN = "main"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
-_STATE, _BEFORE = "state.json", "state-before.json"
-
 
 _FREE = frozenset(
     {
@@ -41,9 +34,6 @@ _FREE = frozenset(
         "training.accelerate",
         "training.report_to",
         "generator.statistical.evidence",
-        "training.sft.micro_batch",
-        "training.query.micro_batch",
-        "training.item.micro_batch",
         "training.rollouts.by",
         "training.rollouts.vllm_url",
     }
@@ -110,43 +100,25 @@ class Run:
         return self.store.exists(f"{self.path}/run.json")
 
     def state(self) -> State:
-        """The state of the run. Where its file is broken, the state before the last stage, with a
-        warning.
-
-        Raises TrainingError when both are broken.
-        """
-        state, before = self._read(_STATE), self._read(_BEFORE)
-        if state is None and before is None:
-            if self.store.exists(f"{self.path}/{_STATE}"):
-                raise TrainingError(
-                    f"The state of run {self.name} ({self.store.full(self.path)}/{_STATE}) is "
-                    "broken; restore it, or remove it "
-                    "and the run begins again."
-                )
+        """The state of the run. Raises TrainingError when its file is broken."""
+        path = f"{self.path}/state.json"
+        if not self.store.exists(path):
             return State()
-        if state is None:
-            log.warning(
-                "The state of run %s is broken or gone: it goes on from before its last stage.",
-                self.name,
-            )
-        return located(self.store, self.name, state or before or State())
+        try:
+            return State.model_validate_json(self.store.read(path))
+        except (OSError, ValidationError) as error:
+            raise TrainingError(
+                f"The state of run {self.name} ({self.store.full(path)}) is broken; restore it, "
+                "or remove it and the run begins again."
+            ) from error
 
     def rows(self) -> list[dict[str, Any]]:
         """Every round as one row of figures, for --json."""
         return [done.as_dict(self.name) for done in self.state().rounds]
 
-    def _read(self, name: str) -> State | None:
-        """A state; None where it is missing or broken."""
-        try:
-            return State.model_validate_json(self.store.read(f"{self.path}/{name}"))
-        except (OSError, ValidationError):
-            return None
-
     def save(self, state: State) -> None:
-        """Replace the state atomically; the previous one is kept in a second file."""
-        if (last := self._read(_STATE)) is not None:
-            self.store.write(f"{self.path}/{_BEFORE}", last.model_dump_json(indent=1).encode())
-        self.store.write(f"{self.path}/{_STATE}", state.model_dump_json(indent=1).encode())
+        """Replace the state atomically."""
+        self.store.write(f"{self.path}/state.json", state.model_dump_json(indent=1).encode())
 
     def frozen(self) -> Mapping[str, Any]:
         """The content of `run.json`. Raises TrainingError when it is broken."""
@@ -267,44 +239,3 @@ def _named(store: Store, name: str) -> Run:
     if not _NAME.fullmatch(name):
         raise TrainingError(f"{name!r} is not a run name; use lower-case letters, digits, - and _.")
     return Run(store, name)
-
-
-_MODEL = re.compile(r"runs/[a-z0-9][a-z0-9_-]*/(models/[A-Za-z0-9][\w.-]*)")
-
-
-def located(store: Store, run: str, state: State) -> State:
-    """A state with the present paths of its model folders.
-
-    A folder's name has a digest of its content, and its files' checksums are compared before use.
-    So a folder of the same name below this run or another one has the same content.
-
-    Args:
-        run: name of the run's folder.
-
-    Raises:
-        TrainingError: an output names something outside the store's runs.
-    """
-    runs = [run, *(name for name in store.list("runs") if name != run)]
-    rounds = tuple(_round(store, runs, round_) for round_ in state.rounds)
-    return state if rounds == state.rounds else state.model_copy(update={"rounds": rounds})
-
-
-def _round(store: Store, runs: list[str], round_: Round) -> Round:
-    stages = tuple(_stage(store, runs, record) for record in round_.stages)
-    return round_.model_copy(update={"stages": stages})
-
-
-def _stage(store: Store, runs: list[str], record: StageRecord) -> StageRecord:
-    output = record.output
-    if not output.startswith("runs/"):
-        return record  # A snapshot, a model's name, or nothing; checked when it is opened.
-    found = _MODEL.fullmatch(output)
-    if found is None:
-        raise TrainingError(
-            f"The run's state says that {record.name} wrote {output!r}, which is not a model of "
-            "this store; restore the state."
-        )
-    if store.exists(output):
-        return record
-    moved = (f"runs/{run}/{found[1]}" for run in runs)
-    return record.model_copy(update={"output": next(filter(store.exists, moved), output)})

@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -44,14 +42,14 @@ from trainers.training.checkpoints import (
 )
 from trainers.training.inputs import Inputs, Wrote
 from trainers.training.run_folder import Run
-from trainers.training.step_log import SftLog, as_callback
+from trainers.training.step_log import StepLog, as_callback
 from trainers.training.trainer_config import (
+    Batch,
     items_from,
     set_up,
-    sft_batch,
     sft_config,
+    sft_step,
     silence,
-    to_tensorboard,
 )
 from trainers.word_model import WordModel
 
@@ -205,49 +203,34 @@ def train_sft(inputs: Inputs, side: Side) -> Wrote:
         entities = [entity for entity in _trained_entities(inputs, one) if entity.id in wanted]
         prompts += prompts_of(inputs.workspace, one, entities)
         targets += [wanted[entity.id] for entity in entities]
-    job = SftJob(
-        base=base_folder(inputs.run, inputs.round.output("targets")),
-        prompts=prompts,
-        targets=targets,
-        epochs=sft.item_epochs if side == "item" else sft.query_epochs,
-        log=inputs.log(side),
-        halvings=inputs.halvings,
-        settings=inputs.settings,
-        midway=Midway.of(inputs, side, prompts, targets=targets),
+    trained = run_sft(
+        base_folder(inputs.run, inputs.round.output("targets")),
+        prompts,
+        targets,
+        sft.item_epochs if side == "item" else sft.query_epochs,
+        inputs.log(side),
+        inputs.settings,
+        Midway.of(inputs, side, prompts, targets=targets),
+        inputs.halvings,
     )
-    return save_side(inputs, side, run_sft(job))
+    return save_side(inputs, side, trained)
 
 
 def _trained_entities(inputs: Inputs, side: Side) -> Sequence[Entity]:
     return inputs.workspace.dataset.items if side == "item" else inputs.practice
 
 
-@dataclass(frozen=True)
-class SftJob:
-    """One side's fine-tuning.
-
-    Attributes:
-        base: the model folder that it starts from.
-        prompts: of the entities that have a target.
-        targets: their keyword sets, aligned with the prompts.
-        epochs: passes over them.
-        log: step figures go there, as jsonl.
-        halvings: how often the micro batch is halved, after running out of memory.
-        midway: its checkpoints.
-    """
-
-    base: Path
-    prompts: Sequence[Prompt]
-    targets: Sequence[Sequence[str]]
-    epochs: float
-    log: Path
-    halvings: int
-    settings: TrainingSettings
-    midway: Midway
-
-
-def run_sft(job: SftJob) -> Trained:
-    """Train and return the model.
+def run_sft(
+    base: Path,
+    prompts: Sequence[Prompt],
+    targets: Sequence[Sequence[str]],
+    epochs: float,
+    path: Path,
+    settings: TrainingSettings,
+    midway: Midway,
+    halvings: int = 0,
+) -> Trained:
+    """Train on prompts and their keyword sets, and return the model. Step figures go to `path`.
 
     Raises:
         TrainingError: the loss is NaN or infinite, or the batches don't divide.
@@ -256,37 +239,29 @@ def run_sft(job: SftJob) -> Trained:
     from datasets import Dataset
     from trl import SFTTrainer
 
-    settings = job.settings
     set_up(settings.seed)
-    tokenizer = trainable_tokenizer(job.base)
-    examples, too_long = _examples(job, tokenizer)
-    batch = sft_batch(settings.sft, len(examples), settings.processes, job.halvings)
-    after = step_of(job.midway.last())
-    log = SftLog(job.log, goes_on_after=after)
+    tokenizer, context = trainable_tokenizer(base), context_of(base)
+    made = [sft_example(*one, tokenizer, context) for one in zip(prompts, targets, strict=True)]
+    examples = [example for example in made if example is not None]
+    if not examples:
+        raise DataError(
+            f"No prompt and target fit into the {context:,} tokens of {base.name}; take another "
+            "model."
+        )
+    asked = [len(one["completion_mask"]) - sum(one["completion_mask"]) for one in examples]
+    lengths = (max(asked), max(sum(one["completion_mask"]) for one in examples))
+    batch = Batch.of(settings, *sft_step(settings, len(examples)), lengths, halvings)
+    log = StepLog(path, step_of(midway.last()))
     trainer = SFTTrainer(
-        model=load_model(job.base, job.settings),
-        args=sft_config(settings, job.epochs, batch, len(examples), job.midway.folder),
+        model=load_model(base, settings),
+        args=sft_config(settings, epochs, batch, len(examples), midway.folder),
         train_dataset=Dataset.from_list(examples),
         processing_class=tokenizer,
-        peft_config=lora_config(settings, job.base),
-        callbacks=[as_callback(log), as_saver(job.midway), *to_tensorboard(settings, job.log)],
+        peft_config=lora_config(settings, base),
+        callbacks=[as_callback(log), as_saver(midway)],
     )
     silence(trainer)
     with log:
-        train(trainer, job.midway)
-    return Trained(trainer, {"examples": len(examples), "too_long": too_long, **log.notes})
-
-
-def _examples(job: SftJob, tokenizer: Any) -> tuple[list[Mapping[str, list[int]]], int]:
-    context = context_of(job.base)
-    made = [
-        sft_example(p, words, tokenizer, context)
-        for p, words in zip(job.prompts, job.targets, strict=True)
-    ]
-    kept = [example for example in made if example is not None]
-    if not kept:
-        raise DataError(
-            f"No prompt and target fit into the {context:,} tokens of {job.base.name}; take "
-            "another model."
-        )
-    return kept, len(made) - len(kept)
+        train(trainer, midway)
+    notes = {"examples": len(examples), "too_long": len(made) - len(examples), **log.notes}
+    return Trained(trainer, notes)

@@ -18,7 +18,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -91,14 +90,13 @@ class Launcher:
     """Starts processes of stages with the configuration that this command was given.
 
     Attributes:
-        config: the configuration file, None for the default one.
-        overrides: `--set` values.
-        accelerate: accelerate's own configuration file, None for none.
+        log: a file for what the stages print, instead of standard error.
     """
 
     config: Path | None
     overrides: Sequence[str]
     accelerate: str | None = field(default=None, kw_only=True)
+    log: Path | None = field(default=None, kw_only=True)
 
     def command(self, run: str, stages: int, halvings: int, processes: int) -> list[str]:
         """The command line.
@@ -108,8 +106,6 @@ class Launcher:
 
         Args:
             stages: how many it does, one after another.
-            halvings: how often the first one's micro batch is halved.
-            processes: how many train together.
         """
         config = ["--config", str(self.config)] if self.config else []
         overrides = [part for override in self.overrides for part in ("--set", override)]
@@ -128,10 +124,12 @@ class Launcher:
         that happens. It has its own process group, so that Ctrl-C reaches only this process.
         """
         parent = os.getpid()
-        with _heeding_interrupts():
+        with ExitStack() as files:
+            out = 2 if self.log is None else files.enter_context(self.log.open("ab"))
             process = subprocess.Popen(
                 self.command(run.name, stages, halvings, processes),
-                stdout=2,
+                stdout=out,
+                stderr=out,
                 process_group=0,
                 preexec_fn=lambda: ranks.die_with(parent),
             )
@@ -142,22 +140,6 @@ class Launcher:
                     with suppress(ProcessLookupError):
                         os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
-
-
-@contextmanager
-def _heeding_interrupts() -> Iterator[None]:
-    """React to interrupts also where a shell started this command in the background, which ignores
-    them: otherwise the stages would go on for hours.
-    """
-    ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-    if not ignored or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def one_start_a_round(settings: TrainingSettings) -> bool:
@@ -204,7 +186,6 @@ def do_stages(workspace: Workspace, run: Run, stages: int, halvings: int) -> int
     folder.
 
     Args:
-        stages: how many.
         halvings: how often the first one's micro batch is halved.
     """
     unfinished = run.state().unfinished

@@ -10,9 +10,9 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,61 +23,14 @@ from cogr.records import Advance, Say
 from indexers.telemetry.terminal import progress_bar
 from trainers.training import ranks
 
-
-@dataclass
-class Tally:
-    """Statistics of one step's completions.
-
-    Attributes:
-        generations: completions a prompt, one after another.
-    """
-
-    generations: int
-    started: float = 0.0
-    ended: float = 0.0
-    tokens: int = 0
-    rewards: list[float] = field(default_factory=list)
-    sets: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
-    over_budget: int = 0
-    unfinished: int = 0
-
-    @classmethod
-    def together(cls, tallies: Sequence[Tally]) -> Tally:
-        """The tallies of all processes joined in the order of ranks, as TRL orders the completions;
-        times are those of the first.
-        """
-        return replace(
-            tallies[0],
-            tokens=sum(tally.tokens for tally in tallies),
-            rewards=[reward for tally in tallies for reward in tally.rewards],
-            sets=[one for tally in tallies for one in tally.sets],
-            over_budget=sum(tally.over_budget for tally in tallies),
-            unfinished=sum(tally.unfinished for tally in tallies),
-        )
-
-    @property
-    def equal_groups(self) -> float:
-        """Share of prompts whose completions have equal rewards."""
-        starts = range(0, len(self.rewards), self.generations)
-        groups = [self.rewards[at : at + self.generations] for at in starts]
-        return sum(max(group) - min(group) < 1e-12 for group in groups) / max(1, len(groups))
-
-
-def step_shares(tally: Tally, known: Collection[str]) -> dict[str, float]:
-    """Means and shares of one step's completions."""
-    count = max(1, len(tally.rewards))
-    words = [word for _, keywords in tally.sets for word in keywords]
-    return {
-        "reward": float(np.mean(tally.rewards)) if tally.rewards else 0.0,
-        "reward_std": float(np.std(tally.rewards)) if tally.rewards else 0.0,
-        "equal_groups": tally.equal_groups,
-        "over_budget": tally.over_budget / count,
-        "unfinished": tally.unfinished / count,
-        "empty": sum(not keywords for _, keywords in tally.sets) / count,
-        "one_list": commonest_share(tally.sets),
-        "keywords": len(words) / count,
-        "new_keywords": sum(word not in known for word in words) / max(1, len(words)),
-    }
+_OURS = {
+    "reward": "rewards/retrieval/mean",
+    "reward_std": "rewards/retrieval/std",
+    "equal_groups": "frac_reward_zero_std",
+}
+"""Name in the step log -> name of TRL."""
+SHARES = ("over_budget", "unfinished", "empty", "one_list", "keywords", "new_keywords")
+"""What `CompletionScorer` adds to TRL's figures."""
 
 
 def commonest_share(sets: Sequence[tuple[str, tuple[str, ...]]]) -> float:
@@ -98,69 +51,54 @@ _COLLAPSES = {
     "unfinished": "the lists don't end before the length limit",
     "equal_groups": "all rewards of a group are equal, so that there is nothing to learn from",
 }
-_ADVICE = (
-    "lower the learning rate, train SFT longer, or look at the prompts; the step log has the "
-    "figures"
-)
-
-
-@dataclass(frozen=True)
-class CollapseLimits:
-    """Thresholds of a collapse for all data. A policy past them does not recover.
-
-    Attributes:
-        share: share of completions (of groups, for equal rewards) from which a step counts as
-            collapsed.
-        steps: collapsed steps in a row before a warning.
-        patience: collapsed steps in a row before the stage stops.
-    """
-
-    share: float = 0.95
-    steps: int = 10
-    patience: int = 30
-
-
-LIMITS = CollapseLimits()
+_COLLAPSED = 0.95
+"""Share of completions (of groups, for equal rewards) from which a step counts as collapsed."""
+WARN, STOP = 10, 30
+"""Collapsed steps in a row before a warning, and before the stage stops: a policy past them does
+not recover.
+"""
+LEAST_WINDOW = 10
+"""Fewest steps whose mean reward is compared with that of the steps before."""
 
 
 class CollapseDetector:
-    """Warns of a collapse that lasts, and stops the stage when it goes on.
-
-    Args:
-        say: gets the warning.
-        limits: `LIMITS`, but for tests.
+    """Warns of a collapse that lasts, and stops the stage when it goes on; `say` gets the
+    warning.
     """
 
-    def __init__(self, say: Say, limits: CollapseLimits | None = None) -> None:
+    def __init__(self, say: Say) -> None:
         self._say = say
-        self._limits = limits or LIMITS
         self._streaks = dict.fromkeys(_COLLAPSES, 0)
 
     def see(self, step: int, shares: Mapping[str, float]) -> list[str]:
-        """Take one step's figures. Returns the warnings of collapses that have lasted
-        long enough.
-        """
+        """Take one step's figures. Returns the names of collapses that have lasted long enough."""
         for name, what in _COLLAPSES.items():
-            self._streaks[name] = (
-                self._streaks[name] + 1 if shares[name] >= self._limits.share else 0
-            )
-            if self._streaks[name] == self._limits.steps:
-                self._say(
-                    f"step {step}: the policy is collapsing, {what} for {self._limits.steps} steps"
-                )
-        return [name for name, steps in self._streaks.items() if steps >= self._limits.steps]
+            self._streaks[name] = self._streaks[name] + 1 if shares[name] >= _COLLAPSED else 0
+            if self._streaks[name] == WARN:
+                self._say(f"step {step}: the policy is collapsing, {what} for {WARN} steps")
+        return [name for name, steps in self._streaks.items() if steps >= WARN]
 
     def stop(self, step: int) -> None:
-        """Raise CheckFailedError when a collapse has lasted for `patience` steps."""
+        """Raise CheckFailedError when a collapse has lasted for `STOP` steps."""
         for name, steps in self._streaks.items():
-            if steps >= self._limits.patience:
+            if steps >= STOP:
                 raise CheckFailedError(
                     f"The policy has collapsed: at step {step} {_COLLAPSES[name]}, for {steps} "
-                    f"steps in a row; {_ADVICE}."
+                    "steps in a row; lower the learning rate, train SFT longer, or look at the "
+                    "prompts; the step log has the figures."
                 )
 
 
 # The log
+
+
+@dataclass
+class Scoring:
+    """When the scorer began and ended its last step (`time.perf_counter`), and its tokens."""
+
+    began: float = 0.0
+    ended: float = 0.0
+    tokens: int = 0
 
 
 class StepLog:
@@ -171,39 +109,50 @@ class StepLog:
     progress ends with it.
 
     Args:
-        path: the jsonl file.
-        goes_on_after: the step up to which its lines are kept.
+        after: the step up to which its lines are kept.
+        scoring: of GRPO; None for SFT.
+        whole: do all steps, also when the reward rises no more.
     """
 
-    def __init__(self, path: Path, *, goes_on_after: int = 0) -> None:
-        self.losses: list[float] = []
-        self._began = self._ended = 0.0
+    def __init__(
+        self,
+        path: Path,
+        after: int,
+        say: Say = print,
+        scoring: Scoring | None = None,
+        *,
+        whole: bool = True,
+    ) -> None:
+        self.records: list[Mapping[str, Any]] = []
+        self._scoring, self._detector = scoring, CollapseDetector(say)
+        self._say, self._whole, self._window = say, whole, 0
+        self._began = self._updated = 0.0
         self._file: TextIO | None = None
         self._shown = ExitStack()
         self._advance: Advance = lambda _: None
         self._what = f"training, {path.stem.rpartition('-')[2]} side"
-        self._done = goes_on_after
-        if not ranks.is_first():
-            return
-        for record in (kept := _until(path, goes_on_after)):
-            self._seen(record)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("w", encoding="utf-8", buffering=1)
-        self._file.writelines(_line(record) for record in kept)
+        if after and path.exists():
+            lines = map(json.loads, path.read_text("utf-8").splitlines()[:after])
+            self.records = [line for line in lines if line["step"] <= after]
+        for record in self.records if scoring else ():
+            self._detector.see(record["step"], record)
+        if ranks.is_first():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._shown.enter_context(path.open("w", encoding="utf-8", buffering=1))
+            self._file.writelines(map(_line, self.records))
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, *_: object) -> None:
         self._shown.close()
-        if self._file is not None:
-            self._file.close()
 
     def begins(self, steps: int) -> None:
         """Training begins, of so many steps."""
+        self._window = max(LEAST_WINDOW, steps // 5)
         if self._file is not None:
             self._advance = self._shown.enter_context(progress_bar(self._what, steps))
-            self._advance(self._done)
+            self._advance(len(self.records))
 
     def step_begins(self) -> None:
         """A step begins."""
@@ -211,145 +160,86 @@ class StepLog:
 
     def step_ends(self) -> None:
         """A step has ended; its figures follow."""
-        self._ended = time.perf_counter()
+        self._updated = time.perf_counter()
 
-    def logged(self, step: int, logs: Mapping[str, Any]) -> None:
-        """The trainer's own figures of a step: loss, gradient, learning rate, entropy.
+    def logged(self, step: int, logs: Mapping[str, Any]) -> bool:
+        """The trainer's figures of a step. Returns whether the stage may end with it: the mean
+        reward of the last fifth of its steps (10 at least) is not above that of the fifth before.
 
         Raises:
             TrainingError: the loss or the gradient is NaN or infinite.
             CheckFailedError: the policy has collapsed.
         """
-        raise NotImplementedError
-
-    def _seen(self, record: Mapping[str, Any]) -> None:
-        """Take a step's figures into the notes."""
-        self.losses.append(float(record["loss"]))
-
-    def write(self, record: Mapping[str, Any]) -> None:
-        """Keep a step's figures, and write them."""
-        self._seen(record)
+        _check_loss(logs, step)
+        names = ("loss", "grad_norm", "learning_rate", "entropy")
+        record: dict[str, Any] = {"step": step} | {
+            name: logs[name] for name in names if name in logs
+        }
+        if self._scoring is None:
+            record["seconds"] = round(time.perf_counter() - self._began, 4)
+        else:
+            shares = {name: logs[theirs] for name, theirs in _OURS.items()}
+            shares |= {name: logs[name] for name in SHARES}
+            record |= {name: round(value, 6) for name, value in shares.items()} | self._times()
+            record["collapsing"] = self._detector.see(step, shares)
+        self.records.append(record)
         self._advance(1)
         if self._file is not None:
             self._file.write(_line(record))
+        self._detector.stop(step)
+        if self._whole or record["collapsing"] or not self._is_level():
+            return False
+        self._say(f"step {step}: the reward has not risen for {self._window} steps: it ends here")
+        return True
 
-    def check_loss(self, logs: Mapping[str, Any], step: int) -> None:
-        """Raise TrainingError when the loss or the gradient is NaN or infinite."""
-        for name in ("loss", "grad_norm"):
-            value = logs.get(name)
-            if value is not None and not math.isfinite(float(value)):
-                raise TrainingError(
-                    f"The {name} of step {step} is {float(value)}: the training has diverged; "
-                    "lower the learning rate, or set training.dtype to float32."
-                )
+    def _is_level(self) -> bool:
+        rewards = [record["reward"] for record in self.records[-2 * self._window :]]
+        before, last = rewards[: self._window], rewards[self._window :]
+        return len(rewards) == 2 * self._window and bool(np.mean(last) <= np.mean(before))
+
+    def _times(self) -> dict[str, Any]:
+        scoring = self._scoring or Scoring()
+        seconds = {
+            "rollout": scoring.began - self._began,
+            "reward": scoring.ended - scoring.began,
+            "update": self._updated - scoring.ended,
+        }
+        rate = round(scoring.tokens / max(seconds["rollout"], 1e-9), 1)
+        return {
+            "tokens_per_second": rate,
+            "seconds": {name: round(value, 5) for name, value in seconds.items()},
+        }
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        """For the record of the stage: the first and last loss of SFT; of GRPO the mean rewards of
+        the first and last tenth of the steps, and the seconds by activity.
+        """
+        notes: dict[str, Any] = {"steps": len(self.records)}
+        ends = [self.records[:1], self.records[-1:]]
+        if self._scoring is None:
+            return notes | {"loss": [round(r["loss"], 4) for part in ends for r in part]}
+        tenth = max(1, len(self.records) // 10)
+        parts = filter(None, (self.records[:tenth], self.records[-tenth:]))
+        reward = [round(float(np.mean([r["reward"] for r in part])), 4) for part in parts]
+        spent: Counter[str] = Counter()
+        for record in self.records:
+            spent.update(record["seconds"])
+        return notes | {"reward": reward, "seconds": {k: round(v, 2) for k, v in spent.items()}}
+
+
+def _check_loss(logs: Mapping[str, Any], step: int) -> None:
+    for name in ("loss", "grad_norm"):
+        value = logs.get(name)
+        if value is not None and not math.isfinite(float(value)):
+            raise TrainingError(
+                f"The {name} of step {step} is {float(value)}: the training has diverged; "
+                "lower the learning rate, or set training.dtype to float32."
+            )
 
 
 def _line(record: Mapping[str, Any]) -> str:
     return json.dumps(record, ensure_ascii=False) + "\n"
-
-
-def _until(path: Path, step: int) -> list[Mapping[str, Any]]:
-    """The lines of a log up to a step; none without a log."""
-    if not step or not path.exists():
-        return []
-    records = [json.loads(line) for line in path.read_text("utf-8").splitlines()[:step]]
-    return [record for record in records if record["step"] <= step]
-
-
-class SftLog(StepLog):
-    """Loss, learning rate and seconds of each SFT step."""
-
-    def logged(self, step: int, logs: Mapping[str, Any]) -> None:
-        self.check_loss(logs, step)
-        self.write(
-            {
-                "step": step,
-                "loss": logs["loss"],
-                "learning_rate": logs.get("learning_rate"),
-                "seconds": round(time.perf_counter() - self._began, 4),
-            }
-        )
-
-    @property
-    def notes(self) -> Mapping[str, Any]:
-        """First and last loss, for the record of the stage."""
-        return {
-            "steps": len(self.losses),
-            "loss": [round(float(value), 4) for value in (self.losses[:1] + self.losses[-1:])],
-        }
-
-
-class GrpoLog(StepLog):
-    """The figures of each GRPO step, from the scorer's tally and the trainer's own log.
-
-    Args:
-        path: the jsonl file.
-        tally: counts of the step by the trainer's reward callable. Each process has its own; the
-            log joins them.
-        known: keywords of the side's snapshot before; others are new.
-        say: where a collapse is named.
-        goes_on_after: as of `StepLog`; the collapse detector has seen those steps.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        tally: Callable[[], Tally],
-        known: Collection[str],
-        say: Say,
-        *,
-        goes_on_after: int = 0,
-    ) -> None:
-        self._tally = tally
-        self._known = known
-        self._detector = CollapseDetector(say)
-        self.rewards: list[float] = []
-        self.seconds = {"rollout": 0.0, "reward": 0.0, "update": 0.0}
-        super().__init__(path, goes_on_after=goes_on_after)
-
-    def logged(self, step: int, logs: Mapping[str, Any]) -> None:
-        self.check_loss(logs, step)
-        tally = Tally.together(ranks.gather(self._tally()))
-        times = {
-            "rollout": tally.started - self._began,
-            "reward": tally.ended - tally.started,
-            "update": self._ended - tally.ended,
-        }
-        shares = step_shares(tally, self._known)
-        self.write(
-            {
-                "step": step,
-                **{name: round(value, 6) for name, value in shares.items()},
-                "tokens_per_second": round(tally.tokens / max(times["rollout"], 1e-9), 1),
-                "seconds": {name: round(seconds, 5) for name, seconds in times.items()},
-                **{
-                    name: logs[name]
-                    for name in ("loss", "grad_norm", "learning_rate", "entropy")
-                    if name in logs
-                },
-                "collapsing": self._detector.see(step, shares),
-            }
-        )
-        self._detector.stop(step)
-
-    def _seen(self, record: Mapping[str, Any]) -> None:
-        super()._seen(record)
-        self.rewards.append(record["reward"])
-        for name, seconds in record["seconds"].items():
-            self.seconds[name] += seconds
-        if record["step"] <= self._done:
-            self._detector.see(record["step"], record)
-
-    @property
-    def notes(self) -> Mapping[str, Any]:
-        """First and last reward, and the seconds by activity, for the record of the stage."""
-        tenth = max(1, len(self.rewards) // 10)
-        ends = (self.rewards[:tenth], self.rewards[-tenth:])
-        return {
-            "steps": len(self.rewards),
-            "reward": [round(float(np.mean(values)), 4) for values in ends if values],
-            "seconds": {name: round(value, 2) for name, value in self.seconds.items()},
-        }
 
 
 def as_callback(log: StepLog) -> Any:
@@ -366,8 +256,8 @@ def as_callback(log: StepLog) -> Any:
         def on_step_end(self, *_: Any, **__: Any) -> None:
             log.step_ends()
 
-        def on_log(self, _a: Any, state: Any, _c: Any, logs: Any = None, **_: Any) -> None:
+        def on_log(self, _a: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             if logs and "loss" in logs:
-                log.logged(state.global_step, logs)
+                control.should_training_stop |= log.logged(state.global_step, logs)
 
     return Callback()

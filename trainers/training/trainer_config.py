@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,11 @@ from cogr.settings.training import (
     GrpoSettings,
     ItemsFrom,
     RolloutSettings,
-    SftSettings,
     TrainingSettings,
 )
 from indexers.generators.model_folders import without_bars
 from indexers.workspace import Workspace
-from trainers.training.memory import VLLM_SHARE, checkpoints_gradients
+from trainers.training.memory import VLLM_SHARE, micro_batch
 from trainers.training.rounds import with_dev
 from trainers.trl_on_cpu import score_answers_only
 
@@ -67,9 +67,9 @@ def check_settings(workspace: Workspace) -> None:
     sizes = {"query": queries, "item": len(workspace.dataset.items)}
     for side, settings in (("query", training.query), ("item", training.item)):
         load_reward(settings.reward)
-        sft_batch(training.sft, sizes[side], training.processes)
+        sft_step(training, sizes[side])
         try:
-            grpo_batch(settings, sizes[side], training.rollouts.generations, training.processes)
+            grpo_step(settings, sizes[side], training)
         except TrainingError as error:
             raise TrainingError(f"training.{side}: {error}") from None
 
@@ -102,25 +102,41 @@ class Batch:
     """One optimizer step.
 
     Attributes:
-        prompts: entities, or examples of SFT.
-        micro: completions (examples) that a device computes at once.
-        accumulate: passes that make up the step.
+        micro: completions (examples) that a process computes at once.
+        again: activations are computed again instead of kept.
     """
 
     prompts: int
     micro: int
     accumulate: int
+    again: bool
+
+    @classmethod
+    def of(
+        cls,
+        settings: TrainingSettings,
+        prompts: int,
+        share: int,
+        lengths: tuple[int, int],
+        halvings: int,
+    ) -> Batch:
+        """A step of so many prompts in the micro batch that memory has room for.
+
+        Args:
+            share: completions (examples) of one process.
+            lengths: longest prompt and completion, in tokens.
+        """
+        micro, again = micro_batch(settings, share, *lengths, halvings)
+        return cls(prompts, micro, share // micro, again)
 
 
-def grpo_batch(
-    side: GrpoSettings, entities: int, generations: int, processes: int, halvings: int = 0
-) -> Batch:
-    """How a step is shared out: in the largest micro batch up to `micro_batch` that divides it.
-
-    With fewer entities than prompts_per_step every step takes as many as the processes can share.
+def grpo_step(side: GrpoSettings, entities: int, settings: TrainingSettings) -> tuple[int, int]:
+    """Prompts of a step, and completions of one process. With fewer entities than prompts_per_step
+    every step takes as many as the processes can share.
 
     Raises TrainingError for a group of one, and for completions that the processes can't share.
     """
+    generations, processes = settings.rollouts.generations, settings.processes
     if generations < 2:
         raise TrainingError(
             f"training.rollouts.generations is {generations}, but GRPO compares the completions "
@@ -137,30 +153,23 @@ def grpo_batch(
             f"step can't be shared by {processes} processes; make prompts_per_step a multiple of "
             f"{least}, or train with fewer processes."
         )
-    micro = _micro(completions // processes, side.micro_batch, halvings)
-    return Batch(prompts, micro, completions // (micro * processes))
+    return prompts, completions // processes
 
 
-def sft_batch(sft: SftSettings, examples: int, processes: int, halvings: int = 0) -> Batch:
-    """How a step of SFT is shared out: in the largest micro batch up to `micro_batch` that divides
-    it. With fewer examples than batch_size every step takes them all.
+def sft_step(settings: TrainingSettings, examples: int) -> tuple[int, int]:
+    """Examples of a step, and those of one process. With fewer examples than batch_size every step
+    takes them all.
 
     Raises TrainingError for a batch that the processes can't share.
     """
+    sft, processes = settings.sft, settings.processes
     if sft.batch_size % processes:
         raise TrainingError(
             f"training.sft.batch_size is {sft.batch_size}, which {processes} processes can't "
             f"share; make it a multiple of {processes}, or lower training.processes."
         )
     batch = min(sft.batch_size, examples)
-    micro = _micro(max(1, batch // processes), sft.micro_batch, halvings)
-    return Batch(batch, micro, max(1, batch // (micro * processes)))
-
-
-def _micro(share: int, most: int, halvings: int) -> int:
-    """The largest divisor of a process's share of a step, up to a number that may be halved."""
-    most = max(1, min(share, most) >> halvings)
-    return next(size for size in range(most, 0, -1) if share % size == 0)
+    return batch, max(1, batch // processes)
 
 
 # Configurations of the trainers
@@ -187,7 +196,7 @@ def sft_config(
         max_length=None,
         completion_only_loss=True,
         seed=settings.seed,
-        **_formats(settings, output),
+        **_formats(settings, output, batch),
     )
 
 
@@ -242,7 +251,7 @@ def grpo_config(
         chat_template_kwargs={"enable_thinking": False},
         seed=seed,
         **_vllm(rollouts, max_model_len),
-        **_formats(settings, output),
+        **_formats(settings, output, batch),
     )
 
 
@@ -279,22 +288,25 @@ def computes_in_bfloat16(settings: TrainingSettings) -> bool:
     )
 
 
-def _formats(settings: TrainingSettings, output: Path) -> dict[str, Any]:
+def _formats(settings: TrainingSettings, output: Path, batch: Batch) -> dict[str, Any]:
     """Arguments of a trainer's configuration that depend on the device and on what it may write."""
     import torch
 
     gpu = torch.cuda.is_available()
+    # Its folder `trainer` goes when the stage is done.
+    events = output.parent.parent / "logs" / "tensorboard" / output.name
+    os.environ["TENSORBOARD_LOGGING_DIR"] = str(events)
     return {
         "bf16": computes_in_bfloat16(settings),
         "use_cpu": not gpu,
-        "gradient_checkpointing": checkpoints_gradients(settings),
+        "gradient_checkpointing": batch.again,
         "gradient_checkpointing_kwargs": {"use_reentrant": False},
         "dataloader_pin_memory": gpu,
         "ddp_find_unused_parameters": False,
         "save_strategy": "steps" if settings.save_steps else "no",
         "save_steps": max(1, settings.save_steps),
         "save_total_limit": 2,  # The previous checkpoint stays until the new one is complete.
-        "report_to": [place for place in settings.report_to if place != "tensorboard"],
+        "report_to": list(settings.report_to),
         "project": "cogr",
         "run_name": f"{output.parent.parent.name} {output.name}",
         "logging_steps": 1,
@@ -315,18 +327,6 @@ def set_up(seed: int) -> None:
     without_bars()
     score_answers_only()
     set_seed(seed)
-
-
-def to_tensorboard(settings: TrainingSettings, log: Path) -> list[Any]:
-    """The callback that writes the trainer's figures as TensorBoard events to `tensorboard/`
-    beside the step log, where `training.report_to` asks for them.
-    """
-    if "tensorboard" not in settings.report_to:
-        return []
-    from torch.utils.tensorboard import SummaryWriter
-    from transformers.integrations import TensorBoardCallback
-
-    return [TensorBoardCallback(SummaryWriter(str(log.parent / "tensorboard" / log.stem)))]
 
 
 def silence(trainer: Any) -> None:

@@ -168,7 +168,7 @@ def project_release(cell: Cell) -> Ended:
 
 def demo_row(cell: Cell) -> Ended:
     quiet: Callable[[str], None] = lambda _: None  # noqa: E731
-    return cell.called(lambda: generator_row(cell.workspace, "scripted", no_bar, quiet))
+    return cell.called(lambda: generator_row(cell.workspace, "scripted", quiet))
 
 
 ENTRIES = (update, rebuild, publish, rollback, train_publish, project_release, demo_row)

@@ -16,6 +16,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,19 @@ from cogr.settings import OpenSearchSettings, load_settings
 from indexers.backends import Hit
 from indexers.exchange.search import Answered
 from indexers.workspace import Workspace
+from tests.commands import Ended
+from tests.trainers.shop import InThisProcess
+from trainers.cli import main
 from trainers.demo import CATALOGUE, show
 from trainers.demo.demo import SEARCHES
-from trainers.demo.folder import as_toml, lay_out, sample_overrides
+from trainers.demo.folder import as_toml, lay_out, sample_overrides, train_sample
 from trainers.demo.rows import Row
-from trainers.demo.show import Ended, Progress, results, safe, steps_in, table
+from trainers.demo.show import Progress, results, safe, table
 from trainers.report.facts import Changed
 from trainers.training.contest import Choice, Contender
-from trainers.training.run_folder import open_run
+from trainers.training.driver import Driver
+from trainers.training.run_folder import Run, create, open_run
+from trainers.training.stage import Launcher
 
 NAMES = ["bm25", "extractive", "statistical", "sft", "round 1", "round 2", "distilled"]
 """Of all rows but the last, which is called by what serves."""
@@ -51,10 +57,8 @@ FEW_STEPS = (
     "generator.sampling.max_tokens=20",
     "training.query.max_steps=2",
     "training.query.prompts_per_step=4",
-    "training.query.micro_batch=32",
     "training.item.max_steps=2",
     "training.item.prompts_per_step=4",
-    "training.item.micro_batch=32",
     "training.rules=paper",
     "rebuild.max_failure_share=1.0",
 )
@@ -67,10 +71,17 @@ def console(width: int = 200) -> tuple[Console, Callable[[], str]]:
     return out, file.getvalue
 
 
-def demo(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+def demo(*arguments: object, cwd: Path) -> Ended:
+    """The command in this process, its stages too."""
     few = [part for setting in FEW_STEPS for part in ("--set", setting)]
-    command = [sys.executable, "-m", "trainers.cli", "demo", *few, *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(cwd)
+        patch.setattr(sys, "argv", ["cogr-train", "demo", *few, *map(str, arguments)])
+        patch.setattr("trainers.demo.folder.Launcher", InThisProcess)
+        with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+            main()
+    return Ended(int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 
 def command(folder: Path, module: str, *arguments: str) -> dict[str, Any]:
@@ -127,7 +138,8 @@ def test_what_can_t_be_laid_out_is_one_sentence(tmp_path: Path) -> None:
 
 def answered(text: str, keywords: list[str], hit: Hit) -> Answered:
     boosts = dict.fromkeys(keywords, 1.0)
-    return Answered(text, boosts, "index", None, "keywords", "", "item-r000-0", "memory", 1, [hit])
+    told = ("index", None, "keywords", (), "", "item-r000-0", "memory", 1, [hit])
+    return Answered(text, boosts, *told)
 
 
 def test_item_text_is_never_markup_nor_control() -> None:
@@ -136,7 +148,7 @@ def test_item_text_is_never_markup_nor_control() -> None:
     out, text = console()
     changed = Changed("item", "i", "[i]Title \x1b", ["[red]new"], ["old\x1b"], [])
     rejected = Row("round 2", 0.1, 0.1, 0.1, 0.1, 0.1, 1.0, rejected="dev F1 fell")
-    results(out, Ended([rejected], CHOICE, [changed], [(found, {"a"})]))
+    results(out, show.Ended([rejected], CHOICE, [changed], [(found, {"a"})]))
     for told in (
         r"[red]Sofa[/red] \x1b[31m :smile: [link=http://x]",
         '"[u]sofa" finds 1 items',
@@ -156,7 +168,7 @@ def test_titles_among_keywords_are_counted_and_not_spelled() -> None:
     found = answered("shelf", ["shelf", "oak shelf", "steel bookcase nordic", "ivo lamp"], hit)
     out, text = console()
     titles = frozenset({"steel bookcase nordic", "ivo lamp"})
-    results(out, Ended([], CHOICE, [], [(found, {"a"})], titles))
+    results(out, show.Ended([], CHOICE, [], [(found, {"a"})], titles))
     assert "keywords: oak shelf and the titles of 2 items\n" in text()
     assert "its title, oak shelf, words of its title" in text()
 
@@ -169,44 +181,22 @@ def test_names_of_rows_are_whole_on_a_narrow_terminal() -> None:
     assert text().count("0.150") == text().count("10.1") == 3
 
 
-def test_progress_is_shown_without_a_terminal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A stage of many minutes says now and then that it is at work, and how far it is."""
-    monkeypatch.setattr(show, "STILL_SECONDS", 0.05)
-    log = tmp_path / "log"
-    log.write_text("{}\n{}\n")
-    with Progress(lambda: steps_in(log)) as progress:
+def test_progress_is_shown_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress() as progress:
         progress.say("sft, train-item")
-        deadline, said = time.monotonic() + 10, ""
-        while not re.search(r"^  sft, train-item, \S+ m?s, step 2$", said, re.MULTILINE):
-            assert time.monotonic() < deadline, said
-            said += capsys.readouterr().err
-    assert said.startswith("sft, train-item\n")
+        progress.add(Row("sft", 0.1, 0.2, 0.15, 0.3, 0.4, 1.0, 10.1))
+    assert capsys.readouterr().err == "sft, train-item\nsft: F1 0.150\n"
 
 
-def test_what_stages_print_goes_to_a_file_and_comes_back_with_an_error(tmp_path: Path) -> None:
-    code = r"""
-import subprocess, sys
-from pathlib import Path
-from trainers.demo.folder import stages_write_to
-child = [sys.executable, "-c", "import sys; print('10%\\r50%\\rfrom the child', file=sys.stderr)"]
-with stages_write_to(Path("one.log")):
-    subprocess.run(child)
-    print("ours", file=sys.stderr)
-print("after", file=sys.stderr)
-try:
-    with stages_write_to(Path("two.log")):
-        subprocess.run(child)
-        raise ValueError
-except ValueError:
-    print("end", file=sys.stderr)
-"""
-    ended = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert ended.stderr.splitlines() == ["ours", "after", "from the child", "end"]
-    assert "from the child" in (tmp_path / "one.log").read_text()
+def test_what_stages_print_goes_to_a_file_where_one_is_named(tmp_path: Path) -> None:
+    folder = lay_out(tmp_path, "memory")
+    run = Run(Workspace(folder.settings()).store, "none")
+    launcher = Launcher(folder.config, (), log=tmp_path / "training.log")
+    with launcher.started(run, 1) as process:
+        while process.poll() is None:
+            time.sleep(0.05)
+    assert process.poll() == 2
+    assert "There is no run none" in (tmp_path / "training.log").read_text()
 
 
 @pytest.mark.slow
@@ -230,12 +220,12 @@ def test_opensearch_that_is_down_is_status_3(
 ) -> None:
     monkeypatch.setenv("COGR_OPENSEARCH_URL", "http://127.0.0.1:9")
     ended = demo("--backend", "opensearch", "--out", tmp_path / "demo", cwd=tmp_path)
-    assert ended.returncode == ServiceError.exit_status, ended.stderr
-    assert "127.0.0.1:9" in ended.stderr.splitlines()[-1]
-    assert "Traceback" not in ended.stderr
+    assert ended.status == ServiceError.exit_status, ended.err
+    assert "127.0.0.1:9" in ended.err.splitlines()[-1]
+    assert "Traceback" not in ended.err
 
 
-Shown = tuple[Path, subprocess.CompletedProcess[str]]
+Shown = tuple[Path, Ended]
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +233,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     """A demo that has ended, in `.demo` of a folder, and what it printed."""
     folder = tmp_path_factory.mktemp("demo")
     ended = demo(cwd=folder)
-    assert ended.returncode == 0, ended.stderr
+    assert ended.status == 0, ended.err
     return folder, ended
 
 
@@ -268,18 +258,18 @@ def test_the_demo(shown: Shown) -> None:
     assert 0.10 <= rows["bm25"]["f1"] <= 0.20
     assert rows["statistical"]["f1"] >= 1.5 * rows["bm25"]["f1"]
     for text in (*SEARCHES, *NAMES, "matched keyword", "an item"):
-        assert text in ended.stdout
+        assert text in ended.out
     # Models that have learned nothing take nothing away from the pair that hears them.
     serving = last.removeprefix("serves: ")
     assert serving in ("statistical", "distilled")
     assert rows[last]["f1"] == rows[serving]["f1"]
     assert rows[last]["f1"] >= max(row["f1"] for row in found) - 0.03
-    assert f"extractive -> {serving}" in ended.stdout
-    assert f"{serving} serves, chosen on dev: F1 0." in ended.stdout
-    assert sum(line.startswith(("item ", "query ")) for line in ended.stdout.splitlines()) == 5
-    assert "round 2, train-item" in ended.stderr
-    assert "Loading weights" not in ended.stderr
-    assert "cogr-index search -c .demo/cogr.toml" in ended.stderr
+    assert f"extractive -> {serving}" in ended.out
+    assert f"{serving} serves, chosen on dev: F1 0." in ended.out
+    assert sum(line.startswith(("item ", "query ")) for line in ended.out.splitlines()) == 5
+    assert "round 2, train-item" in ended.err
+    assert "Loading weights" not in ended.err
+    assert "cogr-index search -c .demo/cogr.toml" in ended.err
     report = (folder / ".demo" / "report.html").read_text("utf-8")
     assert "2 rounds after SFT" in report
 
@@ -311,9 +301,9 @@ def test_a_second_demo_trains_nothing_and_opensearch_gives_the_same_figures(
     shutil.copytree(shown[0], folder)
     monkeypatch.setenv("COGR_OPENSEARCH_URL", str(opensearch.url))
     ended = demo("--json", "--backend", "opensearch", cwd=folder)
-    assert ended.returncode == 0, ended.stderr
-    assert "train-" not in ended.stderr
-    live = json.loads(ended.stdout)
+    assert ended.status == 0, ended.err
+    assert "train-" not in ended.err
+    live = json.loads(ended.out)
     assert live["backend"] == "opensearch"
     assert [row["cached"] for row in live["rows"]] == [0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0]
     for one, other in zip(rows_of(shown), live["rows"], strict=True):
@@ -334,27 +324,19 @@ def test_a_second_demo_trains_nothing_and_opensearch_gives_the_same_figures(
     assert {name: by_alias[name] for name in same} == {name: by_memory[name] for name in same}
 
 
-@pytest.mark.slow
-@pytest.mark.model
-def test_a_run_of_another_version_is_begun_anew(shown: Shown, tmp_path: Path) -> None:
-    shutil.copytree(shown[0] / ".demo", tmp_path / ".demo")
-    frozen = tmp_path / ".demo/store/runs/main/run.json"
-    frozen.write_text(json.dumps({**json.loads(frozen.read_text()), "format": 0}))
-    code = """
-import sys
-from pathlib import Path
-from indexers.workspace import Workspace
-from trainers.demo.demo import trained_rows
-from trainers.demo.folder import lay_out
-from trainers.demo.show import Progress
-if __name__ == "__main__":
-    folder = lay_out(Path(".demo"), "memory", sys.argv[1:])
-    row = next(trained_rows(Workspace(folder.settings()), folder, Progress()))
-    print(row.name, row.cached)
-"""
-    (tmp_path / "first_row.py").write_text(code)
-    line = [sys.executable, "first_row.py", *FEW_STEPS, "publish.gate=false"]
-    ended = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout == "sft 0.0\n"
-    assert len(json.loads((frozen.parent / "state.json").read_text())["rounds"]) == 1
+def test_a_run_of_another_version_is_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class BegunError(Exception):
+        pass
+
+    def sft(_: Driver) -> None:
+        raise BegunError
+
+    folder = lay_out(tmp_path, "memory")
+    run = create(Workspace(folder.settings()))
+    run.store.write_json(f"{run.path}/run.json", {**run.frozen(), "format": 0})
+    monkeypatch.setattr(Driver, "sft", sft)
+    with pytest.raises(BegunError):
+        next(train_sample(folder.config, print, overrides=folder.overrides()))
+    run.check(Workspace(folder.settings()))

@@ -217,7 +217,7 @@ def test_other_data_leave_the_middles_of_rounds_out(tmp_path: Path) -> None:
 
 def test_a_run_without_a_round_is_one_sentence(tmp_path: Path) -> None:
     told = Told(tmp_path)
-    with pytest.raises(TrainingError, match="nothing to report yet: run cogr-train sft"):
+    with pytest.raises(TrainingError, match="nothing to report yet: run cogr-train run"):
         write_report(told.workspace, told.run, tmp_path / "report.html")
 
 

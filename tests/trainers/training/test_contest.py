@@ -4,10 +4,8 @@ said of it.
 
 from __future__ import annotations
 
-import re
-import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,6 @@ from indexers.workspace import Workspace
 from tests.shops import read_jsonl, write_jsonl, write_sample_part
 from tests.trainers.conftest import Command
 from tests.trainers.report_worlds import Told
-from trainers.training import driver as driving
 from trainers.training.contest import Contender, Rivals, choose, known_rivals
 from trainers.training.driver import Driver
 from trainers.training.rounds import LEAST, judged_by, with_dev
@@ -220,20 +217,6 @@ def test_rivals_are_measured_once_and_again_where_their_snapshots_are_gone(run: 
     run.driver.choice()
     run.driver.choice()
     assert run.said.count("measuring bm25 and statistical beside the rounds") == 1
-    # What no other data will mend is not tried again.
-    other = replace(
-        known_rivals(run.told.run) or Rivals(),
-        statistical=None,
-        distilled=None,
-        evidence=[],
-        distilled_seconds=0.0,
-        left_out={"statistical": "too few"},
-    )
-    kept = run.told.workspace.store.read(f"{run.told.run.path}/rivals.json")
-    run.told.workspace.store.write_json(f"{run.told.run.path}/rivals.json", asdict(other))
-    run.driver.choice()
-    assert known_rivals(run.told.run) == other
-    run.told.workspace.store.write(f"{run.told.run.path}/rivals.json", kept)
     beside = known_rivals(run.told.run)
     assert beside is not None
     assert beside.statistical is not None
@@ -273,19 +256,6 @@ def test_without_the_extra_the_rounds_are_compared_alone(
     again = run.driver.choice()
     assert again is not None
     assert again.chosen.name == "statistical"
-
-
-def test_a_stage_without_steps_is_heard_of_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driving, "STILL_SECONDS", 0.05)
-    said: list[str] = []
-    with driving.still_under_way(said.append, 1, "evaluate"):
-        time.sleep(0.3)
-    assert said
-    assert re.fullmatch(r"  evaluate of round 1: \d\.\d s so far", said[0])
-    heard = len(said)
-    with driving.still_under_way(said.append, 1, "train-item"):
-        time.sleep(0.2)
-    assert len(said) == heard, "what has steps tells them itself"
 
 
 @pytest.mark.slow

@@ -34,9 +34,9 @@ class Died(BaseException):
     """A process that is no more."""
 
 
-def dies(monkeypatch: pytest.MonkeyPatch, log: type[step_log.StepLog], at: int) -> None:
+def dies(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """The first stage that logs this step ends there, once."""
-    real, died = log.logged, []
+    real, died = step_log.StepLog.logged, []
 
     def logged(self: Any, step: int, logs: Any) -> None:
         real(self, step, logs)
@@ -44,7 +44,7 @@ def dies(monkeypatch: pytest.MonkeyPatch, log: type[step_log.StepLog], at: int) 
             died.append(step)
             raise Died
 
-    monkeypatch.setattr(log, "logged", logged)
+    monkeypatch.setattr(step_log.StepLog, "logged", logged)
 
 
 def steps(run: Run, stage: str) -> list[dict[str, Any]]:
@@ -79,11 +79,8 @@ def test_a_stage_that_died_goes_on_from_its_checkpoint_to_the_same_weights(
     driver = Driver(
         workspace, run, InThisProcess(shop.config, (*SETTINGS, EVERY)), shop.said.append
     )
-    for log, do, stage in (
-        (step_log.SftLog, driver.sft, "r000-item"),
-        (step_log.GrpoLog, driver.round, "r001-query"),
-    ):
-        dies(monkeypatch, log, 6)
+    for do, stage in ((driver.sft, "r000-item"), (driver.round, "r001-query")):
+        dies(monkeypatch, 6)
         with pytest.raises(Died):
             do()
         assert (run.folder("trainer", stage) / "checkpoint-4").exists()

@@ -26,36 +26,23 @@ from trainers.training.driver import Driver
 from trainers.training.rounds import Round
 from trainers.training.run_folder import Run, branch, create, open_run
 from trainers.training.stage import Launcher, Process, do_stages
-from trainers.training.step_log import Tally
 
 BATCHES = (
     "training.invented_queries=0",
     "training.candidates=0",
     "training.sft.batch_size=8",
-    "training.sft.micro_batch=4",
     'training.sft.items_from="extractive"',
     "training.sft.item_epochs=6",
     "training.sft.query_epochs=6",
-    "training.query.micro_batch=4",
-    "training.item.micro_batch=4",
     "training.query.reward=tests.trainers.training.same_draws:query_reward",
     "training.item.reward=tests.trainers.training.same_draws:item_reward",
 )
 TWO = (*BATCHES, "training.processes=2")
-TOLERANCE = 5e-5
-"""Adam divides gradients by their own size, so that rounding of those near zero shows in weights,
-which move by more than 200 times as much.
+TOLERANCE = 1e-3
+"""Of the distance between weights, as a share of the way that they have moved. A bound for each
+weight alone would be one of rounding: Adam divides a gradient by its own size plus 1e-8, so where
+it is about as small, a difference of 2e-10 moves the weight by a hundredth of the learning rate.
 """
-
-
-def test_the_figures_of_a_step_are_those_of_all_processes() -> None:
-    """Also where the completions of a prompt lie on both sides of the cut."""
-    one = Tally(3, 0.0, 1.0, 10, [1, 1, 1, 0.5], [("a", ("x",))] * 4, over_budget=1)
-    other = Tally(3, 0.0, 2.0, 20, [0.5, 0.5], [("b", ("y",))] * 2, unfinished=2)
-    both = Tally.together([one, other])
-    assert (both.tokens, both.ended, both.over_budget, both.unfinished) == (30, 1.0, 1, 2)
-    assert both.rewards == [1, 1, 1, 0.5, 0.5, 0.5]
-    assert (both.equal_groups, len(both.sets)) == (1.0, 6)
 
 
 def test_one_process_gathers_from_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +116,8 @@ def weights(run: Run, output: str) -> Any:
 
 
 def apart(one: Any, other: Any) -> float:
-    return max(float((one[name] - other[name]).abs().max()) for name in one)
+    """Euclidean distance of all weights."""
+    return sum(float((one[name] - other[name]).square().sum()) for name in one) ** 0.5
 
 
 @pytest.fixture(scope="module")
@@ -157,14 +145,13 @@ def test_two_processes_learn_what_one_learns(shop: Shop) -> None:
         for side in ("query", "item"):
             alone, together = (run.state().rounds[number].model(side) for run in (one, two))
             learned, other = weights(one, alone), weights(two, together)
-            assert apart(learned, other) <= TOLERANCE
-            assert apart(learned, base) > 200 * TOLERANCE
+            assert 0 < apart(learned, other) <= TOLERANCE * apart(learned, base)
             figures, others = (figures_of(run, number, side) for run in (one, two))
             assert len(figures) == len(others) > 1
             assert figures == pytest.approx(others, abs=1e-4)
         assert one.state().rounds[number].items == two.state().rounds[number].items
     trained = [weights(one, one.state().rounds[number].model("query")) for number in (0, 1)]
-    assert apart(*trained) > TOLERANCE
+    assert apart(*trained) > TOLERANCE * apart(trained[0], base)
 
 
 def figures_of(run: Run, number: int, side: str) -> list[float]:

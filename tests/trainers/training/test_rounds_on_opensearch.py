@@ -114,14 +114,16 @@ def test_a_round_is_published_as_a_pair_by_one_call(
     # The cluster goes away while the finished round is pushed: the same command goes on with
     # publishing, not with round 3.
     cluster.proxy.faults.append(Fault("POST", "_bulk", None))
-    away = cogr_train("round", "--publish", *asked)
-    assert (away.status, rounds(copied)[-1].publishing) == (3, "asked")
+    asked += ("--rounds", "2")
+    away = cogr_train("run", "--publish", *asked)
+    assert (away.status, rounds(copied)[-1].number) == (3, 2)
     cluster.proxy.faults.clear()
-    done = cogr_train("round", *asked)
+    done = cogr_train("run", "--publish", *asked)
     assert done.status == 0, done.err
-    assert (done.json["round"], done.json["publishing"], cluster.switches()) == (2, "done", 1)
+    assert (done.json["rounds"][-1]["round"], cluster.switches()) == (2, 1)
     second, backend = rounds(copied)[-1], cluster.backend(copied)
     assert dict(backend.serving()) == {"item": second.items, "query": second.queries}
+    asked = asked[:-2]
     memory = cogr_train(
         "evaluate", *asked, "--item", second.items, "--query", second.queries, "--backend", "memory"
     )
@@ -145,10 +147,10 @@ def test_a_round_that_is_not_built_upon_gives_way_to_the_best_pair(
     run.save(with_dev_f1(run.state(), 0.9))
     asked = ("-c", copied.config, *cluster.options, "--set", "training.rules=own")
     asked += ("--set", "publish.tolerance=0")
-    ended = cogr_train("round", "--branch", "gated", "--publish", *asked)
+    ended = cogr_train("run", "--rounds", 2, "--branch", "gated", "--publish", *asked)
     assert ended.status == 0, ended.err
     first, last = rounds(copied, "gated")[-2:]
-    assert (last.verdict, last.publishing) == ("rejected", "done")
+    assert last.verdict == "rejected"
     assert last.reason.startswith("dev F1 0.9000 -> 0.")
     assert "Serves now: round 1." in ended.out
     assert dict(backend.serving()) == {"item": first.items, "query": first.queries}

@@ -81,7 +81,6 @@ rules = "paper"
 items_from = "extractive"
 learning_rate = 1e-4
 batch_size = 4
-micro_batch = 2
 [training.rollouts]
 generations = 4
 max_tokens = 24
@@ -127,21 +126,7 @@ def test_two_steps_of_sft_and_one_of_grpo(tmp_path: Path) -> None:
         "training.sft.batch_size=2",
         "training.sft.item_epochs=1",
         "training.sft.query_epochs=1",
-        "training.query={prompts_per_step=2, micro_batch=4, max_steps=1}",
-        "training.item={prompts_per_step=2, micro_batch=4, max_steps=1}",
+        "training.query={prompts_per_step=2, max_steps=1}",
+        "training.item={prompts_per_step=2, max_steps=1}",
     )
     check(driver, sft_steps=2, query_steps=1)
-
-
-@pytest.mark.drill
-@pytest.mark.timeout(3600)
-def test_twenty_steps_of_sft_and_one_of_grpo_on_64_real_queries(tmp_path: Path) -> None:
-    config = write_part(tmp_path, queries=64, items=80)
-    driver, _ = train(
-        config,
-        "training.sft.item_epochs=1",
-        "training.sft.query_epochs=1.25",
-        "training.query={prompts_per_step=64, micro_batch=16, max_steps=1}",
-        "training.item={prompts_per_step=8, micro_batch=16, max_steps=1}",
-    )
-    check(driver, sft_steps=20, query_steps=1)

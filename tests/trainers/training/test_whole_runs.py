@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-import subprocess
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,16 +14,14 @@ import pytest
 from cogr.errors import CheckFailedError, LockedError, TrainingError
 from cogr.snapshots import Manifest, open_snapshot
 from indexers.release.verify import push_and_verify
-from tests.shops import write_sample_part
+from tests.commands import Command
 from tests.trainers.shop import InThisProcess, Shop, perfect_pair, whole
-from trainers.demo.folder import train_sample
 from trainers.training import stage
-from trainers.training.checkpoints import load_model, round_weights
-from trainers.training.contest import publish_round
+from trainers.training.contest import of_round, publish_pair
 from trainers.training.driver import Driver
 from trainers.training.inputs import Inputs, Wrote
-from trainers.training.rounds import ROUND_STAGES, SFT_STAGES
 from trainers.training.run_folder import branch, open_run
+from trainers.training.step_log import SHARES, Scoring, StepLog
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
@@ -68,49 +64,25 @@ def test_sft_and_a_round_leave_models_snapshots_logs_and_figures(trained: Shop) 
     assert {row.id: row.fields for row in items.rows()} == fields
 
 
-def test_a_trained_model_rebuilds_an_index_as_it_is(trained: Shop, tmp_path: Path) -> None:
-    model = trained.workspace().store.local(whole(trained)[1].model("query"))
-    command = [
-        "-m",
-        "indexers.cli",
-        *["rebuild", "--side", "query", "--generator", "transformers", "--json", "--no-push"],
-    ]
-    asked = [
-        "-c",
-        str(trained.config),
-        "--set",
-        f"store={tmp_path}",
-        "--set",
-        f"generator.model={model}",
-    ]
-    ended = subprocess.run(
-        [sys.executable, *command, *asked], capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    built = json.loads(ended.stdout)
-    first = open_snapshot(trained.workspace().store, whole(trained)[1].queries)
-    assert built["snapshot"].rpartition("-")[2] == first.id.rpartition("-")[2]
+def test_a_trained_model_rebuilds_an_index_as_it_is(
+    trained: Shop, tmp_path: Path, cogr_index: Command
+) -> None:
+    workspace, first = trained.workspace(), whole(trained)[1]
+    model = workspace.store.local(first.model("query"))
+    ended = cogr_index(
+        "rebuild", "--side", "query", "--generator", "transformers", "--json", "--no-push",
+        "-c", trained.config, "--set", f"store={tmp_path}", "--set", f"generator.model={model}",
+    )  # fmt: skip
+    assert ended.status == 0, ended.err
+    assert ended.json["snapshot"].rpartition("-")[2] == first.queries.rpartition("-")[2]
 
 
-def test_a_round_is_published_as_a_pair_and_a_rejected_one_is_not(copied: Shop) -> None:
+def test_a_round_is_published_as_a_pair(copied: Shop) -> None:
     workspace = copied.workspace()
     first = whole(copied)[1]
-    publish_round(workspace, first, copied.said.append)
+    publish_pair(workspace, of_round(first), copied.said.append)
     serving = workspace.backend.serving()
     assert (serving["item"], serving["query"]) == (first.items, first.queries)
-    rejected = first.model_copy(update={"verdict": "rejected", "reason": "dev F1 fell"})
-    with pytest.raises(CheckFailedError, match="not published: dev F1 fell"):
-        publish_round(workspace, rejected, copied.said.append)
-    assert workspace.backend.serving() == serving
-
-
-def test_what_was_to_be_published_is_withdrawn_and_no_other_round_begins(copied: Shop) -> None:
-    driver = copied.driver()
-    driver.run.save(driver.run.state().with_publishing("asked"))
-    assert driver.reach(1, publish=False).number == 1
-    state = driver.run.state()
-    assert (len(state.finished), state.unfinished) == (2, None)
-    assert state.rounds[-1].publishing is None
 
 
 def test_a_round_that_is_worse_than_what_serves_is_not_published(copied: Shop) -> None:
@@ -123,12 +95,12 @@ def test_a_round_that_is_worse_than_what_serves_is_not_published(copied: Shop) -
     with pytest.raises(
         CheckFailedError, match=r"from serving: F1 on dev would go from 1\.0000 to 0\.\d+"
     ):
-        publish_round(workspace, first, copied.said.append)
+        publish_pair(workspace, of_round(first), copied.said.append)
     assert set(workspace.backend.serving().values()) == {snapshot.id for snapshot in pair}
     # What serves may have been made elsewhere: then there is nothing to compare with.
     for snapshot in pair:
         workspace.store.remove(f"snapshots/{snapshot.id}")
-    publish_round(workspace, first, copied.said.append)
+    publish_pair(workspace, of_round(first), copied.said.append)
     assert set(workspace.backend.serving().values()) == {first.items, first.queries}
 
 
@@ -143,15 +115,15 @@ def test_a_round_with_too_many_entities_set_aside_is_not_published(copied: Shop)
         CheckFailedError,
         match=r"30 of 60 entities were set aside \(50\.0%",
     ):
-        publish_round(workspace, first, copied.said.append)
+        publish_pair(workspace, of_round(first), copied.said.append)
     assert dict(workspace.backend.serving()) == {"item": None, "query": None}
 
 
 def test_the_same_round_is_refused_while_another_command_does_it(trained: Shop) -> None:
     driver = trained.driver()
     with (
-        driver.run.store.lock("run-main", "cogr-train round"),
-        pytest.raises(LockedError, match="cogr-train round"),
+        driver.run.store.lock("run-main", "cogr-train run"),
+        pytest.raises(LockedError, match="cogr-train run"),
     ):
         driver.round()
 
@@ -207,31 +179,7 @@ def test_a_reward_that_fails_stops_the_stage_and_loses_nothing(copied: Shop) -> 
     assert len(whole(copied, "other")) == 2
 
 
-def test_rounded_weights_serve_and_training_goes_on_from_whole_ones(
-    copied: Shop, tmp_path: Path
-) -> None:
-    import torch
-    from safetensors.torch import load_file, save_file
-
-    run = open_run(copied.workspace(), "main")
-    folder = Path(shutil.copytree(run.store.local(whole(copied)[1].model("query")), tmp_path / "m"))
-    whole_ones = load_file(folder / "model.safetensors")
-    # What some steps at a learning rate of 1e-6 leave.
-    moved = {name: w + 1e-5 * torch.sign(w) for name, w in whole_ones.items()}
-    save_file(moved, folder / "model.safetensors", {"format": "pt"})
-    round_weights(folder)
-    served = load_file(folder / "model.safetensors")
-    assert {w.dtype for w in served.values()} == {torch.bfloat16}
-    assert json.loads((folder / "config.json").read_text())["dtype"] == "bfloat16"
-    gone_on_from = dict(load_model(folder).named_parameters())
-    for name, before in moved.items():
-        lost = (gone_on_from[name].detach() - before).abs().max()
-        assert lost < 1e-5 * before.abs().max() + 1e-9
-    name = max(moved, key=lambda name: moved[name].abs().mean())
-    assert (served[name].float() - moved[name]).abs().max() > 1e-4
-
-
-def test_out_of_memory_is_tried_once_more_with_half_the_micro_batch(
+def test_out_of_memory_is_tried_again_with_half_the_micro_batch(
     copied: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
@@ -246,9 +194,9 @@ def test_out_of_memory_is_tried_once_more_with_half_the_micro_batch(
     monkeypatch.setitem(stage.WORK, "train-item", crowded)  # type: ignore[arg-type]
     run = open_run(copied.workspace(), "main")
     run.save(run.state().back_to(1, "train-item"))
-    with pytest.raises(TrainingError, match="train-item ran out of memory, also with half"):
+    with pytest.raises(TrainingError, match="train-item ran out of memory, also with an eighth"):
         copied.driver().round()
-    assert asked == [0, 0, 1]
+    assert asked == [0, 0, 1, 2, 3]
     assert copied.said[-2] == "train-item ran out of memory: once more with half the micro batch"
     assert not copied.driver().run.state().rounds[1].finished
 
@@ -274,29 +222,46 @@ def test_a_model_that_is_no_number_any_more_is_one_sentence(copied: Shop) -> Non
 
 @pytest.mark.parametrize("logs", [{"loss": float("nan")}, {"loss": 0.1, "grad_norm": float("inf")}])
 def test_a_loss_that_is_no_number_stops_the_stage(tmp_path: Path, logs: dict[str, float]) -> None:
-    from trainers.training.step_log import SftLog
-
     with pytest.raises(TrainingError, match=r"of step 7 is (nan|inf): the training has diverged"):
-        SftLog(tmp_path / "log.jsonl").logged(7, logs)
+        StepLog(tmp_path / "log.jsonl", 0).logged(7, logs)
 
 
-def test_the_sample_is_trained_step_by_step_and_only_once(tmp_path: Path) -> None:
-    config = write_sample_part(tmp_path, items=40)
-    small = [
-        "training.invented_queries=5",
-        "training.candidates=1",
-        "training.sft.item_epochs=1",
-        "training.sft.query_epochs=1",
-        "training.query.max_steps=1",
-        "training.query.prompts_per_step=4",
-        "training.item.max_steps=1",
-        "training.item.prompts_per_step=4",
-    ]
-    said: list[str] = []
-    steps = list(train_sample(config, said.append, rounds=1, overrides=small))
-    assert [step.name for step in steps] == ["sft", "round 1"]
-    stages = [text for text in said if text.startswith("round ")]
-    assert len(stages) == len(SFT_STAGES) + len(ROUND_STAGES)
-    assert set(steps[1].figures) >= {"p", "r", "f1", "keywords_per_item"}
-    assert list(train_sample(config, said.append, rounds=1, overrides=small)) == steps
-    assert [text for text in said if text.startswith("round ")] == stages
+def test_the_trainers_figures_become_tensorboard_events(copied: Shop) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    overrides = ('training.report_to=["tensorboard"]',)
+    driver = copied.driver_of(open_run(copied.workspace(*overrides), "main"), *overrides)
+    driver.round()
+    logs = driver.run.folder("logs")
+    assert not (logs / "tensorboard" / "r001-query").exists()
+    for side in ("query", "item"):
+        lines = (logs / f"r002-{side}.jsonl").read_text().splitlines()
+        events = EventAccumulator(str(logs / "tensorboard" / f"r002-{side}")).Reload()
+        for name, ours in (("loss", "loss"), ("over_budget", "over_budget")):
+            found = events.Scalars(f"train/{name}")
+            assert [event.step for event in found] == [1, 2]
+            expected = [json.loads(line)[ours] for line in lines]
+            assert [event.value for event in found] == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_stage_ends_where_its_reward_rises_no_more(tmp_path: Path) -> None:
+    def run(rewards: Sequence[float], *, whole: bool = False, steps: int = 50) -> int | None:
+        said: list[str] = []
+        log = StepLog(tmp_path / "log.jsonl", 0, said.append, Scoring(), whole=whole)
+        log.begins(steps)
+        with log:
+            for step, reward in enumerate(rewards, 1):
+                shares = dict.fromkeys((*SHARES, "rewards/retrieval/std"), 0.0)
+                shares |= {"rewards/retrieval/mean": reward, "frac_reward_zero_std": 0.5}
+                if log.logged(step, {"loss": 0.1, **shares}):
+                    assert said == [
+                        f"step {step}: the reward has not risen for 10 steps: it ends here"
+                    ]
+                    return step
+        return None
+
+    assert run([0.1] * 30) == 20
+    assert run([0.1] * 30, whole=True) is None
+    assert run([0.1] * 30, steps=100) is None, "a fifth of the steps are 20"
+    assert run([step / 100 for step in range(30)]) is None
+    assert run([*(step / 100 for step in range(20)), *[0.2] * 30]) == 40
