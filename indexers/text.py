@@ -19,7 +19,9 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -48,6 +50,26 @@ sind so soll um und uns unser unter vom von vor war was weil wenn wer werden wie
 zu zum zur über
 """
 STOP_WORDS = {"english": frozenset(_ENGLISH.split()), "german": frozenset(_GERMAN.split())}
+_OTHERS = (
+    *("danish", "dutch", "french", "italian", "norwegian", "portuguese", "russian", "spanish"),
+    *("swedish", "turkish"),
+)
+DETECT = "auto"
+"""The name of the language that is detected."""
+_READ = 5000
+_SPOKEN = 0.2
+# Where hardly any stop word is, as in bare titles, the language is unknown.
+_LEAST_STOP_WORDS = 0.03
+_NEAR = 40
+_MARKUP = frozenset(("amp", "br", "div", "href", "http", "https", "html", "img", "nbsp", "quot"))
+_NUMBER = re.compile(r"(?<![\w.,-])\d+(?:\.\d+)?(?![\w.,]\d|\w)")
+_UNIT = re.compile(
+    r"\s?(?:[x×%€$£\"″'°]|(?:mm|cm|dm|m|km|mg|g|kg|ml|cl|l|w|kw|v|ma|mah|hz|khz|mhz|ghz|mb|gb|tb|db"
+    r"|in|inch|inches|ft|lbs?|oz|zoll|eur|euro|usd|liter|watt|volt)\b)",
+    re.IGNORECASE,
+)
+_BEFORE = re.compile(r"([^\W\d_][\w.\-'’]*) $")
+_AFTER = re.compile(r" ([^\W\d_][\w.\-'’]*)")
 
 _ASCII_WORD = re.compile(r"[a-z0-9]+(?:[.\-'][a-z0-9]+)*")
 _JOINTS = re.compile(r"[.\-'’·]")
@@ -55,6 +77,49 @@ _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff]+"
 )
+
+
+@cache
+def stop_words(language: str) -> frozenset[str]:
+    """The stop words of a language; without the extra `statistical`, of English and German alone.
+    Where there are none every word counts, since rare words decide anyway.
+    """
+    if language in STOP_WORDS or language not in _OTHERS:
+        return STOP_WORDS.get(language, frozenset())
+    try:
+        from bm25s import stopwords
+    except ImportError:
+        return frozenset()
+    return frozenset(getattr(stopwords, f"STOPWORDS_{language.upper()}"))
+
+
+def _shares(texts: Iterable[str]) -> dict[str, float]:
+    """Language -> the share of its stop words among the words of the first texts, those aside that
+    are English too.
+    """
+    every = {name: stop_words(name) for name in ("english", "german", *_OTHERS)}
+    english = every["english"]
+    own = {
+        name: words - english if words is not english else words for name, words in every.items()
+    }
+    found: Counter[str] = Counter()
+    total = 0
+    for text in islice(texts, _READ):
+        words = _unicode_word().findall(text.casefold())
+        total += len(words)
+        for name, listed in own.items():
+            found[name] += sum(word in listed for word in words)
+    return {name: found[name] / max(1, total) for name in own}
+
+
+def detect_language(texts: Iterable[str]) -> str:
+    """The language of most texts by their stop words, by its Snowball name; English where no other
+    is far ahead of it.
+    """
+    shares = _shares(texts)
+    best = max(shares, key=shares.__getitem__)
+    sure = shares[best] >= max(_LEAST_STOP_WORDS, 1.5 * shares["english"])
+    return best if sure else "english"
 
 
 @cache
@@ -72,9 +137,8 @@ class Analyser:
     """Splits texts into words and stems.
 
     Args:
-        language: a Snowball algorithm, e.g. "english" or "german". It decides stems and stop words.
-            English and German have a list of stop words; other languages keep every word, since
-            rare words decide anyway.
+        language: a Snowball algorithm, e.g. "english" or "german". It decides stems and stop words
+            (`stop_words`).
 
     Raises:
         GeneratorError: the language has no Snowball algorithm.
@@ -89,7 +153,7 @@ class Analyser:
                 f"There is no Snowball stemmer for the language {language!r}; set one of {known}."
             )
         self.language = language
-        self.stop_words = STOP_WORDS.get(language, frozenset())
+        self.stop_words = stop_words(language)
         self._stem_word = snowballstemmer.stemmer(language).stemWord
         self._stems: dict[str, str] = {}
 
@@ -156,6 +220,57 @@ def _pieces(word: str) -> Iterable[str]:
 def phrases(stems: Sequence[str], size: int) -> list[Phrase]:
     """Runs of `size` adjacent stems, in order."""
     return list(zip(*(stems[i:] for i in range(size)), strict=False))
+
+
+@dataclass(frozen=True)
+class Said:
+    """Which phrases of a collection people would say.
+
+    A phrase neither begins nor ends with a stop word of a language that the texts use, or with a
+    remnant of markup. A number stands beside the word that it has beside it in a text: a number
+    with a unit beside no other word than the unit.
+
+    Attributes:
+        mute: stems that no phrase begins or ends with.
+        numbers: phrases of two stems, one of them a number, that are in the texts.
+    """
+
+    mute: frozenset[str]
+    numbers: frozenset[Phrase]
+
+    @classmethod
+    def of(cls, analyser: Analyser, texts: Iterable[str]) -> Said:
+        """What the texts say."""
+        first: list[str] = []
+        numbers: set[Phrase] = set()
+        for text in texts:
+            first += [text] if len(first) < _READ else []
+            for one in _NUMBER.finditer(text):
+                unit = _UNIT.match(text, one.end())
+                before = (
+                    None if unit else _BEFORE.search(text, max(0, one.start() - _NEAR), one.start())
+                )
+                after = None if unit else _AFTER.match(text, one.end())
+                beside = [(one[0], unit[0])] if unit else []
+                beside += [(before[1], one[0])] if before else []
+                beside += [(one[0], after[1])] if after else []
+                for words in beside:
+                    stems = analyser.stems(" ".join(words))
+                    numbers.update([(stems[0], stems[1])] if len(stems) == 2 else [])
+        shares = _shares(first)
+        spoken = [name for name in STOP_WORDS if shares[name] >= _SPOKEN * max(shares.values())]
+        mute = {word for name in (*spoken, analyser.language) for word in stop_words(name)}
+        return cls(frozenset(map(analyser.stem, mute | _MARKUP)), frozenset(numbers))
+
+    def keeps(self, stems: Sequence[str]) -> bool:
+        """Whether a word, or two, is a phrase that people would say."""
+        if not self.mute.isdisjoint(stems):
+            return False
+        return not any(map(_is_number, stems)) or tuple(stems) in self.numbers
+
+
+def _is_number(word: str) -> bool:
+    return word[0].isdigit() and word.replace(".", "").isdigit()
 
 
 class SurfaceForms:

@@ -116,7 +116,11 @@ class StatisticalSettings(Table):
     """
 
     language: str = Field(
-        "english", description="Language of stems and stop words, by its Snowball name"
+        "auto",
+        description=(
+            "Language of stems and stop words, by its Snowball name, such as german; auto: that of "
+            "the items' texts"
+        ),
     )
     anchors: bool = Field(
         True,

@@ -20,7 +20,7 @@ from cogr.errors import GeneratorError
 from cogr.metrics import f1_of
 from cogr.records import Item
 from indexers.generators import Answer, Completion, Context, Generator, Options, Reads, Request
-from indexers.text import Analyser, SurfaceForms
+from indexers.text import DETECT, Analyser, Said, SurfaceForms, detect_language
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -44,7 +44,7 @@ class ExtractiveOptions(Options):
         max_df_share: largest share of the items that it may occur in (5 items are always allowed).
         cut: a query's keywords aim at the items that score at least this share of the best item's
             BM25.
-        language: of stems and stop words, by its Snowball name.
+        language: of stems and stop words, by its Snowball name; `auto`: that of the items' texts.
     """
 
     keywords: int = Field(default=15, ge=1)
@@ -52,7 +52,7 @@ class ExtractiveOptions(Options):
     min_df: int = Field(default=2, ge=1)
     max_df_share: float = Field(default=0.02, gt=0.0, le=1.0)
     cut: float = Field(default=0.65, gt=0.0, le=1.0)
-    language: str = "english"
+    language: str = DETECT
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,11 @@ class Collection:
         docs, codes, counts = self._phrases(stream, self._starts)
         self._codes, index = np.unique(codes, return_inverse=True)
         self._df = np.bincount(index, minlength=len(self._codes))
+        said = Said.of(self._analyser, (f"{item.title}\n{item.text}" for item in items))
+        highest = max(5, int(self.options.max_df_share * self.size))
+        self._usable = (self._df >= self.options.min_df) & (self._df <= highest)
+        for at in np.flatnonzero(self._usable).tolist():
+            self._usable[at] = said.keeps(self._stems_of(at))
         rows, phrases = self._best(docs, index, counts)
         self._keywords = _Rows.from_pairs(rows, phrases, self.size)
         self._row_of = {item.id: row for row, item in enumerate(items)}
@@ -138,12 +143,11 @@ class Collection:
         return docs[first], codes[first], np.diff(np.r_[first, len(docs)])
 
     def _best(self, docs: Ints, phrases: Ints, counts: Ints) -> tuple[Ints, Ints]:
-        """The M best phrases of each item, best first: (1 + ln tf) ln(n / df), inside the band."""
+        """The M best usable phrases of each item, best first: (1 + ln tf) ln(n / df)."""
         df = self._df[phrases]
-        highest = max(5, int(self.options.max_df_share * self.size))
-        inside = (df >= self.options.min_df) & (df <= highest)
-        docs, phrases = docs[inside], phrases[inside]
-        score = (1.0 + np.log(counts[inside])) * np.log(self.size / df[inside])
+        inside = self._usable[phrases]
+        docs, phrases, df = docs[inside], phrases[inside], df[inside]
+        score = (1.0 + np.log(counts[inside])) * np.log(self.size / df)
         order = np.lexsort((self._codes[phrases], -score, docs))
         docs, phrases = docs[order], phrases[order]
         rank = np.arange(len(docs)) - np.searchsorted(docs, docs)
@@ -152,10 +156,11 @@ class Collection:
 
     def spell(self, phrase: int) -> str:
         """A phrase in the words that the collection uses most often."""
+        return self._surface.spell(self._stems_of(phrase))
+
+    def _stems_of(self, phrase: int) -> list[str]:
         first, second = divmod(int(self._codes[phrase]), self._base)
-        return self._surface.spell(
-            [self._stems[i] for i in ([first - 1, second] if first else [second])]
-        )
+        return [self._stems[i] for i in ([first - 1, second] if first else [second])]
 
     def of_item(self, item: Item) -> Ints:
         """The keywords of an item, best first. For an item outside the collection the document
@@ -285,6 +290,9 @@ class Extractive(Generator):
         self, items: Sequence[Item], dataset_hash: str, options: ExtractiveOptions | None = None
     ) -> None:
         self.options = options or ExtractiveOptions()
+        if self.options.language == DETECT:
+            language = detect_language(f"{item.title} {item.text}" for item in items)
+            self.options = self.options.model_copy(update={"language": language})
         self._items = items
         self._dataset_hash = dataset_hash
 
@@ -297,7 +305,7 @@ class Extractive(Generator):
     def fingerprint(self) -> Mapping[str, object]:
         return {
             "kind": "extractive",
-            "version": 1,
+            "version": 2,
             "dataset_hash": self._dataset_hash,
             **self.options.model_dump(),
         }

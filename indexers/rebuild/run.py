@@ -203,7 +203,9 @@ def rebuild_side(
 def generator_line(job: Job) -> str:
     """A line on who writes a job's keywords, and why."""
     whose = "queries" if job.side == "query" else "items"
-    return f"keywords of {whose} by {job.generator.fingerprint.get('kind')} ({job.why})"
+    language = job.generator.fingerprint.get("language")
+    spoken = f"; their language is {language}" if language else ""
+    return f"keywords of {whose} by {job.generator.fingerprint.get('kind')} ({job.why}{spoken})"
 
 
 def carry_out(job: Job, bar: ProgressBar, executor: Executor) -> Rebuilt:

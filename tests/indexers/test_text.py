@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cogr.errors import GeneratorError
-from indexers.text import Analyser, SurfaceForms, join_words, phrases
+from indexers.text import Analyser, Said, SurfaceForms, detect_language, join_words, phrases
 
 
 def test_words_and_terms_of_english() -> None:
@@ -66,3 +66,48 @@ def test_any_text_is_read_and_stems_go_with_words(text: str) -> None:
     assert len(analyser.stems(text)) == len(words)
     assert len(phrases(words, 2)) == max(0, len(words) - 1)
     assert set(analyser.stems(text)) <= set(analyser.terms(text))
+
+
+GERMAN = [
+    "Kühlschrank mit Gefrierfach, hochwertig verarbeitet und leise für 149 €. Hochwertiges Glas.",
+    "Maße: 176 x 60 cm, als Kühlschrank oder als Gefrierschrank für die Küche zu verwenden.",
+    "Breite 90 cm&nbsp; und mit der Baureihe Serie 42 nicht kombinierbar",
+]
+
+
+def test_the_language_is_that_of_most_texts() -> None:
+    assert detect_language(GERMAN) == "german"
+    english = ["A sofa for the living room, and as a bed when you have guests."]
+    assert detect_language([*english * 4, *GERMAN]) == "english"
+    assert detect_language(["Sofa Oslo 3", "Armoire Bern"]) == "english"
+    pytest.importorskip("bm25s")
+    assert (
+        detect_language(["Une armoire pour les vêtements de la famille, dans le salon"]) == "french"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ("149 hochwertiges", False),
+        ("masse 176", False),
+        ("als kühlschrank", False),
+        ("breite 90", False),
+        ("90 nbsp", False),
+        ("90 cm", True),
+        ("serie 42", True),
+        ("leise kühlschrank", True),
+        ("149", False),
+    ],
+)
+def test_phrases_are_what_people_would_say(words: str, kept: bool) -> None:
+    # Stop words of German are no words of an English analyser's, and are still kept from the ends.
+    for language in ("german", "english"):
+        analyser = Analyser(language)
+        said = Said.of(analyser, GERMAN)
+        assert said.keeps([analyser.stem(word) for word in words.split()]) is kept
+
+
+def test_umlauts_are_one_word_however_they_are_typed() -> None:
+    stems = Analyser("german").stems
+    assert stems("Kuehlschrank") == stems("KÜHLSCHRANK") == stems("Kühlschränke")

@@ -48,7 +48,7 @@ from indexers.generators.statistical.ranking.text_index import (
     item_text,
 )
 from indexers.generators.statistical.ranking.training_queries import FeatureSources
-from indexers.text import Analyser
+from indexers.text import Analyser, Said
 
 MAX_TRAINED = 3000
 """Most training queries that models are trained on, drawn at random; all training queries vote."""
@@ -101,7 +101,8 @@ def fit(
     training = _trained(index, texts, relevance, seed, new)
     anchored = _anchored(training, texts) if anchors else [[]] * len(words)
     titles = [item.title for item in dataset.items]
-    keywords = assemble(anchored, item_phrases(words, analyser), titles)
+    said = Said.of(analyser, map(item_text, dataset.items))
+    keywords = assemble(anchored, item_phrases(words, analyser, said), titles)
     facts: dict[str, object] = {
         "dataset": dataset.dataset_hash,
         "normaliser": NORMALISER,

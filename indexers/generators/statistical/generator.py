@@ -32,6 +32,7 @@ from indexers.generators import (
     batched,
 )
 from indexers.generators.statistical import READABILITY
+from indexers.text import DETECT, detect_language
 
 if TYPE_CHECKING:
     from indexers.generators.statistical.artefact import Artefact
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-VERSION = 6
+VERSION = 7
 """Version of the method: raise it with any change that fits the same data set otherwise."""
 
 FOLDER = "statistical"
@@ -275,6 +276,11 @@ def make(options: Any, context: Context) -> Statistical:
         raise GeneratorError("The generator statistical learns from a data set; give it one.")
     if not is_installed():
         raise MissingExtraError("The generator statistical", "statistical")
+    if options is not None and options.language == DETECT:
+        from indexers.generators.statistical.ranking.text_index import item_text
+
+        language = detect_language(map(item_text, dataset.items))
+        options = options.model_copy(update={"language": language})
     if options is not None and side == "item":
         options = options.model_copy(update={"evidence": ()})
     return Statistical(dataset, options, store)

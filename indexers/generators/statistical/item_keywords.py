@@ -34,7 +34,7 @@ from indexers.generators.statistical.ranking.matrices import (
     with_data,
 )
 from indexers.generators.statistical.ranking.text_index import TextIndex
-from indexers.text import Analyser, SurfaceForms, join_words, phrases
+from indexers.text import Analyser, Said, SurfaceForms, join_words, phrases
 
 ANCHORS, PHRASES = 15, 15
 """Most keywords of each kind that an item gets; together they fill K_max = 30."""
@@ -211,9 +211,9 @@ def writable(keyword: str) -> bool:
     return plain or parse(keyword) == (keyword,)
 
 
-def item_phrases(words: Sequence[Sequence[str]], analyser: Analyser) -> list[list[str]]:
-    """The best phrases of each item's own words, spelled: adjacent stems of 2 <= df <= 2 % of the
-    items, by tf-idf.
+def item_phrases(words: Sequence[Sequence[str]], analyser: Analyser, said: Said) -> list[list[str]]:
+    """The best phrases of each item's own words that people would say, spelled: adjacent stems of
+    2 <= df <= 2 % of the items, by tf-idf.
     """
     forms = SurfaceForms(analyser)
     ids: dict[str, int] = {}
@@ -224,8 +224,11 @@ def item_phrases(words: Sequence[Sequence[str]], analyser: Analyser) -> list[lis
     known, counts = _pairs(stems, max(2, int(COMMON_SHARE * len(words))))
     df = np.bincount(counts.indices, minlength=counts.shape[1])
     idf = np.log(max(len(words), 1) / np.maximum(df, 1)).astype(np.float32)
-    scores = scale_columns(with_data(counts, 1 + np.log(counts.data)), idf)
     names = list(ids)
+    for column, (a, b) in enumerate(known.tolist()):
+        if not said.keeps((names[a], names[b])):
+            idf[column] = 0
+    scores = scale_columns(with_data(counts, 1 + np.log(counts.data)), idf)
     spelled = [normalise(forms.spell((names[a], names[b]))) for a, b in known.tolist()]
     return [[spelled[column] for column in row] for row in best_columns(scores, PHRASES)]
 

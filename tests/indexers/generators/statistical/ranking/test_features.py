@@ -35,7 +35,7 @@ from indexers.generators.statistical.ranking.training_queries import (
     FeatureSources,
     NearestQueries,
 )
-from indexers.text import Analyser
+from indexers.text import Analyser, Said
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +224,7 @@ def test_phrases_agree_with_loops(words: list[list[str]]) -> None:
         shared = [pair for pair in dict.fromkeys(item) if df[pair] == 2 < len(words)]
         shared.sort(key=lambda pair: (-round(score(item, pair), 4), order.index(pair)))
         expected.append(shared)
-    assert item_phrases(words, Analyser()) == expected
+    assert item_phrases(words, Analyser(), Said(frozenset(), frozenset())) == expected
 
 
 def test_candidates_are_told_what_whole_matrices_tell(dataset: Dataset, index: TextIndex) -> None:
