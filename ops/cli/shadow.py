@@ -76,10 +76,9 @@ def shadow(
     from ops.shadow.replay import (
         CLAUSE_ALONE,
         Body,
-        Candidate,
         ExpanderClient,
-        Present,
         Reader,
+        Search,
         check,
         replay,
     )
@@ -93,15 +92,15 @@ def shadow(
     queries = sample(log.queries, limit)
     settings = call.workspace.settings
     named = Reader(Cluster(settings.opensearch), size, id_field)
-    old = Present(named, index, bodies[0])
+    old = Search(named, bodies[0], index)
     # An index that a snapshot was pushed to has the items' ids as the documents' own.
     reader = named if candidate_index == index else Reader(named.cluster, size)
     token = settings.serving.token.get_secret_value() if settings.serving.token else None
     asked = ExpanderClient(expander or "http://127.0.0.1:8600", token)
-    new = Candidate(reader, asked, bodies[1], candidate_index)
+    new = Search(reader, bodies[1], candidate_index, asked)
     check(old, new)
     with progress_bar("Asking both", len(queries)) as advance:
-        done = replay(queries, old, new, rate, advance)
+        done = replay(queries, old, new, rate, advance, old.literal)
     read = {"lines": log.lines, "without": log.without, "queries": len(log.queries)}
     read["left_out"] = sum(log.left_out.values())
     payload = {"log": read, "size": size, "index": index, **summary(done)}

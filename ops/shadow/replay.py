@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,8 +44,7 @@ class Answer:
     Attributes:
         ids: of the hits, best first.
         seconds: until the answer was read.
-        body: the request.
-        index: what was searched.
+        finds: counts which of some items the same search finds, at any rank.
         source: source of the keywords, from the expander; "" for a search without keywords.
         expanding: seconds of `seconds` that the expander took.
     """
@@ -53,8 +53,7 @@ class Answer:
     seconds: float
     source: str = ""
     expanding: float = 0.0
-    body: Mapping[str, Any] = field(default_factory=dict)
-    index: str = ""
+    finds: Callable[[Sequence[str]], int] = len
 
 
 @dataclass(frozen=True)
@@ -86,14 +85,6 @@ class Searcher(Protocol):
 
     def ask(self, query: str) -> Answer:
         """Search. Raises ServiceError, or UserError when the request is at fault."""
-        ...
-
-    def literal(self, query: str) -> list[str]:
-        """Ids of the items that have every word of the query in one field of the body."""
-        ...
-
-    def finds(self, answer: Answer, ids: Sequence[str]) -> int:
-        """How many of these items the search of an answer finds, at any rank."""
         ...
 
 
@@ -181,27 +172,6 @@ class Reader:
         return str(value)
 
 
-@dataclass(frozen=True)
-class Present:
-    """The search that serves today."""
-
-    reader: Reader
-    index: str
-    body: Body
-
-    def ask(self, query: str) -> Answer:
-        body, started = self.body.fill(query), time.perf_counter()
-        ids = self.reader.search(self.index, body, f"the query of {self.body.source}", {})
-        return Answer(ids, time.perf_counter() - started, body=body, index=self.index)
-
-    def literal(self, query: str) -> list[str]:
-        fields = list(dict.fromkeys(_fields(self.body.template)))
-        return self.reader.literal(self.index, query, fields) if fields else []
-
-    def finds(self, answer: Answer, ids: Sequence[str]) -> int:
-        return self.reader.finds(answer.index, answer.body, ids)
-
-
 class ExpanderClient:
     """Asks a running expander.
 
@@ -248,38 +218,41 @@ class ExpanderClient:
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """The search with keywords: expanded, then searched in the index that the expander names.
+class Search:
+    """One of the two searches.
 
     Attributes:
-        index: search this one instead.
+        index: what is searched; None for the index that the expander names.
+        expander: whose keywords fill the body.
     """
 
     reader: Reader
-    expander: ExpanderClient
     body: Body
-    index: str | None = None
+    index: str | None
+    expander: ExpanderClient | None = None
 
     def ask(self, query: str) -> Answer:
-        started = time.perf_counter()
-        expansion = self.expander.expand(query)
-        expanding = time.perf_counter() - started
-        index = self.index or expansion["index"]
+        started, found, source = time.perf_counter(), KeywordQuery(), ""
+        index, params = self.index, dict[str, Any]()
+        if self.expander:
+            expansion = self.expander.expand(query)
+            index, source = index or expansion["index"], expansion["source"]
+            found, params = KeywordQuery.read(expansion), _EXACT
+        expanding = time.perf_counter() - started if self.expander else 0.0
         if index is None:
             raise UserError(
-                f"The expander at {self.expander.url} serves no index of a cluster; give it "
-                "opensearch.url, and publish a pair."
+                "The expander serves no index of a cluster; give it opensearch.url, and publish a "
+                "pair."
             )
-        body = self.body.fill(query, KeywordQuery.read(expansion))
-        ids = self.reader.search(index, body, f"the query of {self.body.source}", _EXACT)
+        body = self.body.fill(query, found)
+        ids = self.reader.search(index, body, f"the query of {self.body.source}", params)
         seconds = time.perf_counter() - started
-        return Answer(ids, seconds, expansion["source"], expanding, body, index)
+        return Answer(ids, seconds, source, expanding, partial(self.reader.finds, index, body))
 
-    def literal(self, query: str) -> list[str]:  # noqa: ARG002
-        return []
-
-    def finds(self, answer: Answer, ids: Sequence[str]) -> int:
-        return self.reader.finds(answer.index, answer.body, ids)
+    def literal(self, query: str) -> list[str]:
+        """Ids of the items that have every word of the query in one field of the body."""
+        fields = list(dict.fromkeys(_fields(self.body.template)))
+        return self.reader.literal(str(self.index), query, fields) if fields else []
 
 
 def check(*searches: Searcher) -> None:
@@ -297,9 +270,13 @@ def replay(
     candidate: Searcher,
     rate: float,
     advance: Callable[[int], object] = lambda _: None,
+    literal: Callable[[str], Sequence[str]] = lambda _: (),
 ) -> Replayed:
     """Ask every query of both, at most `rate` a second. The two searches alternate in going first,
     since the second one finds warmer caches.
+
+    Args:
+        literal: gives the ids of a query's literal matches.
 
     Raises:
         BadRequestError, FailedError: that happened to 10 queries in a row.
@@ -308,9 +285,11 @@ def replay(
     done, in_a_row = Replayed(), 0
     for number, searched in _paced(queries, rate):
         try:
-            done.compared.append(
-                _ask(searched, present, candidate, candidate_first=number % 2 == 1)
-            )
+            turn = -1 if number % 2 else 1
+            given = [search.ask(searched.text) for search in (present, candidate)[::turn]]
+            (old, new), ids = given[::turn], literal(searched.text)
+            kept = (len(ids), old.finds(ids), new.finds(ids)) if ids else None
+            done.compared.append(Compared(searched, old, new, kept))
             in_a_row = 0
         except (FailedError, BadRequestError) as error:
             in_a_row += 1
@@ -319,20 +298,6 @@ def replay(
             done.failed[error.reason] += 1
         advance(1)
     return done
-
-
-def _ask(
-    searched: Searched, present: Searcher, candidate: Searcher, *, candidate_first: bool
-) -> Compared:
-    if candidate_first:
-        new = candidate.ask(searched.text)
-        old = present.ask(searched.text)
-    else:
-        old = present.ask(searched.text)
-        new = candidate.ask(searched.text)
-    ids = present.literal(searched.text)
-    literal = (len(ids), present.finds(old, ids), candidate.finds(new, ids)) if ids else None
-    return Compared(searched, old, new, literal)
 
 
 def _paced(queries: Sequence[Searched], rate: float) -> Iterator[tuple[int, Searched]]:

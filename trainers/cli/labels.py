@@ -49,7 +49,7 @@ def from_clicks(
     item_path: console.ItemPathOption = None,
     parameter: console.ParameterOption = "q",
     model: Annotated[
-        Literal["pbm", "coec", "dbn", "ctr"] | None,
+        Literal["pbm", "ctr"] | None,
         Option(
             help="Click model; ctr, the plain click rate, needs no positions (docs/labels.md).  "
             "[default: pbm; ctr for access logs]"

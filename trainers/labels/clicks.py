@@ -6,10 +6,6 @@ all pairs smooths it where the exposure is small.
 
 - `pbm`: the position-based model (Richardson et al. 2007; Craswell et al. 2008): a click is the
   item's attractiveness times the chance that its position is looked at. Both by EM.
-- `coec`: clicks over expected clicks (Zhang and Jones 2007): positions count by their share of
-  clicks over all queries, whatever was shown there.
-- `dbn`: the dynamic Bayesian network without abandonment (Chapelle and Zhang 2009, section 3.2):
-  a shopper looks at everything down to the last click, which satisfies.
 - `ctr`: clicks over times shown, positions ignored. The only model that needs no positions.
 """
 
@@ -26,7 +22,7 @@ from cogr.errors import DataError, MissingExtraError
 from trainers.labels import RELEVANT
 from trainers.labels.events import ClickCounts, Shown
 
-Model = Literal["pbm", "coec", "dbn", "ctr"]
+Model = Literal["pbm", "ctr"]
 Floats = NDArray[np.float64]
 
 SHARES = (0.2, 0.4, 0.6, 0.8)
@@ -85,10 +81,10 @@ def weigh(click_counts: ClickCounts, model: Model) -> Pairs:
     Raises DataError where the model needs positions and the log has none.
     """
     shown = click_counts.shown
-    if model != "ctr":
-        shown = _with_positions(shown, model)
+    if model == "pbm":
+        shown = _with_positions(shown)
     first, of = _pairs(shown)
-    exposure, clicked, bias = _MODELS[model](shown, of, len(first))
+    exposure, clicked, bias = (_pbm if model == "pbm" else _ctr)(shown, of, len(first))
     value = _sums(of, shown.value) / click_counts.best_value
     clicks = _sums(of, shown.clicked)
     # Mean value of a click; 1 where only clicks count.
@@ -109,15 +105,15 @@ def without_busy_days(click_counts: ClickCounts) -> ClickCounts:
     rest = {
         name: column * ~shown.busy
         for name, column in vars(shown).items()
-        if name in ("raw", "shown", "clicked", "value", "examined", "last")
+        if name in ("raw", "shown", "clicked", "value")
     }
     return replace(click_counts, shown=replace(shown, **rest))
 
 
-def _with_positions(shown: Shown, model: Model) -> Shown:
+def _with_positions(shown: Shown) -> Shown:
     if not shown.has_positions:
         raise DataError(
-            f"The model {model} needs the positions of what was shown, and the log has none: log "
+            "The model pbm needs the positions of what was shown, and the log has none: log "
             "event_attributes.position.ordinal in events, or query_response_hit_ids in "
             "ubi_queries; or take --model ctr, which ignores positions and trusts the ranking."
         )
@@ -145,12 +141,6 @@ def _ctr(shown: Shown, of: NDArray[np.int64], _: int) -> Found:
     return _sums(of, shown.shown), _sums(of, shown.clicked), {}
 
 
-def _coec(shown: Shown, of: NDArray[np.int64], _: int) -> Found:
-    rates = _rate_by_position(shown)
-    exposure = _sums(of, shown.shown * rates[shown.position])
-    return exposure, _sums(of, shown.clicked), _bias(shown, rates)
-
-
 def _rate_by_position(shown: Shown) -> Floats:
     """Clicks over impressions by position, as shares of the best position's."""
     clicked = _sums(shown.position, shown.clicked)
@@ -163,10 +153,6 @@ def _rate_by_position(shown: Shown) -> Floats:
         )
     # Positions with few visits are unreliable, so the next ones above them are used.
     return np.asarray(np.maximum(rates / rates.max(), _LEAST_SHARE), np.float64)
-
-
-def _bias(shown: Shown, rates: Floats) -> dict[int, float]:
-    return {int(at): round(float(rates[at]), 4) for at in np.unique(shown.position)}
 
 
 def _pbm(shown: Shown, of: NDArray[np.int64], pairs: int) -> Found:
@@ -191,23 +177,14 @@ def _pbm(shown: Shown, of: NDArray[np.int64], pairs: int) -> Found:
         look = found
         if moved < _SETTLED:
             break
-    return exposed, clicked, _bias(shown, look / look[np.unique(shown.position)].max())
+    seen = np.unique(shown.position)
+    bias = {int(at): round(float(look[at] / look[seen].max()), 4) for at in seen}
+    return exposed, clicked, bias
 
 
 def _looked(look: Floats, attractive: Floats) -> Floats:
     """P(looked at | not clicked)."""
     return np.asarray(look * (1 - attractive) / (1 - look * attractive), np.float64)
-
-
-def _dbn(shown: Shown, of: NDArray[np.int64], pairs: int) -> Found:
-    exposure = _sums(of, shown.examined, pairs)
-    clicked, last = (_sums(of, column, pairs) for column in (shown.clicked, shown.last))
-    mean = last.sum() / max(clicked.sum(), 1e-9)
-    satisfied = (last + mean * _STRENGTHS[0]) / (clicked + _STRENGTHS[0])
-    return exposure, clicked * satisfied, {}
-
-
-_MODELS = {"ctr": _ctr, "coec": _coec, "pbm": _pbm, "dbn": _dbn}
 
 
 def grade(pairs: Pairs) -> Graded:

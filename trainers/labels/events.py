@@ -134,8 +134,6 @@ class Shown:
         raw: int32, visits that showed it there.
         shown, clicked, value: float32, the same with decay: all of them, those with a click, and
             the weights of what was done, of which the highest counts.
-        examined, last: float32, of `shown`, those at or above the visit's last click (all where
-            there is none); of `clicked`, those that are the visit's last click.
         busy: bool, whether the row is of the busiest days of its query (`Rules.min_days`).
         items: ids by number.
     """
@@ -147,8 +145,6 @@ class Shown:
     shown: NDArray[np.float32]
     clicked: NDArray[np.float32]
     value: NDArray[np.float32]
-    examined: NDArray[np.float32]
-    last: NDArray[np.float32]
     busy: NDArray[np.bool_]
     items: Sequence[str]
 
@@ -548,12 +544,9 @@ class _Reading:
         con.execute(
             "create table counted as select query, id::integer as item, coalesce(position, "
             "0)::smallint as position, count(*)::integer as raw, sum(d)::float as shown, sum(d * "
-            "click::int)::float as clicked, sum(d * value)::float as value, sum(d * "
-            "coalesce(final is null or position <= final, false)::int)::float as examined, sum(d * "
-            "coalesce(click and position = final, false)::int)::float as last, busy from seen "
+            "click::int)::float as clicked, sum(d * value)::float as value, busy from seen "
             f"join (select visit, query, busy, {decay} as d from visits join days using (query, "
-            "day)) using (visit) left join (select visit, max(position) as final from seen where "
-            "click group by visit) using (visit) join names using (number) "
+            "day)) using (visit) join names using (number) "
             "group by query, id, coalesce(position, 0), busy"
         )
         asked = self._asked(decay)

@@ -10,7 +10,6 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -177,12 +176,6 @@ class Scripted:
         if query in self.failing:
             raise FailedError("away", "timeout")
         return Answer((query,), 0.001)
-
-    def literal(self, query: str) -> list[str]:
-        return []
-
-    def finds(self, answer: Answer, ids: Sequence[str]) -> int:
-        raise NotImplementedError
 
 
 def test_failed_queries_are_left_out_until_there_are_too_many() -> None:
