@@ -153,6 +153,24 @@ def test_best_has_the_bits_of_the_whole(skewed: Mirror, spread: float | None) ->
             assert ranking.scores.tobytes() == scores[order[:size]].tobytes()
 
 
+@settings(max_examples=60, deadline=None)
+@given(worlds, weighted, st.sampled_from(WORDS))
+def test_a_keyword_of_weight_0_leaves_out_what_has_it(
+    world: dict[str, tuple[list[str], str]], query: dict[str, float], without: str
+) -> None:
+    mirror, sets = mirror_of(world), plain(world)
+    wanted = {word: weight for word, weight in query.items() if word != without}
+
+    def found(asked: dict[str, float]) -> list[tuple[str, float]]:
+        ranking = mirror.search(asked, len(world))
+        assert ranking.total == len(ranking.ids) == mirror.count(asked)
+        return list(zip(ranking.ids, ranking.scores.tolist(), strict=True))
+
+    before = found(wanted)
+    assert found({**wanted, without: 0.0}) == [one for one in before if without not in sets[one[0]]]
+    assert found(wanted) == before
+
+
 def test_unknown_ids_raise(skewed: Mirror) -> None:
     for ask in (
         skewed.dense,
