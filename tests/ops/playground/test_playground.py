@@ -202,7 +202,7 @@ def test_weights_are_shown_and_change_the_order_alone(tmp_path: Path) -> None:
         (answer,) = page.ask("search", query="green sofa", pairs=[changed])["pairs"]
         assert [hit["id"] for hit in answer["hits"]] == ["a", "b"]
         assert answer["mode"] is None
-        wrong = {**pairs[0], "keywords": [{"text": "sofa", "weight": 0}]}
+        wrong = {**pairs[0], "keywords": [{"text": "sofa", "weight": -1}]}
         assert page.ask("search", 422, query="green sofa", pairs=[wrong])["detail"].endswith(".")
 
 
