@@ -15,7 +15,7 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -141,27 +141,33 @@ def tiny(task: Task, architecture: Architecture) -> Path:
     return folder
 
 
+_DEEP = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 128}
+_DEEP |= {"intermediate_size": 256}
+_T5 = {"d_model": 128, "d_kv": 32, "d_ff": 256, "num_layers": 2, "num_heads": 4}
+_TINY: Mapping[Architecture, tuple[str, Mapping[str, Any]]] = {
+    "bert": ("AutoModelForMaskedLM", {**_DEEP, "hidden_dropout_prob": 0.0}),
+    "mt5": ("AutoModelForSeq2SeqLM", {**_T5, "dropout_rate": 0.0}),
+    "qwen3": (
+        "AutoModelForCausalLM",
+        {**_DEEP, "num_key_value_heads": 2, "head_dim": 32, "initializer_range": 0.1}
+        | {"bos_token_id": None, "tie_word_embeddings": True, "max_position_embeddings": 512},
+    ),
+}
+
+
 def _tiny(architecture: Architecture, tokenizer: Any) -> Any:
     import transformers
 
-    wide = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
-    deep = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 128}
-    deep |= {"intermediate_size": 256}
-    if architecture == "bert":
-        config = transformers.BertConfig(**wide, **deep, hidden_dropout_prob=0.0)
-        return transformers.BertForMaskedLM(config)
-    if architecture == "mt5":
-        config = transformers.MT5Config(
-            **wide, d_model=128, d_kv=32, d_ff=256, num_layers=2, num_heads=4, dropout_rate=0.0,
-            eos_token_id=tokenizer.eos_token_id, decoder_start_token_id=tokenizer.pad_token_id,
-        )  # fmt: skip
-        return transformers.MT5ForConditionalGeneration(config)
-    config = transformers.Qwen3Config(
-        **wide, **deep, num_key_value_heads=2, head_dim=32, initializer_range=0.1,
-        eos_token_id=tokenizer.eos_token_id, bos_token_id=None, tie_word_embeddings=True,
-        max_position_embeddings=512,
-    )  # fmt: skip
-    return transformers.Qwen3ForCausalLM(config)
+    kind, sizes = _TINY[architecture]
+    config = transformers.AutoConfig.for_model(
+        architecture,
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        decoder_start_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        **sizes,
+    )
+    return getattr(transformers, kind).from_config(config)
 
 
 # A fit

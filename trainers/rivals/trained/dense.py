@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cogr.records import Query
 from indexers.generators.model_folders import in_bfloat16
-from trainers.rivals import Fitted, Params, Task
+from trainers.rivals import Family, Fitted, Params, Task
 from trainers.rivals.trained import (
     READ_TOKENS,
     Start,
@@ -37,6 +37,7 @@ from trainers.rivals.trained.pairs import (
 )
 
 Vectors = NDArray[np.float32]
+Hits = list[tuple[str, float]]
 _AT_ONCE = 32
 _LLMS = ("qwen3", "qwen2", "llama", "mistral", "gemma", "gemma2", "gemma3_text")
 
@@ -67,33 +68,44 @@ class Embeddings(Trained):
     MiniLM or any other of sentence-transformers.
     """
 
-    family = "dense"
+    family: Family = "dense"
     seeded = False
     usual = "Qwen/Qwen3-Embedding-4B"
+    open = staticmethod(open_encoder)
+    encode = staticmethod(encode)
 
     def train(self, folder: Path, task: Task, model: Any, params: Params) -> None:
         """Train the model in place; this one is not trained."""
 
+    def search(self, ids: Sequence[str], matrix: Any, row: Any, depth: int) -> Hits:
+        """The best items by the product with a query's row."""
+        return best(ids, matrix @ row, depth)
+
+    def bytes_an_item(self, matrix: Any) -> float:
+        """Of float32, all of them."""
+        return 4.0 * int(matrix.shape[1])
+
     def _make(self, folder: Path, task: Task, params: Params, start: Start) -> None:
-        model = open_encoder(start.folder)
-        self.train(folder, task, model, params)
         if self.seeded:
+            model = self.open(start.folder)
+            self.train(folder, task, model, params)
             model.save_pretrained(str(folder / "model"), create_model_card=False)
-        texts = [task.text(item) for item in in_order(task.dataset.items)]
-        np.save(folder / "vectors.npy", encode(model, texts, "document"))
 
     def _opened(self, folder: Path, task: Task, start: Start) -> Fitted:
-        vectors = np.load(folder / "vectors.npy")
-        ids = [item.id for item in in_order(task.dataset.items)]
-        model = open_encoder(folder / "model" if self.seeded else start.folder)
+        items = in_order(task.dataset.items)
+        ids, model = (
+            [i.id for i in items],
+            self.open(folder / "model" if self.seeded else start.folder),
+        )
+        matrix = self.encode(model, [task.text(item) for item in items], "document")
 
-        def read(queries: Sequence[Query]) -> list[Vectors]:
-            return list(encode(model, [query.text for query in queries], "query"))
+        def read(queries: Sequence[Query]) -> list[Any]:
+            return list(self.encode(model, [query.text for query in queries], "query"))
 
-        def search(vector: Vectors, depth: int) -> list[tuple[str, float]]:
-            return best(ids, vectors @ vector, depth)
+        def search(row: Any, depth: int) -> Hits:
+            return self.search(ids, matrix, row, depth)
 
-        return Fitted.by(read, search, 4.0 * vectors.shape[1])
+        return Fitted.by(read, search, self.bytes_an_item(matrix))
 
 
 class DPR(Embeddings):
@@ -109,7 +121,16 @@ class DPR(Embeddings):
         """One training."""
         labels = Labels.of(task)
         negatives = bm25_negatives(task, labels, params["negatives"])
-        contrast(folder / "steps", task, model, labels, negatives, params, task.steps or self.steps)
+        rows, steps = examples(labels, negatives, task.seed), task.steps or self.steps
+        train_pairs(folder / "steps", task, model, self.loss(model, params), rows, params, steps)
+
+    def loss(self, model: Any, params: Params) -> Any:  # noqa: ARG002
+        """InfoNCE over a batch and its hard negatives, by cosine and a temperature of 0.05;
+        gradients are cached (Gao et al. 2021).
+        """
+        from sentence_transformers.sentence_transformer import losses
+
+        return losses.CachedMultipleNegativesRankingLoss(model, mini_batch_size=_AT_ONCE)
 
 
 class ANCE(DPR):
@@ -129,29 +150,9 @@ class ANCE(DPR):
         for loop in range(self.loops + 1):
             if loop:
                 negatives = mined_negatives(model, labels, params["negatives"])
-            within = folder / f"loop-{loop}"
-            contrast(within, task, model, labels, negatives, params, max(1, steps))
-
-
-def contrast(
-    folder: Path,
-    task: Task,
-    model: Any,
-    labels: Labels,
-    negatives: Sequence[Sequence[int]],
-    params: Params,
-    steps: int,
-) -> None:
-    """InfoNCE over a batch and its hard negatives, by cosine and a temperature of 0.05; gradients
-    are cached (Gao et al. 2021).
-    """
-    from sentence_transformers.sentence_transformer.losses import (
-        CachedMultipleNegativesRankingLoss,
-    )
-
-    loss = CachedMultipleNegativesRankingLoss(model, mini_batch_size=_AT_ONCE)
-    rows = examples(labels, negatives, task.seed)
-    train_pairs(folder, task, model, loss, rows, params, steps)
+            rows = examples(labels, negatives, task.seed)
+            within, loss = folder / f"loop-{loop}", self.loss(model, params)
+            train_pairs(within, task, model, loss, rows, params, max(1, steps))
 
 
 def add_adapter(model: Any) -> None:

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from cogr.records import Query
 from trainers.rivals import Fitted, Params, Ranked, Task
 from trainers.rivals.trained import Start, arguments, clean, in_order, rates, run
-from trainers.rivals.trained.dense import contrast, encode, open_encoder
+from trainers.rivals.trained.dense import DPR, encode, open_encoder
 from trainers.rivals.trained.dsi import BEAMS, READ, Writer, open_writer, pairs_of
-from trainers.rivals.trained.pairs import Labels, bm25_negatives, mined_negatives
+from trainers.rivals.trained.pairs import Labels, mined_negatives
 
 LEVELS, MOST_CODES = 4, 256
 _BETA = 0.5
@@ -92,13 +92,14 @@ class RIPOR(Writer):
         items = in_order(task.dataset.items)
         texts, teacher = [task.text(item) for item in items], open_encoder(start.folder)
         labels, steps = Labels.of(task), task.steps or _STEPS
-        negatives = bm25_negatives(task, labels, 1)
-        contrast(folder / "dense", task, teacher, labels, negatives, params, steps)
+        DPR().train(folder, task, teacher, {**params, "negatives": 1})
         codes, tables = quantised(encode(teacher, texts, "document"), task.seed)
         model, tokenizer = open_writer(start.folder)
         model.codes = torch.nn.Parameter(torch.tensor(tables))
         code = {item.id: row for item, row in zip(items, codes.tolist(), strict=True)}
-        rows = [(text, code[id_]) for text, id_ in pairs_of(task, items, [[t] for t in texts])]
+        rows: list[Any] = [
+            (text, code[id_]) for text, id_ in pairs_of(task, items, [[t] for t in texts])
+        ]
         _train(folder / "index", task, (model, tokenizer), rows, params, steps)
         rows = _triples(task, teacher, labels, params["negatives"], code)
         _train(folder / "rank", task, (model, tokenizer), rows, params, steps)

@@ -12,25 +12,14 @@ from typing import Any
 import numpy as np
 
 from cogr.errors import GeneratorError
-from cogr.records import Query
 from indexers.generators.model_folders import in_bfloat16, read_json
-from trainers.rivals import Fitted, Params, Task
-from trainers.rivals.trained import (
-    READ_TOKENS,
-    Start,
-    Trained,
-    best,
-    clean,
-    in_order,
-    loading,
-    rates,
-)
-from trainers.rivals.trained.pairs import Labels, bm25_negatives, examples, train_pairs
+from trainers.rivals import Family, Params
+from trainers.rivals.trained import READ_TOKENS, best, clean, loading, rates
+from trainers.rivals.trained.dense import DPR, Hits
 
 _USUAL = "naver/splade_v2_max"
 _AT_ONCE = 8
 """Texts that are computed at once: the logits have a number for each token and each word."""
-_STEPS = 300
 
 
 def open_splade(folder: Path) -> Any:
@@ -66,46 +55,33 @@ def weigh(model: Any, texts: Sequence[str], side: str) -> Any:
     return sparse.csr_matrix((found.values().numpy(), (rows, columns)), shape=found.shape)
 
 
-class Splade(Trained):
+class Splade(DPR):
     """SPLADE v2, trained on the labels."""
 
+    family: Family = "sparse"
     usual = _USUAL
     grid = rates(2e-5, 1e-4, document=3e-5, query=5e-5, batch=32, negatives=1)
     fresh = rates(1e-3, 3e-3, document=3e-5, query=5e-5, batch=32, negatives=1)
+    open = staticmethod(open_splade)
+    encode = staticmethod(weigh)
 
-    def _make(self, folder: Path, task: Task, params: Params, start: Start) -> None:
-        from scipy import sparse
-        from sentence_transformers.sparse_encoder.losses import (
-            CachedSpladeLoss,
-            SparseMultipleNegativesRankingLoss,
-        )
+    def loss(self, model: Any, params: Params) -> Any:
+        """In-batch negatives and the penalty; gradients are cached."""
+        from sentence_transformers.sparse_encoder import losses
 
-        model, labels = open_splade(start.folder), Labels.of(task)
-        rows = examples(labels, bm25_negatives(task, labels, params["negatives"]), task.seed)
-        loss = CachedSpladeLoss(
+        return losses.CachedSpladeLoss(
             model,
-            SparseMultipleNegativesRankingLoss(model),
+            losses.SparseMultipleNegativesRankingLoss(model),
             document_regularizer_weight=params["document"],
             query_regularizer_weight=params["query"],
             mini_batch_size=_AT_ONCE,
         )
-        train_pairs(folder / "steps", task, model, loss, rows, params, task.steps or _STEPS)
-        model.save_pretrained(str(folder / "model"), create_model_card=False)
-        texts = [task.text(item) for item in in_order(task.dataset.items)]
-        sparse.save_npz(folder / "weights.npz", weigh(model, texts, "document"))
 
-    def _opened(self, folder: Path, task: Task, start: Start) -> Fitted:  # noqa: ARG002
-        from scipy import sparse
+    def search(self, ids: Sequence[str], matrix: Any, row: Any, depth: int) -> Hits:
+        """The best items that share a word with the query."""
+        scores = np.asarray((matrix @ row.T).todense(), np.float32).ravel()
+        return [pair for pair in best(ids, scores, depth) if pair[1] > 0]
 
-        weights, model = sparse.load_npz(folder / "weights.npz"), open_splade(folder / "model")
-        ids = [item.id for item in in_order(task.dataset.items)]
-
-        def read(queries: Sequence[Query]) -> Any:
-            return list(weigh(model, [query.text for query in queries], "query"))
-
-        def search(row: Any, depth: int) -> list[tuple[str, float]]:
-            scores = np.asarray((weights @ row.T).todense(), np.float32).ravel()
-            return [pair for pair in best(ids, scores, depth) if pair[1] > 0]
-
-        # A posting has a number and a weight, 8 bytes.
-        return Fitted.by(read, search, 8.0 * weights.nnz / len(ids))
+    def bytes_an_item(self, matrix: Any) -> float:
+        """A posting has a number and a weight."""
+        return 8.0 * int(matrix.nnz) / int(matrix.shape[0])
