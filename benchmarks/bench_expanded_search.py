@@ -165,7 +165,6 @@ def fill_text(cluster: Cluster, index: str, worlds: dict[str, World]) -> None:
         "POST",
         f"/{index}/_forcemerge",
         params={"max_num_segments": 1},
-        timeout=1800,
         doing="merging",
     )
 

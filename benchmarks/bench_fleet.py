@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from statistics import median
@@ -38,6 +38,7 @@ from cogr.records import Advance
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from cogr.settings.fleet import RedisSettings
+from indexers.fleet.broker import Message
 from indexers.fleet.run_files import runs_of
 from indexers.fleet.worker import Worker
 from indexers.rebuild.plan import make_plan
@@ -183,11 +184,14 @@ class InThread:
     def __init__(self, workspace: Workspace) -> None:
         self._worker = Worker(workspace, "bench")
 
-    def send(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Message) -> None:
         self._worker.take(message.model_dump())
 
     def waiting(self) -> int:
         return 0
+
+    def active(self, run: str) -> set[str]:  # noqa: ARG002
+        return set()
 
 
 def coordinate(size: int) -> dict[str, Any]:
@@ -201,12 +205,8 @@ def coordinate(size: int) -> dict[str, Any]:
         write_thing_shop(folder, size)
         before = _peak()
         coordinator.LEAST = 2000
-        quick = [
-            "rebuild.workers=celery",
-        ]
-        workspace = Workspace.open(
-            folder / "cogr.toml", [*quick, "redis.url=redis://127.0.0.1:1/0"]
-        )
+        sets = ["rebuild.workers=celery", "redis.url=redis://127.0.0.1:1/0"]
+        workspace = Workspace.open(folder / "cogr.toml", sets)
         broker: Any = InThread(workspace)
         coordinator.Broker = lambda *_: broker  # type: ignore[assignment,misc]
         assert len(workspace.dataset.items) == size
