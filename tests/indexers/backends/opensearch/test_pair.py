@@ -130,6 +130,13 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str]]:
     return sent
 
 
+def two_pairs(backend: OpenSearchBackend, store: Store) -> list[tuple[Snapshot, Snapshot]]:
+    """Of rounds 1 and 2; the first serves."""
+    pairs = [pair_of(backend, store, round_) for round_ in (1, 2)]
+    backend.publish({one.side: one.id for one in pairs[0]})
+    return pairs
+
+
 def test_both_indexes_are_asked_what_readers_ask_before_the_switch(
     backend: OpenSearchBackend,
     shop: Path,
@@ -137,11 +144,8 @@ def test_both_indexes_are_asked_what_readers_ask_before_the_switch(
     cogr_index: Command,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    store = Store(shop / ".cogr")
-    settings = backend.cluster.settings
-    flags = [*flags_of(settings), "--no-gate"]
-    old, new = (pair_of(backend, store, round_) for round_ in (1, 2))
-    backend.publish({one.side: one.id for one in old})
+    flags = [*flags_of(backend.cluster.settings), "--no-gate"]
+    old, new = two_pairs(backend, Store(shop / ".cogr"))
     requests.clear()
     monkeypatch.setattr("indexers.release.order.WARM_UP_QUERIES", 3)
     ended = cogr_index("publish", *(one.id for one in new), *flags)
@@ -181,12 +185,10 @@ def test_a_warm_up_that_fails_stops_the_switch(
     requests: list[tuple[str, str, str]],
     cogr_index: Command,
 ) -> None:
+    flags = [*flags_of(backend.cluster.settings), "--no-gate"]
     store = Store(shop / ".cogr")
-    settings = backend.cluster.settings
-    flags = [*flags_of(settings), "--no-gate"]
-    old, new = (pair_of(backend, store, round_) for round_ in (1, 2))
-    backend.publish({one.side: one.id for one in old})
-    index = f"{settings.prefix}-queries-{new[1].id}"
+    old, new = two_pairs(backend, store)
+    index = f"{backend.cluster.settings.prefix}-queries-{new[1].id}"
     # It is there, complete and verified, but it can't be searched.
     backend.cluster.call("POST", f"/{index}/_close", doing="closing it")
     requests.clear()
