@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 MEASURES = ("p", "r", "f1", "mrr@10", "ndcg@10", "p@10", "r@100")
 """The figures of a pair that are shown, in this order."""
 _SHOWN = 20
+_UNSHOWN = ("name", "dataset_hash", "advice")
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,20 +71,8 @@ class Inspected(Result):
 
     @property
     def table(self) -> Table:
-        found = self.report
-        counts = {
-            "items": found.items,
-            **{f"{split} queries": count for split, count in found.queries.items()},
-            **{
-                f"relevant items a {split} query": spread.mean
-                for split, spread in found.relevant_per_query.items()
-            },
-            "judgements": found.judgements,
-            "judgements of unknown items or queries": found.pointing_nowhere,
-            "items without a text": found.textless_items,
-            "items that no query has as relevant": found.never_relevant,
-            **found.notes,
-        }
+        found, shown = self.report, self.as_dict()
+        counts = {name: shown[name] for name in shown if name not in _UNSHOWN}
         return Table.of(f"{found.name}: {found.items:,} items", counts, found.advice)
 
     @property

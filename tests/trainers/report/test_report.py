@@ -22,8 +22,8 @@ from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snaps
 from cogr.store import Store
 from indexers.workspace import Workspace
 from tests.trainers.report_worlds import Told, whole_run
-from trainers.report.drawing import Canvas, Figure, thin
-from trainers.report.facts import EXAMPLES, Changed, Facts, changes, evenly, moved
+from trainers.report.drawing import Figure, thin
+from trainers.report.facts import EXAMPLES, Changed, Facts, evenly, moved
 from trainers.report.figures import draw, steps_line
 from trainers.report.page import render, write_report
 from trainers.training.rounds import Round, State
@@ -296,41 +296,6 @@ def test_a_bubble_is_how_well_a_keyword_matches_by_itself(tmp_path: Path) -> Non
     assert [one.keyword for one in found][:2] == ["good", "bad"]
 
 
-# Comparing
-
-
-keyword_sets = st.dictionaries(
-    st.sampled_from("abcdef"),
-    st.lists(st.sampled_from("uvwxyz"), unique=True, max_size=5).map(tuple),
-    min_size=1,
-)
-
-
-@given(keyword_sets, keyword_sets)
-def test_what_is_gained_lost_and_kept(
-    before: dict[str, tuple[str, ...]], after: dict[str, tuple[str, ...]]
-) -> None:
-    store = Store("memory://changes")
-    old, new = (
-        write_snapshot(
-            store,
-            "item",
-            [Row(id_, id_, words) for id_, words in sorted(sets.items())],
-            Provenance(),
-        )
-        for sets in (before, after)
-    )
-    changed = {one.id: one for one in changes(old, new)}
-    for id_, words in after.items():
-        had = before.get(id_, ())
-        assert (id_ in changed) == (set(words) != set(had))
-        if id_ in changed:
-            one = changed[id_]
-            assert set(one.gained) | set(one.kept) == set(words)
-            assert set(one.lost) | set(one.kept) == set(had)
-            assert not set(one.gained) & set(one.lost)
-
-
 @given(st.integers(0, 40), st.integers(1, 5))
 def test_examples_are_spread_evenly(there: int, wanted: int) -> None:
     found = [Changed("item", f"{at:02d}", "", (), (), ()) for at in range(there)]
@@ -380,12 +345,3 @@ def test_a_long_log_is_thinned_by_means(values: list[float], most: int) -> None:
     assert len(shown) == min(len(values), most)
     assert min(values) - 1e-6 <= min(shown)
     assert max(shown) <= max(values) + 1e-6
-
-
-def test_columns_with_tops_are_stacked() -> None:
-    canvas = Canvas("round", "")
-    parts = [("one", "blue", [1.0, 2.0]), ("two", "orange", [3.0, 5.0])]
-    canvas.bars(["SFT", "round 1"], parts, ["4 s", "7 s"])
-    ends = [(bar.get_y(), bar.get_y() + bar.get_height()) for bar in canvas.axes.patches]
-    assert ends == [(0, 1), (0, 2), (1, 4), (2, 7)]
-    assert [text.get_text() for text in canvas.axes.texts] == ["4 s", "7 s"]
