@@ -55,9 +55,8 @@ def identifiers(items: Sequence[Item], texts: Sequence[str], seed: int) -> dict[
     Similar items share a prefix of their identifiers (Tay et al. 2022, section 3.2). No identifier
     is a prefix of another.
     """
-    found: dict[str, Identifier] = {}
-    _cluster(_points(texts, seed), np.arange(len(items)), (), found, [i.id for i in items], seed)
-    return found
+    paths = _paths(_points(texts, seed), seed)
+    return {item.id: path for item, path in zip(items, paths, strict=True)}
 
 
 def _points(texts: Sequence[str], seed: int) -> NDArray[np.float32]:
@@ -74,32 +73,23 @@ def _points(texts: Sequence[str], seed: int) -> NDArray[np.float32]:
     return np.asarray(normalize(TruncatedSVD(size, random_state=seed).fit_transform(words)))
 
 
-def _cluster(
-    points: NDArray[np.float32],
-    among: NDArray[np.int64],
-    path: Identifier,
-    found: dict[str, Identifier],
-    ids: Sequence[str],
-    seed: int,
-) -> None:
-    if len(among) <= BRANCHES:
-        found.update({ids[at]: (*path, digit) for digit, at in enumerate(among.tolist())})
-        return
-    groups = _parts(points[among], seed)
-    for digit, group in enumerate(groups):
-        _cluster(points, among[group], (*path, digit), found, ids, seed)
-
-
-def _parts(points: NDArray[np.float32], seed: int) -> list[NDArray[np.int64]]:
-    """The members of each cluster; equal parts where all points are the same."""
+def _paths(points: NDArray[np.float32], seed: int) -> list[Identifier]:
+    """The path of each point in a tree of clusters; equal points are divided into equal parts."""
     from sklearn.cluster import KMeans
 
+    many = len(points)
+    if many <= BRANCHES:
+        return [(digit,) for digit in range(many)]
+    labels = np.arange(many) * BRANCHES // many
     if len(np.unique(points, axis=0)) >= BRANCHES:
-        label = KMeans(BRANCHES, n_init=1, random_state=seed).fit_predict(points)
-        groups = [np.flatnonzero(label == number) for number in range(BRANCHES)]
-        if max(map(len, groups)) < len(points):
-            return [group for group in groups if len(group)]
-    return [part for part in np.array_split(np.arange(len(points)), BRANCHES) if len(part)]
+        found = KMeans(BRANCHES, n_init=1, random_state=seed).fit_predict(points)
+        labels = found if len(np.unique(found)) > 1 else labels
+    paths: list[Identifier] = [()] * many
+    for digit, label in enumerate(np.unique(labels).tolist()):
+        among = np.flatnonzero(labels == label)
+        for at, rest in zip(among.tolist(), _paths(points[among], seed), strict=True):
+            paths[at] = (digit, *rest)
+    return paths
 
 
 class Trie:
