@@ -179,20 +179,11 @@ def test_an_adapter_of_another_base(copied: Shop, tmp_path: Path, cogr_index: Co
     named = adapter / "adapter_config.json"
     told = json.loads(named.read_text()) | {"base_model_name_or_path": str(model)}
     named.write_text(json.dumps(told))
-<<<<<<< HEAD
     ended = cogr_index(
         "rebuild", "--side", "query", "--generator", "transformers", "-c", copied.config,
         "--set", f"generator.model={adapter}",
     )  # fmt: skip
     bad(ended, f"The adapter {adapter} was not trained on {model}: its")
-=======
-    line = f"rebuild --side query --generator transformers -c {copied.config} --set"
-    command = [sys.executable, "-m", "indexers.cli", *line.split(), f"generator.model={adapter}"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 2, ended.stderr
-    assert f"The adapter {adapter} was not trained on {model}: its" in ended.stderr.splitlines()[-1]
-    assert not (copied.config.parent / "store/cache").exists() or "Traceback" not in ended.stderr
->>>>>>> 849efe9b (Tests: fewer lines said twice)
 
 
 def test_a_checkpoint_that_is_gone_or_changed_is_named(copied: Shop) -> None:
