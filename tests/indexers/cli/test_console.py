@@ -4,18 +4,18 @@ processes.
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from indexers.cli import reports
+from indexers.cli import console, reports
 from indexers.telemetry import terminal
+from tests.commands import Ended, run_here
 
 PROGRAM = """
 import pathlib, sys, typer
@@ -41,76 +41,68 @@ def show(as_json: bool = typer.Option(False, "--json")) -> None:
 
 console.run(app)
 """
-
-
 BIN = Path(sys.executable).parent
-ACTIVATED = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+Run = Callable[..., Ended]
 
 
-def run(
-    *arguments: str, environment: dict[str, str] = ACTIVATED, folder: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        cwd=folder,
-    )
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the program in this process."""
+    code = compile(PROGRAM, "program", "exec")
+
+    def main() -> None:
+        exec(code, {"__name__": "program"})
+
+    return lambda *words: run_here(main, monkeypatch, capsys, "program", *words)
 
 
-@pytest.mark.parametrize(("kind", "status"), [("data", 2), ("check", 1), ("service", 3)])
-def test_an_error_of_the_tree_is_its_sentence_on_one_line(kind: str, status: int) -> None:
-    done = run("fail", kind)
-    assert (done.returncode, done.stdout) == (status, "")
-    assert done.stderr == "[items.jsonl:3] is not a JSON object; " + "mend it " * 30 + "\n"
-
-
-def test_ctrl_c_exits_with_130() -> None:
-    done = run("fail", "stop")
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")
+@pytest.mark.parametrize(
+    ("kind", "status", "says"),
+    [
+        ("data", 2, "[items.jsonl:3] is not a JSON object; " + "mend it " * 30),
+        ("check", 1, "[items.jsonl:3] is not a JSON object; " + "mend it " * 30),
+        ("service", 3, "[items.jsonl:3] is not a JSON object; " + "mend it " * 30),
+        ("stop", 130, "Interrupted."),
+    ],
+)
+def test_an_error_is_its_sentence_on_one_line(run: Run, kind: str, status: int, says: str) -> None:
+    assert run("fail", kind) == Ended(status, "", f"{says}\n")
 
 
 def test_a_bug_keeps_its_traceback() -> None:
-    done = run("fail", "bug")
+    line = [sys.executable, "-c", PROGRAM, "fail", "bug"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "ZeroDivisionError" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [("show", "--no-such"), ("fail",), ("no-such",), ()])
-def test_a_wrong_command_line_exits_with_2(arguments: tuple[str, ...]) -> None:
+def test_a_wrong_command_line_exits_with_2(run: Run, arguments: tuple[str, ...]) -> None:
     done = run(*arguments)
-    assert done.returncode == 2
+    assert done.status == 2
     if arguments:
-        assert done.stdout == ""
-        assert done.stderr.count("\n") == 1
-        assert "--help" in done.stderr
+        assert done.out == ""
+        assert done.err.count("\n") == 1
+        assert "--help" in done.err
 
 
-def test_json_is_one_object_and_nothing_else_on_standard_output() -> None:
+def test_json_is_one_object_and_text_of_items_is_not_read_as_markup(run: Run) -> None:
     done = run("show", "--json")
-    assert done.returncode == 0
-    assert json.loads(done.stdout) == {"path": str(Path("a/b")), "title": "sofa \ud83d"}
-    assert done.stderr == "a message\nNext: cogr-index search sofa\n"
-
-
-def test_text_of_items_is_not_read_as_markup() -> None:
-    assert run("show").stdout == "[bold]sofa[/bold] :smile:\n"
+    assert (done.status, done.json) == (0, {"path": str(Path("a/b")), "title": "sofa \ud83d"})
+    assert done.err == f"a message\nNext: {console.runnable('cogr-index search sofa')}\n"
+    assert run("show").out == "[bold]sofa[/bold] :smile:\n"
 
 
 @pytest.mark.parametrize("inside", [True, False])
 def test_the_next_command_works_where_the_environment_is_not_activated(
-    tmp_path: Path, inside: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, inside: bool
 ) -> None:
     folder = BIN.parent.parent if inside else tmp_path
     program = str(BIN.relative_to(folder) / "cogr-index") if inside else str(BIN / "cogr-index")
-    done = run("show", environment={**os.environ, "PATH": "/usr/bin:/bin"}, folder=folder)
-    assert done.stderr.splitlines()[-1] == f"Next: {program} search sofa"
-    assert (
-        subprocess.run([program, "--help"], cwd=folder, capture_output=True, check=False).returncode
-        == 0
-    )
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert run("show").sentence == f"Next: {program} search sofa"
+    assert Path(program).is_file()
 
 
 def test_progress_is_shown_by_lines_where_nobody_watches(

@@ -168,11 +168,7 @@ def test_every_program_says_its_version(
 @pytest.mark.parametrize(
     ("name", "typed", "offered"),
     [
-        ("cogr-ops", "cogr-ops wo", ["worker"]),
         ("cogr-ops", "cogr-ops worker --generator s", ["statistical", "scripted"]),
-        ("cogr-ops", "cogr-ops worker --side i", ["item"]),
-        ("cogr-ops", "cogr-ops opensearch sta", ["start", "status"]),
-        ("cogr-index", "cogr-index rebuild --generator e", ["extractive"]),
         ("cogr-index", "cogr-index export --format s", ["synonyms"]),
         ("cogr-train", "cogr-train evaluate --split d", ["dev"]),
     ],

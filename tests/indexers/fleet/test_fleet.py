@@ -180,6 +180,7 @@ def test_a_coordinator_that_is_killed_and_a_broker_that_forgets_everything(fleet
     assert sum(attempt.items for attempt in attempts(fleet)) <= 240 + 16
 
 
+@pytest.mark.drill
 def test_clocks_that_jump_cost_nothing(fleet: Fleet) -> None:
     for jump in (-7200, +7200):
         with fleet.clock_that_jumps(jump, after=6):

@@ -5,7 +5,6 @@ start fails.
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import random
@@ -15,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -250,17 +250,15 @@ def test_a_life_with_a_kill_and_a_restart(redis_command: Command) -> None:
     assert here("stop", "--name", "life").status == 2
 
 
-def test_two_starts_at_once_share_one_server_and_two_names_no_port(cache: Path) -> None:
-    variables = {**os.environ, "COGR_CACHE_DIR": str(cache)}
-    variables.pop("COGR_REDIS__URL", None)
-    command = [sys.executable, "-m", "ops.cli", "redis", "start", "--json", "--name"]
-    starting = [
-        subprocess.Popen([*command, name], env=variables, stdout=subprocess.PIPE, text=True)
-        for name in ("one", "one", "two")
-    ]
-    first, same, second = (json.loads(one.communicate()[0]) for one in starting)
-    assert first["url"] == same["url"] != second["url"]
-    assert {first["already_running"], same["already_running"]} == {True, False}
+def test_two_starts_at_once_share_one_server_and_two_names_no_port(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COGR_CACHE_DIR", str(cache))
+    with ThreadPoolExecutor(3) as pool:
+        wanted = [ValkeySpec(name=name) for name in ("one", "one", "two")]
+        first, same, second = pool.map(start, wanted)
+    assert first.state.url == same.state.url != second.state.url
+    assert {first.already, same.already} == {True, False}
 
 
 @pytest.mark.parametrize("how", HARMS)
