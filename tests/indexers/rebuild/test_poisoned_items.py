@@ -14,7 +14,7 @@ import pytest
 
 from cogr.keywords import parse
 from cogr.matching.mirror import Mirror
-from cogr.prompts import PAPER, Prompt, Prompter
+from cogr.prompts import Prompt
 from cogr.records import Item
 from cogr.settings import load_settings
 from cogr.snapshots import Snapshot, open_snapshot
@@ -73,16 +73,6 @@ def attacked(shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch) -
     made = Shop(shop, cogr_index, monkeypatch)
     made.poison("x")
     return made
-
-
-def test_an_injection_reaches_its_own_prompt_alone() -> None:
-    items = [
-        *(Item(one["id"], one["title"], one["text"]) for one in ITEMS),
-        Item("x", "Gadget", INJECTION),
-    ]
-    fill = Prompter(PAPER["item"])
-    prompts = {item.id: fill(item) for item in items}
-    assert [id_ for id_, prompt in prompts.items() if INJECTION in prompt.text] == ["x"]
 
 
 def test_the_budget_cuts_a_stuffed_set_and_counts_it(attacked: Shop) -> None:
