@@ -241,7 +241,7 @@ def rebuild_on_workers_that_drain(release: Release) -> None:
             assert worker.end(GRACE) == 0, worker.log.read_text()
             rebuild.until(lambda: (run := release.run()) and not run.held)
             assert (run := release.run())
-            assert (run.done, run.set_aside) == (0, {})
+            assert (run.state, run.set_aside) == ("running", {})
             (port,) = re.findall(r"Metrics: http://\S+:(\d+)/metrics", rebuild.log.read_text())
             assert "cogr_rebuild_shards" in scraped(port)
             with release.machine.running(container) as second:
