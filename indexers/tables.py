@@ -168,7 +168,7 @@ def spell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.3f}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {spell(inner)}" for key, inner in value.items())
+        return ", ".join(f"{key} {spell(inner)}" for key, inner in value.items()) or "none"
     if isinstance(value, list | tuple):
         return ", ".join(map(spell, value)) or "none"
     return "none" if value is None else str(value)
