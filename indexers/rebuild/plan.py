@@ -62,7 +62,6 @@ class CacheWriter:
         kinds = ("completion", "permanent_failure", "transient_failure")
         self._kinds = [prometheus.ANSWERS.labels(side, kind) for kind in kinds]
         self._tokens = prometheus.TOKENS.labels(side)
-        self._flushes = prometheus.FLUSHES.labels(side)
         self._waiting: list[tuple[bytes, Answer]] = []
         self._flushed = time.monotonic()
 
@@ -84,8 +83,8 @@ class CacheWriter:
 
     def flush(self) -> None:
         """Write the answers that are not written yet."""
-        if self._waiting and self._cache.add(self._waiting) is not None:
-            self._flushes.inc()
+        if self._waiting:
+            self._cache.add(self._waiting)
         self._waiting, self._flushed = [], time.monotonic()
 
 

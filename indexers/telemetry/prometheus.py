@@ -111,11 +111,6 @@ ANSWERS = counter(
     "outcome",
 )
 TOKENS = counter("cogr_generated_tokens_total", "Tokens generated", "side")
-FLUSHES = counter(
-    "cogr_cache_segments_written_total",
-    "Files of answers written into the generation cache",
-    "side",
-)
 
 # A worker.
 WORKER_SHARDS = counter(
