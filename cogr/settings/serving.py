@@ -24,13 +24,13 @@ class PublishSettings(Table):
     overrules it.
     """
 
-    gate: bool = Field(True, description="Compare with what serves before anything is published")
     tolerance: float = Field(
         0.01,
         ge=0,
         le=1,
         description=(
-            "How much F1 may fall, on dev queries if there are any, otherwise on test queries"
+            "How much F1 may fall, on dev queries if there are any, otherwise on test queries; 1 "
+            "turns the gate off"
         ),
     )
     rules: str | None = Field(

@@ -137,7 +137,7 @@ def release(
         push: push to the backend and verify first.
         switch: False ends before the gate.
         gate: False overrules the checks of set-aside entities and of rounds, and the gate. The
-            setting `publish.gate` turns off the gate alone.
+            setting `publish.tolerance = 1` turns off the gate alone.
         check_lease: called just before the switch; raises when this process has lost the lease of
             its rebuild.
 
@@ -163,7 +163,7 @@ def release(
     if not switch:
         return Released({}, {}, indexes=indexes)
     place = into or _Aliases(workspace.backend, store)
-    compare = gate and workspace.settings.publish.gate
+    compare = gate and workspace.settings.publish.tolerance < 1
     while True:
         seen, verdict = place.serving(), None
         _check_rounds(workspace, ids, seen, say, refused=gate and into is None)

@@ -73,7 +73,9 @@ def run_demo(
     folder = lay_out(out, backend, more)
     # Every accepted round serves for a while, also after an untrained row with better figures, so
     # the gate is off until the chosen pair is published.
-    workspace = Workspace(load_settings(folder.config, [*folder.overrides(), "publish.gate=false"]))
+    workspace = Workspace(
+        load_settings(folder.config, [*folder.overrides(), "publish.tolerance=1"])
+    )
     calm_threads(workspace.settings.training)
     # Check for missing packages now, not after minutes.
     check_extra()

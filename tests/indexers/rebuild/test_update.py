@@ -324,7 +324,7 @@ def test_the_first_log_of_a_shop_without_queries_passes_the_gate(
     monkeypatch.setattr("indexers.generators.scripted.WORDS", 0)
     for name in ("queries", "labels"):
         (shop / f"data/{name}.jsonl").unlink()
-    silent = ("--set", "publish.gate=true")
+    silent = ("--set", "publish.tolerance=0")
     for side in ("item", "query"):
         assert cogr_index("rebuild", "--side", side, *silent).status == 0
     (shop / "log.txt").write_text("often\t30\n")

@@ -177,7 +177,7 @@ ENTRIES = (update, rebuild, publish, rollback, train_publish, project_release, d
 @contextmanager
 def gate(cell: Cell) -> Iterator[None]:
     cell.candidate = "worse"
-    cell.overrides.remove("publish.gate=false")
+    cell.overrides.remove("publish.tolerance=1")
     yield
 
 
@@ -250,7 +250,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[st
 
     def rebuilt(side: Side, items: list[dict[str, str]], *, publish: bool) -> tuple[Any, str]:
         write_jsonl(folder / "data" / "items.jsonl", items)
-        all_pass = ["publish.gate=false", "rebuild.max_failure_share=1"]
+        all_pass = ["publish.tolerance=1", "rebuild.max_failure_share=1"]
         workspace = Workspace.open(config, all_pass)
         request = RebuildRequest(side, publish=publish)
         outcome = rebuild_side(workspace, request, no_bar, lambda _: None)
@@ -303,7 +303,7 @@ def cell(
 
     with ExitStack() as stack:
         monkeypatch.setattr(Faulty, "stack", stack, raising=False)
-        overrides = ["publish.gate=false"]
+        overrides = ["publish.tolerance=1"]
         yield Cell(tmp_path / "shop", ids, command, overrides=overrides)
 
 
@@ -416,7 +416,7 @@ def test_publish_into_is_refused_and_changes_nothing(
         assert ended.status == status, ended.said
         assert re.search(sentence, ended.said), ended.said
         assert products.live() == before
-    cell.candidate, cell.overrides = "fine", ["publish.gate=false"]
+    cell.candidate, cell.overrides = "fine", ["publish.tolerance=1"]
     kind = lease_to_switch(f"into-{products.template}")
     with held_lease(cell.store, kind, "another publish", 60):
         ended = products.publish(opensearch.url)

@@ -52,7 +52,7 @@ def found(cogr_index: Command, text: str, flags: Sequence[str]) -> list[str]:
 def test_rules_go_live_on_both_sides_and_back(
     shop: Path, cogr_index: Command, backend: Sequence[str]
 ) -> None:
-    flags = (*backend, "--set", "publish.gate=false")
+    flags = (*backend, "--set", "publish.tolerance=1")
     for side in ("query", "item"):
         assert cogr_index("rebuild", "--side", side, *flags).status == 0
     before = found(cogr_index, "living room sofa", flags)
@@ -85,7 +85,7 @@ def test_rules_go_live_on_both_sides_and_back(
 def test_an_update_starts_from_what_the_generator_wrote(shop: Path, cogr_index: Command) -> None:
     (shop / "rules.csv").write_text(HEADER + "forbid,,,sofa\nadd,,b,terrace\n")
     scripted = ("--set", "generator.name=scripted")
-    ruled = (*scripted, "--set", "publish.rules=rules.csv", "--set", "publish.gate=false")
+    ruled = (*scripted, "--set", "publish.rules=rules.csv", "--set", "publish.tolerance=1")
     made = cogr_index("rebuild", "--side", "item", "--json", *ruled)
     assert made.status == 0, made.err
     assert found(cogr_index, "sofa", scripted) == []
