@@ -195,7 +195,6 @@ EVERY = (
     "cogr-index prune --dry-run",
     "cogr-index export out.jsonl",
     "cogr-index import none.jsonl",
-    "cogr-train run --dry-run",
     "cogr-train status",
     "cogr-train evaluate",
     "cogr-ops wait --timeout 0",
