@@ -30,8 +30,7 @@ from trainers.demo.folder import SAMPLE_SETTINGS
 from trainers.training import step_log
 from trainers.training.driver import Driver
 from trainers.training.inputs import Inputs
-from trainers.training.rounds import Round, StageRecord
-from trainers.training.run_folder import create
+from trainers.training.rounds import Round, StageRecord, create
 from trainers.training.stage import Launcher
 
 

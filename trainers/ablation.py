@@ -21,8 +21,7 @@ from cogr.records import Dataset, Say, Split
 from indexers.workspace import Workspace
 from trainers.training.contest import of_round
 from trainers.training.driver import Driver
-from trainers.training.rounds import Round, State, with_dev
-from trainers.training.run_folder import Run, create, frozen_settings
+from trainers.training.rounds import Round, Run, State, create, frozen_settings, with_dev
 from trainers.training.stage import Launcher
 from trainers.training.trainer_config import check_settings, items_from
 

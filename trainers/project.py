@@ -294,7 +294,7 @@ class Project:
 
         Raises TrainingError for no such run, or one that can't be trained on.
         """
-        from trainers.training import run_folder
+        from trainers.training import rounds
         from trainers.training.driver import Driver
         from trainers.training.rounds import judged_by, with_dev
         from trainers.training.stage import Launcher
@@ -302,8 +302,8 @@ class Project:
 
         workspace = with_dev(self.workspace)
         check_settings(workspace)
-        find = run_folder.create if begin else run_folder.open_run
-        run = run_folder.branch(workspace, name, branch) if branch else find(workspace, name)
+        find = rounds.create if begin else rounds.open_run
+        run = rounds.branch(workspace, name, branch) if branch else find(workspace, name)
         if begin and not run.state().rounds:
             self._say(f"Run {run.name} in {run.folder()}. {judged_by(workspace)}")
         accelerate = workspace.settings.training.accelerate

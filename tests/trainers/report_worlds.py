@@ -19,12 +19,13 @@ from trainers.training.rounds import (
     ROUND_STAGES,
     SFT_STAGES,
     Round,
+    Run,
     StageRecord,
     State,
     Verdict,
+    create,
     with_dev,
 )
-from trainers.training.run_folder import Run, create
 
 HOSTILE = (
     "<script>document.title='broken'</script>",

@@ -16,8 +16,7 @@ from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snaps
 from indexers.workspace import Workspace
 from trainers.training.checkpoints import check_model
 from trainers.training.driver import Driver
-from trainers.training.rounds import ROUND_STAGES, SFT_STAGES, Round
-from trainers.training.run_folder import Run, create, open_run
+from trainers.training.rounds import ROUND_STAGES, SFT_STAGES, Round, Run, create, open_run
 from trainers.training.stage import Launcher, Process, do_stages
 
 

@@ -17,8 +17,7 @@ from tests.trainers.shop import InThisProcess
 from trainers.ablation import VARIANTS, Row, ablate, run_name, table
 from trainers.training import driver, stage
 from trainers.training.driver import Driver
-from trainers.training.rounds import Round
-from trainers.training.run_folder import Run, create, open_run
+from trainers.training.rounds import Round, Run, create, open_run
 from trainers.training.trainer_config import check_settings
 
 TINY = (

@@ -20,8 +20,7 @@ from trainers.training import grpo, sft
 from trainers.training import trainer_config as options
 from trainers.training.checkpoints import Midway
 from trainers.training.inputs import Inputs
-from trainers.training.rounds import Round, StageRecord
-from trainers.training.run_folder import open_run
+from trainers.training.rounds import Round, StageRecord, open_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 

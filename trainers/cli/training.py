@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trainers.training.contest import Choice
     from trainers.training.driver import RunStatus
     from trainers.training.estimate import Estimate
-    from trainers.training.run_folder import Run
+    from trainers.training.rounds import Run
 
 RunOption = Annotated[str, Option(help="Name of the run.")]
 BranchOption = Annotated[
@@ -84,7 +84,7 @@ def publish(
 def status(call: Call, run: RunOption = "main") -> None:
     """Show what a run has done, with figures, and what comes next."""
     from trainers.training.contest import choose, contenders, known_rivals
-    from trainers.training.run_folder import open_run
+    from trainers.training.rounds import open_run
 
     opened = open_run(call.workspace, run)
     found = choose(contenders(opened.state(), known_rivals(opened)))
@@ -144,7 +144,7 @@ def report(
 ) -> None:
     """Write an HTML report of a run: one file, no network. Needs no torch."""
     from trainers.report.page import check_extra, write_report
-    from trainers.training.run_folder import open_run
+    from trainers.training.rounds import open_run
 
     check_extra()
     opened = open_run(call.workspace, run)

@@ -29,7 +29,7 @@ from trainers.demo.show import Ended, Progress, results
 from trainers.report.facts import Changed, changes, examples
 from trainers.report.page import check_extra, write_report
 from trainers.training.contest import Choice, choose, contenders, known_rivals, rivals
-from trainers.training.run_folder import DEFAULT_RUN, Run
+from trainers.training.rounds import DEFAULT_RUN, Run
 from trainers.training.stage import calm_threads
 from trainers.training.trainer_config import check_settings
 

@@ -22,8 +22,7 @@ from cogr.store import storage_errors
 from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
 from trainers.training.driver import Driver
-from trainers.training.rounds import Round
-from trainers.training.run_folder import DEFAULT_RUN, create
+from trainers.training.rounds import DEFAULT_RUN, Round, create
 from trainers.training.stage import Launcher
 
 MARK = "# Written by cogr-train demo."

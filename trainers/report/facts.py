@@ -30,8 +30,7 @@ from trainers.training.contest import (
     known_rivals,
     rivals,
 )
-from trainers.training.rounds import Round, StageRecord, Verdict, with_dev
-from trainers.training.run_folder import Run
+from trainers.training.rounds import Round, Run, StageRecord, Verdict, with_dev
 
 EXAMPLES: Mapping[Side, int] = {"item": 3, "query": 2}
 """How many entities of each side are shown as examples."""

@@ -16,7 +16,7 @@ from indexers.workspace import Workspace
 from trainers.report.drawing import Figure, check_extra
 from trainers.report.facts import Facts, round_name
 from trainers.report.figures import draw
-from trainers.training.run_folder import Run
+from trainers.training.rounds import Run
 
 __all__ = ["check_extra", "drawn", "render", "write_report"]
 PACKAGE = "trainers.report"

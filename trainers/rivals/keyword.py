@@ -24,8 +24,7 @@ from indexers.workspace import Workspace
 from trainers.rivals import Fitted, Method, NotRunError, Params, Task
 from trainers.rivals.measuring import ids_of
 from trainers.training.contest import contenders
-from trainers.training.rounds import with_dev
-from trainers.training.run_folder import DEFAULT_RUN, Run, open_run
+from trainers.training.rounds import DEFAULT_RUN, Run, open_run, with_dev
 
 Weights = Mapping[str, float]
 """The keywords of a query with their weights, the query's own text among them."""

@@ -40,7 +40,7 @@ from indexers.generators.model_folders import (
 )
 from trainers.training import ranks
 from trainers.training.inputs import Inputs, Wrote
-from trainers.training.run_folder import Run
+from trainers.training.rounds import Run
 from trainers.training.trainer_config import computes_in_bfloat16, is_out_of_memory
 
 log = logging.getLogger(__name__)

@@ -30,8 +30,7 @@ from indexers.release.gate import HeldOutF1
 from indexers.workspace import Workspace
 from trainers.evaluation import bm25_row, evaluate
 from trainers.training.building import Build, build_snapshot
-from trainers.training.rounds import Round, State, dev_f1, is_set_apart
-from trainers.training.run_folder import Run
+from trainers.training.rounds import Round, Run, State, dev_f1, is_set_apart
 
 log = logging.getLogger(__name__)
 

@@ -42,8 +42,7 @@ from trainers.training.contest import (
     rivals,
     to_serve,
 )
-from trainers.training.rounds import Round, StageName, StageRecord, State, judged_by, with_dev
-from trainers.training.run_folder import Run
+from trainers.training.rounds import Round, Run, StageName, StageRecord, State, judged_by, with_dev
 from trainers.training.sft import read_targets
 from trainers.training.stage import (
     OUT_OF_MEMORY,

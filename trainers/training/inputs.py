@@ -20,8 +20,7 @@ from cogr.settings.training import TrainingSettings
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import mirror_of
 from indexers.workspace import Workspace
-from trainers.training.rounds import Round, StageName, State
-from trainers.training.run_folder import Run
+from trainers.training.rounds import Round, Run, StageName, State
 from trainers.word_model import Invented, WordModel
 
 INVENTED_WEIGHT = 0.3

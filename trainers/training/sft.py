@@ -41,7 +41,7 @@ from trainers.training.checkpoints import (
     trainable_tokenizer,
 )
 from trainers.training.inputs import Inputs, Wrote
-from trainers.training.run_folder import Run
+from trainers.training.rounds import Run
 from trainers.training.step_log import StepLog, as_callback
 from trainers.training.trainer_config import (
     Batch,

@@ -40,8 +40,7 @@ from trainers.training.acceptance import accept_items
 from trainers.training.building import build_index, index_share
 from trainers.training.grpo import train_grpo
 from trainers.training.inputs import Inputs, Wrote
-from trainers.training.rounds import StageName, StageRecord, State, verdict, with_dev
-from trainers.training.run_folder import Run, open_run
+from trainers.training.rounds import Run, StageName, StageRecord, State, open_run, verdict, with_dev
 from trainers.training.sft import share_targets, train_sft, write_targets
 from trainers.training.trainer_config import is_out_of_memory
 

@@ -36,8 +36,7 @@ from tests.indexers.fleet.fleet_worlds import no_bar
 from tests.shops import write_jsonl, write_shop
 from trainers.demo.rows import generator_row
 from trainers.project import Project
-from trainers.training.rounds import SFT_STAGES, Round, StageRecord, State, with_dev
-from trainers.training.run_folder import create
+from trainers.training.rounds import SFT_STAGES, Round, StageRecord, State, create, with_dev
 
 CONFIGURATION = """
 [generator]

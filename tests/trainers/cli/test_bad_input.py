@@ -20,7 +20,7 @@ from tests.shops import read_jsonl, write_jsonl, write_sample_part
 from tests.trainers.conftest import Command, Ended
 from tests.trainers.shop import Shop
 from trainers.training.checkpoints import check_model, trainable_tokenizer
-from trainers.training.run_folder import open_run
+from trainers.training.rounds import open_run
 from trainers.training.trainer_config import is_out_of_memory
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]

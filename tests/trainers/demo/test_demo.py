@@ -39,7 +39,7 @@ from trainers.demo.show import Progress, results, safe, table
 from trainers.report.facts import Changed
 from trainers.training.contest import Choice, Contender
 from trainers.training.driver import Driver
-from trainers.training.run_folder import Run, create, open_run
+from trainers.training.rounds import Run, create, open_run
 from trainers.training.stage import Launcher
 
 NAMES = ["bm25", "extractive", "statistical", "sft", "round 1", "round 2", "distilled"]

@@ -26,8 +26,7 @@ from trainers.report.drawing import Figure, thin
 from trainers.report.facts import EXAMPLES, Changed, Facts, evenly, moved
 from trainers.report.figures import draw, steps_line
 from trainers.report.page import render, write_report
-from trainers.training.rounds import Round, State
-from trainers.training.run_folder import Run, branch
+from trainers.training.rounds import Round, Run, State, branch
 
 finite = st.floats(-1e6, 1e6, allow_nan=False).map(lambda value: round(value, 4))
 

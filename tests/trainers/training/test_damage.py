@@ -11,7 +11,7 @@ import pytest
 from cogr.errors import CogrError, TrainingError
 from tests.damages import HARMS, damage, files_below
 from tests.trainers.shop import Shop
-from trainers.training.run_folder import Run, create, open_run
+from trainers.training.rounds import Run, create, open_run
 from trainers.training.sft import read_targets
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]

@@ -17,7 +17,7 @@ from trainers import tiny
 from trainers.tiny import tiny_model
 from trainers.training.checkpoints import Trained, load_model, lora_config
 from trainers.training.driver import Driver
-from trainers.training.run_folder import create
+from trainers.training.rounds import create
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 

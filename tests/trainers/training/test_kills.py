@@ -19,7 +19,7 @@ import pytest
 from cogr.store import Store
 from tests.shops import write_sample_part
 from tests.trainers.shop import Shop, whole
-from trainers.training.run_folder import Run, open_run
+from trainers.training.rounds import Run, open_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.fault]
 

@@ -23,8 +23,17 @@ from indexers.workspace import Workspace
 from tests.shops import write_shop
 from trainers.training.acceptance import accept
 from trainers.training.grpo import CompletionScorer
-from trainers.training.rounds import ROUND_STAGES, SFT_STAGES, Round, StageRecord, State, verdict
-from trainers.training.run_folder import branch, create, open_run
+from trainers.training.rounds import (
+    ROUND_STAGES,
+    SFT_STAGES,
+    Round,
+    StageRecord,
+    State,
+    branch,
+    create,
+    open_run,
+    verdict,
+)
 from trainers.training.sft import item_targets, query_targets
 from trainers.training.stage import Launcher, one_start_a_round
 from trainers.training.step_log import STOP, WARN, CollapseDetector, commonest_share

@@ -13,7 +13,7 @@ from tests.shops import write_sample_part
 from tests.trainers.shop import InThisProcess, Shop
 from trainers.training import step_log
 from trainers.training.driver import Driver
-from trainers.training.run_folder import Run, create, open_run
+from trainers.training.rounds import Run, create, open_run
 
 # Three steps an epoch and a checkpoint every four: in the middle of the second epoch.
 SETTINGS = (

@@ -16,7 +16,7 @@ from tests.shops import write_sample_part
 from tests.trainers.shop import InThisProcess
 from trainers.tiny import texts_of, tiny_tokenizer
 from trainers.training.driver import Driver
-from trainers.training.run_folder import create, frozen_settings
+from trainers.training.rounds import create, frozen_settings
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 PAPER = [EXAMPLES / "paper-4b.toml", EXAMPLES / "paper-1.7b.toml"]

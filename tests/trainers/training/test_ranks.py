@@ -23,8 +23,7 @@ from tests.trainers.shop import Shop, whole
 from trainers.training import building, ranks
 from trainers.training.building import Build, build_snapshot, write_share
 from trainers.training.driver import Driver
-from trainers.training.rounds import Round
-from trainers.training.run_folder import Run, branch, create, open_run
+from trainers.training.rounds import Round, Run, branch, create, open_run
 from trainers.training.stage import Launcher, Process, do_stages
 
 BATCHES = (

@@ -14,8 +14,7 @@ from indexers.backends.opensearch import OpenSearchBackend
 from tests.indexers.backends.fault_proxy import Fault, Proxy, proxy_to
 from tests.trainers.conftest import Command
 from tests.trainers.shop import Shop
-from trainers.training.rounds import Round, State
-from trainers.training.run_folder import open_run
+from trainers.training.rounds import Round, State, open_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.server]
 

@@ -20,7 +20,7 @@ from indexers.workspace import Workspace
 from tests.shops import sample_shop, write_shop
 from tests.trainers.shop import InThisProcess
 from trainers.training.driver import Driver
-from trainers.training.run_folder import create
+from trainers.training.rounds import create
 
 pytestmark = [
     pytest.mark.slow,

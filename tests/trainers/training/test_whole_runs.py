@@ -20,7 +20,7 @@ from trainers.training import stage
 from trainers.training.contest import of_round, publish_pair
 from trainers.training.driver import Driver
 from trainers.training.inputs import Inputs, Wrote
-from trainers.training.run_folder import branch, open_run
+from trainers.training.rounds import branch, open_run
 from trainers.training.step_log import SHARES, Scoring, StepLog
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
