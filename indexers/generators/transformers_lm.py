@@ -159,8 +159,9 @@ def load_causal_lm(folder: Any, options: LocalModelOptions) -> Any:
 
             model = PeftModel.from_pretrained(model, str(options.adapter))
     except (OSError, ValueError, KeyError, RuntimeError) as error:
+        adapter = f" with the adapter {options.adapter}" if options.adapter else ""
         raise GeneratorError(
-            f"The model {folder} can't be loaded ({first_line(error)})."
+            f"The model {folder}{adapter} can't be loaded ({first_line(error)})."
         ) from error
     model.generation_config = GenerationConfig()
     return model.to(device).eval()
