@@ -100,12 +100,8 @@ class Workspace:
 
             return MemoryBackend(self.store)
         from indexers.backends.opensearch import OpenSearchBackend
-        from indexers.backends.opensearch.moving import remove_stale_write_blocks
-        from indexers.telemetry import logs
 
-        backend = OpenSearchBackend(self.settings.opensearch, self.store)
-        remove_stale_write_blocks(backend.cluster, self.store, logs.say)
-        return backend
+        return OpenSearchBackend(self.settings.opensearch, self.store)
 
     def prompter(self, side: Side, name: str | None = None) -> Prompter:
         """The prompter of one side, for the generator of that name (that of the settings when

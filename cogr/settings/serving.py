@@ -151,6 +151,14 @@ class ServingSettings(Table):
             "unless that is a language model in this process"
         ),
     )
+    into: str = Field(
+        "",
+        pattern=r"^[^\s,*?/]*$",
+        description=(
+            "Your own index, or its alias, with keywords from publish --into: /expand gives the "
+            "clause for it, instead of for CoGR's index of items"
+        ),
+    )
     token: SecretStr | None = Field(
         None, description="Bearer token that POST /expand requires; never printed"
     )

@@ -147,10 +147,6 @@ class Backend(Protocol):
         """
         ...
 
-    def identity(self, snapshot_id: str) -> str:
-        """An id of this push of a snapshot: removing and pushing again gives another."""
-        ...
-
     def distrust(self, snapshot_id: str) -> None:
         """Remove the mark of a passed verification: the snapshot must pass again before it is
         published.

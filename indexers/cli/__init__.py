@@ -160,7 +160,6 @@ def update(
 
 
 app.command()(fleet.status)
-app.command()(release.push)
 app.command()(release.publish)
 app.command()(release.rollback)
 app.command()(release.verify)

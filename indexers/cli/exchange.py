@@ -93,7 +93,7 @@ def import_snapshot(
     manifest = read(workspace.store, file, side, workspace.settings.keywords.k_max).manifest
     facts = {name: getattr(manifest, name) for name in ("side", "entities", "keywords")}
     call.show("Imported", {"snapshot": manifest.id, **facts})
-    console.next_command(f"cogr-index push {manifest.id}")
+    console.next_command(f"cogr-index publish {manifest.id}")
 
 
 FilesArgument = Annotated[

@@ -1,5 +1,4 @@
-"""The commands on what the backend has and what serves: push, publish, rollback, verify, prune,
-roles.
+"""The commands on what the backend has and what serves: publish, rollback, verify, prune, roles.
 
 Options and output only; the work is in the packages beside.
 """
@@ -27,60 +26,94 @@ IntoOption = Annotated[
         help="An index of your own (or its alias), such as the product index, instead of CoGR's.",
     ),
 ]
-FieldOption = Annotated[str, Option(help="With --into: prefix of the names of the keyword fields.")]
-
-
-@common_options()
-def push(
-    snapshot: Annotated[str, Argument(help="Id of a snapshot, or its beginning.")], call: Call
-) -> None:
-    """Write a snapshot to the backend beside what serves, and verify it there."""
-    from cogr.snapshots import open_snapshot
-    from indexers.cli import reports
-    from indexers.release.verify import push_and_verify
-
-    workspace = call.workspace
-    opened = open_snapshot(workspace.store, workspace.known(snapshot))
-    pushed, verified = push_and_verify(workspace.backend, workspace.store, opened, say=console.note)
-    payload = {"snapshot": opened.id, **plain(pushed), "verified": plain(verified)}
-    call.show("Pushed", payload)
-    console.next_command(reports.after_look(workspace, opened.id))
+FieldOption = Annotated[
+    str, Option(help="With --into: name of the keyword field, and prefix of those of snapshots.")
+]
+IdFieldOption = Annotated[
+    str,
+    Option(
+        "--id-field",
+        help="With --into: the documents' field that holds the item's id, such as sku, or a "
+        "template of their _id, such as de:{id}.",
+    ),
+]
 
 
 @common_options()
 def publish(
+    call: Call,
     snapshots: Annotated[
         list[str] | None,
         Argument(
-            help="One snapshot, or a pair; the beginning of an id is enough. With publish.rules "
-            "what serves by default, so that changed rules go live."
+            help="One snapshot, or a pair; the beginning of an id is enough. With --into or "
+            "publish.rules, what serves by default."
         ),
     ] = None,
     *,
-    call: Call,
     gate: Annotated[
         bool, Option(help="First check failures, and compare with what serves, by publish.*.")
     ] = True,
+    switch: Annotated[
+        bool, Option(help="Let them serve; otherwise only push them, beside what serves.")
+    ] = True,
     into: IntoOption = None,
     field: FieldOption = "cogr_keywords",
+    id_field: IdFieldOption = "{id}",
+    to: Annotated[
+        str | None,
+        Option(
+            metavar="INDEX", help="With --into ALIAS: the index that the alias is to name next."
+        ),
+    ] = None,
 ) -> None:
-    """Publish pushed snapshots, all of them by one atomic switch.
+    """Publish snapshots, all of them by one atomic switch.
 
-    With --into, write an item snapshot to a field of an index of your own, and switch its search
-    template to that field.
+    What is not in the backend yet is written there and verified first. With --into, write an item
+    snapshot to a field of an index of your own, and let searches use it, together with its query
+    snapshot if you name one. With --to too, only carry the field that serves over to an index that
+    your alias is to name next.
     """
+    from indexers.backends import side_of
+    from indexers.cli import reports
     from indexers.release import release
+    from indexers.release.external import ForeignIndex
 
     workspace = call.workspace
     ids = [workspace.known(one) for one in snapshots or []]
-    if not ids and workspace.settings.publish.rules:
-        ids = [id_ for id_ in workspace.backend.serving().values() if id_ and not into]
-    if not ids:
+    if (to and (ids or not into)) or (into and not switch):
+        raise UserError(
+            "--to carries over what serves: give it --into with your alias, and no snapshot; "
+            "--no-switch and --into exclude each other."
+        )
+    if not ids and not into and workspace.settings.publish.rules:
+        ids = [id_ for id_ in workspace.backend.serving().values() if id_]
+    if not (ids or into):
         raise UserError("Nothing is named to be published; name a snapshot (cogr-index list).")
+    own = [id_ for id_ in ids if not into or side_of(id_) == "query"]
+    pushed = _push_missing(call, own, gate=gate)
+    if not switch:
+        call.show("Pushed", {"indexes": dict(pushed.indexes)})
+        console.next_command(reports.after_look(workspace, ids[-1]))
+        return
     if into:
-        _publish_into(call, ids, into, field, gate=gate)
+        index = ForeignIndex(workspace, into, field, id_field)
+        if to:
+            call.show(f"Carried over to {to}", index.carry(to, console.note).as_dict())
+            return
+        merged = index.publish(ids, console.note, gate=gate)
+        call.show(f"Serving in {into}", merged.as_dict())
+        console.next_command(f"cogr-index verify --into {into}")
         return
     _show(call, "Serving now", release(workspace, ids, gate=gate, say=console.note))
+
+
+def _push_missing(call: Call, ids: list[str], *, gate: bool) -> Released:
+    """Push and verify those of the snapshots that the backend does not have."""
+    from indexers.release import release
+
+    there = {one.snapshot for one in call.workspace.backend.list() if one.complete} if ids else {}
+    missing = [id_ for id_ in ids if id_ not in there]
+    return release(call.workspace, missing, push=True, switch=False, gate=gate, say=console.note)
 
 
 @common_options()
@@ -92,40 +125,22 @@ def rollback(
     ] = None,
     into: IntoOption = None,
     field: FieldOption = "cogr_keywords",
+    id_field: IdFieldOption = "{id}",
 ) -> None:
     """Publish what served before, by the same atomic switch.
 
     Each rollback goes one step further back.
     """
     from indexers.release import roll_back
+    from indexers.release.external import ForeignIndex
 
     workspace = call.workspace
     ids = [workspace.known(one) for one in to or []]
     if into:
-        _publish_into(call, ids, into, field, back=True)
+        merged = ForeignIndex(workspace, into, field, id_field).roll_back(ids, console.note)
+        call.show(f"Serving in {into}", merged.as_dict())
         return
     _show(call, "Rolled back", roll_back(workspace, ids, console.note))
-
-
-def _publish_into(
-    call: Call, ids: list[str], into: str, field: str, *, gate: bool = False, back: bool = False
-) -> None:
-    """Publish one item snapshot into an index that CoGR does not own, or roll back there."""
-    from indexers.backends import side_of
-    from indexers.release.external import ForeignIndex
-
-    index = ForeignIndex(call.workspace, into, field)
-    if len(ids) > 1 or any(side_of(id_) != "item" for id_ in ids):
-        raise UserError(
-            "--into takes one item snapshot; queries are published as usual, by a call of their "
-            "own."
-        )
-    if back:
-        merged = index.roll_back(ids, console.note)
-    else:
-        merged = index.publish(ids[0], console.note, gate=gate)
-    call.show(f"Serving in {into}", merged.as_dict())
-    console.next_command(f"cogr-index prune --into {into} --field {field} --dry-run")
 
 
 def _show(call: Call, title: str, released: Released) -> None:
@@ -160,15 +175,21 @@ def verify(
     ] = False,
     queries: Annotated[int, Option(min=0, help="Live queries to compare with the mirror.")] = 100,
     show: Annotated[int, Option(min=0, max=100, help="Differences to show; all are counted.")] = 10,
+    into: IntoOption = None,
+    field: FieldOption = "cogr_keywords",
+    id_field: IdFieldOption = "{id}",
 ) -> None:
     """Compare the backend with the snapshot: every document, the count, and live results bit for
     bit.
 
-    After an interruption run it again: it continues.
+    With --into, compare the keywords of every document of an index of your own.
     """
     from cogr.records import SIDES
 
     workspace = call.workspace
+    if into:
+        _verify_into(call, into, field, id_field)
+        return
     ids = [workspace.known(snapshot)] if snapshot else []
     ids = ids or [id_ for side in SIDES if (id_ := workspace.backend.serving().get(side))]
     if not ids:
@@ -188,6 +209,18 @@ def verify(
         )
 
 
+def _verify_into(call: Call, into: str, field: str, id_field: str) -> None:
+    from indexers.release.external import ForeignIndex
+
+    found = ForeignIndex(call.workspace, into, field, id_field).verify()
+    call.show(f"Keywords in {into}", found.as_dict())
+    coverage = found.coverage
+    if coverage.lacking or coverage.different:
+        raise CheckFailedError(
+            f"{coverage.spoken(found.index)}; run cogr-index publish --into {into}."
+        )
+
+
 def _verified(call: Call, id_: str, *, quick: bool, queries: int, show: int) -> dict[str, Any]:
     """One snapshot's verification, as it is emitted."""
     from cogr.snapshots import open_snapshot
@@ -198,7 +231,7 @@ def _verified(call: Call, id_: str, *, quick: bool, queries: int, show: int) -> 
     compared: dict[str, Any] = {}
     if not quick:
         with progress_bar(f"documents of {id_}", opened.manifest.entities) as advance:
-            whole = compare_all(backend, workspace.store, opened, advance)
+            whole = compare_all(backend, opened, advance)
         compared = whole.as_dict(show)
         if whole.differences:
             backend.distrust(id_)
@@ -217,29 +250,13 @@ def prune(
         bool, Option("--files", help="Remove their files from the store too.")
     ] = False,
     dry_run: console.DryRunOption = False,
-    into: IntoOption = None,
-    field: FieldOption = "cogr_keywords",
-    to: Annotated[
-        str | None,
-        Option(metavar="INDEX", help="With --into: the new index without the old fields."),
-    ] = None,
 ) -> None:
     """Remove old snapshots from the backend, but never those that serve or that a training run
     names.
-
-    With --into, copy an index of your own without its old keyword fields to a new one, and move its
-    alias there.
     """
-    from indexers.release.external import ForeignIndex
     from indexers.release.inventory import prune as remove
 
     workspace, title = call.workspace, "Would be removed" if dry_run else "Removed"
-    if into:
-        index = ForeignIndex(workspace, into, field)
-        dropped = index.prune(keep, None if dry_run else to, console.note, dry_run=dry_run)
-        left = to if dropped and to and not dry_run else index.target.index
-        call.show(title, {"dry_run": dry_run, "fields": dropped, "index": left})
-        return
     store, backend = workspace.store, workspace.backend
     pruned = remove(store, backend, keep, files=files, dry_run=dry_run, say=console.note)
     call.show(title, {"dry_run": dry_run, **plain(pruned)})

@@ -48,14 +48,11 @@ def after_switch(serving: Mapping[Side, str | None]) -> str:
 
 
 def after_look(workspace: Workspace, id_: str) -> str:
-    """The next useful command after a look at a snapshot: to push it, to publish it, or to search
-    where it serves.
+    """The next useful command after a look at a snapshot: to publish it, or to search where it
+    serves.
     """
     serving = workspace.backend.serving()
-    if id_ in serving.values():
-        return after_switch(serving)
-    pushed = any(one.snapshot == id_ and one.complete for one in workspace.backend.list())
-    return f"cogr-index {'publish' if pushed else 'push'} {id_}"
+    return after_switch(serving) if id_ in serving.values() else f"cogr-index publish {id_}"
 
 
 def after_rebuild(workspace: Workspace, outcome: Outcome) -> str:

@@ -1,8 +1,9 @@
-"""Keywords as a field of an index that another team owns: `publish`, `rollback` and `prune` with
+"""Keywords as a field of an index that another team owns: `publish`, `rollback` and `verify` with
 `--into INDEX --field NAME`.
 
-The order is that of `indexers.release`; the steps are in `backends.opensearch.foreign_field` and
-`moving`.
+The order is that of `indexers.release`; the steps are in `backends.opensearch.foreign_field`. With
+a query snapshot a publish switches the field and the alias of the queries, one right after the
+other.
 """
 
 from __future__ import annotations
@@ -11,65 +12,73 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cogr.errors import UserError
-from cogr.records import Say
+from cogr.errors import CheckFailedError, UserError
+from cogr.records import Say, Side
 from cogr.snapshots import open_snapshot
-from indexers.backends import sample
+from indexers.backends import side_of
 from indexers.backends.memory import mirror_of
-from indexers.backends.opensearch import OpenSearchBackend
-from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch import OpenSearchBackend, search
 from indexers.backends.opensearch.foreign_field import (
+    LOW,
+    Coverage,
     Filled,
     Target,
     add_field,
-    check_values,
+    check_overlap,
+    compare,
     field_of,
     fill,
     open_target,
-    switch,
-    switched_to,
+    point_to,
     template_name,
 )
-from indexers.backends.opensearch.moving import move_without
-from indexers.lease import switching_lease
 from indexers.release import Released, release, roll_back
-from indexers.release.history import Serving, finish_switch, standing
+from indexers.release.history import Serving, standing
+from indexers.release.order import WARM_UP_QUERIES
+from indexers.release.verify import warm_up
+from indexers.telemetry import prometheus
+from indexers.telemetry.traces import stage
 from indexers.workspace import Workspace
 
 
 @dataclass(frozen=True)
 class Merged:
-    """The outcome of a publish into another index."""
+    """The outcome of a publish into another index, or of a verification there."""
 
     snapshot: str
-    before: str | None
     index: str
     field: str
-    template: str
-    filled: Filled
+    coverage: Coverage
+    filled: Filled | None = None
+    template: str = ""
+    before: str | None = None
+    query: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
-        filled = asdict(self.filled)
-        named = {"index": self.index, "field": self.field, "template": self.template}
-        return {"serving": self.snapshot, "before": self.before, **named, **filled}
+        named: dict[str, Any] = {"serving": self.snapshot, "index": self.index, "field": self.field}
+        if self.filled is not None:
+            named |= {"before": self.before, "query": self.query, "template": self.template}
+        return named | (asdict(self.filled) if self.filled else {}) | asdict(self.coverage)
 
 
 class ForeignIndex:
-    """An index of another team, by its name or an alias, and our fields in it, whose names begin
-    with `field`. Raises UserError: another backend, no such index, or one that can't be used.
+    """An index of another team, by its name or an alias, and our fields in it: `field` points to
+    the one that serves, and their names begin with it. `ids` says how documents name items
+    (`ItemIds`). Raises UserError: another backend, no such index, or one that can't be used.
     """
 
-    def __init__(self, workspace: Workspace, name: str, field: str) -> None:
+    def __init__(self, workspace: Workspace, name: str, field: str, ids: str = "{id}") -> None:
         backend = workspace.backend
         if not isinstance(backend, OpenSearchBackend):
             raise UserError(
                 "--into writes to an index in OpenSearch; set opensearch.url to its cluster."
             )
-        self._workspace, self._store = workspace, workspace.store
-        self._filled: Filled | None = None
-        self._cluster: Cluster = backend.cluster
-        self.target: Target = open_target(self._cluster, name, field)
+        self._workspace, self._store, self._backend = workspace, workspace.store, backend
+        self._cluster, self._ids = backend.cluster, ids
+        self._merged: tuple[Filled, Coverage] | None = None
+        self._queries = False
+        self.target: Target = open_target(self._cluster, name, field, ids)
         self.template = template_name(backend.prefix, self.target)
 
     @property
@@ -78,86 +87,143 @@ class ForeignIndex:
         return f"into-{self.template}"
 
     def serving(self) -> Serving:
-        """The snapshot whose field searches use now."""
-        return {"item": switched_to(self._cluster, self.template, self.target)}
-
-    def publish(self, snapshot_id: str, say: Say, *, gate: bool = True) -> Merged:
-        """Fill the snapshot's field, verify it, and let searches use it. Raises as `release`, and
-        CheckFailedError where documents keep losing the field, or hold other values.
+        """The snapshot whose field searches use now, and where a publish brought queries with it,
+        those that serve.
         """
-        released = release(self._workspace, [snapshot_id], gate=gate, say=say, into=self)
-        return self._merged(released, say)
+        found: dict[Side, str | None] = {"item": self._opened(self.target.name).serving}
+        if self._queries or "query" in self._last():
+            found["query"] = self._backend.serving()["query"]
+        return found
+
+    def _opened(self, name: str) -> Target:
+        return open_target(self._cluster, name, self.target.field, self._ids)
+
+    def _last(self) -> dict[Side, str]:
+        """What served last by the history."""
+        entries = standing(self._store, self.catalogue)[-1:]
+        return {side: id_ for entry in entries for side, id_ in entry["serving"].items()}
+
+    @property
+    def current(self) -> str:
+        """The item snapshot that serves, or served in the index that the name stood for before."""
+        found = self.target.serving or self._last().get("item")
+        if found is None:
+            raise UserError(
+                f"Nothing was published into {self.target.name} yet; name an item snapshot, such "
+                f"as in cogr-index publish SNAPSHOT --into {self.target.name}."
+            )
+        return found
+
+    def publish(self, ids: Sequence[str], say: Say, *, gate: bool = True) -> Merged:
+        """Fill the item snapshot's field, compare it, and let searches use it, together with a
+        query snapshot where one is named. Without a snapshot, what serves is carried over to the
+        index that the name stands for now.
+
+        Raises as `release`, UserError where no document is of an item, and CheckFailedError where
+        documents keep losing the field, or hold other values.
+        """
+        self._queries = any(side_of(id_) == "query" for id_ in ids)
+        if self._queries and len(ids) == 1:
+            raise UserError("--into takes an item snapshot, alone or with its query snapshot.")
+        gate = gate and bool(ids)
+        released = release(self._workspace, ids or [self.current], gate=gate, say=say, into=self)
+        return self._outcome(released, say)
 
     def roll_back(self, to: Sequence[str], say: Say) -> Merged:
         """Let searches use the snapshot that served before, or another one; each rollback goes one
         step further back. Raises as `indexers.release.roll_back`.
         """
-        return self._merged(roll_back(self._workspace, to, say, into=self), say)
+        return self._outcome(roll_back(self._workspace, to, say, into=self), say)
 
-    def _merged(self, released: Released, say: Say) -> Merged:
-        snapshot_id = str(released.serving["item"])
-        if self._filled is None:  # This call only finished a rollback that had died.
-            self.prepare([snapshot_id], released.serving, say)
-        assert self._filled is not None
-        field = field_of(self.target.field, snapshot_id)
-        before = released.before.get("item")
-        return Merged(snapshot_id, before, self.target.index, field, self.template, self._filled)
+    def carry(self, to: str, say: Say) -> Merged:
+        """Give another index, which the name is to stand for soon, the field that serves."""
+        id_, target = self.current, self._opened(to)
+        filled, found = self._fill(target, id_, say)
+        field = field_of(target.field, id_)
+        point_to(self._cluster, target, field)
+        return Merged(id_, target.index, field, found, filled)
 
-    def prepare(self, ids: Sequence[str], seen: Serving, say: Say) -> None:  # noqa: ARG002
-        """Write the snapshot's field into the documents and verify it; searches don't use it."""
-        for snapshot in (open_snapshot(self._store, id_) for id_ in ids):
-            mirror = mirror_of(self._store, snapshot)
-            name = add_field(self._cluster, self.target, snapshot.id)
-            filled = fill(self._cluster, self.target, name, mirror)
+    def verify(self) -> Merged:
+        """Compare every document with the snapshot that serves there. Raises CheckFailedError where
+        a document lacks its keywords, has others, or the index lacks the field.
+        """
+        id_, target = self.current, self.target
+        field, again = field_of(target.field, id_), f"cogr-index publish --into {target.name}"
+        with stage("verify", "item") as step:
+            if target.serving is None:
+                _count("different")
+                raise CheckFailedError(
+                    f"{target.name} names {target.index}, which lacks the field {target.field} of "
+                    f"{id_}; run {again}."
+                )
+            mirror = mirror_of(self._store, open_snapshot(self._store, id_))
+            found = compare(self._cluster, target, field, mirror)
+            step.add(documents=found.documents, covered=found.covered)
+        _count("different" if found.lacking or found.different else "equal")
+        return Merged(id_, target.index, field, found)
+
+    def _outcome(self, released: Released, say: Say) -> Merged:
+        id_ = str(released.serving["item"])
+        if self._merged is None:  # Only queries changed, or a rollback that had died was finished.
+            self._merged = self._fill(self.target, id_, say)
+        (filled, found), target = self._merged, self.target
+        before, query = released.before.get("item"), released.serving.get("query")
+        field = field_of(target.field, id_)
+        return Merged(id_, target.index, field, found, filled, self.template, before, query)
+
+    def prepare(self, ids: Sequence[str], seen: Serving, say: Say) -> None:
+        """Write the snapshot's field into the documents and compare it; searches don't use it."""
+        if seen["item"] is None and (last := self._last().get("item")):
             say(
-                f"{filled.written} documents of {self.target.index} got the field {name}, in "
-                f"{filled.sweeps} sweeps"
+                f"{self.target.name} names {self.target.index} now, which lacks the field "
+                f"{self.target.field} of what served, {last}."
             )
-            compared = check_values(self._cluster, self.target, name, mirror, sample(snapshot))
-            say(f"compared {compared} documents with the snapshot")
-            self._filled = filled
+        for id_ in ids:
+            if side_of(id_) == "item":
+                self._merged = self._fill(self.target, id_, say)
+            elif id_ != seen.get("query"):
+                warm_up(self._backend, self._store, [id_], WARM_UP_QUERIES)
+
+    def _fill(self, target: Target, id_: str, say: Say) -> tuple[Filled, Coverage]:
+        mirror = mirror_of(self._store, open_snapshot(self._store, id_))
+        check_overlap(self._cluster, target, mirror)
+        name = add_field(self._cluster, target, id_)
+        filled = fill(self._cluster, target, name, mirror)
+        written = f"{filled.written} documents of {target.index} got the field {name}"
+        say(f"{written}, in {filled.sweeps} sweeps")
+        found = compare(self._cluster, target, name, mirror)
+        if found.different:
+            raise CheckFailedError(
+                f"{found.different} documents of {target.index} have other keywords in {name} than "
+                f"{id_}, such as {found.first['different'][0]!r}: something else writes to it; "
+                "remove the field's values there and run the same command again."
+            )
+        say(f"{'Warning: only ' if found.share < LOW else ''}{found.spoken(target.index)}.")
+        return filled, found
 
     def is_prepared(self, say: Say) -> bool:
-        """False when the name stands for another index by now, because a prune moved it; that index
-        is the target from then on.
+        """False when the name stands for another index by now; that index is the target from then
+        on.
         """
-        before = self.target.index
-        self.target = open_target(self._cluster, self.target.name, self.target.field)
+        before, self.target = self.target.index, self._opened(self.target.name)
         if before != self.target.index:
             say(f"{self.target.name} is {self.target.index} since then: that gets the field too.")
         return before == self.target.index
 
     def switch(self, ids: Sequence[str]) -> Serving:
-        """Let searches use the snapshot's field."""
+        """Let searches use the snapshot's field, and the query snapshot after it."""
         before, text_fields = self.serving(), self._workspace.settings.publish.text_fields
-        (snapshot_id,) = ids
-        switch(self._cluster, self.template, field_of(self.target.field, snapshot_id), text_fields)
+        source = search.template_source(
+            self.target.field, id_field=None, shown=(), text_fields=text_fields
+        )
+        search.install_template(self._cluster, self.template, source)
+        for id_ in sorted(ids):
+            if side_of(id_) == "item":
+                point_to(self._cluster, self.target, field_of(self.target.field, id_))
+            elif id_ != before.get("query"):
+                release(self._workspace, [id_], gate=False, rules=False)
         return before
 
-    def prune(self, keep: int, to: str | None, say: Say, *, dry_run: bool) -> list[str]:
-        """Copy the index to a new one without unneeded fields. Returns the names of these fields.
 
-        Needed are the field that serves and those of the last `keep` published snapshots. Raises as
-        `move_without`, and UserError where a field is to be removed and no new index is named.
-        """
-        if dry_run:
-            return self._old_fields(keep)
-        with switching_lease(self._store, self.catalogue, f"prune of {self.target.name}", say):
-            finish_switch(self._store, self.catalogue, self.serving())
-            self.target = open_target(self._cluster, self.target.name, self.target.field)
-            dropped = self._old_fields(keep)
-            if dropped and to is None:
-                raise UserError(
-                    f"Leaving {len(dropped)} fields out takes a new index: give it a name with "
-                    "--to."
-                )
-            if dropped and to is not None:
-                move_without(self._cluster, self.target, dropped, to, self._store, self.catalogue)
-        return dropped
-
-    def _old_fields(self, keep: int) -> list[str]:
-        published = [entry["serving"]["item"] for entry in standing(self._store, self.catalogue)]
-        last = list(dict.fromkeys(reversed(published)))[: max(0, keep)]
-        needed = {*last, *filter(None, self.serving().values())}
-        kept = {field_of(self.target.field, id_) for id_ in needed}
-        return [name for name in self.target.fields if name not in kept]
+def _count(outcome: str) -> None:
+    prometheus.VERIFICATIONS.labels("item", outcome).inc()

@@ -7,8 +7,6 @@ It reads snapshots, mirrors and labels, and switches nothing. Figures are kept i
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,7 +46,6 @@ class PairFigures(BaseModel):
         f1: macro F1 of whole retrieved sets (paper, eq. 1) on `split`, where there are labels.
         unreached: share of items that no keyword and no text of any query of the query snapshot
             reaches.
-        checksum: a sha256 over all other fields.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -59,13 +56,6 @@ class PairFigures(BaseModel):
     f1: float | None
     unreached: float
     dataset_hash: str
-    checksum: str = ""
-
-    @property
-    def sum(self) -> str:
-        """The right value of `checksum`."""
-        fields = json.dumps(self.model_dump(exclude={"checksum"}), sort_keys=True)
-        return hashlib.sha256(fields.encode()).hexdigest()
 
 
 def measure(
@@ -89,7 +79,7 @@ def measure(
             f"items that no query reaches: {unreached}); check the queries' weights; what serves "
             "stays."
         ) from error
-    store.write_json(_path(item.id, query.id), {**found.model_dump(), "checksum": found.sum})
+    store.write_json(_path(item.id, query.id), found.model_dump())
     return found
 
 
@@ -101,8 +91,7 @@ def known_figures(store: Store, item: str, query: str) -> PairFigures | None:
         found = PairFigures.model_validate_json(store.read(_path(item, query)))
     except (OSError, ValidationError):
         return None
-    whole = (found.item, found.query, found.checksum) == (item, query, found.sum)
-    return found if whole else None
+    return found if (found.item, found.query) == (item, query) else None
 
 
 def forget_figures(store: Store, snapshot: str) -> None:

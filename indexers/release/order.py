@@ -123,6 +123,7 @@ def release(
     push: bool = False,
     switch: bool = True,
     gate: bool = True,
+    rules: bool = True,
     held_out: HeldOutF1 | None = None,
     say: Say = lambda _: None,
     check_lease: Callable[[], None] = lambda: None,
@@ -138,6 +139,7 @@ def release(
         switch: False ends before the gate.
         gate: False overrules the checks of set-aside entities and of rounds, and the gate. The
             setting `publish.tolerance = 1` turns off the gate alone.
+        rules: False leaves `publish.rules` alone, as for a rollback.
         check_lease: called just before the switch; raises when this process has lost the lease of
             its rebuild.
 
@@ -155,8 +157,10 @@ def release(
     if gate:
         _check_set_aside(workspace, ids)
     indexes: dict[Side, str] = {}
-    given, ids = ids, with_rules(workspace, ids, say, both=into is None)
-    new = [id_ for id_ in ids if push or (id_ not in given and into is None)]
+    given = ids
+    ids = with_rules(workspace, ids, say, both=into is None) if rules else ids
+    own = [id_ for id_ in ids if into is None or side_of(id_) == "query"]
+    new = [id_ for id_ in own if push or id_ not in given]
     for snapshot in [open_snapshot(store, id_) for id_ in new]:
         pushed, _ = push_and_verify(workspace.backend, store, snapshot, say=say)
         indexes[snapshot.side] = pushed.index
@@ -166,7 +170,7 @@ def release(
     compare = gate and workspace.settings.publish.tolerance < 1
     while True:
         seen, verdict = place.serving(), None
-        _check_rounds(workspace, ids, seen, say, refused=gate and into is None)
+        _check_rounds(workspace, ids, seen, say, refused=gate and (not into or len(ids) > 1))
         with _whole(ids):
             if compare:
                 serving = {**workspace.backend.serving(), **seen}

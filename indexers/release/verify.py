@@ -2,21 +2,16 @@
 says what it is asked.
 
 A snapshot may serve after the quick verification (`Backend.verify`: counts, a sample, live
-results). `compare_all` compares every document of a backend with its snapshot. It notes its
-progress in the store (`verifications/`), so that an interrupted comparison goes on.
+results). `compare_all` compares every document of a backend with its snapshot.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
-
-from pydantic import TypeAdapter, ValidationError
 
 from cogr.errors import CheckFailedError, SnapshotError
 from cogr.records import Advance, Say, Side
@@ -142,100 +137,56 @@ CHARACTERS = 2_000_000
 """Most characters of text of one comparison."""
 KEPT = 100
 """Most differences that are kept and can be shown; all are counted."""
-SAVE_SECONDS = 5.0
-"""Longest time between two notes of the progress, in seconds."""
-_FOLDER = "verifications"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Compared:
-    """The progress of a comparison up to the id `after`, and its findings, of which the first KEPT
-    are in `first`. An earlier, interrupted call had compared `resumed` of the entities.
-    """
+    """The findings of a comparison; `first` has KEPT of its differences."""
 
     snapshot: str
-    identity: str
-    after: str = ""
     entities: int = 0
-    resumed: int = 0
     missing: int = 0
     extra: int = 0
     different: int = 0
-    first: tuple[Mismatch, ...] = field(default=())
+    first: list[Mismatch] = field(default_factory=list)
 
     @property
     def differences(self) -> int:
         """How many differences there are."""
         return self.missing + self.extra + self.different
 
-    def with_piece(self, rows: Sequence[Row], found: Sequence[Mismatch]) -> Compared:
-        """After one more piece."""
-        kinds = Counter(one.kind for one in found)
-        return replace(
-            self,
-            after=rows[-1].id if rows else self.after,
-            entities=self.entities + len(rows),
-            first=(*self.first, *found)[:KEPT],
-            missing=self.missing + kinds["missing"],
-            extra=self.extra + kinds["extra"],
-            different=self.different + kinds["different"],
-        )
-
     def as_dict(self, show: int = KEPT) -> dict[str, Any]:
         """For --json."""
-        made = asdict(replace(self, first=self.first[:show])) | {"differences": self.differences}
-        return {name: one for name, one in made.items() if name not in ("after", "identity")}
-
-
-_COMPARED = TypeAdapter(Compared)
+        return asdict(self) | {
+            "first": [asdict(one) for one in self.first[:show]],
+            "differences": self.differences,
+        }
 
 
 def compare_all(
-    backend: Backend, store: Store, snapshot: Snapshot, advance: Advance = lambda _: None
+    backend: Backend, snapshot: Snapshot, advance: Advance = lambda _: None
 ) -> Compared:
-    """Compare every document; an interrupted comparison of the same push goes on.
-
-    Memory: one batch of rows of the snapshot and one piece of documents. Raises SnapshotError where
-    it is not pushed, or only half, and ServiceError.
+    """Compare every document. Memory: one batch of rows of the snapshot and one piece of documents.
+    Raises SnapshotError where it is not pushed, or only half, and ServiceError.
     """
-    path = f"{_FOLDER}/{backend.catalogue}-{snapshot.id}.json"
-    found = _resumed(store, path, Compared(snapshot.id, backend.identity(snapshot.id)))
-    advance(found.entities)
-    saved = time.monotonic()
-    try:
-        for rows, last in _pieces(snapshot, found.after):
-            differences = backend.compare(snapshot, rows, found.after, last=last)
-            found = found.with_piece(rows, differences)
-            advance(len(rows))
-            if time.monotonic() - saved > SAVE_SECONDS:
-                store.write_json(path, asdict(found))
-                saved = time.monotonic()
-    except BaseException:
-        store.write_json(path, asdict(found))
-        raise
-    store.remove(path)
+    found, after = Compared(snapshot.id), ""
+    for rows, last in _pieces(snapshot):
+        for one in backend.compare(snapshot, rows, after, last=last):
+            setattr(found, one.kind, getattr(found, one.kind) + 1)
+            found.first += [one] if len(found.first) < KEPT else []
+        found.entities += len(rows)
+        after = rows[-1].id if rows else after
+        advance(len(rows))
     return found
 
 
-def _resumed(store: Store, path: str, new: Compared) -> Compared:
-    """The progress of an interrupted comparison of the same push; else the start."""
-    try:
-        noted = _COMPARED.validate_json(store.read(path))
-    except (OSError, ValidationError):
-        return new  # There is none, or it is damaged.
-    same = (noted.snapshot, noted.identity) == (new.snapshot, new.identity)
-    return replace(noted, resumed=noted.entities) if same else new
-
-
-def _pieces(snapshot: Snapshot, after: str) -> Iterator[tuple[list[Row], bool]]:
-    """Rows after an id in pieces of bounded size, and whether a piece is the last; a single empty
-    piece where no row is left.
+def _pieces(snapshot: Snapshot) -> Iterator[tuple[list[Row], bool]]:
+    """Rows in pieces of bounded size, and whether a piece is the last; a single empty piece where
+    there is no row.
     """
     piece: list[Row] = []
     characters = 0
     for row in snapshot.rows():
-        if row.id <= after:
-            continue
         if len(piece) == ROWS or (piece and characters > CHARACTERS):
             yield piece, False
             piece, characters = [], 0

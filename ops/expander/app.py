@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from cogr import __version__
 from cogr.snapshots.manifest import Mode
-from indexers.backends.opensearch.search import query_body
+from indexers.backends.opensearch.search import KEYWORDS, query_body
 from ops.expander.admission import AdmissionControl, ExpandRequest, RejectedError
 from ops.expander.expander import Expanded, Expansion, Parts, Reason, Source
 
@@ -89,7 +89,8 @@ class Problem(BaseModel):
 def write(expanded: Expanded, *, many: bool) -> bytes:
     """The JSON of an answer."""
     item, query = expanded.pair.item, expanded.pair.query
-    answers = [_answer(expansion) for expansion in expanded.expansions]
+    field = item.field if item else KEYWORDS
+    answers = [_answer(expansion, field) for expansion in expanded.expansions]
     shared = {
         "snapshots": {"item": item and item.snapshot, "query": query and query.snapshot},
         "index": (item and item.index) or None,
@@ -97,7 +98,7 @@ def write(expanded: Expanded, *, many: bool) -> bytes:
     return to_json(({"answers": answers} if many else answers[0]) | shared)
 
 
-def _answer(found: Expansion) -> dict[str, Any]:
+def _answer(found: Expansion, field: str) -> dict[str, Any]:
     words, weights = found.keywords, found.weights
     return {
         "keywords": words,
@@ -107,7 +108,7 @@ def _answer(found: Expansion) -> dict[str, Any]:
         "text_boost": found.text_boost,
         "source": found.source,
         "reason": found.reason,
-        "clause": query_body(dict(zip(words, weights, strict=True)) if weights else words),
+        "clause": query_body(dict(zip(words, weights, strict=True)) if weights else words, field),
     }
 
 
@@ -241,13 +242,15 @@ def _add_state_routes(app: FastAPI, parts: Parts, page: str) -> None:
         """Whether the process lives."""
         return {"status": "ok"}
 
-    @app.get("/readyz", responses={503: {"description": "Still starting"}})
+    @app.get("/readyz", responses={503: {"description": "Still starting, or without keywords"}})
     async def readyz(response: Response) -> dict[str, Any]:
-        """Whether queries are answered.
+        """Whether queries are answered, and the index of `serving.into` has its keywords.
 
         An unreachable upstream does not change it: the fallback, the query alone, is an answer too.
         """
-        ready = parts.follower.looked.is_set()
+        follower = parts.follower
+        lost = parts.settings.into and follower.seen_ago is not None and follower.pair.item is None
+        ready = follower.looked.is_set() and not lost
         response.status_code = 200 if ready else 503
         return {"ready": ready, **parts.state()}
 

@@ -20,6 +20,7 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from cogr.snapshots import Blend, Manifest, why_no_pair
 from cogr.snapshots.manifest import Mode
+from indexers.backends.opensearch.search import KEYWORDS
 from ops.expander.circuit_breaker import BadAnswerError, UnavailableError
 from ops.expander.prometheus import Metrics
 
@@ -28,8 +29,8 @@ log = logging.getLogger(__name__)
 
 @checked_dataclass(frozen=True, slots=True, config=ConfigDict(strict=True, extra="ignore"))
 class ServedSide:
-    """One side of the serving pair: the snapshot's id, its concrete index ("" in the memory
-    backend), and facts of its manifest.
+    """One side of the serving pair: the snapshot's id, the index to search ("" in the memory
+    backend) and its field of keywords, and facts of its manifest.
     """
 
     snapshot: Annotated[str, Field(min_length=1)]
@@ -38,6 +39,7 @@ class ServedSide:
     normaliser: str
     k_max: int
     blend: Blend | None = None
+    field: str = KEYWORDS
 
 
 def served_side(manifest: Manifest) -> ServedSide:
@@ -70,7 +72,11 @@ class Pair:
         return self.item.round if self.item else -1
 
     def mode(self, confidence: float | None) -> Mode:
-        """Keywords, both or text, by the query side's blend; keywords without a blend."""
+        """Keywords, both or text, by the query side's blend; keywords without a blend, and text
+        where no items have keywords.
+        """
+        if self.item is None:
+            return "text"
         blend = self.query.blend if self.query else None
         return blend.mode(confidence) if blend else "keywords"
 

@@ -8,22 +8,26 @@ concrete index, never by the alias.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import product
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
+from cogr.errors import SettingsError
 from cogr.records import SIDES, Side
 from cogr.settings import OpenSearchSettings
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Row, read_manifest
 from cogr.store import Store
+from indexers.backends.opensearch.foreign_field import snapshot_of
 from indexers.backends.opensearch.mapping import alias_name
 from indexers.backends.opensearch.search import lookup_body
 from indexers.workspace import Workspace
-from ops.expander.circuit_breaker import BadAnswerError, Upstream
+from ops.expander.circuit_breaker import BadAnswerError, UnavailableError, Upstream
 from ops.expander.entries import from_document
 from ops.expander.follower import Pair, ServedSide, served_side
 from ops.expander.prometheus import Metrics
@@ -71,10 +75,16 @@ class ClusterIndex:
         self._aliases: dict[Side, str] = {side: alias_name(cluster.prefix, side) for side in SIDES}
         self._seconds = settings.index_timeout
         self._upstream = Upstream("opensearch", metrics, (OpenSearchException,))
+        self._into, self._metrics, self._counted = settings.into, metrics, 0.0
+        if self._into:
+            del self._aliases["item"]
 
     async def pair(self) -> Pair:
-        """Both aliases are read by one request, so that a switch is seen wholly or not at all."""
-        path, params = f"/{','.join(self._aliases.values())}", {"ignore_unavailable": "true"}
+        """Both sides are read by one request, so that a switch is seen wholly or not at all. The
+        item side is an alias of CoGR's, or a field of the index of `serving.into`.
+        """
+        names = [*self._aliases.values(), *filter(None, [self._into])]
+        path, params = f"/{','.join(names)}", {"ignore_unavailable": "true", "filter_path": _READ}
 
         async def ask() -> dict[str, Mapping[str, Any]]:
             found = _mapping(await self._request("GET", path, params, None))
@@ -89,7 +99,32 @@ class ClusterIndex:
                 if side in sides:
                     raise BadAnswerError(f"the alias {alias} names several indexes")
                 sides[side] = _read_side(name, index)
+        for name, index in found.items():
+            if self._into in (name, *_mapping(index.get("aliases", {}))):
+                sides |= _read_field(self._into, index)
+        if self._into:
+            await self._count(sides.get("item"))
         return Pair(sides.get("item"), sides.get("query"))
+
+    async def _count(self, item: ServedSide | None) -> None:
+        """Set the metric: the share of the team's documents that have keywords."""
+        if item is None:
+            self._metrics.coverage.set(0)
+            self._counted = 0.0
+        elif time.monotonic() - self._counted > COUNT_SECONDS:
+            held = {"filter": {"exists": {"field": item.field}}}
+            body = {"size": 0, "track_total_hits": True, "aggs": {"held": held}}
+            path = f"/{item.index}/_search"
+            params = {"filter_path": "hits.total,aggregations"}
+            with suppress(UnavailableError):
+                found = await self._upstream.call(
+                    lambda: self._request("POST", path, params, body), self._seconds
+                )
+                share = found["aggregations"]["held"]["doc_count"] / max(
+                    1, found["hits"]["total"]["value"]
+                )
+                self._metrics.coverage.set(share)
+            self._counted = time.monotonic()
 
     async def lookup(self, pair: Pair, text: str) -> Row | None:
         if pair.query is None:
@@ -110,6 +145,16 @@ class ClusterIndex:
         await self._client.close()
 
 
+COUNT_SECONDS = 15.0
+"""Seconds between two counts of the documents with keywords."""
+_READ = ",".join(
+    f"*.{part}"
+    for part in (
+        "aliases",
+        "mappings._meta",
+        *(f"mappings.properties.*.{n}" for n in ("path", "meta")),
+    )
+)
 _SIDE = TypeAdapter(ServedSide)
 
 
@@ -125,6 +170,18 @@ def _read_side(name: str, found: Mapping[str, Any]) -> ServedSide:
         raise BadAnswerError(
             f"cogr-index did not write the _meta of the index {name}: publish a pair again"
         ) from error
+
+
+def _read_field(into: str, found: Mapping[str, Any]) -> dict[Side, ServedSide]:
+    """The item side in an index of another team: the field that the field alias points to."""
+    fields = _mapping(_mapping(found.get("mappings", {})).get("properties", {}))
+    for name, made in fields.items():
+        path = str(made.get("path", ""))
+        if snapshot := snapshot_of(name, path):
+            normaliser = str(fields.get(path, {}).get("meta", {}).get("normaliser", ""))
+            round_ = int(snapshot.split("-")[1].removeprefix("r"))
+            return {"item": ServedSide(snapshot, into, round_, normaliser, 0, field=path)}
+    return {}
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -199,9 +256,11 @@ def make_index(workspace: Workspace, metrics: Metrics) -> QueryIndex:
     """The query index of a configuration: a cluster, or the memory backend.
 
     Raises:
-        SettingsError: see `ClusterIndex`.
+        SettingsError: see `ClusterIndex`; or serving.into without a cluster.
     """
     serving = workspace.settings.serving
     if workspace.settings.backend_name == "opensearch":
         return ClusterIndex(workspace.settings.opensearch, serving, metrics)
+    if serving.into:
+        raise SettingsError("serving.into is an index in OpenSearch; set opensearch.url too.")
     return StoreIndex(workspace.backend, workspace.store, serving, metrics)

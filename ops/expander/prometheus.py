@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -54,6 +55,10 @@ class Metrics:
         )
         self.round = gauge("round", "Round of the pair that is followed; -1 for none")
         self.followed = gauge("pair_seen_timestamp_seconds", "When the serving pair was last seen")
+        self.coverage = gauge(
+            "coverage", "Share of the documents of serving.into with keywords; 0 without the field"
+        )
+        self.coverage.set(math.nan)
         self.unread = counter(
             "pair_unread", "Failed reads of the serving pair, by kind of error", ("error",)
         )

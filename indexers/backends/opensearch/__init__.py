@@ -5,8 +5,7 @@ client: the connection and its version. errors: sentences for refusals. mapping:
 backend: the protocol, and the aliases, which say what serves.
 push: one snapshot into its index, in full or by difference. verify: documents and results, compared
     with the mirror. search: queries, and stored search templates.
-foreign_field: keywords as a field of another team's index. moving: removal of old fields from that
-    index.
+foreign_field: keywords as a field of another team's index.
 """
 
 from indexers.backends.opensearch.backend import OpenSearchBackend

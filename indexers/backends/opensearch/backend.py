@@ -81,10 +81,6 @@ class OpenSearchBackend:
         index = complete_index(self.cluster, snapshot.id).name
         return verify.compare(self.cluster, index, snapshot.side, rows, after, last=last)
 
-    def identity(self, snapshot_id: str) -> str:
-        """The index's UUID."""
-        return complete_index(self.cluster, snapshot_id).uuid
-
     def distrust(self, snapshot_id: str) -> None:
         """Remove the mark of a passed verification."""
         state = pushed_index(self.cluster, snapshot_id)
@@ -94,7 +90,8 @@ class OpenSearchBackend:
         """Switch the aliases of the given sides by one call, after the stored search template is in
         place. Raises ServiceError where an alias' name is taken, or the cluster refuses.
         """
-        search.install_template(self.cluster, self.prefix)
+        name = search.template_name(self.prefix)
+        search.install_template(self.cluster, name, search.template_source())
         now = self._aliased()
         new = {side: self._publishable(side, id_) for side, id_ in snapshots.items()}
         pair = [state for side in SIDES for state in ([new[side]] if side in new else now[side])]

@@ -1,63 +1,103 @@
 """The keywords of one snapshot as a field of an index that another team owns and writes to.
 
-The target is that index. A field is added to its mapping, filled and verified; then a stored search
-template uses it. Replacing the template is the switch, and atomic. Clients call the template by its
-name, which never changes: `POST /<index>/_search/template {"id": NAME, "params": {"keywords":
-[...]}}`. Its parameters are those of `<prefix>-search`; it returns whole documents, and the order
-of ties is undefined.
+The target is that index. A field of the snapshot is added to its mapping, filled and compared; then
+a field alias, whose name never changes, points to it. That is the switch, and atomic. Clients
+search the alias, or call a stored search template that does: `POST /<index>/_search/template {"id":
+NAME, "params": {"keywords": [...]}}`. Its parameters are those of `<prefix>-search`; it returns
+whole documents, and the order of ties is undefined.
 
 Filling adds the field to every document that lacks it and changes nothing else. A sweep scrolls
 through the documents without the field and updates the known ones partially, each only if it is
 unchanged since it was read (`if_seq_no`, `if_primary_term`); changed ones are left to the next
 sweep. After some sweeps the shard itself reads, merges and writes the remaining ones, under its own
-version check. A document that has the field is done, so the same call goes on after a death.
+version check. A document that has the field is done, so the same call goes on after a death. The
+same update removes fields of earlier snapshots, so that documents have two at most.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from pyroaring import BitMap
+
 from cogr.errors import CheckFailedError, UserError
+from cogr.keywords import NORMALISER
 from cogr.matching.bm25 import DEFAULT
 from cogr.matching.mirror import Mirror
 from indexers.backends import check_side
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.indexes import refresh
+from indexers.backends.opensearch.indexes import hits_of, refresh
 from indexers.backends.opensearch.mapping import IndexState
-from indexers.backends.opensearch.search import template_source
 from indexers.backends.opensearch.writer import Document, Seen, merge_into_documents
 
 _FIELD = re.compile(r"[a-z][a-z0-9_]*")
 _SUFFIX = r"r\d{3,}_[0-9a-f]{12}"
+_WHOLE_NUMBERS = ("byte", "short", "integer", "long", "unsigned_long")
+
+
+@dataclass(frozen=True)
+class ItemIds:
+    """Where a document has the id of its item: in `_id`, as a template such as `de:{id}` says, or
+    in the field `named`, a keyword or a whole number.
+    """
+
+    named: str = "{id}"
+    type: str = ""
+
+    @property
+    def field(self) -> str | None:
+        return None if "{id}" in self.named else self.named
+
+    @property
+    def wanted(self) -> dict[str, Any]:
+        """What a search has to ask for."""
+        return {"docvalue_fields": [self.field]} if self.field else {}
+
+    def of(self, hit: Mapping[str, Any]) -> str:
+        """The item's id; "" where the document has none."""
+        if self.field:
+            return str(hit.get("fields", {}).get(self.field, [""])[0])
+        before, after = self.named.split("{id}")
+        id_ = str(hit["_id"])
+        whole = len(id_) > len(before + after) and id_.startswith(before) and id_.endswith(after)
+        return id_[len(before) : len(id_) - len(after)] if whole else ""
+
+    def query(self, ids: Sequence[str]) -> dict[str, Any]:
+        """Finds the documents of these items."""
+        if self.field:
+            known = [id_ for id_ in ids if self.type == "keyword" or id_.isdecimal()]
+            return {"terms": {self.field: known}}
+        return {"ids": {"values": [self.named.replace("{id}", id_) for id_ in ids]}}
 
 
 @dataclass(frozen=True)
 class Target:
     """The index that gets the keywords. `name` is the team's, of an index or of an alias of one;
-    `field` is the prefix of the fields' names.
+    `field` is the name of the field alias, and the prefix of the fields of snapshots.
     """
 
     name: str
     field: str
     state: IndexState
+    ids: ItemIds
 
     @property
     def index(self) -> str:
         return self.state.name
 
     @property
-    def is_alias(self) -> bool:
-        return self.name in self.state.aliases
-
-    @property
     def fields(self) -> list[str]:
         """The fields of snapshots that its mapping has."""
         return sorted(name for name in self.state.properties if snapshot_of(self.field, name))
+
+    @property
+    def serving(self) -> str | None:
+        """The snapshot whose field the field alias points to."""
+        return snapshot_of(self.field, self.state.properties.get(self.field, {}).get("path", ""))
 
 
 def field_of(field: str, snapshot_id: str) -> str:
@@ -73,9 +113,9 @@ def snapshot_of(field: str, name: str) -> str | None:
     return f"item-{name.removeprefix(f'{field}_').replace('_', '-')}"
 
 
-def open_target(cluster: Cluster, name: str, field: str) -> Target:
+def open_target(cluster: Cluster, name: str, field: str, ids: str = "{id}") -> Target:
     """The index behind a name. Raises UserError where there is not one such index, or it is cogr's
-    own, scores otherwise than by our BM25 or loses parts of documents, or the field is invalid.
+    own, scores otherwise than by our BM25 or loses parts of documents, or a field is invalid.
     """
     if not _FIELD.fullmatch(field):
         raise UserError(
@@ -97,7 +137,38 @@ def open_target(cluster: Cluster, name: str, field: str) -> Target:
         )
     _check_similarity(state)
     _check_whole_documents(state)
-    return Target(name, field, state)
+    _check_fields(state, field)
+    return Target(name, field, state, _item_ids(state, ids))
+
+
+def _check_fields(state: IndexState, field: str) -> None:
+    """Refuse an index that has other fields of our names: a copy of documents whose mapping was
+    not copied guesses them.
+    """
+    for name, made in state.properties.items():
+        wanted = "alias" if name == field else "keyword" if snapshot_of(field, name) else None
+        if wanted and made.get("type") != wanted:
+            raise UserError(
+                f"The index {state.name} has a field {name} of type {made.get('type', 'object')} "
+                "that CoGR did not make; leave it out of the copy of the documents, copy the "
+                "mapping too, or choose another --field."
+            )
+
+
+def _item_ids(state: IndexState, named: str) -> ItemIds:
+    if named.count("{id}") == 1:
+        return ItemIds(named)
+    found: Mapping[str, Any] = state.mappings
+    for part in named.split("."):
+        found = {**found.get("properties", {}), **found.get("fields", {})}.get(part, {})
+    type_ = str(found.get("type", ""))
+    if type_ != "keyword" and type_ not in _WHOLE_NUMBERS:
+        raise UserError(
+            f"--id-field {named!r} is {f'of type {type_}' if type_ else 'not a field'} in the "
+            f"index {state.name}; give a field of keywords or whole numbers, such as sku, or a "
+            "template of ids, such as de:{id}."
+        )
+    return ItemIds(named, type_)
 
 
 def _check_whole_documents(state: IndexState) -> None:
@@ -139,61 +210,136 @@ def add_field(cluster: Cluster, target: Target, snapshot_id: str) -> str:
     """Add a snapshot's field to the mapping, unless it is there. Returns its name."""
     name = field_of(target.field, snapshot_id)
     mapping: dict[str, Any] = {"type": "keyword", "norms": True, "index_options": "freqs"}
+    mapping["meta"] = {"normaliser": NORMALISER}
     if cluster.version.has_use_similarity:
         mapping["use_similarity"] = True
-    body, doing = {"properties": {name: mapping}}, f"adding the field {name} to {target.index}"
-    cluster.call("PUT", f"/{target.index}/_mapping", body=body, doing=doing)
+    _map(cluster, target, name, mapping, f"adding the field {name} to {target.index}")
     return name
+
+
+def point_to(cluster: Cluster, target: Target, name: str) -> None:
+    """Let the field alias, which clients search, point to a snapshot's field."""
+    doing = f"pointing {target.field} of {target.index} to {name}"
+    _map(cluster, target, target.field, {"type": "alias", "path": name}, doing)
+
+
+def _map(cluster: Cluster, target: Target, name: str, made: dict[str, Any], doing: str) -> None:
+    body = {"properties": {name: made}}
+    cluster.call("PUT", f"/{target.index}/_mapping", body=body, doing=doing)
 
 
 SWEEPS = 10
 """Most sweeps. If documents still lack the field, another program keeps replacing them."""
 SHOWN = 10
-"""Most ids that are named."""
+"""Most ids of a kind that are named."""
 CHECKED_SWEEPS = 3
 """Sweeps after which the shard does the updates, because the remaining documents change too often
 between two requests.
 """
+LOW = 0.9
+"""A smaller share of documents with keywords is worth a warning."""
 _PAGE = 1_000
 _KEEP_ALIVE = "5m"
 
 
 @dataclass
-class Filled:
-    """The result of filling.
+class Coverage:
+    """How an index compares with a snapshot. Every document is `covered`: it has its keywords;
+    `unknown`: no item of the snapshot; `lacking`: without them; or `different`: it has others.
+    `absent` items have no document; `first` names some ids of each kind.
+    """
 
-    Attributes:
-        conflicts: updates that were postponed because the document had changed meanwhile.
-        unknown: documents that the snapshot lacks.
-        absent: entities of the snapshot without a document in the index.
+    documents: int = 0
+    covered: int = 0
+    unknown: int = 0
+    lacking: int = 0
+    different: int = 0
+    absent: int = 0
+    first: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, kind: str, id_: str) -> None:
+        """Count one more of a kind."""
+        setattr(self, kind, getattr(self, kind) + 1)
+        if kind != "covered" and len(named := self.first.setdefault(kind, [])) < SHOWN:
+            named.append(id_)
+
+    @property
+    def share(self) -> float:
+        """The share of documents that have their keywords."""
+        return self.covered / max(1, self.documents)
+
+    def spoken(self, index: str) -> str:
+        """The counts as a sentence, with examples."""
+        kinds = {
+            "unknown": "are of no item of the snapshot",
+            "lacking": "have no keywords",
+            "different": "have other keywords",
+        }
+        told = [
+            f"{count} {what} (such as {', '.join(map(repr, self.first[kind][:2]))})"
+            for kind, what in kinds.items()
+            if (count := getattr(self, kind))
+        ]
+        if self.absent:
+            told.append(
+                f"{self.absent} items have no document (such as {self.first['absent'][0]!r})"
+            )
+        return (
+            f"{self.covered} of {self.documents} documents of {index} ({self.share:.0%}) have the "
+            f"snapshot's keywords{''.join(f'; {one}' for one in told)}"
+        )
+
+
+def check_overlap(cluster: Cluster, target: Target, mirror: Mirror) -> None:
+    """Refuse an index without a document of any item, before anything is written to it: of a
+    thousand documents and a thousand items, drawn at random, none is in the other.
+    """
+    drawn: dict[str, Any] = {"function_score": {"random_score": {}}}
+    found = hits_of(cluster, target.index, drawn, _PAGE, **target.ids.wanted)
+    ids = [target.ids.of(hit) for hit in found]
+    if any(id_ and mirror.ids.find(id_) >= 0 for id_ in ids):
+        return
+    step = max(1, len(mirror) // _PAGE)
+    items = [mirror.id_of(place) for place in range(0, len(mirror), step)][:_PAGE]
+    if hits_of(cluster, target.index, target.ids.query(items), 1):
+        return
+    theirs = [repr(id_ or hit["_id"]) for id_, hit in zip(ids, found, strict=True)]
+    raise UserError(
+        f"No document of {target.index} has the id of an item of {mirror.snapshot}: documents are "
+        f"called {', '.join(theirs[:2]) or 'nothing, since there are none'}, items "
+        f"{', '.join(map(repr, items[:2]))}; name the field that holds the item's id, as by "
+        "--id-field sku, or a template of _id, as by --id-field 'de:{id}'. Nothing was written."
+    )
+
+
+@dataclass
+class Filled:
+    """The result of filling. `conflicts` are updates that were postponed because the document had
+    changed meanwhile.
     """
 
     written: int = 0
     conflicts: int = 0
     sweeps: int = 0
-    unknown: int = 0
-    absent: int = 0
-    first_unknown: list[str] = field(default_factory=list)
-    first_absent: list[str] = field(default_factory=list)
 
 
 def fill(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> Filled:
-    """Add the field to every document that the snapshot knows. Returns when none lacks it.
+    """Add the field to every document of an item with keywords, in place of those of earlier
+    snapshots, but for the one that serves. Returns when none lacks it.
 
     Memory: a page of ids, the bulk chunks, and the mirror, which is mapped. Raises CheckFailedError
     where documents keep losing the field, and ServiceError; the same call goes on.
     """
     done, index = Filled(), target.index
+    gone = _held(cluster, target, name)
     while True:
-        done.sweeps, done.unknown, done.first_unknown = done.sweeps + 1, 0, []
+        done.sweeps, before = done.sweeps + 1, done.written + done.conflicts
         refresh(cluster, index)
-        seen = Counter(known=0, without=0)
-        changes = _changes(cluster, index, name, mirror, done, seen)
-        written = merge_into_documents(cluster, index, changes)
-        done.written += written
-        done.conflicts += seen["known"] - written
-        if not seen["known"]:
-            break
+        changes = _changes(cluster, target, name, mirror, done)
+        written = merge_into_documents(cluster, index, changes, gone)
+        done.written, done.conflicts = done.written + written, done.conflicts - written
+        if done.written + done.conflicts == before:
+            return done
         if done.sweeps == SWEEPS:
             raise CheckFailedError(
                 f"After {SWEEPS} sweeps documents of {index} still lack the field {name}: "
@@ -201,43 +347,48 @@ def fill(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> Filled:
                 "all the while; let it update documents partially, or run the same command when "
                 "it is quiet."
             )
-    with_field = count(cluster, index, {"exists": {"field": name}})
-    done.absent = max(0, len(mirror) - with_field - seen["without"])
-    done.first_absent = [*islice(_absent(cluster, index, mirror), SHOWN)] if done.absent else []
-    return done
+
+
+def _held(cluster: Cluster, target: Target, name: str) -> list[str]:
+    """The fields of snapshots that documents have, but this one and the one that serves."""
+    serving = target.state.properties.get(target.field, {}).get("path")
+    old = [one for one in target.fields if one not in (name, serving)]
+    if not old:
+        return []
+    held = {"filters": {"filters": {one: {"exists": {"field": one}} for one in old}}}
+    body = {"size": 0, "aggs": {"held": held}}
+    doing = f"looking for old fields of {target.index}"
+    found = cluster.call("POST", f"/{target.index}/_search", body=body, doing=doing)
+    buckets = found["aggregations"]["held"]["buckets"]
+    return [one for one, bucket in buckets.items() if bucket["doc_count"]]
 
 
 def _changes(
-    cluster: Cluster, index: str, name: str, mirror: Mirror, done: Filled, seen: Counter[str]
+    cluster: Cluster, target: Target, name: str, mirror: Mirror, done: Filled
 ) -> Iterator[tuple[Seen, Document]]:
-    """The updates of a sweep, which counts the documents that it finds in `done` and `seen`."""
+    """The updates of a sweep, each counted as a conflict until it is written."""
     by_version = done.sweeps <= CHECKED_SWEEPS
-    for hit in scroll(cluster, index, {"bool": {"must_not": {"exists": {"field": name}}}}):
-        id_ = hit["_id"]
-        place = mirror.ids.find(id_)
-        if place < 0:
-            done.unknown += 1
-            done.first_unknown += [id_] if len(done.first_unknown) < SHOWN else []
-        elif keywords := mirror.keywords_of(place):
-            seen["known"] += 1
+    lacking = {"bool": {"must_not": {"exists": {"field": name}}}}
+    for hit in scroll(cluster, target.index, lacking, **target.ids.wanted):
+        place = mirror.ids.find(target.ids.of(hit))
+        if place >= 0 and (keywords := mirror.keywords_of(place)):
+            done.conflicts += 1
             version = (hit["_seq_no"], hit["_primary_term"]) if by_version else None
-            yield Seen(id_, version, hit.get("_routing")), {name: list(keywords)}
-        else:
-            seen["without"] += 1
+            yield Seen(hit["_id"], version, hit.get("_routing")), {name: list(keywords)}
 
 
-def scroll(cluster: Cluster, index: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def scroll(
+    cluster: Cluster, index: str, query: Mapping[str, Any], **wanted: Any
+) -> Iterator[dict[str, Any]]:
     """Every hit of a query at one point in time, with the number of its last change."""
-    body = {
-        "size": _PAGE,
-        "query": query,
-        "sort": ["_doc"],
-        "_source": False,
-        "seq_no_primary_term": True,
-    }
+    body = {"size": _PAGE, "query": query, "sort": ["_doc"], "seq_no_primary_term": True}
     doing = f"reading the documents of {index}"
     answer = cluster.call(
-        "POST", f"/{index}/_search", body=body, params={"scroll": _KEEP_ALIVE}, doing=doing
+        "POST",
+        f"/{index}/_search",
+        body={**body, "_source": False, **wanted},
+        params={"scroll": _KEEP_ALIVE},
+        doing=doing,
     )
     try:
         while hits := answer["hits"]["hits"]:
@@ -251,72 +402,27 @@ def scroll(cluster: Cluster, index: str, query: dict[str, Any]) -> Iterator[dict
         cluster.call("DELETE", "/_search/scroll", body=gone, doing=doing, missing_ok=True)
 
 
-def count(cluster: Cluster, index: str, query: dict[str, Any]) -> int:
-    """How many documents a query finds, after a refresh."""
-    refresh(cluster, index)
-    doing = f"counting documents of {index}"
-    return int(
-        cluster.call("POST", f"/{index}/_count", body={"query": query}, doing=doing)["count"]
-    )
-
-
-def _absent(cluster: Cluster, index: str, mirror: Mirror) -> Iterator[str]:
-    """Ids of the snapshot without a document in the index, in order."""
-    ids = (mirror.id_of(place) for place in range(len(mirror)))
-    while batch := list(islice(ids, _PAGE)):
-        there = ids_there(cluster, index, batch)
-        yield from (id_ for id_ in batch if id_ not in there)
-
-
-def ids_there(cluster: Cluster, index: str, ids: Sequence[str]) -> set[str]:
-    """The ids that have a document in the index."""
-    query = {"size": len(ids), "query": {"ids": {"values": list(ids)}}, "_source": False}
-    doing = f"looking for documents of {index}"
-    answer = cluster.call("POST", f"/{index}/_search", body=query, doing=doing)
-    return {hit["_id"] for hit in answer["hits"]["hits"]}
-
-
-def check_values(
-    cluster: Cluster, target: Target, name: str, mirror: Mirror, places: frozenset[int]
-) -> int:
-    """Compare the field of some documents with the snapshot. Returns how many of them exist. Raises
-    CheckFailedError where another program has written to the field.
-    """
-    compared = 0
-    ids = (mirror.id_of(place) for place in sorted(places))
-    while batch := list(islice(ids, 100)):
-        query = {"size": len(batch), "query": {"ids": {"values": batch}}, "_source": [name]}
-        doing = f"reading {target.index}"
-        answer = cluster.call("POST", f"/{target.index}/_search", body=query, doing=doing)
-        for hit in answer["hits"]["hits"]:
-            found, expected = hit["_source"].get(name), list(mirror.keywords_of(hit["_id"]))
-            if found is not None and found != expected:
-                raise CheckFailedError(
-                    f"The field {name} of document {hit['_id']!r} in {target.index} is "
-                    f"{found!r}, the snapshot says {expected!r}: "
-                    "something else writes to it; remove the field's values there and run the "
-                    "same command again."
-                )
-            compared += found is not None
-    return compared
+def compare(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> Coverage:
+    """Compare every document with the snapshot. Memory: a page of documents, and a bit an item."""
+    found, met = Coverage(), BitMap()
+    refresh(cluster, target.index)
+    everything: dict[str, Any] = {"match_all": {}}
+    for hit in scroll(cluster, target.index, everything, _source=[name], **target.ids.wanted):
+        found.documents += 1
+        place = mirror.ids.find(target.ids.of(hit))
+        if place < 0:
+            found.add("unknown", hit["_id"])
+            continue
+        met.add(place)
+        has, expected = hit["_source"].get(name), list(mirror.keywords_of(place))
+        same, lacks = (has or []) == expected, has is None
+        found.add("covered" if same else "lacking" if lacks else "different", hit["_id"])
+    found.absent = len(mirror) - len(met)
+    absent = (mirror.id_of(place) for place in range(len(mirror)) if place not in met)
+    found.first |= {"absent": [*islice(absent, SHOWN)]} if found.absent else {}
+    return found
 
 
 def template_name(prefix: str, target: Target) -> str:
     """The template's name, such as `shop-products-cogr_keywords`."""
     return f"{prefix}-{target.name}-{target.field}"
-
-
-def switch(cluster: Cluster, template: str, name: str, text_fields: Sequence[str] = ()) -> None:
-    """Make the template use a field, and search texts in the team's own fields."""
-    made = template_source(name, id_field=None, shown=(), text_fields=text_fields)
-    body, doing = {"lang": "mustache", "source": made}, f"storing the search template {template}"
-    cluster.call("PUT", f"/_scripts/{template}", body={"script": body}, doing=doing)
-
-
-def switched_to(cluster: Cluster, template: str, target: Target) -> str | None:
-    """The snapshot whose field the template uses; None when there is no template yet."""
-    doing = f"reading the template {template}"
-    answer = cluster.call("GET", f"/_scripts/{template}", doing=doing, missing_ok=True)
-    stored = answer["script"]["source"] if answer else ""
-    named = (snapshot_of(target.field, word) for word in re.findall(r"\w+", stored))
-    return next(filter(None, named), None)

@@ -16,13 +16,6 @@ MERGE_SECONDS = 4 * 3600.0
 """Longest wait for a force-merge in seconds. If a load balancer cuts the request earlier, the merge
 is polled.
 """
-SEGMENTS = 2
-"""Most segments of a shard after a push in full. One thread merges a segment, and merging is half
-the time of a push by difference; with two segments that push is 1.3 times as fast. A search takes 2
-% longer than with one segment (docs/LOG.md).
-"""
-SMALL_SEGMENT = 16 << 20
-"""Segments below this size in bytes are merged together."""
 LEASE_SECONDS = 90.0
 """Longest wait in seconds until a node drops deleted documents that it keeps for the recovery of
 copies; its timer runs every half minute.
@@ -77,54 +70,33 @@ def refresh(cluster: Cluster, name: str) -> None:
     cluster.call("POST", f"/{name}/_refresh", doing=f"refreshing the index {name}")
 
 
-def merge(cluster: Cluster, name: str, shards: int, patience: float = 0.0) -> None:
-    """Merge to at most SEGMENTS segments a shard, without deleted documents. Only for an index that
-    gets no more writes. Retries for `patience` seconds while deleted documents are kept for the
-    recovery of copies (`LEASE_SECONDS`).
+def hits_of(
+    cluster: Cluster, name: str, query: Mapping[str, Any], size: int, **wanted: Any
+) -> list[dict[str, Any]]:
+    """The first hits of a query, without their documents unless `_source` names some fields."""
+    body = {"size": size, "query": query, "_source": False, **wanted}
+    doing = f"reading documents of {name}"
+    whole = {"allow_partial_search_results": "false"}
+    answer = cluster.call("POST", f"/{name}/_search", body=body, params=whole, doing=doing)
+    return list(answer["hits"]["hits"])
+
+
+def merge(cluster: Cluster, name: str, patience: float = 0.0) -> None:
+    """Merge to one segment a shard, without deleted documents. Only for an index that gets no more
+    writes. Retries for `patience` seconds while deleted documents are kept for the recovery of
+    copies (`LEASE_SECONDS`).
     """
     deadline = time.monotonic() + patience
     while True:
-        if stats(cluster, name, "docs")["docs"]["deleted"]:
-            apart = merging_apart(cluster, name, shards)
-            put_settings(cluster, name, apart, f"preparing to merge {name}")
-            drop_deleted(cluster, name)
-        _force_merge(cluster, name, {"max_num_segments": SEGMENTS})
+        _force_merge(cluster, name)
         if time.monotonic() > deadline or not stats(cluster, name, "docs")["docs"]["deleted"]:
             return
         time.sleep(_LEASE_LOOK_EVERY)
 
 
-def merging_apart(cluster: Cluster, name: str, shards: int) -> dict[str, Any]:
-    """Settings for `drop_deleted`, for this index or a clone: large segments are not merged with
-    each other, so that each has its own thread; small ones are merged into one of them.
-    """
-    found = stats(cluster, name, "store,docs")
-    live, deleted = found["docs"]["count"], found["docs"]["deleted"]
-    size = live / max(1, live + deleted) * found["store"]["size_in_bytes"] / shards
-    return {
-        _THREADS: SEGMENTS,
-        _LEFT_DELETED: 0,
-        _LARGEST: f"{max(SMALL_SEGMENT, int(1.1 * size / SEGMENTS))}b",
-    }
-
-
-_THREADS = "merge.scheduler.max_thread_count"
-_LEFT_DELETED = "merge.policy.expunge_deletes_allowed"
-_LARGEST = "merge.policy.max_merged_segment"
-
-
-def drop_deleted(cluster: Cluster, name: str) -> None:
-    """Rewrite every segment without its deleted documents, with the settings `merging_apart`, which
-    are removed afterwards.
-    """
-    _force_merge(cluster, name, {"only_expunge_deletes": "true"})
-    defaults = dict.fromkeys((_THREADS, _LEFT_DELETED, _LARGEST))
-    put_settings(cluster, name, defaults, f"merging the index {name}")
-
-
-def _force_merge(cluster: Cluster, name: str, params: dict[str, Any]) -> None:
+def _force_merge(cluster: Cluster, name: str) -> None:
     """Force-merge to the end, also where a proxy cuts long requests; then refresh."""
-    doing = f"merging the index {name}"
+    doing, params = f"merging the index {name}", {"max_num_segments": 1}
     deadline = time.monotonic() + MERGE_SECONDS
     while True:
         _, refusal = cluster.try_once("POST", f"/{name}/_forcemerge", None, params)
@@ -158,7 +130,7 @@ def pushed_index(cluster: Cluster, snapshot_id: str) -> IndexState:
     if state is None or state.snapshot != snapshot_id:
         raise SnapshotError(
             f"Snapshot {snapshot_id} is not in OpenSearch at {cluster.url} under the prefix "
-            f"{prefix}; run cogr-index push {snapshot_id}."
+            f"{prefix}; run cogr-index publish {snapshot_id}."
         )
     return state
 
@@ -168,7 +140,7 @@ def complete_index(cluster: Cluster, snapshot_id: str) -> IndexState:
     state = pushed_index(cluster, snapshot_id)
     if not state.complete:
         raise SnapshotError(
-            f"The index {state.name} is half-written; run cogr-index push {snapshot_id}, which "
+            f"The index {state.name} is half-written; run cogr-index publish {snapshot_id}, which "
             "goes on."
         )
     check_scored(state, cluster.version)

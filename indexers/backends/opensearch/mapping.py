@@ -233,10 +233,12 @@ ROLES = ("writer", "publisher", "reader", "merger")
 
 def role(name: str, prefix: str, index: str = "") -> dict[str, Any]:
     """The body of `PUT _plugins/_security/api/roles/<role>`, limited to the indexes of a prefix;
-    for `merger` also to the product index (or alias) that keywords are written into.
+    with `index`, also to the product index (or alias) that keywords are written into.
     """
     text = files(__package__).joinpath("roles", f"{name}.json").read_text("utf-8")
     made: dict[str, Any] = json.loads(text)
+    parts = made["index_permissions"]
+    made["index_permissions"] = [one for one in parts if index or "INDEX" not in json.dumps(one)]
     for part in made["index_permissions"]:
         part["index_patterns"] = [
             # Between slashes a pattern is a regular expression.

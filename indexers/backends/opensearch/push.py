@@ -30,10 +30,8 @@ from indexers.backends.opensearch.indexes import (
     LEASE_SECONDS,
     block_writes,
     check_count,
-    drop_deleted,
     mark,
     merge,
-    merging_apart,
     put_settings,
     read_index,
     refresh,
@@ -77,7 +75,7 @@ def push(cluster: Cluster, snapshot: Snapshot, base: Snapshot | None = None) -> 
             written += _fill(cluster, state, snapshot)
         # The push of a clone may have died before its merge. A node that died while writing may
         # fill gaps in the sequence of operations with no-ops, which count as deleted documents.
-        merge(cluster, state.name, state.shards, LEASE_SECONDS)
+        merge(cluster, state.name, LEASE_SECONDS)
         check_count(cluster, state.name, snapshot)
         if not state.write_blocked:
             block_writes(cluster, state.name)
@@ -316,10 +314,8 @@ def _finish(cluster: Cluster, draft: str, name: str, snapshot: Snapshot) -> bool
     """Clone the frozen draft under the final name, and merge the clone. False when deleted
     documents are left in it; it is then removed.
     """
-    shards = cluster.settings.shards
-    if _clone(cluster, draft, name, merging_apart(cluster, draft, shards)):
-        drop_deleted(cluster, name)
-        merge(cluster, name, shards)
+    if _clone(cluster, draft, name, {}):
+        merge(cluster, name)
         try:
             check_count(cluster, name, snapshot)
         except CheckFailedError as error:

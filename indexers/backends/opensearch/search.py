@@ -39,7 +39,6 @@ PAGE = 10_000
 """The default of `index.max_result_window`."""
 _UNSHOWN = ["item_id", "query_id", "keywords", "self", "generated", "weights", "confidence"]
 """Fields that a hit leaves out: the others are its text and an item's extra fields."""
-_KEEP_ALIVE = "2m"
 # Statistics are summed over all shards; for a single shard it acts like query_then_fetch.
 _EXACT = {"search_type": "dfs_query_then_fetch"}
 _WEIGHT = re.compile(r"weight\((keywords|text\.words):(.*) in \d+\) \[.*", re.DOTALL)
@@ -138,30 +137,20 @@ def top(
 
 
 def everything(cluster: Cluster, index: str, side: Side, keywords: Keywords) -> Found:
-    """The whole retrieved set, ids and scores only, paged over one point in time."""
+    """The whole retrieved set, ids and scores only."""
     if not keywords:
         return 0, ()
     body = {**search_body(side, keywords, PAGE), "_source": False}
-    first = ask(cluster, index, body)["hits"]
-    total, hits = first["total"]["value"], first["hits"]
-    if total > len(hits):
-        hits = [hit for page in _pages(cluster, index, body) for hit in page]
-    if len(hits) != total:
-        raise ServiceError(
-            f"{index} at {cluster.url} gave {len(hits)} hits of {total}; it changed meanwhile, "
-            "search again."
-        )
+    hits = list(pages(cluster, index, body))
     scores = float32s([hit["sort"][0] for hit in hits])
-    return total, [Hit(hit["sort"][1], one) for hit, one in zip(hits, scores, strict=True)]
+    return len(hits), [Hit(hit["sort"][1], one) for hit, one in zip(hits, scores, strict=True)]
 
 
-def ask(
-    cluster: Cluster, index: str, body: Mapping[str, Any], path: str | None = None
-) -> Mapping[str, Any]:
-    """The whole answer of a search, with statistics of all shards; `path` is needed where the body
-    names the index by its point in time. Raises ServiceError where only a part came.
+def ask(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The whole answer of a search, with statistics of all shards. Raises ServiceError where only a
+    part came.
     """
-    path, doing = path or f"/{index}/_search", f"searching {index}"
+    path, doing = f"/{index}/_search", f"searching {index}"
     answer: dict[str, Any] = cluster.call("POST", path, body=body, params=_EXACT, doing=doing)
     flaws = {
         "it ran out of time": answer["timed_out"],
@@ -206,21 +195,17 @@ def lookup_body(own: str) -> dict[str, Any]:
     }
 
 
-def _pages(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
-    doing, path = f"paging through {index}", f"/{index}/_search/point_in_time"
-    opened = cluster.call("POST", path, params={"keep_alive": _KEEP_ALIVE}, doing=doing)
-    pit = opened["pit_id"]
-    try:
-        request = {**body, "pit": {"id": pit, "keep_alive": _KEEP_ALIVE}}
-        while True:
-            hits = ask(cluster, index, request, "/_search")["hits"]["hits"]
-            yield hits
-            if len(hits) < PAGE:
-                return
-            request["search_after"] = hits[-1]["sort"]
-    finally:
-        gone = {"pit_id": [pit]}
-        cluster.call("DELETE", "/_search/point_in_time", body=gone, doing=doing, missing_ok=True)
+def pages(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Every hit of a search in an index that takes no writes, page by page in the body's order,
+    which is total.
+    """
+    request = dict(body)
+    while True:
+        hits = ask(cluster, index, request)["hits"]["hits"]
+        yield from hits
+        if len(hits) < body["size"] or hits[-1]["sort"] == [None]:
+            return
+        request["search_after"] = hits[-1]["sort"]
 
 
 def _hit(hit: Mapping[str, Any], keywords: Iterable[str]) -> Hit:
@@ -336,16 +321,14 @@ def template_source(
     return source
 
 
-def install_template(cluster: Cluster, prefix: str) -> bool:
-    """Store the template unless the cluster has it unchanged. Returns whether the cluster has it
-    now.
+def install_template(cluster: Cluster, name: str, source: str) -> bool:
+    """Store a template unless the cluster has it unchanged. Returns whether the cluster has it now.
 
     A cluster without the module lang-mustache has no templates at all, and a user may lack the
     right to store them: each is a warning. Raises ServiceError.
     """
-    name = template_name(prefix)
     doing, path = f"storing the search template {name}", f"/_scripts/{name}"
-    wanted = {"lang": "mustache", "source": template_source()}
+    wanted = {"lang": "mustache", "source": source}
     try:
         there = cluster.call("GET", path, doing=doing, missing_ok=True) or {}
         if wanted.items() <= there.get("script", {}).items():

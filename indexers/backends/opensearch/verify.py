@@ -2,14 +2,13 @@
 No snapshot serves before it passes.
 
 `verify` looks at counts, a seeded sample of documents field by field, and live results: totals,
-order and the bits of every score. `compare` looks at every document, piece by piece in id order.
-Each piece is one search over a range of ids, independent of the others, so a comparison can stop
-and resume anywhere. `indexers.release.verify` makes the pieces and keeps the differences.
+order and the bits of every score. `compare` looks at every document, piece by piece in id order;
+`indexers.release.verify` makes the pieces and keeps the differences.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -21,11 +20,11 @@ from cogr.records import Side
 from cogr.snapshots import Row, Snapshot
 from indexers.backends import Keywords, Mismatch, Verified, boosts_of, mismatches, sample
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.indexes import check_count, mark
+from indexers.backends.opensearch.indexes import check_count, hits_of, mark
 from indexers.backends.opensearch.mapping import IndexState, document, documents, id_field
-from indexers.backends.opensearch.search import ask, everything
+from indexers.backends.opensearch.search import everything, pages
 
-_MGET = 100
+_BATCH = 100
 _REPAIR = "delete it and push the snapshot again"
 
 
@@ -59,10 +58,10 @@ def _check_documents(cluster: Cluster, index: str, snapshot: Snapshot) -> int:
     """
     chosen = sample(snapshot)
     sampled = documents(snapshot, chosen)
-    while batch := dict(islice(sampled, _MGET)):
-        doing = f"reading documents of {index}"
-        answer = cluster.call("POST", f"/{index}/_mget", body={"ids": list(batch)}, doing=doing)
-        found = {one["_id"]: one["_source"] for one in answer["docs"] if one.get("found")}
+    while batch := dict(islice(sampled, _BATCH)):
+        ids = {"ids": {"values": list(batch)}}
+        hits = hits_of(cluster, index, ids, len(batch), _source=True)
+        found = {hit["_id"]: hit["_source"] for hit in hits}
         for one in mismatches(batch, found):
             what = (
                 f"The document {one.id!r} of the snapshot is not in the index {index}"
@@ -111,29 +110,21 @@ def compare(
     if not last:
         bounds["lte"] = rows[-1].id
     held = {"range": {id_field(side): bounds}} if bounds else {"exists": {"field": id_field(side)}}
-    found = dict(_documents(cluster, index, side, held))
+    found = _documents(cluster, index, side, held)
     if last:
         nameless = {"bool": {"must_not": {"exists": {"field": id_field(side)}}}}
-        found |= dict(_documents(cluster, index, side, nameless))
+        found |= _documents(cluster, index, side, nameless)
     return list(mismatches(expected, found))
 
 
 def _documents(
     cluster: Cluster, index: str, side: Side, query: Mapping[str, Any]
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(`_id`, document) of everything that the query finds, page by page, in the order of the id
-    field.
-    """
-    body: dict[str, Any] = {
+) -> dict[str, Mapping[str, Any]]:
+    """`_id` -> document of everything that the query finds."""
+    body = {
         "size": PAGE,
         "query": {"bool": {"filter": query}},
         "sort": [{id_field(side): "asc"}],
         "track_total_hits": True,
     }
-    while True:
-        hits = ask(cluster, index, body)["hits"]["hits"]
-        for hit in hits:
-            yield hit["_id"], hit["_source"]
-        if len(hits) < PAGE or hits[-1]["sort"] == [None]:
-            return
-        body["search_after"] = hits[-1]["sort"]
+    return {hit["_id"]: hit["_source"] for hit in pages(cluster, index, body)}

@@ -12,7 +12,7 @@ import json
 import random
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -74,16 +74,23 @@ class Seen:
     routing: str | None = None
 
 
+_MERGE = "ctx._source.putAll(params.fields); for (name in params.gone) { ctx._source.remove(name) }"
+
+
 def merge_into_documents(
-    cluster: Cluster, index: str, changes: Iterable[tuple[Seen, Document]]
+    cluster: Cluster,
+    index: str,
+    changes: Iterable[tuple[Seen, Document]],
+    gone: Sequence[str] = (),
 ) -> int:
-    """Set some fields of documents that are unchanged since they were read; others are left alone.
-    Returns how many were updated. Memory and errors as of `write_documents`.
+    """Set some fields of documents that are unchanged since they were read, and remove those that
+    are `gone`; others are left alone. Returns how many were updated. Memory and errors as of
+    `write_documents`.
     """
-    return _send_all(cluster, index, (_merging(seen, fields) for seen, fields in changes))
+    return _send_all(cluster, index, (_merging(seen, fields, gone) for seen, fields in changes))
 
 
-def _merging(seen: Seen, fields: Document) -> bytes:
+def _merging(seen: Seen, fields: Document, gone: Sequence[str]) -> bytes:
     action: dict[str, Any] = {"_id": seen.id}
     if seen.version is None:
         action["retry_on_conflict"] = _TRIES_ON_A_SHARD
@@ -91,7 +98,10 @@ def _merging(seen: Seen, fields: Document) -> bytes:
         action["if_seq_no"], action["if_primary_term"] = seen.version
     if seen.routing is not None:
         action["routing"] = seen.routing
-    return f"{_encode({'update': action})}\n{_encode({'doc': fields})}\n".encode()
+    change: dict[str, Any] = {"doc": fields}
+    if gone:
+        change = {"script": {"source": _MERGE, "params": {"fields": fields, "gone": [*gone]}}}
+    return f"{_encode({'update': action})}\n{_encode(change)}\n".encode()
 
 
 def _send_all(cluster: Cluster, index: str, entries: Iterable[bytes]) -> int:

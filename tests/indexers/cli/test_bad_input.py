@@ -62,7 +62,6 @@ def test_configurations(shop: Path, cogr_index: Command, text: str | None, says:
         (("rebuild", "--side", "item", "--limit", "0"), "--limit"),
         (("search", " "), "The query is empty"),
         (("search", "sofa"), "No item snapshot serves yet: run cogr-index rebuild --side item"),
-        (("push", "item-r000-000000000000"), "no snapshot 'item-r000-000000000000'"),
         (("publish", "item-r000-000000000000"), "no snapshot 'item-r000-000000000000'"),
         (("rollback",), "Nothing was published before"),
         (("verify",), "Nothing serves yet"),
@@ -140,12 +139,12 @@ def test_a_flipped_byte_and_another_normaliser(shop: Path, cogr_index: Command) 
     file = shop / ".cogr/snapshots" / ids["item"] / "keywords.parquet"
     good = file.read_bytes()
     file.write_bytes(good[:100] + bytes([good[100] ^ 1]) + good[101:])
-    bad(cogr_index("push", ids["item"]), "does not match its manifest")
+    bad(cogr_index("verify", ids["item"]), "does not match its manifest")
     file.write_bytes(good)
     manifest = shop / ".cogr/snapshots" / ids["item"] / "manifest.json"
     other = Manifest.model_validate_json(manifest.read_bytes()).summed(normaliser="cogr-0")
     manifest.write_text(other.model_dump_json())
-    bad(cogr_index("push", ids["item"]), "normaliser cogr-0")
+    bad(cogr_index("verify", ids["item"]), "normaliser cogr-0")
     bad(cogr_index("publish", ids["query"]), "their normalisers are", status=1)
 
 

@@ -82,7 +82,7 @@ def test_titles_and_keywords_that_would_steer_a_terminal_are_shown_as_escapes(
         ("diff", second, first),
         ("list",),
         ("inspect", "-v"),
-        ("push", f"item-{HOSTILE}"),
+        ("publish", f"item-{HOSTILE}"),
         ("rebuild", "--side", "item", "--dry-run", "--set", f"opensearch.prefix={HOSTILE}"),
     ):
         ended = cogr_index(*line)

@@ -92,7 +92,7 @@ def test_what_is_exported_is_imported_as_it_was(shop: Path, cogr_index: Command)
         assert cogr_index("export", out, "--format", format_).status == 0
         store = ("--set", f"store={shop / format_}")
         assert cogr_index("import", out, "--json", *store).json["snapshot"] == made
-        assert cogr_index("push", made, *store).status == 0
+        assert cogr_index("publish", made, "--no-switch", *store).status == 0
     files = [
         shop / store / "snapshots" / made / "keywords.parquet"
         for store in (".cogr", "jsonl", "parquet")
@@ -153,7 +153,7 @@ def test_prune_never_takes_what_is_in_use(shop: Path, cogr_index: Command) -> No
     for seed in range(5):
         write_jsonl(shop / "one.jsonl", [{"id": "a", "text": "x", "keywords": [f"k{seed}"]}])
         made.append(cogr_index("import", "one.jsonl", "--json").json["snapshot"])
-        assert cogr_index("push", made[-1]).status == 0
+        assert cogr_index("publish", made[-1], "--no-switch").status == 0
     store = Store(shop / ".cogr")
     # Snapshots of one second are in id order, not in the order of this test.
     order = [row["snapshot"] for row in cogr_index("list", "--json").json["snapshots"]]
@@ -173,7 +173,7 @@ def test_prune_never_takes_what_is_in_use(shop: Path, cogr_index: Command) -> No
     assert cogr_index("publish", trained).status == 0
     pruned = cogr_index("prune", "--keep", "0", "--json").json
     assert (pruned["from_backend"], pruned["in_use"][serves]) == ([order[4]], "a rollback")
-    assert cogr_index("push", order[4]).status == 0
+    assert cogr_index("publish", order[4], "--no-switch").status == 0
 
 
 def test_a_diff_takes_snapshots_of_one_side(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ class World:
             ["rollback"],
             ["verify"],
             ["verify", "--quick"],
-            ["push", item],
+            ["publish", item, "--no-switch"],
             ["publish", old_item, old_query],
             ["publish", item, query],
             ["diff", old_item, item],
@@ -209,7 +209,7 @@ def test_a_manifest_of_another_name_makes_nothing_outside_the_store_go(
     cogr_index("rebuild", "--side", "item")
     file = shop / ".cogr/snapshots" / made / "manifest.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "id": id_, "checksum": ""}))
-    assert cogr_index("push", made).status == 2
+    assert cogr_index("publish", made).status == 2
     assert "is of another one" in cogr_index("list").out
     assert cogr_index("prune", "--keep", 0, "--files").status == 0
     assert (precious / "manifest.json").exists()
@@ -229,7 +229,7 @@ def test_a_folder_that_is_no_snapshots_is_neither_listed_nor_removed(
 def test_an_id_of_another_form_is_refused(shop: Path, cogr_index: Command) -> None:
     cogr_index("rebuild", "--side", "item")
     for command in (
-        ["push", "snapshots/.."],
+        ["publish", "snapshots/.."],
         ["publish", ".."],
         ["export", "x.jsonl", "--snapshot", "item-r000-0123456789ab/../x"],
         ["verify", "item-r000-0123456789AB"],

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from indexers.backends import Verified
 from indexers.backends.memory import MemoryBackend
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.foreign_field import add_field, open_target
+from indexers.generators import Failure
+from indexers.generators.scripted import Scripted
 from indexers.lease import LeaseKind, acquire, held_lease, lease_to_rebuild, lease_to_switch
 from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.release import release
@@ -41,8 +44,6 @@ from trainers.training.rounds import SFT_STAGES, Round, StageRecord, State, crea
 CONFIGURATION = """
 [generator]
 name = "scripted"
-[generator.scripted]
-script = "script.jsonl"
 [training]
 rules = "paper"
 """
@@ -50,9 +51,10 @@ SERVED = [{**ITEMS[0], "text": "A velvet sofa, green, for the living room"}, *IT
 CANDIDATES: Mapping[str, list[dict[str, str]]] = {
     "fine": [*SERVED[:3], {**ITEMS[3], "text": "A leather sofa, red, living room classic"}],
     "worse": [{"id": item["id"], "title": "zzz", "text": "zzz"} for item in ITEMS],
-    # The script fails for these two.
+    # The generator fails for these two.
     "set aside": [*SERVED, *({"id": id_, "title": id_, "text": "no answer"} for id_ in "ef")],
 }
+FAILING = partial(Scripted, answers={id_: Failure(id_, "broken") for id_ in "ef"}, name="ef")
 
 
 class Faulty(MemoryBackend):
@@ -245,7 +247,6 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[st
     """The shop of all cells: a pair serves, another one did before, the candidates are pushed."""
     folder = tmp_path_factory.mktemp("entries")
     config = write_shop(folder, ITEMS, QUERIES, LABELS, CONFIGURATION)
-    write_jsonl(folder / "script.jsonl", [{"id": id_, "failure": "broken"} for id_ in "ef"])
 
     def rebuilt(side: Side, items: list[dict[str, str]], *, publish: bool) -> tuple[Any, str]:
         write_jsonl(folder / "data" / "items.jsonl", items)
@@ -257,6 +258,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[st
 
     with pytest.MonkeyPatch.context() as here:
         here.chdir(folder)
+        here.setattr("indexers.generators.scripted.Scripted", FAILING)
         _, queries = rebuilt("query", ITEMS, publish=True)
         rebuilt("item", ITEMS, publish=True)
         rebuilt("item", SERVED, publish=True)
@@ -289,6 +291,7 @@ def cell(
     monkeypatch.chdir(tmp_path / "shop")
     monkeypatch.setattr("indexers.backends.memory.MemoryBackend", Faulty)
     monkeypatch.setattr("indexers.lease.PATIENCE", 0.0)
+    monkeypatch.setattr("indexers.generators.scripted.Scripted", FAILING)
     monkeypatch.setattr(Faulty, "fault", "")
     monkeypatch.setattr(Faulty, "rival", None)
 
@@ -374,9 +377,9 @@ class Products:
         return f"{self.prefix}-{self.prefix}-products-cogr_keywords"
 
     def live(self) -> tuple[Any, Any]:
-        """The template that searches use, and the history."""
-        path = f"/_scripts/{self.template}"
-        used = self.cluster.call("GET", path, doing="reading the template")
+        """Where the field alias that searches use points to, and the history."""
+        path = f"/{self.prefix}-products/_mapping/field/cogr_keywords"
+        used = self.cluster.call("GET", path, doing="reading the field alias")
         return used, read_history(self.cell.store, f"into-{self.template}")
 
     def publish(self, url: str) -> Ended:
@@ -422,7 +425,7 @@ def test_publish_into_is_refused_and_changes_nothing(
     assert (ended.status, "another publish" in ended.said) == (2, True), ended.said
     with proxy_to(opensearch.url) as proxy:
         proxy.rewrite = lambda request, _: (
-            (403, b"{}") if request.is_for("PUT", "_scripts") else None
+            (403, b"{}") if request.is_for("PUT", "_mapping") else None
         )
         assert products.publish(proxy.url).status == 3
     assert products.live() == before

@@ -478,7 +478,7 @@ def test_the_beginning_of_an_id_is_enough_where_an_id_is_taken(
 ) -> None:
     memory.serve((0, 0), (1, 0))
     short = {number: f"item-r00{number}" for number in range(4)}
-    assert cogr_index("push", short[2], "--json").json["snapshot"] == memory.items[2].id
+    assert cogr_index("publish", short[2], "--no-switch", "--json").json == {"indexes": {}}
     assert (
         cogr_index("publish", short[2], "query-r001", "--no-gate", "--json").json["serving"]["item"]
         == memory.items[2].id
@@ -496,7 +496,6 @@ def test_the_beginning_of_an_id_is_enough_where_an_id_is_taken(
     )
     for command in (
         ("publish", "item-r00"),
-        ("push", "item"),
         ("diff", "item-r00", short[1]),
         ("verify", "item-"),
     ):
@@ -528,16 +527,13 @@ def test_the_next_command_is_one_that_can_be_run(memory: World, cogr_index: Comm
         return cogr_index(*command).err.splitlines()[-1]
 
     ids = [one.id for one in memory.items]
-    assert told("diff", ids[0], ids[1]) == f"Next: cogr-index push {ids[1]}"
-    assert told("push", ids[1]) == f"Next: cogr-index publish {ids[1]}"
+    assert told("publish", ids[1], "--no-switch") == f"Next: cogr-index publish {ids[1]}"
     assert told("diff", ids[0], ids[1]) == f"Next: cogr-index publish {ids[1]}"
     # Without an item side there is nothing to search, and without a query side little.
-    cogr_index("push", memory.queries[0].id)
     assert told("publish", memory.queries[0].id) == "Next: cogr-index rebuild --side item"
     assert told("publish", ids[1], "--no-gate") == 'Next: cogr-index search "some query"'
     # What serves is not published again.
     assert told("diff", ids[0], ids[1]) == 'Next: cogr-index search "some query"'
-    assert told("push", ids[1]) == 'Next: cogr-index search "some query"'
 
 
 def test_a_switch_to_two_rounds_is_refused_or_said_aloud(

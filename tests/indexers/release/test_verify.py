@@ -1,20 +1,16 @@
-"""Verification document by document: every difference is counted, memory is one piece, and an
-interrupted one goes on.
-"""
+"""Verification document by document: every difference is counted."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from cogr.errors import CheckFailedError, ServiceError
+from cogr.errors import CheckFailedError
 from cogr.matching.mirror import Mirror
 from cogr.settings import OpenSearchSettings
-from cogr.snapshots import Row, Snapshot
+from cogr.snapshots import Row
 from cogr.store import Store
-from indexers.backends import Mismatch
 from indexers.backends.memory import MemoryBackend, mirror_folder
 from indexers.backends.opensearch import verify
 from indexers.release import verify as release_verify
@@ -33,35 +29,11 @@ def test_an_equal_one_is_equal_to_the_last_document(tmp_path: Path) -> None:
         frozen(store, "item", []),
     ):
         backend.push(snapshot)
-        found = compare_all(backend, store, snapshot)
-        assert (found.entities, found.differences, found.resumed) == (
-            snapshot.manifest.entities,
-            0,
-            0,
-        )
-        assert store.list("verifications") == []
+        found = compare_all(backend, snapshot)
+        assert (found.entities, found.differences) == (snapshot.manifest.entities, 0)
 
 
-class Interrupted(MemoryBackend):
-    """A backend that goes away after some pieces, and remembers which rows it was asked for."""
-
-    def __init__(self, store: Store, pieces: int) -> None:
-        super().__init__(store)
-        self.left, self.asked = pieces, []  # type: ignore[var-annotated]
-
-    def compare(
-        self, snapshot: Snapshot, rows: Sequence[Row], after: str, *, last: bool
-    ) -> Sequence[Mismatch]:
-        if not self.left:
-            raise ServiceError("It went away.")
-        self.left -= 1
-        self.asked += [row.id for row in rows]
-        return super().compare(snapshot, rows, after, last=last)
-
-
-def test_an_interrupted_one_goes_on_and_forgets_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_difference_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(release_verify, "ROWS", 30)
     store, rows = Store(tmp_path), random_world(200)
     snapshot = frozen(store, "item", rows)
@@ -74,20 +46,13 @@ def test_an_interrupted_one_goes_on_and_forgets_nothing(
         Row(ordered[-2].id, "other text", ("z",)),
         Row("zz", "", ()),
     ]
-    MemoryBackend(store).push(snapshot)
+    backend = MemoryBackend(store)
+    backend.push(snapshot)
     store.remove(mirror_folder(snapshot.id))
     mirror = Mirror.build(frozen(store, "item", other))
     monkeypatch.setattr("indexers.backends.memory.mirror_of", lambda *_: mirror)
-    asked = []
-    for _ in range(3):
-        backend = Interrupted(store, 2)
-        with pytest.raises(ServiceError):
-            compare_all(backend, store, snapshot)
-        asked += backend.asked
-    backend = Interrupted(store, 100)
-    found = compare_all(backend, store, snapshot)
-    assert asked + backend.asked == [row.id for row in ordered]
-    assert (found.resumed, found.entities) == (180, 200)
+    found = compare_all(backend, snapshot)
+    assert found.entities == 200
     assert (found.missing, found.extra, found.different) == (2, 2, 1)
     assert [(one.kind, one.id) for one in found.first] == [
         ("missing", ordered[0].id),
@@ -97,21 +62,6 @@ def test_an_interrupted_one_goes_on_and_forgets_nothing(
         ("extra", "zz"),
     ]
     assert "'z'" in found.first[2].found
-    # It came to its end: the next one begins at the beginning.
-    assert compare_all(MemoryBackend(store), store, snapshot).resumed == 0
-
-
-def test_the_note_of_another_push_is_not_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(release_verify, "ROWS", 2)
-    store = Store(tmp_path)
-    snapshot = frozen(store, "item", SHOP)
-    MemoryBackend(store).push(snapshot)
-    with pytest.raises(ServiceError):
-        compare_all(Interrupted(store, 2), store, snapshot)
-    monkeypatch.setattr(MemoryBackend, "identity", lambda *_: "another push")
-    assert compare_all(MemoryBackend(store), store, snapshot).resumed == 0
 
 
 def test_the_command_shows_the_first_ones_and_ends_with_1(
@@ -160,7 +110,7 @@ def test_every_way_a_document_can_differ(
     with backend_of(opensearch, store, shards) as backend:
         index = backend.push(snapshot).index
         backend.verify(snapshot, [])
-        assert compare_all(backend, store, snapshot).as_dict()["differences"] == 0
+        assert compare_all(backend, snapshot).as_dict()["differences"] == 0
 
         def change(method: str, path: str, body: object = None) -> None:
             backend.cluster.call(method, f"/{index}/{path}", body=body, doing="meddling")
@@ -172,7 +122,7 @@ def test_every_way_a_document_can_differ(
         change("POST", "_update/a-2", {"doc": {"keywords": ["oak", "table"]}})
         change("POST", "_update/e", {"doc": {"text": "other"}})
         change("POST", "_refresh")
-        found = compare_all(backend, store, snapshot)
+        found = compare_all(backend, snapshot)
         assert [(one.kind, one.id, one.field) for one in found.first] == [
             ("different", "a-2", "keywords"),
             ("missing", "c", ""),

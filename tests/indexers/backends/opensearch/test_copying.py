@@ -15,8 +15,7 @@ from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Blend, Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
 from indexers.backends import Words
-from indexers.backends.opensearch import indexes, push
-from indexers.backends.opensearch.backend import OpenSearchBackend
+from indexers.backends.opensearch import push
 from indexers.backends.opensearch.indexes import read_index, stats
 from indexers.backends.opensearch.mapping import index_name
 from tests.indexers.backends.backend_worlds import random_queries, random_world
@@ -44,7 +43,8 @@ def worlds(store: Store, items: int) -> tuple[Snapshot, Snapshot]:
 
 
 @pytest.mark.parametrize(
-    ("server", "shards"), [("opensearch", 1), ("opensearch", 3), ("opensearch_2", 1)]
+    ("server", "shards"),
+    [("opensearch", 3), pytest.param("opensearch_2", 1, marks=pytest.mark.slow)],
 )
 def test_a_push_by_difference_has_the_bits_of_a_full_one(
     request: pytest.FixtureRequest, tmp_path: Path, server: str, shards: int
@@ -81,7 +81,9 @@ def weighed(store: Store, rows: list[Row], parent: Snapshot | None = None) -> Sn
     return write_snapshot(store, "query", rows, provenance)
 
 
-@pytest.mark.parametrize("server", ["opensearch", "opensearch_2"])
+@pytest.mark.parametrize(
+    "server", ["opensearch", pytest.param("opensearch_2", marks=pytest.mark.slow)]
+)
 def test_weights_come_into_an_index_whose_parent_has_none(
     request: pytest.FixtureRequest,
     tmp_path: Path,
@@ -149,66 +151,6 @@ def test_other_weights_and_confidences_than_the_snapshots_are_found(
                 backend.verify(damaged, [])
 
 
-def test_segments_are_merged_apart(
-    opensearch: OpenSearchSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each large one by itself when something is deleted from it; new documents join
-    one of them.
-    """
-    monkeypatch.setattr(indexes, "SMALL_SEGMENT", 1)
-    rows = random_world(3500)
-    snapshot = write_snapshot(
-        Store(tmp_path), "item", sorted(rows[:2000], key=lambda row: row.id), Provenance()
-    )
-    with backend_of(opensearch, snapshot.store) as backend:
-
-        def push(rows: list[Row]) -> list[int]:
-            nonlocal snapshot
-            snapshot = child(snapshot, rows)
-            backend.push(snapshot)
-            backend.verify(snapshot, random_queries(rows, 10, 12))
-            return segments(backend, index_name(backend.prefix, snapshot.id))
-
-        backend.push(snapshot)
-        backend.verify(snapshot, random_queries(rows[:2000], 10, 12))
-        # These segments are of a few KB; Lucene is to see large ones in them, which it leaves
-        # alone. Clones inherit it.
-        large = {"merge.policy.floor_segment": "1b", "merge_on_flush.enabled": False}
-        index = index_name(backend.prefix, snapshot.id)
-        backend.cluster.call("PUT", f"/{index}/_settings", body={"index": large}, doing="preparing")
-        assert push(rows) == [2000, 1500]
-        rows = [row for number, row in enumerate(rows) if number % 10]
-        assert push(rows) == [1800, 1350]
-        assert push([*rows, Row("new", "", ("keyword 1",))]) == [1800, 1351]
-        index = index_name(backend.prefix, snapshot.id)
-        settings = backend.cluster.call("GET", f"/{index}/_settings", doing="looking")[index][
-            "settings"
-        ]["index"]
-        assert settings["merge"] == {"policy": {"floor_segment": "1b"}}
-
-
-def segments(backend: OpenSearchBackend, index: str) -> list[int]:
-    """Documents of each segment, most first."""
-    answer = backend.cluster.call("GET", f"/{index}/_segments", doing="looking at segments")
-    (shard,) = answer["indices"][index]["shards"]["0"]
-    return sorted(
-        (one["num_docs"] for one in shard["segments"].values() if one["search"]), reverse=True
-    )
-
-
-def test_only_deletions(opensearch: OpenSearchSettings, tmp_path: Path) -> None:
-    rows = random_world(200)
-    first = write_snapshot(
-        Store(tmp_path), "item", sorted(rows, key=lambda row: row.id), Provenance()
-    )
-    second = child(first, rows[20:])
-    with backend_of(opensearch, first.store) as backend:
-        backend.push(first)
-        backend.verify(first, [])
-        assert backend.push(second).written == 20
-        backend.verify(second, random_queries(rows, 20, 12))
-
-
 def test_a_draft_of_a_push_that_died_is_begun_anew(
     opensearch: OpenSearchSettings, tmp_path: Path
 ) -> None:
@@ -246,7 +188,7 @@ def test_a_push_that_died_before_its_merge_goes_on(
         backend.push(first)
         backend.verify(first, [])
         with monkeypatch.context() as patch:
-            patch.setattr(push, "drop_deleted", die)
+            patch.setattr(push, "merge", die)
             with pytest.raises(KeyboardInterrupt):
                 backend.push(second)
         index = index_name(backend.prefix, second.id)
@@ -274,7 +216,6 @@ def test_what_can_not_be_copied_is_written_in_full(
         if why == "no clone":
             monkeypatch.setattr(push, "CLONE", "_no_such_thing")
         if why == "not merged":
-            monkeypatch.setattr(push, "drop_deleted", lambda *_: None)
             monkeypatch.setattr(push, "merge", lambda *_: None)
         assert backend.push(second).written == second.manifest.entities
         backend.verify(second, random_queries(list(second.rows()), 20, 12))

@@ -18,7 +18,6 @@ from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend, client, push, writer
-from indexers.backends.opensearch.indexes import SEGMENTS
 from indexers.backends.opensearch.mapping import index_name
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, random_world
 from tests.indexers.backends.fault_proxy import Answer, Fault, Proxy, Request, error_body, proxy_to
@@ -95,9 +94,7 @@ STEPS = [
     ("GET", "-items-item-r001"),
     ("PUT", "-items-item-r001"),
     ("POST", "_bulk"),
-    ("POST", "_refresh"),
     ("POST", "_forcemerge"),
-    ("GET", "_stats"),
     ("PUT", "_block/write"),
     ("PUT", "_mapping"),
 ]
@@ -192,7 +189,7 @@ def test_a_lost_answer_leaves_no_second_version(shop: Shop) -> None:
         "GET", f"/{shop.index()}/_stats/docs,segments", doing="looking"
     )["_all"]["primaries"]
     assert docs["docs"] == {"count": shop.new.manifest.entities, "deleted": 0}
-    assert docs["segments"]["count"] <= SEGMENTS
+    assert docs["segments"]["count"] <= 1
     shop.assert_goes_on()
 
 
@@ -319,8 +316,6 @@ def test_an_index_with_other_documents_than_the_snapshot_is_refused(
             CheckFailedError, match="deleted documents, so something else wrote to it"
         ):
             shop.backend.push(shop.new)
-    # The node lets go of them after half a minute; then a merge does away with them.
-    shop.assert_goes_on()
 
 
 def test_an_unscored_mapping_is_refused_with_the_reason(shop: Shop) -> None:
@@ -419,9 +414,9 @@ def test_a_half_written_index_is_not_published(shop: Shop) -> None:
     shop.proxy.faults.append(Fault("PUT", "_mapping", UNAUTHORISED))
     with pytest.raises(ServiceError):
         shop.backend.push(shop.new)
-    with pytest.raises(SnapshotError, match="half-written; run cogr-index push"):
+    with pytest.raises(SnapshotError, match="half-written; run cogr-index publish"):
         shop.direct.publish({"item": shop.new.id})
-    with pytest.raises(SnapshotError, match="half-written; run cogr-index push"):
+    with pytest.raises(SnapshotError, match="half-written; run cogr-index publish"):
         shop.direct.verify(shop.new, [])
     assert [one.complete for one in shop.direct.list()] == [True, False]
     shop.assert_goes_on()

@@ -1,0 +1,261 @@
+"""A shop with an index and ids of its own, which makes that index anew each night behind an alias,
+while its search asks an expander all the time.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cogr.settings import OpenSearchSettings
+from cogr.snapshots import Blend, Row
+from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.indexes import refresh
+from indexers.backends.opensearch.writer import change_documents
+from indexers.workspace import Workspace
+from ops.expander import precomputed
+from tests.indexers.conftest import Command
+from tests.ops.expander.expander_worlds import Running, freeze, running, wait_for, workspace
+
+BRANDS, NOUNS = ("Brüggmann", "ACME", "Penharrow"), ("sofa", "table", "lamp", "shelf")
+KINDS = {"sofa": "couch", "table": "desk", "lamp": "light", "shelf": "rack"}
+IDS = ("--id-field", "de:{id}")
+
+
+def title_of(number: int) -> str:
+    return f"{BRANDS[number % 3]} {NOUNS[number % 4]} C-{number}"
+
+
+@dataclass
+class Shop:
+    """The team: its products of tonight, its index behind an alias, and its search."""
+
+    cluster: Cluster
+    workspace: Workspace
+    alias: str
+    size: int
+    night: int = 0
+    asked: int = 0
+    literal: dict[str, int] = field(default_factory=dict)
+
+    def numbers_of(self, night: int) -> range:
+        """Products come and go."""
+        return range(night * 10, night * 10 + self.size)
+
+    @property
+    def numbers(self) -> range:
+        return self.numbers_of(self.night)
+
+    def index(self, night: int) -> str:
+        return f"{self.alias}-{night}"
+
+    def make(self, night: int) -> str:
+        """A night's index, which nothing names yet."""
+        text = {"type": "text"}
+        properties = {"title": text, "sku": {"type": "keyword"}, "night": {"type": "integer"}}
+        name = self.index(night)
+        body = {"mappings": {"dynamic": "strict", "properties": properties}}
+        self.cluster.call("PUT", f"/{name}", body=body, doing="making an index")
+        self.write(name, self.numbers_of(night), night)
+        return name
+
+    def write(self, name: str, numbers: range, night: int) -> None:
+        """Write whole documents, as an import of the team does."""
+        made = (
+            (f"de:C-{n}", {"title": title_of(n), "sku": f"C-{n}", "night": night}) for n in numbers
+        )
+        change_documents(self.cluster, name, made)
+        refresh(self.cluster, name)
+
+    def move(self, name: str, old: str | None) -> None:
+        """Let the alias name an index."""
+        actions: list[dict[str, Any]] = [{"add": {"index": name, "alias": self.alias}}]
+        actions += [{"remove": {"index": old, "alias": self.alias}}] if old else []
+        self.cluster.call("POST", "/_aliases", body={"actions": actions}, doing="moving")
+
+    def snapshots(self) -> list[str]:
+        """Keywords of tonight's products and of the queries for them, pushed."""
+        items = [
+            Row(f"C-{n}", title_of(n), (NOUNS[n % 4], KINDS[NOUNS[n % 4]])) for n in self.numbers
+        ]
+        queries = [
+            Row(f"q{n}", text, tuple(KINDS[word] for word in text.split() if word in KINDS))
+            for n, text in enumerate(self.queries())
+        ]
+        always = Blend(keywords_from=2, text_below=0, text_boost=0.5)
+        pair = (
+            freeze(self.workspace, "item", items),
+            freeze(self.workspace, "query", queries, blend=always),
+        )
+        return [one.id for one in pair]
+
+    def queries(self) -> list[str]:
+        """A brand, an identifier, a title, and words that no title has."""
+        middle = self.numbers[self.size // 2]
+        return [*BRANDS, f"C-{middle}", title_of(middle), *KINDS.values()]
+
+    def ask(self, expander: Running, query: str) -> None:
+        """One search of the site, as the docs say, beside text search alone."""
+        night, answer = self.night, expander.expand(query)
+        parts = [answer["clause"]] if answer["mode"] != "text" else []
+        text = {"match": {"title": {"query": query}}}
+        weighed = {"bool": {"must": [text], "boost": answer["text_boost"]}}
+        parts += [weighed] if answer["mode"] != "keywords" else []
+        literal = {"match": {"title": {"query": query, "operator": "and"}}}
+        size = {"size": 1000, "_source": ["night"]}
+        lines = [
+            line
+            for body in ({"bool": {"should": parts}}, literal)
+            for line in ({"index": answer["index"] or self.alias}, {"query": body, **size})
+        ]
+        body = "".join(f"{json.dumps(line)}\n" for line in lines)
+        answers = self.cluster.call("POST", "/_msearch", body=body, doing="searching")
+        found, exact = answers["responses"]
+        hits, wanted = found["hits"]["hits"], exact["hits"]["hits"]
+        assert hits, f"no answer to {query!r}"
+        assert all(hit["_source"]["night"] >= night for hit in hits), f"stale: {query!r}"
+        if {hit["_index"] for hit in (*hits, *wanted)} == {self.index(self.night)}:
+            lost = {hit["_id"] for hit in wanted} - {hit["_id"] for hit in hits}
+            assert not lost, f"{query!r} loses {lost}"
+            self.literal[query] = len(wanted)
+        self.asked += 1
+
+
+@pytest.fixture
+def team(
+    opensearch: OpenSearchSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Shop]:
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    settings = opensearch.model_copy(update={"prefix": name})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(precomputed, "COUNT_SECONDS", 0.1)
+    sets = (f"opensearch.url={settings.url}", f"opensearch.prefix={name}", "serving.deadline=5")
+    opened = workspace(tmp_path, *sets, f"serving.into={name}-products", "serving.live=none")
+    cluster = Cluster(settings)
+    yield Shop(cluster, opened, f"{name}-products", 60)
+    cluster.call("DELETE", f"/{name}-*", doing="cleaning up")
+    cluster.close()
+
+
+@contextmanager
+def asking(team: Shop, expander: Running) -> Iterator[None]:
+    """Shoppers ask all the while; what went wrong for one is raised at the end."""
+    done, wrong = threading.Event(), list[BaseException]()
+
+    def ask() -> None:
+        try:
+            while not done.is_set():
+                for query in team.queries():
+                    team.ask(expander, query)
+        except BaseException as error:  # noqa: BLE001 (raised below)
+            wrong.append(error)
+
+    shopper = threading.Thread(target=ask)
+    shopper.start()
+    yield
+    done.set()
+    shopper.join(60)
+    if wrong:
+        raise wrong[0]
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("nights", [1, pytest.param(5, marks=pytest.mark.slow)])
+def test_a_shop_reindexes_each_night(team: Shop, cogr_index: Command, nights: int) -> None:
+    flags = ["--into", team.alias, *IDS, "--set", f"opensearch.url={team.cluster.url}"]
+    flags += ["--set", f"opensearch.prefix={team.workspace.settings.opensearch.prefix}"]
+
+    def run(*given: str, status: int = 0) -> str:
+        ended = cogr_index(*given, *flags)
+        assert ended.status == status, ended.err
+        return ended.err
+
+    team.move(team.make(0), None)
+    assert "Nothing was published into" in run("publish", status=2)
+    run("publish", *team.snapshots(), "--no-gate")
+    with running(team.workspace, hot_queries=0) as expander:
+        assert expander.expand("couch")["mode"] == "both"
+        with asking(team, expander):
+            for _ in range(nights):
+                old, new = team.index(team.night), team.make(team.night + 1)
+                run("publish", "--to", new)
+                team.move(new, old)
+                team.night += 1
+                run("publish", *team.snapshots(), "--no-gate")
+                run("verify")
+                team.cluster.call("DELETE", f"/{old}", doing="the team tidies up")
+        assert team.asked > 20
+        assert team.literal[BRANDS[0]] == 20
+        assert team.literal[title_of(team.numbers[30])] == 1
+        found = expander.expand("couch")
+        assert (found["index"], found["mode"]) == (team.alias, "both")
+        check_broken_states(team, expander, run)
+
+
+def check_broken_states(team: Shop, expander: Running, run: Any) -> None:
+    """Each turns something red, and a publish cures it."""
+    now = team.index(team.night)
+    wait_for(lambda: expander.metric("cogr_expander_coverage") == 1)
+    half = range(team.numbers[0], team.numbers[0] + team.size // 2)
+    team.write(now, half, team.night)
+    wait_for(lambda: 0.4 < expander.metric("cogr_expander_coverage") < 0.6)
+    assert "30 have no keywords" in run("verify", status=1)
+    run("publish")
+    wait_for(lambda: expander.metric("cogr_expander_coverage") == 1)
+
+    bare = team.make(team.night + 1)
+    team.move(bare, now)
+    team.night += 1
+    wait_for(lambda: expander.client.get("/readyz").status_code == 503)
+    wait_for(lambda: expander.metric("cogr_expander_coverage") == 0)
+    answer = expander.expand(BRANDS[0])
+    assert (answer["mode"], answer["index"]) == ("both", None)
+    team.ask(expander, BRANDS[0])
+    assert f"names {bare}, which lacks the field cogr_keywords" in run("verify", status=1)
+    assert f"names {bare} now, which lacks the field" in run("publish")
+    wait_for(lambda: expander.client.get("/readyz").status_code == 200)
+    run("verify")
+
+
+@pytest.mark.server
+def test_ids_that_no_item_has_are_refused_and_nothing_is_written(
+    team: Shop, cogr_index: Command
+) -> None:
+    name = team.make(0)
+    team.move(name, None)
+    item, query = team.snapshots()
+    flags = ["--into", team.alias, "--set", f"opensearch.url={team.cluster.url}", "--json"]
+    flags += ["--set", f"opensearch.prefix={team.workspace.settings.opensearch.prefix}"]
+    before = team.cluster.call("GET", f"/{name}", doing="looking")
+    for wrong in ((), ("--id-field", "en:{id}")):
+        refused = cogr_index("publish", item, "--no-gate", *flags, *wrong)
+        assert (refused.status, refused.err.count("\n")) == (2, 1), refused.err
+        assert "items 'C-0', 'C-1'" in refused.err
+        assert "Nothing was written" in refused.err
+    refused = cogr_index("publish", item, *flags, "--id-field", "title")
+    assert (refused.status, "'title' is of type text" in refused.err) == (2, True)
+    assert team.cluster.call("GET", f"/{name}", doing="looking") == before
+
+    done = cogr_index("publish", item, query, "--no-gate", *flags, "--id-field", "sku")
+    assert done.status == 0, done.err
+    assert (done.json["covered"], done.json["query"]) == (60, query)
+    assert team.workspace.backend.serving() == {"item": None, "query": query}
+    # Products of which the snapshot knows few: said, with the share.
+    team.write(name, range(1000, 1600), 0)
+    again = cogr_index("publish", *flags, "--id-field", "sku")
+    assert "Warning: only 60 of 660 documents" in again.err
+    assert "600 are of no item of the snapshot (such as 'de:C-1" in again.err
+    # Rolled back as one, too.
+    team.night = 1
+    run = [*flags, "--id-field", "sku"]
+    assert cogr_index("publish", *team.snapshots(), "--no-gate", *run).status == 0
+    back = cogr_index("rollback", *run)
+    assert (back.status, back.json["serving"], back.json["query"]) == (0, item, query)
