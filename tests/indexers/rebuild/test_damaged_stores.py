@@ -84,7 +84,7 @@ class World:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     folder = tmp_path_factory.mktemp("damaged")
-    write_shop(folder, ITEMS, QUERIES, LABELS, CONFIGURATION + "[publish]\ngate = false\n")
+    write_shop(folder, ITEMS, QUERIES, LABELS, CONFIGURATION + "[publish]\ntolerance = 1\n")
     (folder / "ids.txt").write_text("a\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

@@ -33,7 +33,7 @@ path = "data"
 [generator]
 name = "scripted"
 [publish]
-gate = false
+tolerance = 1
 fields = ["price", "brand", "in_stock", "added"]
 """
 TYPES = {"added": "date", "brand": "keyword", "in_stock": "boolean", "price": "double"}

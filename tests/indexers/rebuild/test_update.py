@@ -41,7 +41,7 @@ CHANGES: list[dict[str, Any]] = [
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # 25 items are too few for the gate's shares.
-    write_shop(tmp_path, DATA, QUERIES, LABELS, SCRIPTED + "[publish]\ngate = false\n")
+    write_shop(tmp_path, DATA, QUERIES, LABELS, SCRIPTED + "[publish]\ntolerance = 1\n")
     write_jsonl(tmp_path / "changes.jsonl", CHANGES)
     monkeypatch.chdir(tmp_path)
     return tmp_path
