@@ -95,21 +95,21 @@ def stop_words(language: str) -> frozenset[str]:
 
 def _shares(texts: Iterable[str]) -> dict[str, float]:
     """Language -> the share of its stop words among the words of the first texts, those aside that
-    are English too.
+    are English too, and the two that are there most: a single word may mean something else.
     """
     every = {name: stop_words(name) for name in ("english", "german", *_OTHERS)}
     english = every["english"]
     own = {
         name: words - english if words is not english else words for name, words in every.items()
     }
-    found: Counter[str] = Counter()
-    total = 0
-    for text in islice(texts, _READ):
-        words = _unicode_word().findall(text.casefold())
-        total += len(words)
-        for name, listed in own.items():
-            found[name] += sum(word in listed for word in words)
-    return {name: found[name] / max(1, total) for name in own}
+    counts = Counter(
+        word for text in islice(texts, _READ) for word in _unicode_word().findall(text.casefold())
+    )
+    total = max(1, counts.total())
+    return {
+        name: sum(sorted(counts[word] for word in listed)[:-2]) / total
+        for name, listed in own.items()
+    }
 
 
 def detect_language(texts: Iterable[str]) -> str:
@@ -258,8 +258,10 @@ class Said:
                     stems = analyser.stems(" ".join(words))
                     numbers.update([(stems[0], stems[1])] if len(stems) == 2 else [])
         shares = _shares(first)
-        spoken = [name for name in STOP_WORDS if shares[name] >= _SPOKEN * max(shares.values())]
-        mute = {word for name in (*spoken, analyser.language) for word in stop_words(name)}
+        least = max(_LEAST_STOP_WORDS, _SPOKEN * max(shares.values()))
+        # The analyser's words have no stop words of its own language.
+        others = [name for name in STOP_WORDS if name != analyser.language]
+        mute = {word for name in others if shares[name] >= least for word in stop_words(name)}
         return cls(frozenset(map(analyser.stem, mute | _MARKUP)), frozenset(numbers))
 
     def keeps(self, stems: Sequence[str]) -> bool:
