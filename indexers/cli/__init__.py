@@ -1,5 +1,5 @@
 """cogr-index: from entities to a published index. `rebuild` and `update`; the other commands are in
-`release`, `snapshots`, `exchange` and `fleet`.
+`release`, `snapshots` and `exchange`.
 
 Options and output only; the work is in the packages beside.
 """
@@ -13,7 +13,7 @@ from typing import Annotated
 from typer import Option
 
 from cogr.records import LogFormat
-from indexers.cli import console, exchange, fleet, release, snapshots
+from indexers.cli import console, exchange, release, snapshots
 from indexers.cli.console import Call, common_options, time_of
 from indexers.telemetry.terminal import progress_bar
 
@@ -159,7 +159,7 @@ def update(
         console.next_command(command)
 
 
-app.command()(fleet.status)
+app.command()(snapshots.status)
 app.command()(release.publish)
 app.command()(release.rollback)
 app.command()(release.verify)

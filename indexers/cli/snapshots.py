@@ -1,4 +1,4 @@
-"""The commands that read snapshots and data sets: list, search, diff, inspect.
+"""The commands that read snapshots, data sets and runs: list, search, diff, inspect, status.
 
 Options and output only; the work is in the packages beside.
 """
@@ -6,7 +6,9 @@ Options and output only; the work is in the packages beside.
 from __future__ import annotations
 
 import calendar
+import getpass
 import logging
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -17,6 +19,7 @@ from rich.console import Console
 from typer import Argument, Option
 
 from cogr.errors import UserError
+from cogr.records import SIDES, Side
 from indexers.cli import console
 from indexers.cli.console import Call, common_options
 
@@ -183,3 +186,41 @@ def inspect(
     notes += [f"Written: {page}"] * bool(page)
     call.show("Data set", payload, told=told, notes=notes)
     console.next_command("cogr-index rebuild --side item")
+
+
+@common_options(backend=False)
+def status(
+    call: Call,
+    side: Annotated[Side | None, Option(help="Only this side.")] = None,
+    stop: Annotated[
+        bool, Option("--cancel", help="Stop the rebuild of --side; what was generated is kept.")
+    ] = False,
+) -> None:
+    """Show the state of rebuilds on workers: answers, shards, workers, time left; or stop one.
+
+    Reads the store; needs no broker.
+    """
+    from indexers.fleet.run_files import cancel, overview
+    from indexers.tables import show_all
+
+    store = call.workspace.store
+    if stop and side is None:
+        raise UserError("--cancel stops the rebuild of one side; name it with --side.")
+    if stop and side is not None:
+        cancel(store, side, f"{getpass.getuser()} on {socket.gethostname()}")
+    sides = SIDES if side is None else [side]
+    found = [run for one in sides if (run := overview(store, one)) is not None]
+
+    def show(out: Console) -> None:
+        if not found:
+            out.print("No rebuild on workers yet: cogr-index rebuild --side item --workers celery.")
+        for run in found:
+            note = f" ({run.note})" if run.note else ""
+            in_title = {"id", "side", "state", "note", "fingerprint", "generator"}
+            title = f"{run.side}s, run {run.id}: {run.state}{note}"
+            show_all(out, title, run.model_dump(exclude=in_title))
+
+    call.emit({"runs": [run.model_dump() for run in found]}, show)
+    for run in found:
+        if run.state in ("silent", "interrupted", "cancelled"):
+            console.next_command(f"cogr-index rebuild --side {run.side} --workers celery")

@@ -26,6 +26,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field
 
+from cogr.errors import CheckFailedError, UserError
 from cogr.prompts import Prompt
 from cogr.records import Item, Query, Side
 from cogr.settings import GeneratorSettings
@@ -297,3 +298,38 @@ def summary_of(folder: RunFolder) -> dict[str, Any]:
         "set_aside": len(run.set_aside) if run else 0,
         "workers": dict(Counter(one.worker for one in done)),
     }
+
+
+STOPPED = 120.0
+"""Seconds to wait until a cancelled rebuild has stopped."""
+
+
+def cancel(store: Store, side: Side, by: str) -> None:
+    """Stop the rebuild of a side and wait until it has stopped; what was generated is kept.
+
+    Raises:
+        UserError: no rebuild is under way, or it finished before.
+        CheckFailedError: its coordinator does not stop.
+    """
+    opened = latest_run(store, side)
+    if opened is None or opened[1].state != "running":
+        raise UserError(
+            f"No rebuild of {side}s on workers is under way in {store.url}; see cogr-index status."
+        )
+    folder, run = opened
+    folder.write(Cancel(by=by), "cancel")
+    deadline = time.monotonic() + STOPPED
+    while (now := folder.read(FleetRun, "run") or run).state == "running":
+        lease = read_lease(store, side)
+        if lease is None or lease.released or abs(time.time() - lease.renewed) > lease.seconds:
+            # Nobody coordinates it: workers see that it has ended and leave its shards alone.
+            folder.end(state="cancelled", note=f"cancelled by {by}")
+        elif time.monotonic() > deadline:
+            raise CheckFailedError(
+                f"Run {run.id} was asked to stop, but its coordinator has not done so within "
+                f"{STOPPED:g} s; see cogr-index status."
+            )
+        else:
+            time.sleep(0.2)
+    if now.state == "finished":
+        raise UserError(f"Run {run.id} finished before it could be cancelled; see cogr-index list.")
