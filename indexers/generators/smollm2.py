@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -46,12 +45,12 @@ def unpack(cache: Path | None = None) -> Path:
         return folder
     with storage_errors(str(folder.parent)):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=".tmp-", dir=folder.parent))
-        try:
-            _convert_gguf(gguf, temporary)
-            _move_into_place(temporary, folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder.parent) as scratch:
+            made = Path(scratch, "model")
+            _convert_gguf(gguf, made)
+            # Another process may have been faster; its folder is as good.
+            if not folder.is_dir():
+                made.rename(folder)
     return folder
 
 
@@ -101,15 +100,3 @@ def _convert_gguf(gguf: Path, folder: Path) -> None:
     tokenizer.eos_token = tokenizer.convert_ids_to_tokens(settings["eos_token_id"])
     tokenizer.pad_token = tokenizer.unk_token
     tokenizer.save_pretrained(folder)
-
-
-def _move_into_place(temporary: Path, folder: Path) -> None:
-    temporary.chmod(0o755)
-    for file in temporary.iterdir():
-        file.chmod(0o644)
-    try:
-        temporary.rename(folder)
-    except OSError:
-        # Another process was faster; its folder is as good.
-        if not folder.is_dir():
-            raise
