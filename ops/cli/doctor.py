@@ -22,8 +22,8 @@ import psutil
 
 from cogr import __version__
 from cogr.errors import CogrError, masked
-from cogr.settings import DEFAULT_FILE, load_settings
-from ops.cli.services import opensearch_of_settings
+from cogr.settings import DEFAULT_FILE, load_settings, table_of_environment
+from ops.cli.services import opensearch_answer
 from ops.servers.instances import known
 from ops.servers.opensearch import LEAST_JAVA, OpenSearchSpec
 from ops.servers.programs import HOME_VARIABLE, runtimes
@@ -171,7 +171,9 @@ def _java() -> Iterator[Finding]:
 def _servers(config: Path | None) -> Iterator[Finding]:
     found, fix = "", "cogr-ops opensearch start"
     try:
-        answer = opensearch_of_settings(config)
+        named = config or os.environ.get("COGR_CONFIG") or Path(DEFAULT_FILE).exists()
+        table = load_settings(config).opensearch if named else table_of_environment("opensearch")
+        answer = opensearch_answer(table)
         if answer is None:
             running = [one for one in known(OpenSearchSpec.kind) if one.running and one.url]
             found = ", ".join(f"{one.url} ({one.version}, local)" for one in running)

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer import Option
 
 from cogr.errors import CheckFailedError, ServiceError, UserError
-from cogr.settings import URL_VARIABLE
+from cogr.settings import URL_VARIABLE, table_of_environment
 from indexers.cli import console
 from indexers.cli.console import JsonOption
 from indexers.tables import show_all
-from ops.cli.services import Answer, opensearch_of_environment, redis_of_environment
+from ops.cli.services import Answer, opensearch_answer, redis_answer
 from ops.servers import instances
 from ops.servers.instances import ServerSpec, ServerState
 from ops.servers.opensearch import DEFAULT_VERSION, OpenSearchSpec
@@ -39,15 +39,20 @@ class Kind:
     """A kind of server.
 
     Attributes:
+        group: name of its group of commands, and of its table of settings.
         variable: the environment variable with the URL of an existing server.
-        configured: asks the server that the environment names; None if it names none.
+        ask: asks the server that settings name; None if they name none.
     """
 
-    group: str
+    group: Literal["opensearch", "redis"]
     variable: str
     spec: type[ServerSpec]
-    configured: Callable[[], Answer | None]
+    ask: Callable[[Any], Answer | None]
     next_command: str
+
+    def configured(self) -> Answer | None:
+        """What the server says that the environment names. Raises SettingsError."""
+        return self.ask(table_of_environment(self.group))
 
     def start(self, wanted: ServerSpec, *, as_json: bool) -> None:
         """Start a server, unless the environment names one, and print the next command. Raises
@@ -137,11 +142,11 @@ OPENSEARCH = Kind(
     "opensearch",
     URL_VARIABLE,
     OpenSearchSpec,
-    opensearch_of_environment,
+    opensearch_answer,
     "cogr-index rebuild --side item --set opensearch.url=",
 )
 REDIS = Kind(
-    "redis", "COGR_REDIS__URL", ValkeySpec, redis_of_environment, "cogr-ops worker --set redis.url="
+    "redis", "COGR_REDIS__URL", ValkeySpec, redis_answer, "cogr-ops worker --set redis.url="
 )
 opensearch_app = OPENSEARCH.commands("A local single-node OpenSearch for development and tests.")
 redis_app = REDIS.commands(

@@ -7,19 +7,18 @@ ends it at once: the configuration of a running process doesn't change.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 from typer import Option
 
 from cogr.errors import CogrError, ServiceError
-from cogr.settings import DEFAULT_FILE, OpenSearchSettings, load_settings, table_of_environment
+from cogr.settings import OpenSearchSettings, load_settings
+from cogr.settings.fleet import RedisSettings
 from indexers.cli import console
 from indexers.cli.console import Call, common_options
 
@@ -46,7 +45,7 @@ def opensearch_version(settings: OpenSearchSettings) -> str:
         cluster.close()
 
 
-def answer_of(url: str, ask: Callable[[], str]) -> Answer:
+def _answer(url: str, ask: Callable[[], str]) -> Answer:
     """Ask a service for its version."""
     try:
         return Answer(url, version=ask())
@@ -54,44 +53,20 @@ def answer_of(url: str, ask: Callable[[], str]) -> Answer:
         return Answer(url, problem=str(error))
 
 
-def answer_of_opensearch(settings: OpenSearchSettings | None) -> Answer | None:
-    """Ask a cluster; None if the settings name none."""
+def opensearch_answer(settings: OpenSearchSettings | None) -> Answer | None:
+    """What a cluster says; None if the settings name none."""
     if settings is None or not settings.url:
         return None
-    return answer_of(str(settings.url), partial(opensearch_version, settings))
+    return _answer(str(settings.url), partial(opensearch_version, settings))
 
 
-def opensearch_of_environment() -> Answer | None:
-    """What the cluster of COGR_OPENSEARCH_URL or COGR_OPENSEARCH__URL says; None when neither is
-    set.
-
-    Raises:
-        SettingsError: one of the COGR_OPENSEARCH__ variables has a wrong value.
-    """
-    return answer_of_opensearch(table_of_environment("opensearch"))
-
-
-def opensearch_of_settings(config: Path | None) -> Answer | None:
-    """What the cluster of the configuration file, where there is one, and of the environment says;
-    None when no URL is set. Raises SettingsError.
-    """
-    if config is None and "COGR_CONFIG" not in os.environ and not Path(DEFAULT_FILE).exists():
-        return opensearch_of_environment()
-    return answer_of_opensearch(load_settings(config).opensearch)
-
-
-def redis_of_environment() -> Answer | None:
-    """What the broker of COGR_REDIS__URL says; None when it is not set.
-
-    Raises:
-        SettingsError: one of the COGR_REDIS__ variables has a wrong value.
-    """
+def redis_answer(settings: RedisSettings | None) -> Answer | None:
+    """What a broker says; None if the settings name none."""
     from indexers.fleet.broker import printable, server_version
 
-    settings = table_of_environment("redis")
-    if settings is None:
+    if settings is None or not settings.url:
         return None
-    return answer_of(printable(settings), partial(server_version, settings))
+    return _answer(printable(settings), partial(server_version, settings))
 
 
 class ServiceName(StrEnum):
