@@ -64,15 +64,10 @@ def test_long_texts_are_cut() -> None:
 
 def test_a_page_is_one_closed_file(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("an older page")
-    facts = {
-        "dataset": "<script>", "models": {}, "notes": [], "command": "", "commit": "", "date": "",
-        "seeds": 1, "trials": 1, "seconds": 1, "train_queries": 1, "dev_queries": 1,
-        "test_queries": 1, "items": 1, "hour_price": 1,
-    }  # fmt: skip
-    empty = Table("")
+    empty, facts = Table(""), {"dataset": "<script>"}
     write_page(
-        tmp_path / "page.html", "trainers.rivals", facts=facts, metric="", advice="", figures=[],
-        quality=empty, costs=empty, reasons=[], duel=None,
+        tmp_path / "page.html", "trainers.rivals", facts=facts, made="today", metric="", advice="",
+        figures=[], quality=empty, costs=empty, reasons=[], losses=None,
     )  # fmt: skip
     page = (tmp_path / "page.html").read_text("utf-8")
     assert "default-src 'none'" in page
