@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from trainers.evaluation import Evaluation
     from trainers.report.drawing import Figure
     from trainers.rivals.results import Results
+    from trainers.training.contest import Choice
     from trainers.training.driver import Driver, RunStatus
-    from trainers.training.rounds import Round
+    from trainers.training.rounds import Round, Run
 
 MEASURES = ("p", "r", "f1", "mrr@10", "ndcg@10", "p@10", "r@100")
 """The figures of a pair that are shown, in this order."""
@@ -117,11 +118,18 @@ class Evaluated(Result):
     @property
     def table(self) -> Table:
         found = self.evaluation
-        every = [{"name": "keywords", **found.as_dict()}, *self.baselines]
+        every = [{"name": "keywords", **self.evaluation.as_dict()}, *self.baselines]
+        sets = "".join(f"; {row['name']}: of {row['sets']}" for row in self.baselines)
+        gains = "the labels' grades" if found.graded else "1 for relevant items"
         return Table(
-            f"{found.split}: {found.queries:,} queries, {found.item} with {found.query}",
+            f"{found.split}: {found.queries:,} queries, {found.backend}",
             [{name: row[name] for name in ("name", *MEASURES)} for row in every],
-            ["p, r and f1 are of the whole retrieved set, the others of the ranking."],
+            [
+                f"p, r and f1 are of the whole retrieved set{sets}.",
+                f"The others are of the whole ranking, also BM25's; gains in nDCG are {gains}.",
+                f"{found.item} has {found.keywords_per_item:.1f} keywords an item, {found.query} "
+                f"has {found.keywords_per_query:.1f} a query.",
+            ],
         )
 
     @property
@@ -162,6 +170,32 @@ class Searched(Result):
         return [hit.id for hit in self.answer.hits]
 
 
+def rounds_table(run: Run, choice: Choice | None = None, status: RunStatus | None = None) -> Table:
+    """A row for each round and split of a run, beside bm25 and `statistical` if they are measured,
+    with the chosen pair and the one that serves.
+    """
+    from trainers.training.contest import known_rivals, round_name
+
+    marks = {"best on dev": choice and choice.chosen.name, "serves": status and status.serves}
+    beside = known_rivals(run)
+    found = [(name, of, None, "") for name, of in (beside.rows() if beside else {}).items()]
+    for row in run.rows():
+        why = f": {row['reason']}" if row["verdict"] == "rejected" else ""
+        said = f"{row['verdict']}{why}"
+        found.append((round_name(row["round"]), row["figures"] or {}, row["seconds"], said))
+    rows = []
+    for name, figures, seconds, said in found:
+        told = ", ".join(filter(None, [said, *(mark for mark, of in marks.items() if of == name)]))
+        for split, own in figures.items():
+            values = {measure: own[measure] for measure in ("p", "r", "f1")}
+            values |= {"keywords an item": own.get("keywords_per_item"), "seconds": seconds}
+            known = {key: "" if value is None else value for key, value in values.items()}
+            rows.append({"round": name, "split": split, **known, "": told})
+    notes = [f"Best on dev: {choice.chosen.name}, {choice.reason()}."] if choice else []
+    notes += [f"Serves now: {status.serves or 'nothing'}."] if status else []
+    return Table(f"run {run.name}", rows, [*notes, f"next: {run.state().next}"])
+
+
 @dataclass(frozen=True, repr=False)
 class Trained(Result):
     """A training run: its rounds, the pair chosen on dev, the pair that serves."""
@@ -172,21 +206,7 @@ class Trained(Result):
 
     @property
     def table(self) -> Table:
-        """A round and split a row."""
-        run, choice = self.driver.run, self.status.choice
-        rows = [
-            {
-                "round": row["round"],
-                "split": split,
-                **{name: figures[name] for name in ("p", "r", "f1")},
-                "verdict": row["verdict"],
-                "seconds": row["seconds"],
-            }
-            for row in run.rows()
-            for split, figures in (row["figures"] or {}).items()
-        ]
-        notes = [f"Best on dev: {choice.chosen.name}, {choice.reason()}."] if choice else []
-        return Table(f"run {run.name}; serves: {self.status.serves or 'nothing'}", rows, notes)
+        return rounds_table(self.driver.run, self.status.choice, self.status)
 
     @property
     def snapshots(self) -> Mapping[Side, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from typer import Option
 
@@ -76,8 +76,8 @@ def evaluate(
         _evaluate_new(call, new_items, split)
         return
     project = Project(call.workspace, call.config, call.overrides, console.note)
-    payload = project.evaluate(split, item=item, query=query, baselines=baselines).as_dict()
-    call.emit(payload, _measured(payload).show)
+    found = project.evaluate(split, item=item, query=query, baselines=baselines)
+    call.emit(found.as_dict(), found.table.show)
 
 
 def _evaluate_new(call: Call, share: float, split: Split) -> None:
@@ -99,34 +99,6 @@ def _evaluate_new(call: Call, share: float, split: Split) -> None:
 
 
 _NEW = {"r_new": "recall, new", "p_new": "precision, new", "r_old": "recall, old", "f1": "f1"}
-
-
-def _measured(found: dict[str, Any]) -> Table:
-    """The pair's figures, baselines below them, and the sets that the figures are of."""
-    from trainers.notebook import MEASURES
-
-    baselines = found.get("baselines", [])
-    rows = []
-    for row in ({"name": "keywords", **found}, *baselines):
-        figures = {name: row.get(name) for name in MEASURES}
-        spelt = {name: "" if of is None else f"{of:.4f}" for name, of in figures.items()}
-        rows.append({"": row["name"], **spelt})
-    sets = "".join(f"; {row['name']}: of {row['sets']}" for row in baselines)
-    notes = [
-        f"p, r, f1: of the whole retrieved set{sets}",
-        "mrr, ndcg, p@10, r@100: of the whole ranking, also BM25's; ndcg gains are "
-        f"{_GAINS[found['ndcg_gains']]}",
-        f"{found['item_snapshot']} with {found['keywords_per_item']:.1f} keywords an item,",
-        f"{found['query_snapshot']} with {found['keywords_per_query']:.1f} keywords a query",
-    ]
-    title = f"{found['split']}: {found['queries']} queries, {found['backend']}"
-    return Table(title, rows, notes)
-
-
-_GAINS = {
-    "grades": "the grades of the labels",
-    "binary": "1 for relevant items (the labels have one grade)",
-}
 
 
 @app.command()

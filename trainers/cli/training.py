@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,10 +17,7 @@ from indexers.tables import Table
 
 if TYPE_CHECKING:
     from trainers.project import Project
-    from trainers.training.contest import Choice
-    from trainers.training.driver import RunStatus
     from trainers.training.estimate import Estimate
-    from trainers.training.rounds import Run
 
 RunOption = Annotated[str, Option(help="Name of the run.")]
 BranchOption = Annotated[
@@ -50,7 +47,7 @@ def run_rounds(
         return
     trained = _project(call).train(rounds, run=run, branch=branch, publish=publish)
     opened, found = trained.driver.run, trained.status
-    call.emit(trained.as_dict(), _rounds(opened, found.choice, found).show)
+    call.emit(trained.as_dict(), trained.table.show)
     if found.other is not None:
         _next("publish", call, opened.name)
     best = trained.snapshots
@@ -83,6 +80,7 @@ def publish(
 @common_options(backend=False)
 def status(call: Call, run: RunOption = "main") -> None:
     """Show what a run has done, with figures, and what comes next."""
+    from trainers.notebook import rounds_table
     from trainers.training.contest import choose, contenders, known_rivals
     from trainers.training.rounds import open_run
 
@@ -90,7 +88,7 @@ def status(call: Call, run: RunOption = "main") -> None:
     found = choose(contenders(opened.state(), known_rivals(opened)))
     payload = {"run": opened.name, "rounds": opened.rows(), "next": opened.state().next}
     best = {"best_on_dev": found and found.chosen.name}
-    call.emit(payload | best, _rounds(opened, found).show)
+    call.emit(payload | best, rounds_table(opened, found).show)
 
 
 @common_options(backend=False)
@@ -185,41 +183,6 @@ def _estimated(found: Estimate) -> Table:
         return Table("", (), [model, *notes])
     rows = [{"stage": stage, "steps at most": steps} for stage, steps in found.steps.items()]
     return Table(model, rows, notes)
-
-
-def _rounds(run: Run, choice: Choice | None = None, found: RunStatus | None = None) -> Table:
-    """The run's rounds, beside bm25 and `statistical` if they are measured, with the chosen pair
-    and the one that serves.
-    """
-    from trainers.training.contest import known_rivals, round_name
-
-    marks = {"best on dev": choice and choice.chosen.name, "serves": found and found.serves}
-    beside, rows = known_rivals(run), list[dict[str, str]]()
-    for name, figures in (beside.rows() if beside else {}).items():
-        rows += _by_split(name, figures, "", [mark for mark, of in marks.items() if of == name])
-    for row in run.rows():
-        name, seconds, verdict = round_name(row["round"]), f"{row['seconds']:.0f}", row["verdict"]
-        said = f"{verdict}: {row['reason']}" if verdict == "rejected" else verdict
-        known = [said, *(mark for mark, of in marks.items() if of == name)]
-        if row["figures"]:
-            rows += _by_split(name, row["figures"], seconds, known)
-        else:
-            rows.append({"round": name, "seconds": seconds, "": "under way"})
-    notes = [f"Best on dev: {choice.chosen.name}, {choice.reason()}."] if choice else []
-    notes += [f"Serves now: {found.serves or 'nothing'}."] if found else []
-    return Table(f"run {run.name}", rows, [*notes, f"next: {run.state().next}"])
-
-
-def _by_split(
-    name: str, figures: Mapping[str, Any], seconds: str, marks: Sequence[str]
-) -> Iterator[dict[str, str]]:
-    """A row for each split."""
-    for split, found in figures.items():
-        row = {"round": name, "split": split}
-        row |= {measure: f"{found[measure]:.4f}" for measure in ("p", "r", "f1")}
-        keywords = found.get("keywords_per_item")
-        row["keywords an item"] = "" if keywords is None else f"{keywords:.1f}"
-        yield row | {"seconds": seconds, "": ", ".join(marks)}
 
 
 def _ablation(lines: Sequence[Mapping[str, Any]], split: str, rounds: int) -> Table:
