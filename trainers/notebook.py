@@ -182,7 +182,8 @@ def rounds_table(run: Run, choice: Choice | None = None, status: RunStatus | Non
     for row in run.rows():
         why = f": {row['reason']}" if row["verdict"] == "rejected" else ""
         said = f"{row['verdict']}{why}"
-        found.append((round_name(row["round"]), row["figures"] or {}, row["seconds"], said))
+        seconds = round(row["seconds"])
+        found.append((round_name(row["round"]), row["figures"] or {}, seconds, said))
     rows = []
     for name, figures, seconds, said in found:
         told = ", ".join(filter(None, [said, *(mark for mark, of in marks.items() if of == name)]))
