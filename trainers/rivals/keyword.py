@@ -16,9 +16,10 @@ from cogr.matching.mirror import Mirror
 from cogr.records import Item, Query
 from cogr.snapshots import open_snapshot
 from cogr.store import Store
+from indexers.generators import Context
 from indexers.generators.extractive import Extractive, ExtractiveOptions
 from indexers.generators.statistical import LEAST_QUERIES
-from indexers.generators.statistical.generator import Statistical, is_installed
+from indexers.generators.statistical.generator import Statistical, is_installed, make
 from indexers.generators.statistical.generator import StatisticalOptions as Options
 from indexers.workspace import Workspace
 from trainers.rivals import Fitted, Method, NotRunError, Params, Task
@@ -66,7 +67,8 @@ def fitted_generator(task: Task) -> tuple[Statistical, float]:
         )
     shared, spent = Store(task.work.parents[1] / "shared"), f"seconds/{task.seed}.json"
     own = task.settings.generator.statistical.model_dump()
-    generator = Statistical(task.dataset, Options(**own, seed=task.seed), shared)
+    context = Context("query", task.dataset, shared)
+    generator = make(Options(**own, seed=task.seed), context)
     if generator.is_fitted and shared.exists(spent):
         return generator, float(shared.read_json(spent))
     began = time.perf_counter()
