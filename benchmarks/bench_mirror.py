@@ -31,8 +31,9 @@ from _worlds import Vocabulary, write_world
 from pyroaring import BitMap
 
 from cogr.matching.mirror import Mirror
+from cogr.metrics import f1_of
 from cogr.records import Query
-from cogr.rewards import World, f_measure, item_reward, query_reward
+from cogr.rewards import World, item_reward, query_reward
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,7 @@ def with_sets(mirror: Mirror, queries: list[list[str]], relevant: BitMap) -> Cal
 
     def reward(_: str, query: list[str]) -> float:
         found: set[int] = set().union(*(having[word] for word in query))
-        return f_measure(len(found & wanted), len(found), len(wanted))
+        return f1_of(len(found & wanted), len(found), len(wanted))
 
     return reward
 
@@ -214,7 +215,7 @@ def with_masks(mirror: Mirror, queries: list[list[str]], relevant: BitMap) -> Ca
         found = np.zeros(len(mirror), bool)
         for word in query:
             found |= having[word]
-        return f_measure(np.count_nonzero(found & wanted), np.count_nonzero(found), len(relevant))
+        return f1_of(np.count_nonzero(found & wanted), np.count_nonzero(found), len(relevant))
 
     return reward
 
@@ -306,13 +307,11 @@ def _recount(world: World, item: str, words: list[str]) -> float:
     for query, relevant in world.relevant.items():
         number = mirror.dense(query)
         found = world.items.retrieved(mirror.keywords_of(number))
-        before = f_measure(found.intersection_cardinality(relevant), len(found), len(relevant))
+        before = f1_of(found.intersection_cardinality(relevant), len(found), len(relevant))
         found.discard(state.dense)
         if number in candidate:
             found.add(state.dense)
-        total += (
-            f_measure(found.intersection_cardinality(relevant), len(found), len(relevant)) - before
-        )
+        total += f1_of(found.intersection_cardinality(relevant), len(found), len(relevant)) - before
     return total
 
 

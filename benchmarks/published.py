@@ -279,7 +279,8 @@ def _records(start: Callable[[], Iterable[Any]], source: str) -> Iterator[tuple[
     # after the last source.
     except (OSError, RuntimeError) as error:
         raise ServiceError(
-            f"{source} can't be fetched ({error}); see that its host can be reached and try again."
+            f"{source} can't be fetched ({error}); check that its host can be reached, and try "
+            "again."
         ) from error
 
 

@@ -80,7 +80,8 @@ def differences(before: Snapshot, after: Snapshot) -> Iterator[Difference]:
     """
     if before.side != after.side:
         raise SnapshotError(
-            f"{before.id} and {after.id} are of two sides; compare snapshots of one side."
+            f"{before.id} and {after.id} are of different sides; compare two of items or two of "
+            "queries."
         )
     # Decoding is most of the work and releases the GIL, so it runs in a thread.
     with ThreadPoolExecutor(2, "differences") as readers:

@@ -118,7 +118,7 @@ def _made(id_: str, name: str, value: Scalar, type_: FieldType) -> Scalar:
     made = _MAKERS[type_](value)
     if made is None:
         raise DataError(
-            f"The field {name} of item {id_!r} is {_shown(value)}, which is no {_CALLED[type_]}; "
+            f"The field {name} of item {id_!r} is {_shown(value)}, not {_CALLED[type_]}; "
             f"correct it, or set publish.field_types.{name}."
         )
     if isinstance(made, str) and len(made) * 4 > MAX_BYTES and len(made.encode()) > MAX_BYTES:
@@ -169,9 +169,9 @@ _MAKERS: Mapping[FieldType, Callable[[Scalar], Scalar | None]] = {
 }
 _CALLED: Mapping[FieldType, str] = {
     "boolean": "true or false",
-    "long": "whole number of 64 bits",
-    "double": "number",
-    "date": "time such as 2026-01-31 or 2026-01-31T12:00:00Z",
+    "long": "a whole number of 64 bits",
+    "double": "a number",
+    "date": "a time such as 2026-01-31 or 2026-01-31T12:00:00Z",
     "keyword": "text",
 }
 

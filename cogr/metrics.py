@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Protocol, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,21 +25,6 @@ CUTOFFS = (10, 100, 1000)
 """The cutoffs of the paper's tables."""
 
 Array = NDArray[Any]
-_Sum = TypeVar("_Sum", float, Array)
-
-
-def f_beta(hits: _Sum, sizes: _Sum, factor: float = 2.0) -> _Sum:
-    """F_beta = (1 + beta²) n_tp / (n_ret + beta² n_rel), of numbers or of arrays; F1 by default.
-
-    For beta 1 it is 2PR / (P + R) of the paper's eq. 1 with P and R written out, as in its appendix
-    "Efficient Implementation of Item-Side Reward".
-
-    Args:
-        hits: n_tp.
-        sizes: n_ret + beta² n_rel, not 0.
-        factor: 1 + beta².
-    """
-    return factor * hits / sizes
 
 
 @overload
@@ -47,15 +32,16 @@ def f1_of(hits: float, retrieved: float, relevant: float) -> float: ...
 @overload
 def f1_of(hits: Array, retrieved: Array | float, relevant: Array | float) -> Array: ...
 def f1_of(hits: Any, retrieved: Any, relevant: Any) -> Any:
-    """F1 of counts, or of sums of item weights: numbers, or arrays of one shape.
+    """F1 of counts: numbers, or arrays of one shape. 2 n_tp / (n_ret + n_rel) is 2PR / (P + R) of
+    the paper's eq. 1 with P and R written out, as in its appendix on the item reward.
 
     0 for two empty sets. With probabilities of relevance, `hits` and `relevant` are their sums, and
     this is the usual first-order estimate of the expected F1.
     """
     sizes = retrieved + relevant
     if isinstance(sizes, np.ndarray):
-        return f_beta(hits, np.where(sizes > 0, sizes, 1))
-    return f_beta(hits, sizes) if sizes > 0 else 0.0
+        return 2.0 * hits / np.where(sizes > 0, sizes, 1)
+    return 2.0 * hits / sizes if sizes > 0 else 0.0
 
 
 def f1_of_heads(ids: Sequence[str], wanted: Collection[str]) -> NDArray[np.float64]:

@@ -2,7 +2,6 @@
 
 | function            | formula                              | in the paper              |
 |---------------------|--------------------------------------|---------------------------|
-| `f_measure`         | F1 = 2PR / (P + R), and F_beta       | eq. 1                     |
 | `query_reward`      | F1(I_ret(q), rel(q))                 | eq. 2                     |
 | `item_reward`       | sum over q of F1_cand(q) - F1_ref(q) | eq. 3, by its appendix    |
 | `transposed_reward` | F1(Q_ret(i), rel(i))                 | ablation, "Transposed F1" |
@@ -17,32 +16,20 @@ from __future__ import annotations
 import importlib
 import math
 from array import array
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from cogr.errors import DataError, SettingsError
 from cogr.keywords import over_budget, self_keyword
 from cogr.matching.mirror import Mirror
 from cogr.matching.postings import to_array
-from cogr.metrics import f_beta
+from cogr.metrics import f1_of
 from cogr.records import Query
-
-
-def f_measure(true_positives: float, retrieved: float, relevant: float, beta: float = 1.0) -> float:
-    """F_beta of counts, or of sums of item weights; F1 for beta 1 (paper, eq. 1).
-
-    0 when nothing is retrieved or nothing is relevant.
-    """
-    if not true_positives:
-        return 0.0
-    squared = beta * beta
-    return f_beta(true_positives, retrieved + squared * relevant, 1 + squared)
 
 
 @dataclass(frozen=True)
@@ -56,9 +43,7 @@ class World:
         own: query id -> the query's own text as a keyword.
         queries: the frozen query mirror; item rewards need it. It may have further queries.
         k_max: the budget of distinct keywords.
-        beta: beta of the F measure.
         query_weights: query id -> its weight in sums over queries.
-        item_weights: float64 by dense id (revenue, margin); None: every item counts 1.
     """
 
     items: Mirror
@@ -66,9 +51,7 @@ class World:
     own: Mapping[str, str]
     queries: Mirror | None
     k_max: int
-    beta: float
     query_weights: Mapping[str, float]
-    item_weights: NDArray[np.float64] | None
 
     @classmethod
     def of(
@@ -79,8 +62,6 @@ class World:
         *,
         query_mirror: Mirror | None = None,
         k_max: int = 30,
-        beta: float = 1.0,
-        item_weights: Mapping[str, float] | None = None,
     ) -> World:
         """A world of a data set's records.
 
@@ -90,22 +71,17 @@ class World:
             relevant: query id -> ids of its relevant items; a query that is not in it has none.
             query_mirror: the frozen query mirror.
             k_max: the budget of distinct keywords.
-            beta: beta of the F measure, above 0.
-            item_weights: item id -> weight, for every item of the mirror.
 
         Raises:
             DataError: an id that a mirror lacks; a weight that is missing, negative or not finite;
                 weights with an infinite sum.
-            SettingsError: beta or k_max out of range.
         """
-        if not (beta > 0 and math.isfinite(beta * beta)) or k_max < 1:
-            raise SettingsError(
-                f"A reward needs beta above 0 and k_max of 1 or more, but has {beta} and {k_max}."
+        weights = {query.id: float(query.weight) for query in queries}
+        if not (all(w >= 0 for w in weights.values()) and math.isfinite(sum(weights.values()))):
+            raise DataError(
+                "The weights of the queries must be 0 or more, and their sum a finite number; "
+                "scale them all down."
             )
-        weights = {
-            query.id: _checked_weight(query.weight, f"query {query.id!r}") for query in queries
-        }
-        _check_sum(weights.values(), "queries")
         return cls(
             items=items,
             relevant={
@@ -114,9 +90,7 @@ class World:
             own={query.id: self_keyword(query.text) for query in queries},
             queries=query_mirror,
             k_max=k_max,
-            beta=beta,
             query_weights=weights,
-            item_weights=None if item_weights is None else _by_dense_id(item_weights, items),
         )
 
     def relevant_to(self, query_id: str) -> BitMap:
@@ -128,12 +102,6 @@ class World:
                 f"There is no query {query_id!r} in this world; rewards know its "
                 f"{len(self.relevant)} queries only."
             ) from None
-
-    def mass(self, items: BitMap) -> float:
-        """How many items, or the sum of their weights."""
-        if self.item_weights is None:
-            return len(items)
-        return float(self.item_weights[to_array(items)].sum())
 
     @cached_property
     def reference(self) -> Reference:
@@ -149,9 +117,7 @@ The signature of a reward; your own needs the same.
 
 
 def query_reward(world: World, query_id: str, keywords: Sequence[str]) -> float:
-    """F of the full retrieved set of S_q ∪ {q}; 0 above the budget (paper, eq. 2).
-
-    F1 for the paper's beta of 1. Sums of item weights replace counts where the world has weights.
+    """F1 of the full retrieved set of S_q ∪ {q}; 0 above the budget (paper, eq. 2).
 
     Raises:
         DataError: the query is not one that counts.
@@ -160,16 +126,11 @@ def query_reward(world: World, query_id: str, keywords: Sequence[str]) -> float:
     if over_budget(keywords, world.k_max):
         return 0.0
     retrieved = world.items.retrieved((*keywords, world.own[query_id]))
-    if world.item_weights is None:
-        hits: float = retrieved.intersection_cardinality(relevant)
-        return f_measure(hits, len(retrieved), len(relevant), world.beta)
-    return f_measure(
-        world.mass(retrieved & relevant), world.mass(retrieved), world.mass(relevant), world.beta
-    )
+    return f1_of(retrieved.intersection_cardinality(relevant), len(retrieved), len(relevant))
 
 
 def item_reward(world: World, item_id: str, keywords: Sequence[str]) -> float:
-    """Change of the weighted sum of F over all queries when this item alone gets `keywords`; -1
+    """Change of the weighted sum of F1 over all queries when this item alone gets `keywords`; -1
     above the budget (paper, eq. 3).
 
     Computed from cached counts over the affected queries alone (`Reference`).
@@ -202,7 +163,7 @@ def transposed_reward(world: World, item_id: str, keywords: Sequence[str]) -> fl
         reference.query_mass(queries)
         for queries in (retrieved & item.relevant, retrieved, item.relevant)
     )
-    return f_measure(hits, found, wanted, world.beta)
+    return f1_of(hits, found, wanted)
 
 
 @dataclass(slots=True)
@@ -212,14 +173,12 @@ class ItemState:
     Attributes:
         dense: its dense id in the item mirror.
         own: its own text as a keyword; "" for none.
-        mass: its weight; 1 where items have none.
         relevant: the queries that it is relevant to, by dense id of the query mirror.
         queries: Q_ref, the queries that retrieve it, likewise.
     """
 
     dense: int
     own: str
-    mass: float
     relevant: BitMap
     queries: BitMap
 
@@ -228,8 +187,8 @@ class Reference:
     """The retrieval state under the reference item index (paper, appendix "Efficient Implementation
     of Item-Side Reward"). With it an item's reward takes one lookup and a few F.
 
-    For each query, by dense id of the query mirror: n_tp, n_ret, beta² n_rel, F and its weight.
-    beta² n_rel is infinite where no item is relevant, and for a query that does not count, so that
+    For each query, by dense id of the query mirror: n_tp, n_ret, n_rel, F1 and its weight.
+    n_rel is infinite where no item is relevant, and for a query that does not count, so that
     its F is always 0. For each item, at first use: Q_ref.
 
     Attributes:
@@ -247,7 +206,6 @@ class Reference:
             )
         self._world = world
         self._queries = world.queries
-        self._factor = 1 + world.beta**2
         # array instead of numpy: reading one number costs a fifth, and numpy can use the same
         # memory.
         self._tp, self._ret, self._f, self._weight = (
@@ -267,13 +225,13 @@ class Reference:
             self._relevant.setdefault(item, BitMap()).add(query)
         retrieved = world.items.retrieved(self._queries.keywords_of(query))
         self._weight[query] = world.query_weights[query_id]
-        self._tp[query] = world.mass(retrieved & relevant)
-        self._ret[query] = world.mass(retrieved)
-        self._rel[query] = world.beta**2 * world.mass(relevant) or math.inf
+        self._tp[query] = retrieved.intersection_cardinality(relevant)
+        self._ret[query] = len(retrieved)
+        self._rel[query] = len(relevant) or math.inf
         self._f[query] = self._f_of(query)
 
     def _f_of(self, query: int) -> float:
-        return f_beta(self._tp[query], self._ret[query] + self._rel[query], self._factor)
+        return 2.0 * self._tp[query] / (self._ret[query] + self._rel[query])
 
     @property
     def objective(self) -> float:
@@ -286,11 +244,9 @@ class Reference:
         if state is None:
             items = self._world.items
             dense = items.dense(item_id)
-            weights = self._world.item_weights
             state = self._items[item_id] = ItemState(
                 dense=dense,
                 own=items.own_keyword(dense),
-                mass=1.0 if weights is None else float(weights[dense]),
                 relevant=self._relevant.get(dense, BitMap()),
                 queries=self._queries.retrieved(items.keywords_of(dense)),
             )
@@ -308,32 +264,29 @@ class Reference:
         """Sum of F_cand - F_ref over Q_cand △ Q_ref, without a budget."""
         candidate = self.queries_of(item, keywords)
         joined, left = candidate - item.queries, item.queries - candidate
-        return self._change(joined, item, item.mass) + self._change(left, item, -item.mass)
+        return self._change(joined, item, 1.0) + self._change(left, item, -1.0)
 
-    def _change(self, queries: BitMap, item: ItemState, mass: float) -> float:
-        """Change of the weighted F of the queries that an item joins (mass above 0) or leaves
-        (mass below 0).
-        """
+    def _change(self, queries: BitMap, item: ItemState, one: float) -> float:
+        """Change of the weighted F1 of the queries that an item joins (1) or leaves (-1)."""
         if len(queries) > _FEW:
-            return self._change_of_many(queries, item, mass)
+            return self._change_of_many(queries, item, one)
         tp, ret, rel, f, weight = self._tp, self._ret, self._rel, self._f, self._weight
-        relevant, factor, total = item.relevant, self._factor, 0.0
+        relevant, total = item.relevant, 0.0
         for query in queries:
-            hits = tp[query] + mass if query in relevant else tp[query]
-            # Without hits F is 0; skipping the call is faster.
-            new = f_beta(hits, ret[query] + mass + rel[query], factor) if hits else 0.0
+            hits = tp[query] + one if query in relevant else tp[query]
+            new = 2.0 * hits / (ret[query] + one + rel[query]) if hits else 0.0
             total += weight[query] * (new - f[query])
         return total
 
-    def _change_of_many(self, queries: BitMap, item: ItemState, mass: float) -> float:
+    def _change_of_many(self, queries: BitMap, item: ItemState, one: float) -> float:
         total = 0.0
-        for group, gain in ((queries & item.relevant, mass), (queries - item.relevant, 0.0)):
+        for group, gain in ((queries & item.relevant, one), (queries - item.relevant, 0.0)):
             at = to_array(group)
             tp, ret, rel, f, weight = (
                 np.frombuffer(values)[at]
                 for values in (self._tp, self._ret, self._rel, self._f, self._weight)
             )
-            new = f_beta(tp + gain, ret + mass + rel, self._factor)
+            new = 2.0 * (tp + gain) / (ret + one + rel)
             total += float(weight @ (new - f))
         return total
 
@@ -350,14 +303,14 @@ class Reference:
             )
         item = self.item(item_id)
         candidate = self.queries_of(item, keywords)
-        self._move(candidate - item.queries, item, item.mass)
-        self._move(item.queries - candidate, item, -item.mass)
+        self._move(candidate - item.queries, item, 1.0)
+        self._move(item.queries - candidate, item, -1.0)
         item.queries = candidate
 
-    def _move(self, queries: BitMap, item: ItemState, mass: float) -> None:
+    def _move(self, queries: BitMap, item: ItemState, one: float) -> None:
         for query in queries:
-            self._tp[query] += mass if query in item.relevant else 0.0
-            self._ret[query] += mass
+            self._tp[query] += one if query in item.relevant else 0.0
+            self._ret[query] += one
             self._f[query] = self._f_of(query)
 
 
@@ -390,28 +343,3 @@ def load_reward(path: str) -> Reward:
             "id, keywords)."
         )
     return cast(Reward, reward)
-
-
-def _by_dense_id(weights: Mapping[str, float], items: Mirror) -> NDArray[np.float64]:
-    missing = next((id_ for id_ in items.ids if id_ not in weights), None)
-    if missing is not None:
-        raise DataError(f"Item {missing!r} has no weight; give every item of {items} one.")
-    found = np.array(
-        [_checked_weight(weights[id_], f"item {id_!r}") for id_ in items.ids], np.float64
-    )
-    _check_sum(found.tolist(), "items")
-    return found
-
-
-def _check_sum(weights: Iterable[float], of: str) -> None:
-    if not math.isfinite(sum(weights)):
-        raise DataError(
-            f"The weights of the {of} add up to more than a number can hold; divide them all by "
-            "one number."
-        )
-
-
-def _checked_weight(weight: float, of: str) -> float:
-    if not (weight >= 0 and math.isfinite(weight)):
-        raise DataError(f"The weight of {of} is {weight}; weights must be finite and not below 0.")
-    return float(weight)

@@ -269,7 +269,7 @@ class Store:
                 ) from error
             if isinstance(error, PermissionError) or "Credentials" in type(error).__name__:
                 raise StorageError(
-                    f"The store {self.url} refuses us ({_first_line(error)}); check the "
+                    f"The store {self.url} denies access ({_first_line(error)}); check the "
                     "credentials of this process."
                 ) from error
             raise self._unreachable(error) from error

@@ -205,7 +205,7 @@ def _folder(loader: Loader, path: str | Path | None) -> Path:
         )
     folder = Path(path if path is not None else f"{home}/{loader.name}").expanduser()
     if not folder.is_dir():
-        what = "is not a folder" if folder.exists() else "is not there"
+        what = "is not a folder" if folder.exists() else "does not exist"
         advice = loader.fetch or "check dataset.path"
         if folder.exists() and loader.own:
             advice = f"put it into one as items.{loader.name}, and set dataset.path to that"

@@ -362,8 +362,8 @@ class Builder:
         unknown = self.notes[UNKNOWN_QUERIES] + self.notes[UNKNOWN_ITEMS]
         if unknown > MAX_UNKNOWN_SHARE * self._judgements:
             raise DataError(
-                f"{unknown} of {self._judgements} judgements point to queries or items that are "
-                f"not there, more than {MAX_UNKNOWN_SHARE:.0%}, the first at "
+                f"{unknown} of {self._judgements} judgements refer to unknown queries or "
+                f"items, more than {MAX_UNKNOWN_SHARE:.0%}, the first at "
                 f"{self._first_unknown}; add them, or remove these judgements."
             )
 
@@ -373,8 +373,7 @@ class Builder:
             id_, query = max(self._queries.items(), key=lambda one: one[1].weight)
             raise DataError(
                 f"{self._query_places[id_]}: the weights of the queries add up to more than a "
-                f"number can hold (that of {id_!r} is {query.weight:g}); divide them all by one "
-                "number."
+                f"number can hold (that of {id_!r} is {query.weight:g}); scale them all down."
             )
 
     def _relevant(self) -> dict[str, frozenset[str]]:

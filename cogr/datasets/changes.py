@@ -123,7 +123,7 @@ def read_changes(path: Path, side: Side, options: Options | None = None) -> Chan
     """
     if not path.is_file():
         raise DataError(
-            f"The file of changes {path} is not there; write one JSON object a line, with id, "
+            f"The file of changes {path} does not exist; write one JSON object a line, with id, "
             "title and text."
         )
     upserts: dict[str, Entity] = {}
@@ -161,7 +161,7 @@ def _entity(
 def read_ids(path: Path) -> list[str]:
     """Ids from a file, one a line; blank lines are left out. Raises DataError."""
     if not path.is_file():
-        raise DataError(f"The file of ids {path} is not there; write one id a line.")
+        raise DataError(f"The file of ids {path} does not exist; write one id a line.")
     ids = ((number, line.strip()) for number, line in lines(path))
     return list(
         dict.fromkeys(check_id(id_, "id", Place(path, number)) for number, id_ in ids if id_)

@@ -117,8 +117,9 @@ def remarks(dataset: Dataset) -> list[str]:
         names = [f"{name} ({count:,})" for name, count in [*dataset.unread.items()][:_NAMED]]
         more = f" and {len(dataset.unread) - _NAMED} more" if len(dataset.unread) > _NAMED else ""
         found.append(
-            f"Not read of the items: {', '.join(names)}{more}. Name in dataset.columns.text what "
-            "describes an item, and in publish.fields what goes into the index."
+            f"Fields of items that are not read: {', '.join(names)}{more}. Name in "
+            "dataset.columns.text what describes an item, and in publish.fields what goes into the "
+            "index."
         )
     for note in (HTML, REPEATED_ITEMS, BLANK_ITEMS):
         if count := dataset.notes.get(note):

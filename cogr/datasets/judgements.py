@@ -57,7 +57,7 @@ def read_judgements(path: Path, format: str | None = None) -> Iterator[Judged]:
             line.
     """
     if not path.is_file():
-        raise DataError(f"The file of judgements {path} is not there; name one.")
+        raise DataError(f"The file of judgements {path} does not exist; name one.")
     return FORMATS[format or looks_like(path)][0](path)
 
 
@@ -72,7 +72,7 @@ def looks_like(path: Path) -> str:
     if len(first.split()) == 4 and "," not in first:
         return "trec"
     raise DataError(
-        f"{path} looks like no file of judgements that is known; name its format with --format: "
+        f"{path} is not in a known format of judgements; name it with --format: "
         f"{', '.join(FORMATS)}."
     )
 
@@ -183,7 +183,7 @@ def read_run(path: Path) -> dict[str, list[str]]:
         DataError: the file is missing, a line is bad, or an item is twice in one query's list.
     """
     if not path.is_file():
-        raise DataError(f"The run {path} is not there; name one.")
+        raise DataError(f"The run {path} does not exist; name one.")
     scores: dict[str, dict[str, float]] = {}
     wanted = "a run has 6; write query, Q0, item, rank, score and tag"
     for place, (query, _, item, _, score, _) in _columns(path, 6, wanted):

@@ -91,7 +91,7 @@ def open_bytes(path: Path) -> IO[bytes]:
         )
     except OSError as error:
         reason = error.strerror or str(error)
-        raise DataError(f"{path} can't be read ({reason}); make it readable.") from error
+        raise DataError(f"{path} can't be read ({reason}); check its permissions.") from error
 
 
 def _raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -104,8 +104,8 @@ def _raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 def _too_long(place: Place, what: str) -> DataError:
     return DataError(
-        f"{place}: the {what} is longer than {LONGEST >> 20} MiB; see that the file is whole and "
-        "of the right format, and shorten it."
+        f"{place}: the {what} is longer than {LONGEST >> 20} MiB; check that the file is "
+        "complete and in the right format, or shorten the line."
     )
 
 
@@ -424,7 +424,7 @@ def _text(path: Path, encoding: str) -> Iterator[io.TextIOWrapper]:
             yield io.TextIOWrapper(file, encoding)
         except UnicodeDecodeError as error:
             raise DataError(
-                f"{path}: the text is no {encoding.upper()}; save the file as UTF-8."
+                f"{path}: the text is not valid {encoding.upper()}; save the file as UTF-8."
             ) from error
 
 

@@ -366,9 +366,6 @@ def save(folder: Path, postings: Postings, snapshot: str | None, content_hash: s
     """
     store = Store(folder)
     store.remove(_MANIFEST)
-    for old in store.list(""):
-        if old.endswith(".npy"):  # left by format 1
-            store.remove(old)
     for name, columns in _columns(postings).items():
         batch = pa.RecordBatch.from_arrays(columns, schema=_SCHEMAS[name])
         with store.replacing(name) as file, pa.ipc.new_file(file, batch.schema) as writer:

@@ -114,7 +114,7 @@ def _check_options(scheme: str, options: Mapping[str, str]) -> None:
                 "remove it, and name the certificate's authority by ssl_ca_certs=/FILE"
             )
     if scheme == "sentinel" and not options.get("master_name"):
-        raise ValueError("it names sentinels and no master; end it with ?master_name=NAME")
+        raise ValueError("it names sentinels but no master; end it with ?master_name=NAME")
 
 
 class RedisSettings(Table):

@@ -188,7 +188,7 @@ def read_manifest(store: Store, snapshot_id: str) -> Manifest:
         manifest.side, manifest.round, manifest.content_hash
     ):
         raise SnapshotError(
-            f"{where} is of another one ({manifest.id!r}); rebuild it or restore it."
+            f"{where} belongs to another snapshot ({manifest.id!r}); rebuild it or restore it."
         )
     if manifest.checksum != manifest.sum:
         raise SnapshotError(f"{where} is broken (its checksum differs); rebuild it or restore it.")

@@ -185,7 +185,7 @@ def _check_weights(rows: list[Row], side: Side) -> None:
             what = "is an item and has weights or a confidence, which queries alone have"
         else:
             continue
-        raise SnapshotError(f"The row {row.id!r} {what}; correct what made it.")
+        raise SnapshotError(f"The row {row.id!r} {what}; fix what wrote it.")
 
 
 def _is_rounded(value: float) -> bool:

@@ -106,9 +106,6 @@ IndexOption = Annotated[
 SqlOption = Annotated[
     str | None, Option(metavar="URL", help="Read a database, given by its SQLAlchemy URL.")
 ]
-SourceFormatOption = Annotated[
-    str | None, Option("--format", help="csv, jsonl, json or parquet; recognised by default.")
-]
 IdOption = Annotated[
     str | None, Option("--id", help="Field of the id; of an index _id by default.")
 ]
@@ -144,7 +141,6 @@ def import_items(
     index: IndexOption = None,
     sql: SqlOption = None,
     query: Annotated[str | None, Option(help="With --sql: a table, or a SELECT.")] = None,
-    format_: SourceFormatOption = None,
     id_: IdOption = None,
     title: Annotated[str | None, Option(help="Field of the title.")] = None,
     text: TextOption = None,
@@ -183,12 +179,12 @@ def import_items(
     )
     asked = {columns.id: "--id"} | {name: option for option, name in named if name}
     mapped = Mapped(columns, target, _since(since, path, target), asked)
-    name, records = _source(call, mapped, files or [], index, sql, query, format_)
-    found = run(records, path, mapped, name=name, bad_share=bad_share, say=console.note)
+    name, records = _source(call, mapped, files or [], index, sql, query)
+    found = run(records, path, mapped, name=name, bad_share=bad_share)
     for problem in found.problems:
         console.note(problem)
-    payload = {"source": name, "file": str(path), **asdict(found)}
-    call.show("Imported", payload, hide="problems")
+    facts = {"source": name, "file": str(path), **found.counts, "problems": found.problems}
+    call.show("Imported", facts, hide="problems")
     console.next_command("cogr-index inspect")
 
 
@@ -199,7 +195,6 @@ def _source(
     index: str | None,
     sql: str | None,
     query: str | None,
-    format_: str | None,
 ) -> tuple[str, Iterable[Record]]:
     """The source's name and records."""
     from indexers.exchange.items import file_records, sql_records
@@ -212,7 +207,7 @@ def _source(
         cluster = Cluster(call.workspace.settings.opensearch)
         return f"the index {index}", documents(cluster, index, mapped.paths, since)
     if sql is None:
-        return ", ".join(map(str, files)), file_records(files, format_, mapped)
+        return ", ".join(map(str, files)), file_records(files, mapped)
     if query is None:
         raise SettingsError("--sql needs --query: name a table, or write a SELECT.")
     return sql_records(sql, query)

@@ -59,8 +59,8 @@ def documents(
             answer = cluster.call("POST", "/_search", body=body, doing=doing, missing_ok=True)
             if answer is None or answer["timed_out"] or answer["_shards"]["failed"]:
                 raise ServiceError(
-                    f"The answer of {index} is not whole, or its point in time is gone; see the "
-                    "cluster's health, and run the same command again."
+                    f"The answer from {index} is incomplete, or its point in time has expired; "
+                    "check the cluster's health, and run the same command again."
                 )
             hits = answer["hits"]["hits"]
             for hit in hits:

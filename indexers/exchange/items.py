@@ -9,9 +9,8 @@ leaves it as it was.
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from cogr.datasets.builder import HTML, NULS, Options, make_item
+from cogr.datasets.builder import HTML, Options, make_item
 from cogr.datasets.fields import Columns, id_field, time_field, written
 from cogr.datasets.reading import (
     Place,
@@ -33,59 +32,41 @@ from cogr.datasets.reading import (
     parse_json,
 )
 from cogr.errors import DataError, MissingExtraError, ServiceError, SettingsError, learn_words
-from cogr.records import Item, Say
+from cogr.records import Item
 from cogr.store import replacing, storage_errors
 
-FORMATS = ("csv", "jsonl", "json", "parquet")
 SHOWN = 20
 """Bad records that are named."""
-_EARLY = 1_000
-"""Records after which a share of bad ones can stop the import before its end."""
-_TELL = 10.0
-"""Seconds between two lines of progress."""
 
 Record = tuple[Place, Mapping[str, Any] | DataError]
 """A place, and the record there or why there is none."""
 
 
-def file_records(paths: Sequence[Path], format: str | None, mapped: Mapped) -> Iterator[Record]:
-    """The records of files, plain or packed by gzip (parquet: plain).
+def file_records(paths: Sequence[Path], mapped: Mapped) -> Iterator[Record]:
+    """The records of files, whose content tells the format; plain or packed by gzip (parquet:
+    plain).
 
     Args:
-        format: one of `FORMATS`, or None for what each file looks like.
         mapped: names the fields that are read; a table must have those that were named.
 
     Raises:
         DataError: a file is missing or damaged.
-        SettingsError: an unknown format.
     """
-    if format is not None and format not in FORMATS:
-        raise SettingsError(f"--format {format!r} is unknown; write one of {', '.join(FORMATS)}.")
     for path in paths:
         if not path.is_file():
-            raise DataError(f"The file {path} is not there; name a file of items.")
-    return (one for path in paths for one in _file(path, format or looks_like(path), mapped))
+            raise DataError(f"The file {path} does not exist; name a file of items.")
+    return (one for path in paths for one in _file(path, mapped))
 
 
-def looks_like(path: Path) -> str:
-    """A file's format, by its name and its beginning."""
-    name = path.name.removesuffix(".gz").lower()
-    if name.endswith(".parquet"):
-        return "parquet"
-    if name.endswith((".csv", ".tsv", ".txt")):
-        return "csv"
+def _file(path: Path, mapped: Mapped) -> Iterator[Record]:
     with open_bytes(path) as file:
         start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
-    return "json" if start.startswith(b"[") else "jsonl"
-
-
-def _file(path: Path, format: str, mapped: Mapped) -> Iterator[Record]:
-    if format == "csv":
-        return _rows(path, mapped.asked)
-    if format == "parquet":
+    if start.startswith(b"PAR1") or path.suffix == ".parquet":
         heads = (name.partition(".")[0] for name in mapped.paths)
         return parquet_rows(path, dict.fromkeys((*mapped.paths, *heads)))
-    return _json_lines(path) if format == "jsonl" else json_array(path)
+    if start.startswith(b"["):
+        return json_array(path)
+    return _json_lines(path) if start.startswith(b"{") else _rows(path, mapped.asked)
 
 
 def _rows(path: Path, wanted: Mapping[str, str]) -> Iterator[Record]:
@@ -137,7 +118,7 @@ def sql_records(url: str, query: str) -> tuple[str, Iterator[Record]]:
         engine = sql.create_engine(address)
     except (sql.exc.ArgumentError, sql.exc.NoSuchModuleError, ModuleNotFoundError) as error:
         raise SettingsError(
-            f"--sql names no database ({error}); write an SQLAlchemy URL such as "
+            f"--sql is not the URL of a database ({error}); write an SQLAlchemy URL such as "
             "postgresql+psycopg://user@host/shop, and install its driver."
         ) from error
     name = address.render_as_string(hide_password=True)
@@ -186,39 +167,23 @@ def pick(record: Mapping[str, Any], path: str) -> Any:
     return None
 
 
+COUNTS = ("read", "written", "blank", "repeated", "bad", "older", "html", "items", "changed")
+"""What an import counts: `read` = `written` + `repeated` + `bad` + `older` (than `since`). `blank`
+items have neither title nor text; of `html` some was taken out. `items` are in the file now, of
+which `changed` replace one that was there.
+"""
+
+
 @dataclass
-class Counts:
-    """Counts of the records.
+class Imported:
+    """The result of an import: `COUNTS`, and the first bad records, a sentence each."""
 
-    `read` = `written` + `repeated` + `bad` + `older`.
-
-    Attributes:
-        read: records of the source.
-        written: items of the source in the file; `blank` of them have neither title nor text.
-        repeated: records that repeat an earlier one in everything that is read.
-        bad: records that are no item, or repeat an id with other values.
-        older: records before `since`.
-        html, nul: items whose title or text had HTML, or NUL characters, that were taken out.
-        items: items in the file now.
-        changed: of these, items that were there before and are replaced; 0 without `since`.
-        problems: the first bad records, a sentence each.
-    """
-
-    read: int = 0
-    written: int = 0
-    blank: int = 0
-    repeated: int = 0
-    bad: int = 0
-    older: int = 0
-    html: int = 0
-    nul: int = 0
-    items: int = 0
-    changed: int = 0
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
     problems: list[str] = field(default_factory=list)
 
     def fault(self, problem: object) -> None:
         """Count a bad record."""
-        self.bad += 1
+        self.counts["bad"] += 1
         if len(self.problems) < SHOWN:
             self.problems.append(str(problem))
 
@@ -277,14 +242,8 @@ class Mapped:
 
 
 def import_items(
-    records: Iterable[Record],
-    to: Path,
-    mapped: Mapped,
-    *,
-    name: str,
-    bad_share: float = 0.01,
-    say: Say = lambda _: None,
-) -> Counts:
+    records: Iterable[Record], to: Path, mapped: Mapped, *, name: str, bad_share: float = 0.01
+) -> Imported:
     """Write items to a file, whole or not at all.
 
     With `mapped.since` they go into the file that is there: a known id is replaced, a new one
@@ -294,7 +253,6 @@ def import_items(
         to: the file of JSON lines.
         name: of the source, for messages.
         bad_share: the largest accepted share of bad records.
-        say: gets messages on the progress.
 
     Raises:
         DataError: too many bad records, a field that no record has, a damaged source; names file
@@ -302,86 +260,76 @@ def import_items(
         ServiceError: the source can't be reached.
         StorageError: the disk is full or read-only.
     """
-    counts, ids = Counts(), dict[int, int]()
+    found, ids = Imported(), dict[int, int]()
+    counts = found.counts
     with storage_errors(str(to.parent)):
         to.parent.mkdir(parents=True, exist_ok=True)
     with replacing(to) as file:
-        for line in _new_lines(records, mapped, counts, ids, (name, bad_share), say):
+        seen = set[str]()
+        for line in _new_lines(records, mapped, found, ids, seen):
             file.write(line)
-        counts.items = counts.written
+        if counts["bad"] > bad_share * counts["read"]:
+            raise DataError(
+                f"{counts['bad']:,} of {counts['read']:,} records of {name} are bad, more than the "
+                f"{bad_share:.0%} of --bad-share; correct them or the names of columns, or allow "
+                f"more. The first one: {found.problems[0]}"
+            )
+        if counts["written"]:
+            _check_names(mapped, seen, name, blank=counts["blank"] == counts["written"])
+        counts["items"] = counts["written"]
         for place, record in json_records(to) if mapped.since and to.is_file() else ():
-            if hash(id_field(record, mapped.target.id, place)) in ids:
-                counts.changed += 1
-            else:
-                counts.items += 1
+            known = hash(id_field(record, mapped.target.id, place)) in ids
+            counts["changed" if known else "items"] += 1
+            if not known:
                 file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
-    return counts
+    return found
 
 
 def _new_lines(
-    records: Iterable[Record],
-    mapped: Mapped,
-    counts: Counts,
-    ids: dict[int, int],
-    source: tuple[str, float],
-    say: Say,
+    records: Iterable[Record], mapped: Mapped, found: Imported, ids: dict[int, int], seen: set[str]
 ) -> Iterator[bytes]:
-    """The lines of the source's items; `ids` gets hashes of ids and lines."""
-    notes, seen, told = Counter[str](), Counter[str](), time.monotonic()
+    """The lines of the source's items; `ids` gets hashes of ids and lines, `seen` the names of
+    `asked` fields that some record has.
+    """
+    notes, counts = Counter[str](), found.counts
     for place, record in records:
-        counts.read += 1
+        counts["read"] += 1
         try:
             if isinstance(record, DataError):
                 raise record
             flat = {path: pick(record, path) for path in mapped.paths}
             seen.update(path for path in mapped.asked if flat.get(path) is not None)
-            found = mapped.item(place, flat, notes)
-            if found is None:
-                counts.older += 1
+            item = mapped.item(place, flat, notes)
+            if item is None:
+                counts["older"] += 1
                 continue
-            item, line = found[0], mapped.line(*found)
-            if ids.setdefault(hash(item.id), hash(line)) != hash(line):
+            line = mapped.line(*item)
+            if ids.setdefault(hash(item[0].id), hash(line)) != hash(line):
                 raise DataError(
-                    f"{place}: the id {item.id!r} was there before with other values; give each "
+                    f"{place}: the id {item[0].id!r} appeared earlier with other values; give each "
                     "item its own."
                 )
         except DataError as error:
-            counts.fault(error)
-            if counts.read >= _EARLY:
-                _check_share(counts, *source)
+            found.fault(error)
             continue
-        if len(ids) == counts.written:
-            counts.repeated += 1
+        if len(ids) == counts["written"]:
+            counts["repeated"] += 1
             continue
-        counts.written += 1
-        counts.blank += not (item.title.strip() or item.text.strip())
+        counts["written"] += 1
+        counts["blank"] += not (item[0].title.strip() or item[0].text.strip())
         yield line
-        if time.monotonic() - told >= _TELL:
-            told = time.monotonic()
-            say(f"{counts.read:,} records read, {counts.bad:,} of them bad.")
-    counts.html, counts.nul = notes[HTML], notes[NULS]
-    _check_share(counts, *source)
-    _check_names(mapped, counts, seen, source[0])
+    counts["html"] = notes[HTML]
 
 
-def _check_share(counts: Counts, name: str, share: float) -> None:
-    if counts.bad > share * counts.read:
-        raise DataError(
-            f"{counts.bad:,} of {counts.read:,} records of {name} are bad, more than the "
-            f"{share:.0%} of --bad-share; correct them or the names of columns, or allow more. The "
-            f"first one: {counts.problems[0]}"
-        )
-
-
-def _check_names(mapped: Mapped, counts: Counts, seen: Counter[str], name: str) -> None:
+def _check_names(mapped: Mapped, seen: Collection[str], name: str, *, blank: bool) -> None:
     """Refuse names of fields that no record has."""
-    missing = [path for path in mapped.asked if not seen[path]] if counts.written else []
-    if missing:
+    missing = next((path for path in mapped.asked if path not in seen), None)
+    if missing is not None:
         raise DataError(
-            f"{mapped.asked[missing[0]]} names {missing[0]!r}, which no record of {name} has; name "
-            "a field that is there."
+            f"{mapped.asked[missing]} names {missing!r}, which no record of {name} has; name a "
+            "field that is there."
         )
-    if counts.written and counts.blank == counts.written:
+    if blank:
         names = ", ".join(map(repr, (mapped.columns.title, *mapped.columns.text)))
         raise DataError(
             f"No record of {name} has any of {names}; name its title and text with --title and "

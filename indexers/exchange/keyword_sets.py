@@ -71,7 +71,7 @@ def export(snapshot: Snapshot, to: Path, format_: str, prefix: str = "cogr") -> 
         raise UserError(f"The format {format_!r} is unknown; it is one of {', '.join(NAMES)}.")
     if not to.absolute().parent.is_dir():
         raise UserError(
-            f"The folder {to.absolute().parent} is not there; create it, or name another file."
+            f"The folder {to.absolute().parent} does not exist; create it, or name another file."
         )
     folder, beside = Store(to.absolute().parent), []
     if format_ in _IMPORTED:
@@ -82,9 +82,7 @@ def export(snapshot: Snapshot, to: Path, format_: str, prefix: str = "cogr") -> 
         return Exported(snapshot.manifest.entities, beside)
     chosen = FORMATS[format_]
     if chosen.side and chosen.side != snapshot.side:
-        raise UserError(
-            f"The format {format_} is for the side {chosen.side}; name a {chosen.side} snapshot."
-        )
+        raise UserError(f"The format {format_} is for {chosen.side} snapshots; name one.")
     with folder.replacing(to.name) as file:
         for piece in chosen.pieces(snapshot, prefix):
             file.write(piece.encode())
@@ -203,12 +201,12 @@ def import_snapshot(store: Store, path: Path, side: Side, k_max: int) -> Snapsho
         StorageError: the store is full or read-only.
     """
     if not path.is_file():
-        raise DataError(f"The file {path} is not there; name one that cogr-index export wrote.")
+        raise DataError(f"The file {path} does not exist; name one that cogr-index export wrote.")
     manifest = _manifest(path)
     rows = sorted(_rows(path, as_they_are=manifest is not None), key=lambda row: row.id)
     for one, next_ in pairwise(rows):
         if one.id == next_.id:
-            raise DataError(f"{path} has the id {one.id!r} twice; keep one of them.")
+            raise DataError(f"{path} has the id {one.id!r} twice; remove one.")
     if manifest is None:
         cut = sum(over_budget(row.keywords, k_max) for row in rows)
         rows = [_cut(row, k_max) for row in rows]
@@ -275,8 +273,11 @@ def _rows(path: Path, *, as_they_are: bool) -> Iterator[Row]:
             line = _Line.model_validate({k: v for k, v in record.items() if v != ""})
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            where = "".join(f" in {first['loc'][0]!r}" for _ in first["loc"][:1])
-            raise DataError(f"{place}: {first['msg']}{where}; correct the record.") from error
+            field = "".join(f"{name!r}: " for name in first["loc"][:1])
+            said = first["msg"].removeprefix("Value error, ")
+            raise DataError(
+                f"{place}: {field}{said[:1].lower()}{said[1:]}; correct the record."
+            ) from error
         for text in (line.text, *line.keywords):
             check_text(text, "text or keywords", place)
         spelled, words, weights = line.keywords, line.keywords, line.weights or []

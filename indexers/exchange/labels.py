@@ -33,7 +33,7 @@ def check_place(path: Path) -> None:
         raise SettingsError(f"--save writes JSON lines; name a .jsonl file, not {path.name}.")
     if not path.absolute().parent.is_dir():
         raise SettingsError(
-            f"The folder of --save {path} is not there; make it, or name another file."
+            f"The folder of --save {path} does not exist; make it, or name another file."
         )
     packed = path.with_name(f"{path.name}.gz")
     if packed.exists() and not path.exists():
@@ -167,7 +167,7 @@ class _Queries:
 
 def _texts(path: Path) -> Iterator[tuple[str, str]]:
     if not path.is_file():
-        raise DataError(f"The file of queries {path} is not there; name one with --queries.")
+        raise DataError(f"The file of queries {path} does not exist; name one with --queries.")
     if next((line for _, line in lines(path)), "").lstrip().startswith("{"):
         for place, record in json_records(path):
             yield id_field(record, "id", place), text_field(record, "text", place)

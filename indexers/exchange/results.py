@@ -98,8 +98,8 @@ def score(
     asked = {query.id for query in queries}
     if not asked & run.keys():
         raise DataError(
-            f"No query of the run is one of the {len(queries)} labelled ones of the data set "
-            f"{dataset.name}; give the run the ids of its queries."
+            f"The run has none of the {len(queries)} labelled queries of the data set "
+            f"{dataset.name}; use the ids of its queries."
         )
     return {
         "queries": len(queries),

@@ -82,5 +82,5 @@ def test_other_weights_or_another_confidence_is_a_difference(
 
 
 def test_snapshots_of_two_sides_have_no_differences() -> None:
-    with pytest.raises(SnapshotError, match="two sides"):
+    with pytest.raises(SnapshotError, match="different sides"):
         list(differences(frozen("a", {}), frozen("b", {}, "query")))

@@ -88,12 +88,12 @@ def test_values_get_their_types_own_form(type_: FieldType, value: Any, made: Any
 @pytest.mark.parametrize(
     ("type_", "value", "said"),
     [
-        ("double", "cheap", "is the text 'cheap', which is no number"),
-        ("double", "nan", "which is no number"),
-        ("long", 1.5, "is the number 1.5, which is no whole number of 64 bits"),
-        ("long", 1 << 63, "which is no whole number of 64 bits"),
-        ("boolean", 1, "which is no true or false"),
-        ("date", "31.1.2026", "which is no time such as 2026-01-31"),
+        ("double", "cheap", "is the text 'cheap', not a number"),
+        ("double", "nan", "not a number"),
+        ("long", 1.5, "is the number 1.5, not a whole number of 64 bits"),
+        ("long", 1 << 63, "not a whole number of 64 bits"),
+        ("boolean", 1, "not true or false"),
+        ("date", "31.1.2026", "not a time such as 2026-01-31"),
         (
             "keyword",
             "ü" * 20_000,

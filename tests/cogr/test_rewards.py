@@ -18,7 +18,6 @@ from cogr.matching.mirror import Mirror
 from cogr.records import Query
 from cogr.rewards import (
     World,
-    f_measure,
     item_reward,
     load_reward,
     query_reward,
@@ -42,9 +41,7 @@ class Plain:
     query_own: dict[str, str]
     relevant: dict[str, set[str]]
     query_weights: dict[str, float]
-    item_weights: dict[str, float] | None
     k_max: int
-    beta: float
     uncounted: dict[str, set[str]] = field(default_factory=dict)
 
     def retrieved(self, keywords: set[str]) -> set[str]:
@@ -54,28 +51,27 @@ class Plain:
             if (words | {self.item_own[item]} - {""}) & keywords
         }
 
-    def f(self, found: set[str], wanted: set[str], mass: dict[str, float] | None) -> float:
+    def f1(self, found: set[str], wanted: set[str], mass: dict[str, float] | None = None) -> float:
         def weigh(ids: set[str]) -> float:
             return math.fsum(mass[id_] for id_ in ids) if mass is not None else len(ids)
 
         precision = weigh(found & wanted) / weigh(found) if weigh(found) else 0.0
         recall = weigh(found & wanted) / weigh(wanted) if weigh(wanted) else 0.0
-        below = self.beta**2 * precision + recall
-        return (1 + self.beta**2) * precision * recall / below if below else 0.0
+        below = precision + recall
+        return 2 * precision * recall / below if below else 0.0
 
     def query_reward(self, query: str, keywords: list[str]) -> float:
         if len(set(keywords)) > self.k_max:
             return 0.0
         found = self.retrieved(set(keywords) | {self.query_own[query]} - {""})
-        return self.f(found, self.relevant[query], self.item_weights)
+        return self.f1(found, self.relevant[query])
 
     def objective(self) -> float:
         return math.fsum(
             self.query_weights[query]
-            * self.f(
+            * self.f1(
                 self.retrieved(self.queries[query] | {self.query_own[query]} - {""}),
                 self.relevant[query],
-                self.item_weights,
             )
             for query in self.relevant
         )
@@ -99,7 +95,7 @@ class Plain:
             if (self.queries[query] | {self.query_own[query]} - {""}) & words
         }
         wanted = {query for query, items in self.relevant.items() if item in items}
-        return self.f(found, wanted, self.query_weights)
+        return self.f1(found, wanted, self.query_weights)
 
     def world(self) -> World:
         sets = {**self.queries, **self.uncounted}
@@ -114,8 +110,6 @@ class Plain:
                 [*sets], [*sets.values()], [self.query_own.get(query, "") for query in sets]
             ),
             k_max=self.k_max,
-            beta=self.beta,
-            item_weights=self.item_weights,
         )
 
 
@@ -132,9 +126,7 @@ def plain_worlds(draw: st.DrawFn) -> Plain:
         query_own={name: own for name, (_, own) in zip(names, queries, strict=True)},
         relevant={name: draw(st.sets(st.sampled_from(ids))) for name in names},
         query_weights={name: draw(weights) for name in names},
-        item_weights=draw(st.none() | st.fixed_dictionaries(dict.fromkeys(ids, weights))),
         k_max=draw(st.integers(1, 6)),
-        beta=draw(st.sampled_from([0.5, 1.0, 2.0])),
         uncounted={"other": set(draw(keyword_sets))},
     )
 
@@ -192,12 +184,6 @@ def small_world(**how: object) -> World:
     return World.of(items, records, relevant, **{"query_mirror": queries, **how})  # type: ignore[arg-type]
 
 
-def test_f_measure_conventions() -> None:
-    assert f_measure(0, 0, 5) == f_measure(0, 5, 0) == f_measure(0, 0, 0) == 0.0
-    assert f_measure(2, 4, 2) == pytest.approx(2 / 3)
-    assert f_measure(2, 4, 2, beta=2) == pytest.approx(5 * 2 / (4 + 4 * 2))
-
-
 def test_own_texts_match() -> None:
     world = small_world()
     assert query_reward(world, "q1", ["red sofa"]) == pytest.approx(2 / 3)
@@ -236,9 +222,7 @@ def test_many_affected_queries() -> None:
             for at, id_ in enumerate(ids)
         },
         query_weights={id_: 1 + at / 7 for at, id_ in enumerate(ids)},
-        item_weights={"i1": 2.5, "i2": 1.0, "i3": 0.25},
         k_max=5,
-        beta=1.0,
     )
     world = plain.world()
     for item in plain.items:
@@ -248,20 +232,12 @@ def test_many_affected_queries() -> None:
             )
 
 
-def test_weights_whose_sum_is_no_number_raise() -> None:
-    """Each is finite; a reward of such sums would be 0 or no number."""
-    items = small_world().items
-    huge = [Query("q1", "sofa", 1.2e308), Query("q2", "sofa", 1.2e308)]
-    with pytest.raises(
-        DataError, match="weights of the queries add up to more than a number can hold"
-    ):
-        World.of(items, huge, {})
-    with pytest.raises(
-        DataError, match="weights of the items add up to more than a number can hold"
-    ):
-        World.of(items, [Query("q1", "sofa")], {}, item_weights=dict.fromkeys(items.ids, 1.2e308))
-    with pytest.raises(SettingsError, match="beta above 0"):
-        World.of(items, [Query("q1", "sofa")], {}, beta=1e200)
+@pytest.mark.parametrize("weights", [(1.2e308, 1.2e308), (-1.0, 2.0), (math.nan, 1.0)])
+def test_weights_that_are_no_weights_raise(weights: tuple[float, float]) -> None:
+    """Each of the first is finite; a reward of such sums would be 0 or no number."""
+    queries = [Query(f"q{at}", "sofa", weight) for at, weight in enumerate(weights)]
+    with pytest.raises(DataError, match="weights of the queries must be 0 or more"):
+        World.of(small_world().items, queries, {})
 
 
 def test_missing_things_raise() -> None:
@@ -275,13 +251,6 @@ def test_missing_things_raise() -> None:
             reward(small_world(query_mirror=None), "i1", ["sofa"])
     with pytest.raises(DataError, match="no 'q2'"):
         item_reward(small_world(query_mirror=Mirror.from_sets(["q1"], [[]])), "i1", [])
-    with pytest.raises(DataError, match="'i2' has no weight"):
-        small_world(item_weights={"i1": 1.0, "i3": 1.0})
-    for weight in (-1.0, math.nan, math.inf):
-        with pytest.raises(DataError, match="weight of item 'i1'"):
-            small_world(item_weights={"i1": weight, "i2": 1.0, "i3": 1.0})
-    with pytest.raises(SettingsError, match="beta above 0"):
-        small_world(beta=0.0)
     with pytest.raises(DataError, match="no 'i9'"):
         World.of(world.items, [Query("q1", "x")], {"q1": {"i9"}})
 

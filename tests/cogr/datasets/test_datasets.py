@@ -316,39 +316,21 @@ def registered(tmp_path: Path) -> Iterator[Path]:
         (tmp_path / f"{name}.queries").write_text(query)
     (tmp_path / "train.qrels").write_text("q1 0 d1 1\nq1 0 d2 0\n")
     (tmp_path / "test.qrels").write_text("q2 0 d2 2\n")
-    names = []
-
-    def register(name: str, **files: str) -> None:
-        paths = {kind: str(tmp_path / file) for kind, file in files.items()}
+    names = {
+        "cogr-shop": {},
+        "cogr-shop/train": {"queries_tsv": "train.queries", "qrels_trec": "train.qrels"},
+        "cogr-shop/test": {"queries_tsv": "test.queries", "qrels_trec": "test.qrels"},
+        "cogr-whole": {"queries_tsv": "train.queries", "qrels_trec": "train.qrels"},
+        "cogr-shared/train": {"queries_tsv": "all.queries", "qrels_trec": "train.qrels"},
+        "cogr-shared/test": {"queries_tsv": "all.queries", "qrels_trec": "test.qrels"},
+        "cogr-docs": {},
+        "cogr-gone": {"docs_tsv": "gone.tsv", "queries_tsv": "train.queries"},
+    }
+    for name, files in names.items():
+        paths = {
+            kind: str(tmp_path / file) for kind, file in ({"docs_tsv": "docs.tsv"} | files).items()
+        }
         ir_datasets.registry.register(name, ir_datasets.create_dataset(**paths))
-        names.append(name)
-
-    register("cogr-shop", docs_tsv="docs.tsv")
-    register(
-        "cogr-shop/train",
-        docs_tsv="docs.tsv",
-        queries_tsv="train.queries",
-        qrels_trec="train.qrels",
-    )
-    register(
-        "cogr-shop/test", docs_tsv="docs.tsv", queries_tsv="test.queries", qrels_trec="test.qrels"
-    )
-    register(
-        "cogr-whole", docs_tsv="docs.tsv", queries_tsv="train.queries", qrels_trec="train.qrels"
-    )
-    register(
-        "cogr-shared/train",
-        docs_tsv="docs.tsv",
-        queries_tsv="all.queries",
-        qrels_trec="train.qrels",
-    )
-    register(
-        "cogr-shared/test", docs_tsv="docs.tsv", queries_tsv="all.queries", qrels_trec="test.qrels"
-    )
-    register("cogr-docs", docs_tsv="docs.tsv")
-    register(
-        "cogr-gone", docs_tsv="gone.tsv", queries_tsv="train.queries", qrels_trec="train.qrels"
-    )
     yield tmp_path
     for name in names:
         del ir_datasets.registry._registered[name]

@@ -174,7 +174,10 @@ def test_bad_settings_are_one_sentence(
 
 def test_folders_and_files_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    for folder, said in (("nowhere", "is not there: check dataset.path"), ("file", "not a folder")):
+    for folder, said in (
+        ("nowhere", "does not exist: check dataset.path"),
+        ("file", "not a folder"),
+    ):
         with pytest.raises(DataError, match=rf"The folder .*{folder} .*{said}"):
             load_dataset("beir", tmp_path / folder)
     for loader, name in (
@@ -200,7 +203,7 @@ def test_missing_data_say_what_to_fetch_and_where_it_goes(
     with pytest.raises(SettingsError, match=rf"holds {name}/; .*fetch .*https://"):
         load_dataset(name)
     monkeypatch.setenv("COGR_DATA_DIR", str(tmp_path))
-    with pytest.raises(DataError, match=rf"The folder .*{name} is not there: fetch .* there"):
+    with pytest.raises(DataError, match=rf"The folder .*{name} does not exist: fetch .* there"):
         load_dataset(name)
     (tmp_path / name).mkdir()
     with pytest.raises(DataError, match=rf"{name} has no .*: fetch .*https://.* there"):

@@ -88,8 +88,8 @@ def test_several_judges_are_one_grade_as_in_quepid(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "looks like no file of judgements"),
-        ("a b c\n", "looks like no file of judgements"),
+        ("", "is not in a known format of judgements"),
+        ("a b c\n", "is not in a known format of judgements"),
         ("q 0 d 1\nq 0 d\n", "line 2: the line has 3 fields where qrels have 4"),
         ("q 0 d high\n", "line 1: 'grade' is the string 'high'"),
         ("query,docid,rating\na,1,x\n", "line 2: 'rating' is the string 'x'"),
@@ -101,7 +101,7 @@ def test_a_bad_file_is_one_sentence(tmp_path: Path, content: str, said: str) -> 
     (tmp_path / "judged").write_text(content)
     with pytest.raises(DataError, match=said):
         list(read_judgements(tmp_path / "judged"))
-    with pytest.raises(DataError, match="is not there; name one"):
+    with pytest.raises(DataError, match="does not exist; name one"):
         list(read_judgements(tmp_path / "gone"))
 
 

@@ -168,9 +168,9 @@ def test_what_is_not_read_and_what_was_mended_is_told(tmp_path: Path) -> None:
     assert (report.unread, report.textless_items) == ({"description": 6, "brand": 2}, 5)
     assert report.notes == {"titles and texts with HTML removed": 6, "rows that repeat an item": 1}
     assert remarks(dataset) == [
-        "Not read of the items: description (6), brand (2). Name in dataset.columns.text what "
-        "describes an item, and in "
-        "publish.fields what goes into the index.",
+        "Fields of items that are not read: description (6), brand (2). Name in "
+        "dataset.columns.text what describes an item, and in publish.fields what goes into the "
+        "index.",
         "6 titles and texts with HTML removed.",
         "1 rows that repeat an item.",
     ]

@@ -319,10 +319,6 @@ def test_broken_saved_forms_are_refused(tmp_path: Path) -> None:
     refused("mirror.json is damaged")
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
     refused("of another format")
-    old = tmp_path / "set-terms.npy"  # a file of format 1
-    old.touch()
-    mirror.save(tmp_path)
-    assert not old.exists()
     (tmp_path / "mirror.json").unlink()
     refused("no saved mirror")
 

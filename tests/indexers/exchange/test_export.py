@@ -87,10 +87,10 @@ def test_weights_from_elsewhere_follow_their_keywords(tmp_path: Path) -> None:
         ({"weights": weights[1:]}, "weights needs a number for each keyword"),
         (
             {"weights": [*weights[1:], "2"]},
-            "line 1: Input should be a valid number in 'weights'",
+            "line 1: 'weights': input should be a valid number; correct the record",
         ),
-        ({"weights": [*weights[1:], -1]}, "greater than or equal to 0 in 'weights'"),
-        ({"confidence": 2}, "less than or equal to 1 in 'confidence'"),
+        ({"weights": [*weights[1:], -1]}, "'weights': input should be greater than or equal to 0"),
+        ({"confidence": 2}, "'confidence': input should be less than or equal to 1"),
     ):
         with pytest.raises(DataError, match=match):
             imported(**wrong)
@@ -121,11 +121,11 @@ def test_bulk_files_are_pairs_of_lines_with_a_mapping_beside(
 
 
 def test_what_can_not_be_exported_is_refused(items: Snapshot, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is for the side query"):
+    with pytest.raises(UserError, match="is for query snapshots"):
         export(items, tmp_path / "out", "synonyms")
     with pytest.raises(UserError, match=f"is one of {', '.join(NAMES)}"):
         export(items, tmp_path / "out", "csv")
-    with pytest.raises(UserError, match="is not there; create it"):
+    with pytest.raises(UserError, match="does not exist; create it"):
         export(items, tmp_path / "no" / "out", "jsonl")
     assert not (tmp_path / "out").exists()
 

@@ -211,7 +211,7 @@ def test_a_bad_run_is_one_sentence(
     ended = cogr_index("score", run, *there)
     assert (ended.status, said in ended.err) == (2, True), ended.err
     run.write_text("other Q0 d 1 2 x\n")
-    assert "No query of the run is one of the 3 labelled" in cogr_index("score", run, *there).err
+    assert "The run has none of the 3 labelled queries" in cogr_index("score", run, *there).err
     run.write_text("q3 Q0 d 9 2 x\nq3 Q0 a 1 1 x\n")
     found = cogr_index("score", run, *there, "--json").json
     assert (found["queries"], found["lacking"], found["mrr@10"]) == (3, 2, round(1 / 3, 6))

@@ -210,7 +210,7 @@ def test_a_manifest_of_another_name_makes_nothing_outside_the_store_go(
     file = shop / ".cogr/snapshots" / made / "manifest.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "id": id_, "checksum": ""}))
     assert cogr_index("publish", made).status == 2
-    assert "is of another one" in cogr_index("list").out
+    assert "belongs to another snapshot" in cogr_index("list").out
     assert cogr_index("prune", "--keep", 0, "--files").status == 0
     assert (precious / "manifest.json").exists()
 

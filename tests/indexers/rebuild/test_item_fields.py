@@ -134,7 +134,7 @@ def test_mixed_values_are_refused_before_anything_is_generated(
     ended = cogr_index("rebuild", "--side", "item", "--set", said)
     assert (
         ended.status,
-        "item 'b' is the text 'on request', which is no number" in ended.err,
+        "item 'b' is the text 'on request', not a number" in ended.err,
     ) == (
         2,
         True,

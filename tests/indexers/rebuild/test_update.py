@@ -171,7 +171,7 @@ MISTAKES: list[tuple[tuple[str, ...], str]] = [
     ((), "exactly one"),
     (("--changed", "changes.jsonl", "--since", "2026-01-01"), "exactly one"),
     (("--since", "yesterday"), "is not a time"),
-    (("--changed", "none.jsonl"), "is not there"),
+    (("--changed", "none.jsonl"), "does not exist"),
     (("--ids", "bad-ids.txt"), "'nobody' is neither in the data set"),
     (("--changed", "bad.jsonl"), "bad.jsonl, line 1: 'deleted' is 'yes'"),
     (
@@ -362,7 +362,7 @@ LOG_MISTAKES: list[tuple[tuple[str, ...], str]] = [
     ),
     (
         ("--side", "query", "--from-log", "log.txt", "--save", "no/x.jsonl"),
-        "no/x.jsonl is not there; make it",
+        "no/x.jsonl does not exist; make it",
     ),
     (("--side", "query", "--ids", "log.txt", "--from-log", "log.txt"), "give exactly one"),
 ]
