@@ -91,7 +91,7 @@ export function openRules(rules, events) {
     ),
     make(
       "table",
-      { className: "queries-found" },
+      { className: "queries-found rules" },
       make("thead", {}, make("tr", {}, head.map((name) => make("th", { scope: "col" }, name)))),
       make("tbody", {}, rows),
     ),
