@@ -27,7 +27,7 @@ from cogr.datasets.items import Items, ItemsSpool, in_id_order
 from cogr.datasets.query_logs import LogOptions, read_log
 from cogr.errors import SettingsError, SnapshotError
 from cogr.keywords import self_keyword
-from cogr.records import Entity, Item, ProgressBar, Say, Side, self_text
+from cogr.records import Entity, Item, ProgressBar, Say, self_text
 from cogr.snapshots import Snapshot, open_snapshot
 from cogr.snapshots.snapshot import read_set_aside
 from indexers.backends import check_side
@@ -39,7 +39,6 @@ from indexers.rebuild.report import report_of
 from indexers.rebuild.run import (
     Outcome,
     RebuildRequest,
-    Workers,
     carry_out,
     complete_report,
     executor_of,
@@ -54,7 +53,7 @@ from indexers.workspace import Workspace
 
 
 @dataclass(frozen=True)
-class UpdateRequest:
+class UpdateRequest(RebuildRequest):
     """The options of the command. One of `changed`, `ids`, `since` and `log` names the changes.
 
     Attributes:
@@ -67,7 +66,6 @@ class UpdateRequest:
         save: a file for the log's queries that the data set lacks, as its records; written last.
     """
 
-    side: Side
     changed: Path | None = None
     ids: Path | None = None
     since: datetime | None = None
@@ -76,9 +74,6 @@ class UpdateRequest:
     min_count: int = 10
     save: Path | None = None
     parent: str | None = None
-    push: bool = True
-    publish: bool = True
-    workers: Workers | None = None
 
 
 @dataclass(frozen=True)
@@ -117,14 +112,14 @@ def update_side(
     _check_request(request)
     side = request.side
     prometheus.serve(workspace.settings.metrics)
-    asked = executor_of(workspace, RebuildRequest(side, workers=request.workers), "update", say)
+    asked = executor_of(workspace, request, "update", say)
     with asked as executor, report_of(workspace.store, "update", side, executor) as report:
         with stage("load", side):
             parent = _parent(workspace, request)
             log = _read_log(workspace, request, parent, say)
             changes = log.changes if log else find_changes(workspace, request, parent)
             after = workspace.with_dataset(changes.applied_to(workspace.dataset))
-            whole = make_job(after, RebuildRequest(side, push=request.push))
+            whole = make_job(after, request)
         with whole.generator:
             job = narrowed(whole, parent, changes, all_fields=request.changed is None)
             say(generator_line(job))
