@@ -163,6 +163,8 @@ class Coordinator:
         self._away: float | None = None
         self._began = self._grown = self._looked = self._said = time.monotonic()
         self._trace = traces.carrier()
+        for gauge in (prometheus.QUEUE, prometheus.SETBACKS):
+            gauge.labels(self.job.side).set(0)
 
     def work(self) -> dict[str, Failure]:
         """Returns the transient failures, by entity id, when all others have an answer.

@@ -243,7 +243,7 @@ def rebuild_on_workers_that_drain(release: Release) -> None:
             assert (run := release.run())
             assert (run.state, run.set_aside) == ("running", {})
             (port,) = re.findall(r"Metrics: http://\S+:(\d+)/metrics", rebuild.log.read_text())
-            assert "cogr_rebuild_shards" in scraped(port)
+            assert release.saw(scraped(port))
             with release.machine.running(container) as second:
                 second.until(
                     lambda: (
