@@ -219,7 +219,7 @@ class Project:
 
     def train(
         self,
-        rounds: int = 5,
+        rounds: int | None = 5,
         *,
         run: str = "main",
         branch: str | None = None,
@@ -229,6 +229,7 @@ class Project:
         call it again: it goes on.
 
         Args:
+            rounds: None for one more than it has.
             run: its name; a run that does not exist is begun.
             branch: go on under this new name, with the present settings.
             publish: then let the pair chosen on dev serve, or the last round's where rounds are
@@ -240,7 +241,7 @@ class Project:
             CheckFailedError: a policy collapsed, or the gate said no; what serves stays.
         """
         driver = self.driver(run, branch, begin=True)
-        last = driver.reach(rounds)
+        last = driver.reach(driver.run.state().rounds_done + 1 if rounds is None else rounds)
         found = driver.status()
         if publish and (found.choice is None or found.other is not None):
             name = None if found.choice else str(last.number) if last.number else "sft"

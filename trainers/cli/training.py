@@ -16,6 +16,7 @@ from indexers.cli.console import Call, common_options
 from indexers.tables import Table
 
 if TYPE_CHECKING:
+    from trainers.notebook import Trained
     from trainers.project import Project
     from trainers.training.estimate import Estimate
 
@@ -45,7 +46,16 @@ def run_rounds(
     if dry_run:
         _estimate(call)
         return
-    trained = _project(call).train(rounds, run=run, branch=branch, publish=publish)
+    _show_trained(call, _project(call).train(rounds, run=run, branch=branch, publish=publish))
+
+
+@common_options()
+def next_round(call: Call, run: RunOption = "main") -> None:
+    """Do the next round of a run, or the rest of one that was interrupted; SFT comes first."""
+    _show_trained(call, _project(call).train(None, run=run))
+
+
+def _show_trained(call: Call, trained: Trained) -> None:
     opened, found = trained.driver.run, trained.status
     call.emit(trained.as_dict(), trained.table.show)
     if found.other is not None:
