@@ -32,14 +32,11 @@ class BM25:
         b: share of the length normalisation.
         flavour: "3.x" for OpenSearch 3 (BM25Similarity); "2.x" keeps the factor (k1 + 1)
             (LegacyBM25Similarity).
-        norms: False when the field has `norms: false`: every length counts as 1, avgdl stays the
-            real mean.
     """
 
     k1: float = 1.2
     b: float = 0.75
     flavour: Flavour = "3.x"
-    norms: bool = True
 
 
 DEFAULT = BM25()
@@ -86,7 +83,7 @@ def idf(entities: int, df: int) -> np.float32:
 def norm_table(bm25: BM25, avgdl: np.float32) -> NDArray[np.float32]:
     """inv of each of the 256 length codes, float32, shape (256,)."""
     one, k1, b = np.float32(1), np.float32(bm25.k1), np.float32(bm25.b)
-    stored = LENGTHS.astype(np.float32) if bm25.norms else np.ones(256, np.float32)
+    stored = LENGTHS.astype(np.float32)
     with np.errstate(divide="ignore"):  # b = 1 and a length of 0, which no entity that scores has
         return one / (k1 * ((one - b) + (b * stored) / avgdl))
 

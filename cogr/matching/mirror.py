@@ -265,10 +265,6 @@ class Mirror:
         """Size of the retrieved set."""
         return len(self.retrieved(keywords))
 
-    def true_positives(self, keywords: Iterable[str], relevant: BitMap) -> int:
-        """Relevant entities in the retrieved set."""
-        return self.retrieved(keywords).intersection_cardinality(relevant)
-
     def _make_bitmap(self, keyword: str) -> BitMap:
         term = self._number(keyword)
         return to_bitmap(self._postings.entities_of(term)) if term >= 0 else BitMap()

@@ -53,7 +53,7 @@ def plain(world: dict[str, tuple[list[str], str]]) -> dict[str, set[str]]:
 
 
 @settings(max_examples=150, deadline=None)
-@given(worlds, words, st.sampled_from([BM25(), BM25(flavour="2.x"), BM25(norms=False)]))
+@given(worlds, words, st.sampled_from([BM25(), BM25(flavour="2.x")]))
 def test_equals_plain_sets(
     world: dict[str, tuple[list[str], str]], query: list[str], how: BM25
 ) -> None:
@@ -62,7 +62,6 @@ def test_equals_plain_sets(
     expected = [at for at, id_ in enumerate(ids) if sets[id_] & set(query)]
     assert list(mirror.retrieved(query)) == expected
     assert mirror.count(query) == len(expected)
-    assert mirror.true_positives(query, BitMap([0, 1, 2])) == len({0, 1, 2} & set(expected))
     assert [mirror.id_of(at) for at in range(len(mirror))] == ids
     assert all(mirror.dense(id_) == at for at, id_ in enumerate(ids))
     assert all(mirror.df(word) == sum(word in having for having in sets.values()) for word in WORDS)
@@ -341,16 +340,6 @@ def test_a_save_that_fails_leaves_no_mirror(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     with pytest.raises(SnapshotError, match="no saved mirror"):
         Mirror.open(tmp_path)
-
-
-def test_import_is_light() -> None:
-    heavy = "torch", "vllm", "transformers", "ir_measures", "scipy", "opensearchpy", "pandas"
-    program = f"""
-import sys, cogr.rewards, cogr.metrics
-cogr.rewards.Mirror.from_sets(["a"], [["x"]]).search(["x"])
-print([name for name in {heavy} if name in sys.modules])
-"""
-    assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "[]"
 
 
 @pytest.mark.slow
