@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,7 +131,10 @@ class Machine:
 
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         gpus = tuple(torch.cuda.get_device_properties(n).total_memory for n in range(count))
-        return cls(gpus, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        main = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        with suppress(OSError, ValueError):  # A container's limit; "max" where there is none.
+            main = min(main, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+        return cls(gpus, main)
 
     def of_one(self, processes: int) -> int:
         """What one process may take: all but some room, and on a CPU all but half."""
