@@ -19,7 +19,7 @@ from cogr.evaluation import retrieved_ids
 from cogr.keywords import self_keyword
 from cogr.matching.mirror import Mirror
 from cogr.metrics import full_set
-from cogr.records import Dataset, Query, Split
+from cogr.records import Dataset, Item, Query, Split
 from indexers.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -105,26 +105,37 @@ def _mean(values: Sequence[float]) -> tuple[float, float] | None:
     return float(np.mean(values)), float(error)
 
 
-def of_statistical(dataset: Dataset, share: float, split: Split, fit: Fit) -> Iterator[Figures]:
-    """`statistical`: with nothing fitted again, with items fitted again (`update --side item`), and
-    with queries rebuilt too.
+def of_statistical(
+    dataset: Dataset, new: frozenset[str], split: Split, fit: Fit
+) -> Iterator[Figures]:
+    """`statistical`: with nothing fitted again (`update --side item`), and with both sides rebuilt.
 
     Args:
+        new: the items that come later (`checked_new`).
         fit: fits it to a data set.
 
     Raises DataError when the split is empty.
     """
-    queries, new = dataset.require(split), checked_new(dataset, share)
-    before = hold_out(dataset, share)
+    from indexers.generators.statistical.new_items import chosen, cold_of
+
+    queries, before = dataset.require(split), Changes("item", {}, new).applied_to(dataset)
     added = {item.id: item for item in dataset.items if item.id in new}
-    old = fit(before)
-    refitted = fit(Changes("item", added, frozenset()).applied_to(before))
-    for name, asked, items in (
-        ("nothing refitted", old, old),
-        ("items refitted", old, refitted),
-        ("queries rebuilt too", refitted, refitted),
-    ):
-        found = retrieved_by(asked, items, dataset, queries)
+    after = Changes("item", added, frozenset()).applied_to(before)
+    old, every = fit(before), [*before.all_queries(), *before.unlabelled, *queries]
+    known = {query.id: query for query in every}
+    asked = _keywords(old, [*known.values()])
+    pair = (
+        _mirror(before.items, {item.id: old.item_keywords(item) for item in before.items}),
+        Mirror.from_sets(
+            [*asked], [*asked.values()], [self_keyword(q.text) for q in known.values()]
+        ),
+    )
+    sets = {item.id: old.item_keywords(item) for item in before.items}
+    sets |= chosen(old, cold_of(old), [*added.values()], pair)
+    updated = _retrieved(_mirror(dataset.items, sets), asked, queries)
+    refitted = fit(after)
+    rebuilt = retrieved_by(refitted, dataset, queries)
+    for name, found in (("nothing refitted", updated), ("both sides rebuilt", rebuilt)):
         yield figures(f"statistical, {name}", queries, dataset.relevant, new, found)
 
 
@@ -133,24 +144,27 @@ def new_ids(dataset: Dataset, share: float) -> frozenset[str]:
     return by_hash((item.id for item in dataset.items), share)
 
 
-def hold_out(dataset: Dataset, share: float) -> Dataset:
-    """A data set without a share of its items. Queries that have no relevant item then stay in it
-    without labels.
-    """
-    return Changes("item", {}, new_ids(dataset, share)).applied_to(dataset)
+def retrieved_by(artefact: Artefact, dataset: Dataset, queries: Sequence[Query]) -> Retrieved:
+    """The sets that a fit's keywords retrieve among all items."""
+    sets = {item.id: artefact.item_keywords(item) for item in dataset.items}
+    return _retrieved(_mirror(dataset.items, sets), _keywords(artefact, queries), queries)
 
 
-def retrieved_by(
-    asked: Artefact, items: Artefact, dataset: Dataset, queries: Sequence[Query]
+def _keywords(artefact: Artefact, queries: Sequence[Query]) -> dict[str, list[str]]:
+    found = zip(queries, artefact.query_keywords(queries), strict=True)
+    return {query.id: words for query, words in found}
+
+
+def _mirror(items: Sequence[Item], sets: Mapping[str, Sequence[str]]) -> Mirror:
+    titles = [self_keyword(item.title) for item in items]
+    return Mirror.from_sets([item.id for item in items], [sets[item.id] for item in items], titles)
+
+
+def _retrieved(
+    mirror: Mirror, asked: Mapping[str, Sequence[str]], queries: Sequence[Query]
 ) -> Retrieved:
-    """The sets that the query keywords of one fit (`asked`) retrieve among all items with the
-    keywords of another (`items`).
-    """
-    sets = [frozenset(items.item_keywords(item)) for item in dataset.items]
-    own = [self_keyword(item.title) for item in dataset.items]
-    mirror = Mirror.from_sets([item.id for item in dataset.items], sets, own)
-    words = zip(queries, asked.query_keywords(queries), strict=True)
-    return retrieved_ids(mirror, {q.id: [*found, self_keyword(q.text)] for q, found in words})
+    words = {query.id: [*asked[query.id], self_keyword(query.text)] for query in queries}
+    return retrieved_ids(mirror, words)
 
 
 def checked_new(dataset: Dataset, share: float) -> frozenset[str]:

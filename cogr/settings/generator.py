@@ -122,13 +122,6 @@ class StatisticalSettings(Table):
             "the items' texts"
         ),
     )
-    anchors: bool = Field(
-        True,
-        description=(
-            "Items also get the texts of training queries that they are relevant to. Switch it "
-            "off to train against these items: a training query's own text would find its labels"
-        ),
-    )
     signals: tuple[str, ...] = Field(
         (),
         description=(
@@ -148,24 +141,6 @@ class StatisticalSettings(Table):
         description=(
             "Encoder in sentence-transformers' layout that the ranker learns from: a folder, a "
             "name on the Hugging Face hub, or `minilm`"
-        ),
-    )
-    readability: float = Field(
-        0.01,
-        ge=0,
-        le=1,
-        description=(
-            "Least gain in expected F1 by a query keyword that is in no title and in no training "
-            "query; 0 takes the keywords that are best for F1"
-        ),
-    )
-    evidence: tuple[tuple[str, str], ...] = Field(
-        (),
-        description=(
-            "Earlier snapshot pairs (items, queries), such as a trained one, whose retrieved "
-            "sets the ranker uses beside its probabilities, if that gains F1. Fitted on dev "
-            "queries, or else on the fifth of the training queries that training sets apart, "
-            "from which the pairs have not learned"
         ),
     )
 

@@ -123,6 +123,9 @@ def update(
             "--from", metavar="SNAPSHOT", help="Snapshot to start from; what serves by default."
         ),
     ] = None,
+    refit: Annotated[
+        bool, Option("--refit", help="Fit `statistical` again, and write every keyword anew.")
+    ] = False,
     push: console.PushOption = True,
     publish: console.PublishOption = True,
     workers: console.WorkersOption = None,
@@ -130,8 +133,8 @@ def update(
     """Generate keywords for changed items or queries, copy the others, and publish the new
     snapshot.
 
-    The result equals a rebuild of the changed data. Only the differences are written to the
-    cluster.
+    Only the differences are written to the cluster. `statistical` keeps the fit of the snapshot
+    that it starts from.
     """
     from cogr.datasets.query_logs import LogOptions
     from indexers.cli import reports
@@ -148,6 +151,7 @@ def update(
         min_count=min_count,
         save=save,
         parent=parent,
+        refit=refit,
         push=push,
         publish=publish,
         workers=workers,

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from cogr.records import SIDES, Side
 from indexers.exchange.search import Answered
+from indexers.generators.statistical.generator import JOINED
 from indexers.rebuild.run import Outcome
 from indexers.rebuild.update import Updated
 from indexers.release import Released
@@ -72,7 +73,8 @@ def after_update(updated: Updated, serving: Mapping[Side, str | None]) -> str | 
     snapshot = updated.outcome.rebuilt.snapshot
     if snapshot.id == updated.parent:
         return None
-    refits = snapshot.manifest.generator.get("kind") == "statistical"
+    written = snapshot.manifest.generator
+    refits = written.get("kind") == "statistical" and JOINED not in written
     if snapshot.side == "item" and refits and updated.outcome.published and serving.get("query"):
         return (
             "cogr-index rebuild --side query (its keywords were written before the update: they "

@@ -17,7 +17,7 @@ from cogr.records import Advance, Entity, ProgressBar, Query, Say, Side
 from cogr.snapshots import Row, Snapshot
 from indexers.generators import Generator, batched
 from indexers.generators.statistical import LEAST_QUERIES
-from indexers.generators.statistical.generator import Statistical, is_installed
+from indexers.generators.statistical.generator import KeptFit, Statistical, is_installed
 from indexers.lease import REBUILD_SECONDS, Lease, held_lease, lease_to_rebuild
 from indexers.rebuild.assembly import Rebuilt, freeze
 from indexers.rebuild.plan import Job, Plan, generate_missing, make_plan
@@ -217,6 +217,10 @@ def carry_out(job: Job, bar: ProgressBar, executor: Executor) -> Rebuilt:
         )
     what = "queries" if job.side == "query" else "items"
     with bar(f"keywords of {what}", len(plan.missing)) as advance:
+        if isinstance(
+            job.generator, KeptFit
+        ):  # A matter of seconds, and workers fit for themselves.
+            return generate_and_freeze(job, plan, advance)
         return executor.run(job, plan, advance)
 
 

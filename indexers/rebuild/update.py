@@ -1,9 +1,10 @@
-"""`cogr-index update`: a new snapshot of one side from its parent and a list of changes. It equals
-the snapshot of a full rebuild.
+"""`cogr-index update`: a new snapshot of one side from its parent and a list of changes.
 
-The keywords of unchanged entities are carried over. With a generator that reads the whole
-collection (`extractive`, `statistical`) one change may alter the keywords of every entity, so then
-nothing is carried.
+The keywords of unchanged entities are carried over, so the snapshot equals that of a full rebuild.
+`extractive` reads the whole collection: one change may alter the keywords of every entity, so
+nothing is carried. `statistical` keeps the fit that wrote the parent, and gives new items the
+keywords by which the known queries find them; with `refit` it is fitted again, and nothing is
+carried.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from cogr.snapshots import Snapshot, open_snapshot
 from cogr.snapshots.snapshot import read_set_aside
 from indexers.backends import check_side
 from indexers.exchange.labels import check_place, save_queries
-from indexers.generators.statistical.generator import STACKING
+from indexers.generators.statistical.generator import OF_DATA, Statistical
 from indexers.rebuild.cache import fingerprint_hash
 from indexers.rebuild.plan import Carried, Job
 from indexers.rebuild.report import report_of
@@ -64,6 +65,7 @@ class UpdateRequest(RebuildRequest):
         min_count: fewest clients that asked a query of the log for it to be taken; fewest searches
             where the log has no clients.
         save: a file for the log's queries that the data set lacks, as its records; written last.
+        refit: fit `statistical` again instead of keeping the parent's fit.
     """
 
     changed: Path | None = None
@@ -74,6 +76,7 @@ class UpdateRequest(RebuildRequest):
     min_count: int = 10
     save: Path | None = None
     parent: str | None = None
+    refit: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,8 @@ def update_side(
             changes = log.changes if log else find_changes(workspace, request, parent)
             after = workspace.with_dataset(changes.applied_to(workspace.dataset))
             whole = make_job(after, request)
+            if not request.refit:
+                whole = _on_kept_fit(after, whole, parent)
         with whole.generator:
             job = narrowed(whole, parent, changes, all_fields=request.changed is None)
             say(generator_line(job))
@@ -133,6 +138,18 @@ def update_side(
         saved = save_queries(request.save, log.unsaved) if request.save else 0
         counts = {**log.counts, "saved": saved}
     return Updated(outcome, parent.id, len(changes.upserts), len(changes.deletes), carried, counts)
+
+
+def _on_kept_fit(workspace: Workspace, whole: Job, parent: Snapshot) -> Job:
+    """The job by the fit of `statistical` that wrote the parent, where the store has it; its
+    keywords then hold for all that did not change.
+    """
+    generator = whole.generator
+    if not isinstance(generator, Statistical) or whole.search_results is not None:
+        return whole
+    sides = {**workspace.backend.serving(), whole.side: parent.id}
+    kept = generator.keeping(parent.manifest.generator, sides.get("item"), sides.get("query"))
+    return whole if kept is None else replace(whole, generator=kept)
 
 
 def _check_request(request: UpdateRequest) -> None:
@@ -254,13 +271,8 @@ def _named(fields: Iterable[str]) -> str:
 
 
 def _without_data(fingerprint: Mapping[str, object]) -> str:
-    """The fingerprint without data hashes, and without the coefficients of evidence, which are
-    fitted on the data.
-    """
-    of_data = ("dataset_hash", STACKING)
-    return fingerprint_hash(
-        {key: value for key, value in fingerprint.items() if key not in of_data}
-    )
+    """The fingerprint without what follows from the data."""
+    return fingerprint_hash({key: of for key, of in fingerprint.items() if key not in OF_DATA})
 
 
 def _carries(job: Job, parent: Snapshot) -> bool:

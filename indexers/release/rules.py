@@ -316,9 +316,11 @@ def _written(workspace: Workspace, base: Snapshot, queries: Sequence[Query]) -> 
     data set, with their text alone otherwise.
     """
     if base.manifest.generator.get("kind") == "statistical" and queries and is_installed():
-        with workspace.generator("query", "statistical") as generator:
-            assert isinstance(generator, Statistical)
-            if generator.is_fitted:
+        with workspace.generator("query", "statistical") as fitted:
+            assert isinstance(fitted, Statistical)
+            items = workspace.backend.serving().get("item")
+            generator = fitted.live(base.manifest.generator, items)
+            if generator is not None and generator.is_fitted:
                 prompter = workspace.prompter("query", "statistical")
                 asked = [Request(one.id, one, prompter(one)) for one in queries]
                 for query, answer in zip(queries, generator.generate(asked), strict=True):

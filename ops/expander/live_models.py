@@ -21,7 +21,7 @@ from cogr.records import Query
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Manifest, Row, read_manifest
 from indexers.generators import Answer, Completion, Generator, Request
-from indexers.generators.statistical.generator import without_evidence
+from indexers.generators.statistical.generator import Statistical
 from indexers.workspace import Workspace, generator_options
 from ops.expander.circuit_breaker import (
     MODEL_CONCURRENCY,
@@ -219,8 +219,10 @@ class Models:
             return kind, f"openai {name}", lambda: self._endpoint(workspace, name)
         if kind not in IN_PROCESS or (manifest is None and pair != Pair()):
             return nothing
-        made_from = _as_json([kind, dict(manifest.generator) if manifest else None])
-        return kind, made_from, lambda: self._local(workspace, kind, manifest)
+        items = pair.item.snapshot if pair.item else None
+        joins = items if kind == "statistical" else None
+        made_from = _as_json([kind, dict(manifest.generator) if manifest else None, joins])
+        return kind, made_from, lambda: self._local(workspace, kind, manifest, items)
 
     def _model_name(self, workspace: Workspace, pair: Pair) -> str:
         name = self._name or workspace.settings.generator.of("query").model
@@ -231,21 +233,23 @@ class Models:
             )
         return name.replace("{round}", str(pair.round))
 
-    def _local(self, workspace: Workspace, kind: str, manifest: Manifest | None) -> Model:
-        generator = workspace.generator("query", kind)
-        # The evidence of earlier pairs never applies to a live query, so the fit without evidence
-        # answers.
-        if manifest is not None and (
-            _as_json(without_evidence(generator.fingerprint))
-            != _as_json(without_evidence(manifest.generator))
-        ):
+    def _local(
+        self, workspace: Workspace, kind: str, manifest: Manifest | None, items: str | None
+    ) -> Model:
+        found: Generator | None = workspace.generator("query", kind)
+        if manifest is not None and isinstance(found, Statistical):
+            found = found.live(manifest.generator, items)
+        elif found and manifest and _differ(found.fingerprint, manifest.generator):
+            found = None
+        if manifest is not None and found is None:
             raise SettingsError(
                 f"The generator {kind} of this configuration is not the one that wrote "
                 f"{manifest.id}: other data, other "
                 "options or another version; use the configuration that the snapshot was built "
                 "with, or rebuild both sides."
             )
-        model = LocalModel(generator, workspace.prompter("query", kind), self._k_max)
+        assert found is not None
+        model = LocalModel(found, workspace.prompter("query", kind), self._k_max)
         # The first answer fits or opens the artefact, which the others then use.
         model.answer("a query")
         return model
@@ -266,6 +270,10 @@ def _manifest(workspace: Workspace, pair: Pair) -> Manifest | None:
     if side is None or side.snapshot not in workspace.store.list("snapshots"):
         return None
     return read_manifest(workspace.store, side.snapshot)
+
+
+def _differ(one: Any, other: Any) -> bool:
+    return _as_json(dict(one)) != _as_json(dict(other))
 
 
 def _as_json(value: Any) -> str:

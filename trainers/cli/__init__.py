@@ -83,10 +83,11 @@ def evaluate(
 
 def _evaluate_new(call: Call, share: float, split: Split) -> None:
     """Print how well `statistical` finds new items."""
-    from trainers.new_items import fit_in, of_statistical
+    from trainers.new_items import checked_new, fit_in, of_statistical
 
     workspace = call.workspace
-    found = list(of_statistical(workspace.dataset, share, split, fit_in(workspace)))
+    new = checked_new(workspace.dataset, share)
+    found = list(of_statistical(workspace.dataset, new, split, fit_in(workspace)))
     rows = []
     for one in found:
         pairs = {name: one.means[key] for key, name in _NEW.items()}

@@ -18,7 +18,7 @@ from cogr.snapshots import open_snapshot
 from cogr.store import Store
 from indexers.generators import Context
 from indexers.generators.extractive import Extractive, ExtractiveOptions
-from indexers.generators.statistical import LEAST_QUERIES
+from indexers.generators.statistical import LEAST_QUERIES, READABILITY
 from indexers.generators.statistical.generator import Statistical, is_installed, make
 from indexers.generators.statistical.generator import StatisticalOptions as Options
 from indexers.workspace import Workspace
@@ -103,9 +103,8 @@ class StatisticalKeywords(Method):
 
     family = "keyword"
 
-    def trials(self, task: Task) -> Sequence[Params]:
-        price = task.settings.generator.statistical.readability
-        return [{"readability": price}, *({"readability": 0.0} for _ in range(price > 0))]
+    def trials(self, task: Task) -> Sequence[Params]:  # noqa: ARG002 - a method's signature.
+        return [{"readability": READABILITY}, {"readability": 0.0}]
 
     def fit(self, task: Task, params: Params) -> Fitted:
         generator, before = fitted_generator(task)

@@ -79,6 +79,7 @@ class Build:
         entities: the entities to write for, instead of the whole side.
         vocabulary: with `generator.constrained`, the item snapshot to whose keywords completions
             are constrained.
+        evidence: snapshot pairs (items, queries) that `statistical` uses beside its ranker.
     """
 
     side: Side
@@ -88,6 +89,7 @@ class Build:
     parent: str | None = None
     entities: Sequence[Entity] | None = None
     vocabulary: str | None = None
+    evidence: tuple[tuple[str, str], ...] = ()
 
 
 def build_index(inputs: Inputs, side: Side) -> Wrote:
@@ -183,6 +185,7 @@ def _job(workspace: Workspace, build: Build) -> Iterator[Job]:
     options = generator_options(
         own, build.vocabulary if own.constrained else None, settings.keywords.k_max
     )
+    options |= {"evidence": build.evidence} if build.evidence else {}
     with make_generator(options, side, workspace.dataset, workspace.store) as writer:
         yield job_by(writer, workspace, side, chosen, parent=build.parent, round_=build.round)
 

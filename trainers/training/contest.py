@@ -239,14 +239,8 @@ def _distilled_queries(workspace: Workspace, evidence: Sequence[Sequence[str]]) 
     """The query snapshot that `statistical` writes with these pairs as evidence. Its round is that
     of its items, 0.
     """
-    settings = workspace.settings
-    own = settings.generator.statistical.model_copy(
-        update={"evidence": tuple((items, queries) for items, queries in evidence)}
-    )
-    generator = settings.generator.model_copy(update={"statistical": own})
-    with_evidence = Workspace(settings.model_copy(update={"generator": generator}))
-    with_evidence = with_evidence.with_dataset(workspace.dataset)
-    return build_snapshot(with_evidence, Build("query", 0, None, STATISTICAL)).id
+    pairs = tuple((items, queries) for items, queries in evidence)
+    return build_snapshot(workspace, Build("query", 0, None, STATISTICAL, evidence=pairs)).id
 
 
 def _is_there(workspace: Workspace, pair: Contender) -> bool:

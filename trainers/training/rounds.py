@@ -307,7 +307,6 @@ _FREE = frozenset(
         "training.save_steps",
         "training.accelerate",
         "training.report_to",
-        "generator.statistical.evidence",
         "training.rollouts.by",
         "training.rollouts.vllm_url",
     }

@@ -17,7 +17,7 @@ LEAST_QUERIES = 2 * FOLDS
 """Fewest training queries with relevant items that a fit needs."""
 
 READABILITY = 0.01
-"""Default of the option `readability`: the expected F1 that an unreadable keyword must add, see
+"""The expected F1 that an unreadable keyword must add, see
 `item_keywords.ItemKeywords.costs`.
 """
 

@@ -139,7 +139,7 @@ class Artefact:
 
     @cached_property
     def costs(self) -> NDArray[np.float64] | None:
-        """The cost of each keyword by the option `readability`; None where that is 0."""
+        """The cost of each keyword by `READABILITY`; None where that is 0."""
         price, texts = self._price, (query.text for query in self.queries)
         return self.keywords.costs(self.index.analyser, texts, price) if price else None
 

@@ -64,8 +64,6 @@ def fit(
     *,
     language: str = "english",
     seed: int = 0,
-    anchors: bool = True,
-    readability: float = READABILITY,
     edits: bool = True,
     signals: Sequence[str] = (),
     pair_signals: Sequence[str] = (),
@@ -77,8 +75,6 @@ def fit(
         dataset: items, training queries, relevance.
         language: Snowball algorithm for stems and stop words, see `indexers.text.Analyser`.
         seed: of sampling, folds and boosting; the same data and seed give the same artefact.
-        anchors: whether items get the texts of training queries as keywords.
-        readability: expected F1 that an unreadable keyword must add, see `ItemKeywords.costs`.
         edits: whether selected sets are edited, where that gains F1 out of fold.
         signals: numeric fields of the items that the ranker learns from.
         pair_signals: numbers of (query, item) pairs that the ranker learns from, such as clicks.
@@ -99,7 +95,7 @@ def fit(
     )
     new = np.fromiter((item.id in dataset.new for item in dataset.items), np.bool_, len(words))
     training = _trained(index, texts, relevance, seed, new)
-    anchored = _anchored(training, texts) if anchors else [[]] * len(words)
+    anchored = _anchored(training, texts)
     titles = [item.title for item in dataset.items]
     said = Said.of(analyser, map(item_text, dataset.items))
     keywords = assemble(anchored, item_phrases(words, analyser, said), titles)
@@ -108,7 +104,7 @@ def fit(
         "normaliser": NORMALISER,
         "language": language,
         "seed": seed,
-        "readability": readability,
+        "readability": READABILITY,
         "training_queries": len(queries),
         "items": len(dataset.items),
         "keywords": len(keywords.keywords),

@@ -9,11 +9,10 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
-
-from pydantic import Field
 
 from cogr.datasets.splits import DEV_SHARE, by_hash
 from cogr.errors import GeneratorError, MissingExtraError, SnapshotError
@@ -31,12 +30,13 @@ from indexers.generators import (
     Request,
     batched,
 )
-from indexers.generators.statistical import READABILITY
 from indexers.text import DETECT, detect_language
 
 if TYPE_CHECKING:
+    from cogr.matching.mirror import Mirror
     from indexers.generators.statistical.artefact import Artefact
     from indexers.generators.statistical.ranking.encoder import Encoder
+    from indexers.generators.statistical.ranking.ranker import Ranker
     from indexers.generators.statistical.stacking import Stacked
 
 log = logging.getLogger(__name__)
@@ -51,6 +51,12 @@ EVIDENCE, STACKING = "evidence", "stacking"
 """The keys of a fingerprint that name the snapshot pairs used as evidence, and their coefficients.
 """
 
+JOINED = "joined"
+"""The key of a fingerprint that names the snapshots that later items joined."""
+
+OF_DATA = ("dataset_hash", "new", "signals_digest", "pair_signals_digest", STACKING, JOINED)
+"""The keys of a fingerprint that follow from the data."""
+
 _BATCH = 16
 
 
@@ -60,15 +66,10 @@ class StatisticalOptions(Options):
     Attributes:
         language: of stems and stop words, by its Snowball name.
         seed: of sampling, folds and boosting.
-        anchors: items also get the texts of training queries that they are, or are predicted to be,
-            relevant to. Off for the item keywords that a query model is trained against: a training
-            query's own text would find its labels.
         signals: numeric fields of items that the ranker learns from, such as popularity.
         pair_signals: names of numbers of (query, item) pairs that the ranker learns from, such as
             clicks.
         encoder: an encoder whose vectors the ranker learns from, see `ranking.encoder.Encoder`.
-        readability: expected F1 that an unreadable keyword must add to a query. Readable are
-            anchors, and phrases of a title or of a training query. 0: the best F1, readable or not.
         evidence: snapshot pairs (items, queries) whose retrieved sets count beside the ranker's
             probabilities (`stacking`), where that gains F1. They don't change the item side. Where
             the data have no dev queries, `DEV_SHARE` of the training queries are what the pairs
@@ -77,11 +78,9 @@ class StatisticalOptions(Options):
 
     language: str = "english"
     seed: int = 0
-    anchors: bool = True
     signals: tuple[str, ...] = ()
     pair_signals: tuple[str, ...] = ()
     encoder: str | None = None
-    readability: float = Field(READABILITY, ge=0, le=1)
     evidence: tuple[tuple[str, str], ...] = ()
 
 
@@ -155,11 +154,16 @@ class Statistical(Generator):
         values = item_signals(self._dataset.items, self.options.signals)
         return {"signals_digest": hashlib.sha256(values.tobytes()).hexdigest()[:16]}
 
+    @cached_property
+    def _new_ids(self) -> frozenset[str]:
+        """Items that the labels cannot know."""
+        return self._dataset.new | _younger(self._dataset, self._store)
+
     @property
     def _new(self) -> Mapping[str, object]:
         """The digest of the new items' ids, which the data set's hash leaves out."""
-        new = json.dumps(sorted(self._dataset.new)).encode()
-        return {"new": hashlib.sha256(new).hexdigest()[:16]} if self._dataset.new else {}
+        new = json.dumps(sorted(self._new_ids)).encode()
+        return {"new": hashlib.sha256(new).hexdigest()[:16]} if self._new_ids else {}
 
     @cached_property
     def _pair_signals(self) -> Mapping[str, object]:
@@ -213,7 +217,8 @@ class Statistical(Generator):
             except SnapshotError as error:
                 log.warning("It is fitted again: %s", error)
         options = self.options.model_dump(exclude={"encoder", "evidence"})
-        artefact = fit(self._dataset, **options, encoder=self._encoder)
+        dataset = replace(self._dataset, new=self._new_ids)
+        artefact = fit(dataset, **options, encoder=self._encoder)
         if store is not None:
             save(artefact, store)
         artefact.prepare()
@@ -231,6 +236,36 @@ class Statistical(Generator):
     def blend(self) -> Blend:
         """Chosen in the fit, on training queries that were answered out of fold."""
         return Blend.model_validate(self.artefact.facts["blend"])
+
+    def keeping(
+        self, written: Mapping[str, Any], items: str | None, queries: str | None
+    ) -> Statistical | None:
+        """The generator on the fit that wrote a snapshot: itself, or a `KeptFit`. None where that
+        fit is gone, was made with other options, or has evidence.
+
+        Args:
+            written: the fingerprint in that snapshot's manifest.
+            items, queries: ids of the snapshots that later items join.
+        """
+        if _as_json(written) == _as_json(self.fingerprint):
+            return self
+        if _as_json(written, OF_DATA) != _as_json(self.fingerprint, OF_DATA):
+            return None
+        kept = KeptFit(self._dataset, self.options, self._store, written, (items, queries))
+        return kept if kept.is_fitted and not self.options.evidence else None
+
+    def live(self, written: Mapping[str, Any], items: str | None) -> Statistical | None:
+        """The generator for queries that no snapshot has, on the fit that wrote a query snapshot;
+        None as of `keeping`. Evidence never applies to such queries.
+
+        Args:
+            written: the fingerprint in that snapshot's manifest.
+            items: id of the item snapshot that serves.
+        """
+        options = self.options.model_copy(update={"evidence": ()})
+        alone = Statistical(self._dataset, options, self._store)
+        fit = {name: of for name, of in without_evidence(written).items() if name != JOINED}
+        return alone.keeping(fit, items, None)
 
     def _folder(self) -> Store | None:
         if self._store is None:
@@ -254,6 +289,130 @@ class Statistical(Generator):
                         weights=answer.weights,
                         confidence=answer.confidence,
                     )
+
+
+class KeptFit(Statistical):
+    """The fit that wrote a snapshot, for the items and queries of today. Nothing is fitted again.
+
+    An item that the fit has not seen, or not with this text, gets the keywords by which the known
+    queries find it (`new_items`). A query is answered with the keywords that such items have.
+
+    Args:
+        written: the fingerprint in the snapshot's manifest.
+        pair: ids of the item and the query snapshot that the items join.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        options: StatisticalOptions,
+        store: Store | None,
+        written: Mapping[str, Any],
+        pair: tuple[str | None, str | None],
+    ) -> None:
+        self.options, self._dataset, self._store = options, dataset, store
+        self._written, self._pair = written, pair
+
+    @property
+    def fingerprint(self) -> Mapping[str, object]:
+        return {**self._of_fit, JOINED: [*self._pair]}
+
+    @property
+    def _of_fit(self) -> Mapping[str, object]:
+        return {name: value for name, value in self._written.items() if name != JOINED}
+
+    @cached_property
+    def _fitted(self) -> Artefact:
+        from indexers.generators.statistical.storage import open_artefact
+
+        store = self._folder()
+        assert store is not None, "`keeping` has found it there"
+        return open_artefact(store, self._encoder)
+
+    @cached_property
+    def artefact(self) -> Artefact:
+        """The fit, with the items of today and their keywords in the item snapshot."""
+        from indexers.generators.statistical.new_items import joined, unseen, with_keywords
+
+        items = unseen(self._fitted, self._dataset.items)
+        found = joined(self._fitted, items, self._cold) if items else self._fitted
+        if (snapshot := self._mirror(0)) is not None:
+            found = with_keywords(found, items, snapshot)
+        found.prepare()
+        return found
+
+    @cached_property
+    def _cold(self) -> Ranker | None:
+        """The ranker for new items, which a fit without new items does not make."""
+        from indexers.generators.statistical.new_items import cold_of
+        from indexers.generators.statistical.storage import MANIFEST, open_cold, save_cold
+
+        fitted, folder = self._fitted, self._folder()
+        store = None if folder is None else folder.below("cold")
+        if store is not None and store.exists(MANIFEST):
+            return open_cold(store, fitted.ranker.folds)
+        cold = cold_of(fitted)
+        if store is not None and not fitted.ranker.new.any():
+            save_cold(cold, store)
+        return cold
+
+    def _mirror(self, side: int) -> Mirror | None:
+        from cogr.snapshots import open_snapshot
+        from indexers.backends.memory import mirror_of
+
+        id_ = self._pair[side]
+        if id_ is None or self._store is None:
+            return None
+        return mirror_of(self._store, open_snapshot(self._store, id_))
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        asked = list(requests)
+        items = [request.entity for request in asked if isinstance(request.entity, Item)]
+        if not items:
+            yield from super().generate(asked)
+            return
+        found = self._chosen(items)
+        for item in items:
+            words = found.get(item.id) or self._fitted.item_keywords(item)
+            yield Completion(item.id, ", ".join(words))
+
+    def _chosen(self, items: list[Item]) -> dict[str, list[str]]:
+        from indexers.generators.statistical.new_items import chosen, unseen
+
+        mirrors = (self._mirror(0), self._mirror(1))
+        fresh = unseen(self._fitted, items)
+        if mirrors[0] is None or mirrors[1] is None or not fresh:
+            return {}
+        return chosen(self._fitted, self._cold, fresh, (mirrors[0], mirrors[1]))
+
+
+def _younger(dataset: Dataset, store: Store | None) -> frozenset[str]:
+    """Items without a label that came after an earlier fit of the store on the same labels."""
+    fits = store.list(FOLDER) if store is not None else []
+    if store is None or not fits:
+        return frozenset()
+    from indexers.generators.statistical.storage import MANIFEST, known_before
+
+    found: set[str] = set()
+    train = {query.id for query in dataset.queries.get("train", ())}
+    labels = {(query, item) for query in train for item in dataset.relevant.get(query, ())}
+    ids = {item.id for item in dataset.items}
+    for name in fits:
+        fit = store.below(f"{FOLDER}/{name}")
+        if not fit.exists(MANIFEST):
+            continue
+        try:
+            before, known, new = known_before(fit)
+        except SnapshotError:
+            continue  # Of another version, or damaged: it says nothing.
+        if {pair for pair in known if pair[1] in ids} == labels:
+            found |= (ids - before) | new
+    return frozenset((found & ids).difference(*dataset.relevant.values(), *dataset.judged.values()))
+
+
+def _as_json(fingerprint: Mapping[str, Any], without: tuple[str, ...] = ()) -> str:
+    kept = {name: value for name, value in fingerprint.items() if name not in without}
+    return json.dumps(kept, sort_keys=True)
 
 
 def is_installed() -> bool:

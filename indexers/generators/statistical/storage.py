@@ -57,10 +57,38 @@ def save(artefact: Artefact, folder: str | Path | Store) -> str:
     Raises StorageError when it can't be written.
     """
     store = folder if isinstance(folder, Store) else Store(folder)
+    return _write(store, artefact.facts, _files(artefact))
+
+
+def save_cold(cold: Ranker | None, store: Store) -> None:
+    """Write the ranker for items that come after a fit, which has none. Raises StorageError."""
+    files = {} if cold is None else _cold(cold)
+    _write(store, {"normaliser": NORMALISER}, files)
+
+
+def open_cold(store: Store, folds: NDArray[Any]) -> Ranker | None:
+    """What `save_cold` wrote. Raises SnapshotError as `open_artefact` does."""
+    return _cold_ranker(_read(store)[1], folds)
+
+
+def known_before(store: Store) -> tuple[set[str], set[tuple[str, str]], set[str]]:
+    """Ids of the items of a saved fit, its labels (query, item), and which items were new to it.
+    Raises SnapshotError as `open_artefact` does.
+    """
+    _, files = _read(store, "items.", "queries.", "relevance.", "new.")
+    ids = _table(files["items.parquet"], "id", "digest")["id"]
+    queries = _table(files["queries.parquet"], "id", "text")["id"]
+    labels = _matrix(files, "relevance", (len(queries), len(ids))).tocoo()
+    pairs = {(queries[q], ids[i]) for q, i in zip(labels.row, labels.col, strict=True)}
+    new = np.flatnonzero(_array(files["new.npy"])) if "new.npy" in files else ()
+    return set(ids), pairs, {ids[number] for number in new}
+
+
+def _write(store: Store, facts: Mapping[str, Any], files: Mapping[str, Any]) -> str:
     with storage_errors(store.url):
         store.remove(MANIFEST)
     digests = {}
-    for path, data in _files(artefact).items():
+    for path, data in files.items():
         with store.replacing(path) as file:
             hashed = _Hashed(file)
             if isinstance(data, bytes):
@@ -69,11 +97,9 @@ def save(artefact: Artefact, folder: str | Path | Store) -> str:
                 # numpy writes in pieces, because this is not a file of the operating system.
                 np.save(hashed, np.asarray(data, order="C"), allow_pickle=False)
         digests[path] = hashed.digest()
-    facts = dict(artefact.facts)
     content = _content_hash(facts, digests)
-    store.write_json(
-        MANIFEST, {"format": FORMAT, "hash": content, "facts": facts, "files": digests}
-    )
+    manifest = {"format": FORMAT, "hash": content, "facts": dict(facts), "files": digests}
+    store.write_json(MANIFEST, manifest)
     return content
 
 
@@ -172,7 +198,7 @@ def _files(artefact: Artefact) -> dict[str, bytes | NDArray[Any]]:
         "linear.npy": artefact.ranker.linear,
         "folds.npy": artefact.ranker.folds,
         **_boosters("model", artefact.ranker.models),
-        **_cold(artefact.ranker),
+        **_new(artefact.ranker),
         **_edits(artefact.editor),
     }
 
@@ -201,15 +227,14 @@ def _pair_signals(files: Mapping[str, Data], n: int) -> PairSignals:
     return PairSignals(rows, columns)
 
 
-def _cold(ranker: Ranker) -> dict[str, bytes | NDArray[Any]]:
+def _new(ranker: Ranker) -> dict[str, bytes | NDArray[Any]]:
     """Nothing where no item is new."""
-    if not ranker.new.any():
-        return {}
-    files: dict[str, bytes | NDArray[Any]] = {"new.npy": ranker.new}
-    if ranker.cold is not None:
-        files["cold.linear.npy"] = ranker.cold.linear
-        files |= _boosters("cold", ranker.cold.models)
-    return files
+    cold = {} if ranker.cold is None else _cold(ranker.cold)
+    return {"new.npy": ranker.new, **cold} if ranker.new.any() else {}
+
+
+def _cold(cold: Ranker) -> dict[str, bytes | NDArray[Any]]:
+    return {"cold.linear.npy": cold.linear, **_boosters("cold", cold.models)}
 
 
 def _cold_ranker(files: Mapping[str, Data], folds: NDArray[Any]) -> Ranker | None:
@@ -309,8 +334,10 @@ def _content_hash(facts: Mapping[str, Any], digests: Mapping[str, str]) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def _read(store: Store) -> tuple[dict[str, Any], dict[str, Data]]:
-    """Facts and verified files, mapped where they lie on a local disk."""
+def _read(store: Store, *begin: str) -> tuple[dict[str, Any], dict[str, Data]]:
+    """Facts and verified files, mapped where they lie on a local disk; all, or those that begin
+    so.
+    """
     where, remedy = (
         f"The statistical artefact in {store.url}",
         "delete it and run again, it is then fitted anew",
@@ -322,7 +349,7 @@ def _read(store: Store) -> tuple[dict[str, Any], dict[str, Data]]:
         facts, digests = manifest["facts"], manifest["files"]
         if manifest["hash"] != _content_hash(facts, digests):
             raise SnapshotError(f"{where} is broken: {MANIFEST} was altered; {remedy}.")
-        files = {path: _data(store, path) for path in digests}
+        files = {path: _data(store, path) for path in digests if path.startswith(begin or "")}
     except FileNotFoundError as error:
         raise SnapshotError(
             f"{where} is missing or unfinished ({Path(str(error)).name}); {remedy}."

@@ -145,6 +145,7 @@ def test_progress_is_shown_by_lines_where_nobody_watches(
     ("side", "kind", "published", "serves", "said"),
     [
         ("item", "statistical", True, "query-1", "cogr-index rebuild --side query"),
+        ("item", "kept", True, "query-1", "cogr-index diff item-0 item-1"),
         ("item", "statistical", True, None, "cogr-index diff item-0 item-1"),
         ("item", "statistical", False, "query-1", "cogr-index diff item-0 item-1"),
         ("item", "vllm", True, "query-1", "cogr-index diff item-0 item-1"),
@@ -154,7 +155,8 @@ def test_progress_is_shown_by_lines_where_nobody_watches(
 def test_an_update_of_items_by_a_fit_asks_for_the_queries(
     side: str, kind: str, published: bool, serves: str | None, said: str
 ) -> None:
-    manifest = SimpleNamespace(generator={"kind": kind})
+    generator = {"kind": "statistical", "joined": []} if kind == "kept" else {"kind": kind}
+    manifest = SimpleNamespace(generator=generator)
     snapshot = SimpleNamespace(id="item-1", side=side, manifest=manifest)
     outcome = SimpleNamespace(rebuilt=SimpleNamespace(snapshot=snapshot), published=published)
     updated: Any = SimpleNamespace(outcome=outcome, parent="item-0")

@@ -28,10 +28,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def workspace(store: Path, **prompts: Any) -> Workspace:
     dataset = {"loader": "jsonl", "path": str(CATALOGUE)}
-    generator = {"statistical": {"anchors": False}}
-    return Workspace(
-        Settings(dataset=dataset, store=str(store), prompts=prompts, generator=generator)
-    )
+    return Workspace(Settings(dataset=dataset, store=str(store), prompts=prompts))
 
 
 def test_a_prompt_without_the_placeholder_asks_nobody(store: Path) -> None:
@@ -109,13 +106,3 @@ def test_an_item_is_shown_its_keywords(store: Path) -> None:
     prompt = opened.prompter("item")(items[0], results(items[0]))
     assert 1 < len(results(items[0])) <= 10
     assert prompt.user.endswith("Search results: " + ", ".join(results(items[0])))
-
-
-def test_without_anchors_no_item_keyword_comes_from_a_label(store: Path) -> None:
-    opened = workspace(store)
-    with opened.generator("item", "statistical") as generator:
-        artefact: Artefact = generator.artefact  # type: ignore[attr-defined]
-    for item in opened.dataset.items[:50]:
-        words = set(artefact.index.analyser.stems(f"{item.title} {item.text}"))
-        for keyword in filter(str.isascii, artefact.item_keywords(item)):
-            assert set(artefact.index.analyser.stems(keyword)) <= words

@@ -1,0 +1,111 @@
+"""Items that come after a fit of `statistical`: an update writes them alone, known and new queries
+find them, and a later rebuild knows that the labels can't know them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from cogr.evaluation import retrieved_ids, rows_of_queries
+from cogr.keywords import self_keyword
+from cogr.matching.mirror import Mirror
+from cogr.records import Dataset, Query
+from cogr.settings import load_settings
+from cogr.snapshots import Snapshot
+from indexers.generators.statistical.generator import KeptFit, Statistical
+from indexers.workspace import Workspace
+from tests.commands import Command
+from tests.shops import read_jsonl, sample_shop, write_jsonl, write_shop
+from trainers.demo import CATALOGUE
+
+CONFIGURATION = "[publish]\ntolerance = 1\n"
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, frozenset[str]]:
+    """The sample shop without a fifth of its items, and their ids."""
+    folder = tmp_path_factory.mktemp("shop")
+    items, queries, labels = (
+        read_jsonl(CATALOGUE / f"{name}.jsonl") for name in ("items", "queries", "labels")
+    )
+    new = frozenset(item["id"] for number, item in enumerate(items) if number % 5 == 2)
+    kept = [item for item in items if item["id"] not in new]
+    known = [label for label in labels if label["item"] not in new]
+    asked = {label["query"] for label in known}
+    queries = [query for query in queries if query["id"] in asked]
+    write_shop(folder, kept, queries, known, CONFIGURATION)
+    (folder / "new.txt").write_text("\n".join(sorted(new)))
+    return folder, new
+
+
+def workspace_of(folder: Path) -> Workspace:
+    return Workspace(load_settings(folder / "cogr.toml"))
+
+
+def recall(dataset: Dataset, new: frozenset[str], found: Mapping[str, frozenset[str]]) -> float:
+    """Of new items, by the labels of the whole shop."""
+    wanted = {q.id: dataset.relevant[q.id] & new for q in dataset.queries["test"]}
+    shares = [len(found[id_] & ids) / len(ids) for id_, ids in wanted.items() if ids]
+    return sum(shares) / len(shares)
+
+
+def by_known(items: Snapshot, queries: Snapshot, dataset: Dataset) -> Mapping[str, frozenset[str]]:
+    rows = rows_of_queries(dataset.queries["test"], queries)
+    asked = {id_: list(row.weighted) for id_, row in rows.items()}
+    return retrieved_ids(Mirror.build(items), asked)
+
+
+def test_new_items_join_a_fit(
+    shop: tuple[Path, frozenset[str]], cogr_index: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, new = shop
+    monkeypatch.chdir(folder)
+    for side in ("item", "query"):
+        assert cogr_index("rebuild", "--side", side).status == 0
+    whole, old = sample_shop(), workspace_of(folder)
+    first = old.serving("item")
+    write_jsonl(folder / "data" / "items.jsonl", read_jsonl(CATALOGUE / "items.jsonl"))
+    ended = cogr_index("update", "--side", "item", "--ids", "new.txt", "--json")
+    assert ended.status == 0, ended.err
+    assert (ended.json["generated"], ended.json["carried"]) == (len(new), 400 - len(new))
+    now = workspace_of(folder)
+    items, queries = now.serving("item"), now.serving("query")
+    assert items.manifest.generator["joined"] == [first.id, queries.id]
+    before = {row.id: row.keywords for row in first.rows()}
+    assert all(row.keywords == before[row.id] for row in items.rows() if row.id in before)
+    assert recall(whole, new, by_known(items, queries, whole)) > 0.4
+
+    # One changed product: one answer, and the same again from the cache.
+    (row,) = (item for item in read_jsonl(CATALOGUE / "items.jsonl") if item["id"] == min(before))
+    write_jsonl(folder / "one.jsonl", [{**row, "text": row["text"] + " Now in oak."}])
+    for _ in range(2):
+        ended = cogr_index(
+            "update", "--side", "item", "--changed", "one.jsonl", "--json", "--no-publish"
+        )
+        assert ended.status == 0, ended.err
+        assert ended.json["carried"] == 399
+
+    # A query that no snapshot has.
+    generator = now.generator("query", "statistical")
+    assert isinstance(generator, Statistical)
+    live = generator.live(queries.manifest.generator, items.id)
+    assert isinstance(live, KeptFit)
+    asked = [Query("search", query.text) for query in whole.queries["test"]]
+    words = live.artefact.query_keywords(asked)
+    pairs = zip(whole.queries["test"], words, strict=True)
+    sets = {query.id: [*found, self_keyword(query.text)] for query, found in pairs}
+    assert recall(whole, new, retrieved_ids(Mirror.build(items), sets)) > 0.4
+
+    # Rebuilt, they are still new: an earlier fit has the same labels, and lacks them.
+    for side in ("item", "query"):
+        assert cogr_index("rebuild", "--side", side).status == 0
+    last = workspace_of(folder)
+    items, queries = last.serving("item"), last.serving("query")
+    assert "new" in items.manifest.generator
+    assert recall(whole, new, by_known(items, queries, whole)) > 0.4
+    ended = cogr_index("update", "--side", "item", "--ids", "new.txt", "--refit", "--json")
+    assert json.dumps(ended.json["snapshot"]) == json.dumps(items.id)
