@@ -147,7 +147,8 @@ class ForeignIndex:
         """Compare every document with the snapshot that serves there. Raises CheckFailedError where
         a document lacks its keywords, has others, or the index lacks the field.
         """
-        id_, target = self.current, self.target
+        target = self.target = self._opened(self.target.name)
+        id_ = self.current
         field, again = field_of(target.field, id_), f"cogr-index publish --into {target.name}"
         with stage("verify", "item") as step:
             if target.serving is None:
