@@ -274,6 +274,13 @@ class TextIndex:
         )
         return replace(index, term_points=term_points(index.tfidf, index.df))
 
+    def _counts(self, texts: Iterable[str]) -> Csr:
+        """How often texts have each known term, (texts, vocabulary)."""
+        known = self.vocabulary
+        terms = map(self.analyser.terms, texts)
+        rows = ([known[term] for term in one if term in known] for one in terms)
+        return counts_of(rows, self.counts.shape[1])
+
     def joined(self, items: Sequence[Item], order: Ints) -> TextIndex:
         """The index with other items. Vocabulary and latent space stay; of `signals` the new rows
         have none, since these are percentiles among the items of the fit.
@@ -281,22 +288,9 @@ class TextIndex:
         Args:
             order: rows of the old items followed by those of `items`, as they shall stand.
         """
-        rows = [
-            [
-                self.vocabulary[t]
-                for t in self.analyser.terms(item_text(item))
-                if t in self.vocabulary
-            ]
-            for item in items
-        ]
-        titles = [
-            [self.vocabulary[t] for t in self.analyser.terms(item.title) if t in self.vocabulary]
-            for item in items
-        ]
-        width = self.counts.shape[1]
         both = (
-            (self.counts, counts_of(rows, width)),
-            (self.titles, binary(counts_of(titles, width))),
+            (self.counts, self._counts(map(item_text, items))),
+            (self.titles, binary(self._counts(item.title for item in items))),
             (self.grams, item_grams(map(item_text, items))),
             (self.title_grams, item_grams(item.title for item in items)),
         )
@@ -327,10 +321,6 @@ class TextIndex:
         """Queries as matrices; `own` are their rows among the training queries, when they are
         training queries.
         """
-        known = self.vocabulary
-        rows = [
-            [known[term] for term in self.analyser.terms(text) if term in known] for text in texts
-        ]
         ids = (
             np.full(len(texts), -1, dtype=np.int64)
             if own is None
@@ -341,7 +331,7 @@ class TextIndex:
             if self.encoder and texts
             else np.zeros((len(texts), self.encoded.shape[1]), dtype=np.float32)
         )
-        terms = binary(counts_of(rows, self.counts.shape[1]))
+        terms = binary(self._counts(texts))
         numbers_of_pairs = self.pair_signals.of(texts)
         return QueryBatch(terms, char_grams(texts), ids, encoded, numbers_of_pairs)
 
@@ -387,12 +377,7 @@ class TextIndex:
 
     def vectors(self, items: Sequence[Item]) -> Csr:
         """Other items as rows of `tfidf`, (items, vocabulary)."""
-        known = self.vocabulary
-        rows = [
-            [known[term] for term in self.analyser.terms(item_text(item)) if term in known]
-            for item in items
-        ]
-        counts = counts_of(rows, self.counts.shape[1])
+        counts = self._counts(map(item_text, items))
         return unit_rows(scale_columns(with_data(counts, 1 + np.log(counts.data)), self.idf))
 
     @cached_property
