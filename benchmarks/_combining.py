@@ -52,9 +52,17 @@ def beside_text(text: str, clause: Any, boost: float) -> Body:
     return any_of(words(text), weighted(clause, boost))
 
 
-def beside_keywords(text: str, clause: Any, boost: float) -> Body:
-    """The blend's "both": as (b), with the boost on the words."""
-    return any_of(clause, weighted(words(text), boost))
+def two_tiers(text: str, clause: Any, boost: float) -> Body:
+    """First what keywords find and what the words name, then what more the words find; counts and
+    facets are of the first.
+    """
+    every = {"multi_match": {"query": text, "fields": ["title"], "operator": "and"}}
+    first = {"bool": {"should": [clause, every]}}
+    found = any_of(
+        clause, weighted(words(text), boost), {"constant_score": {"filter": first, "boost": 1024}}
+    )
+    brands = {"brands": {"terms": {"field": "brand"}}}
+    return {**found, "aggs": {"set": {"filter": first, "aggs": brands}}}
 
 
 def as_filter(text: str, clause: Any) -> Body:

@@ -31,7 +31,8 @@ from cogr.evaluation import grades_of
 from cogr.metrics import ranked
 from cogr.records import Query, Split
 from cogr.settings import OpenSearchSettings, load_settings
-from cogr.snapshots import Blend, Row, open_snapshot
+from cogr.snapshots import Row, open_snapshot
+from indexers.backends import text_boost
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.search import query_body
 from indexers.rebuild.run import RebuildRequest, rebuild_side
@@ -65,7 +66,6 @@ class Shop:
     index: str
     field: str
     rows: Mapping[str, Row]
-    blend: Blend | None
     lsa: Lsa | None
     _vectors: dict[str, list[float]] = field(default_factory=dict)
 
@@ -78,12 +78,9 @@ class Shop:
         return query_body(list(self.rows[query.id].weighted), self.field)
 
     def blended(self, query: Query) -> combining.Body:
-        """What the query snapshot's blend answers: keywords, words, or both."""
-        assert self.blend is not None
-        mode, clause = self.blend.mode(self.rows[query.id].confidence), self.clause(query)
-        if mode == "both":
-            return combining.beside_keywords(query.text, clause, self.blend.text_boost)
-        return combining.alone(clause) if mode == "keywords" else combining.today(query.text)
+        """The two tiers."""
+        boost = text_boost(self.rows[query.id].weights)
+        return combining.two_tiers(query.text, self.clause(query), boost)
 
     def vector(self, query: Query) -> list[float]:
         assert self.lsa is not None
@@ -151,7 +148,7 @@ def prepare(settings: OpenSearchSettings, folder: Path, data: str, *, vectors: b
     )
     cluster.call("POST", f"/{index}/_refresh", doing="refreshing")
     asked = open_snapshot(workspace.store, ids[1])
-    return Shop(cluster, workspace, index, merged.field, asked.by_id, asked.manifest.blend, lsa)
+    return Shop(cluster, workspace, index, merged.field, asked.by_id, lsa)
 
 
 def rebuilt(workspace: Workspace, side: Any) -> str:
@@ -209,9 +206,7 @@ def without_vectors(shop: Shop) -> Iterator[Way]:
     yield Way("(a) keywords alone", {}, shop.figures(keywords, "test"))
     plain = shop.run("test", lambda query: combining.alone(shop.unweighted(query)))
     yield Way("(a) keywords alone, all of weight 1", {}, shop.figures(plain, "test"))
-    blended, chosen = shop.run("test", shop.blended), shop.blend
-    assert chosen is not None
-    yield Way("the blend", chosen.model_dump(), shop.figures(blended, "test"))
+    yield Way("two tiers", {}, shop.figures(shop.run("test", shop.blended), "test"))
     ways: list[tuple[str, Callable[..., combining.Body], dict[str, Sequence[float]]]] = [
         (
             "(b) text should keywords",

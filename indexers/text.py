@@ -20,7 +20,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, reduce
 from itertools import islice
 from typing import Any
 
@@ -352,25 +352,43 @@ class Lexical:
         self._texts = texts
         tokens = self._tokens([self._said(i) for i in self._order])
         self._index = bm25s.BM25(k1=k1, b=b)
-        self._index.index(tokens, show_progress=False)
+        self._known: dict[str, int] = tokens.vocab
+        if self._known:
+            self._index.index(tokens, show_progress=False)
 
     def _said(self, at: int) -> str:
         item = self.items[at]
         return f"{item.title} {item.text}" if self._texts is None else self._texts[at]
 
-    def _tokens(self, texts: Sequence[str]) -> object:
+    def _tokens(self, texts: Sequence[str]) -> Any:
         return self._bm25s.tokenize(
             list(texts), stopwords="en", stemmer=self._stemmer, show_progress=False
         )
 
     def scores(self, text: str) -> NDArray[np.float32]:
         """The score of every item for one text, in id order; 0 where no word is in it."""
-        tokens = self._bm25s.tokenize(
-            [text], stopwords="en", stemmer=self._stemmer, show_progress=False, return_ids=False
-        )[0]
-        if not tokens:
+        tokens = self._words(text)
+        if not tokens or not self._known:
             return np.zeros(len(self.items), np.float32)
         return np.asarray(self._index.get_scores(tokens), np.float32)
+
+    def literal(self, text: str) -> NDArray[np.int64]:
+        """The items that have every word of a text, stop words aside, by their places in id
+        order.
+        """
+        words = set(self._words(text))
+        if not words or not words <= self._known.keys():
+            return np.zeros(0, np.int64)
+        starts, items = (self._index.scores[name] for name in ("indptr", "indices"))
+        places = (self._known[word] for word in words)
+        found = [items[starts[at] : starts[at + 1]].astype(np.int64) for at in places]
+        return reduce(np.intersect1d, found)
+
+    def _words(self, text: str) -> list[str]:
+        found: list[list[str]] = self._bm25s.tokenize(
+            [text], stopwords="en", stemmer=self._stemmer, show_progress=False, return_ids=False
+        )
+        return found[0]
 
     def rank(self, text: str, size: int) -> list[tuple[Item, float]]:
         """The best items of one text with scores above 0, best first, ties in id order."""

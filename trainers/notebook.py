@@ -161,8 +161,9 @@ class Searched(Result):
             for hit in found.hits
         ]
         sure = "" if found.confidence is None else f"; confidence {found.confidence:.2f}"
-        note = f"Keywords: {', '.join(found.keywords)}{sure}; answered by {found.mode}."
-        return Table(f"{found.query}: {found.total:,} items", rows, [note])
+        note = f"Keywords: {', '.join(found.keywords)}{sure}."
+        more = f", {found.more:,} more by text" if found.more else ""
+        return Table(f"{found.query}: {found.total:,} items{more}", rows, [note])
 
     @property
     def ids(self) -> list[str]:

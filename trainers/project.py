@@ -201,7 +201,7 @@ class Project:
 
         Args:
             keywords: comma-separated keywords instead of the query's own.
-            keywords_only: without the query's words, however low the confidence is.
+            keywords_only: by keywords alone, without the query's words.
 
         Raises:
             SnapshotError: no item snapshot serves.

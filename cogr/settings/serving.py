@@ -162,6 +162,20 @@ class ServingSettings(Table):
     token: SecretStr | None = Field(
         None, description="Bearer token that POST /expand requires; never printed"
     )
+    blend: Literal["auto"] | float = Field(
+        "auto",
+        description=(
+            "Weight of the text's score beside that of the keywords, in the order of what is "
+            "found. auto: 0.2 beside weighted keywords, 1 beside others"
+        ),
+    )
+
+    @field_validator("blend")
+    @classmethod
+    def _above_nothing(cls, blend: float | Literal["auto"]) -> float | Literal["auto"]:
+        if blend != "auto" and not 0 < blend <= 100:
+            raise ValueError(f"a weight is above 0 and at most 100, not {blend:g}; or auto")
+        return blend
 
     @property
     def cache_timeout(self) -> float:

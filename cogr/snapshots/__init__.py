@@ -9,9 +9,7 @@ models.
 
 from cogr.snapshots.manifest import (
     ID,
-    Blend,
     Manifest,
-    Mode,
     Provenance,
     check_normalisers,
     check_pair,
@@ -37,9 +35,7 @@ __all__ = [
     "ID",
     "SCHEMA",
     "WEIGHTS",
-    "Blend",
     "Manifest",
-    "Mode",
     "Provenance",
     "Row",
     "Snapshot",

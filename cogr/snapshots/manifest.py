@@ -8,14 +8,13 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
     ValidationError,
-    model_validator,
 )
 
 from cogr.errors import SnapshotError
@@ -28,46 +27,6 @@ FORMAT = 1
 ID = re.compile(r"(?:item|query)-r\d{3,}-[0-9a-f]{12}")
 """The pattern of snapshot ids. Folders with other names are neither read nor removed."""
 log = logging.getLogger(__name__)
-
-Mode = Literal["keywords", "both", "text"]
-"""The ways to search for a query."""
-
-
-class Blend(BaseModel):
-    """The thresholds, chosen on labelled queries, that decide whether a query is searched by its
-    keywords, by its words, or by both.
-
-    Attributes:
-        keywords_from: from this confidence on, search by keywords only; above 1: never.
-        text_below: below this confidence, search by the query's words only; 0: never.
-        text_boost: weight of the words' score beside the keywords'.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    keywords_from: float = Field(ge=0)
-    text_below: float = Field(ge=0, le=1)
-    text_boost: float = Field(gt=0)
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Blend:
-        if self.text_below > self.keywords_from:
-            raise ValueError(
-                f"text_below ({self.text_below}) must not be above keywords_from "
-                f"({self.keywords_from})"
-            )
-        return self
-
-    def mode(self, confidence: float | None) -> Mode:
-        """The way to search; both where the confidence is unknown.
-
-        The generator chooses the thresholds: `statistical` by `assessment.choose_blend`.
-        """
-        if confidence is None:
-            return "both"
-        if confidence >= self.keywords_from:
-            return "keywords"
-        return "text" if confidence < self.text_below else "both"
 
 
 class Manifest(BaseModel):
@@ -96,7 +55,6 @@ class Manifest(BaseModel):
     created: str
     notes: Mapping[str, Any] = {}
     fields: Mapping[str, FieldType] = {}
-    blend: Blend | None = None
     checksum: str = ""
 
     @property
@@ -126,7 +84,6 @@ class Provenance:
     cut_to_budget: int = 0
     set_aside: int = 0
     notes: Mapping[str, Any] | None = None
-    blend: Blend | None = None
 
 
 def manifest_path(snapshot_id: str) -> str:

@@ -24,7 +24,6 @@ from cogr.keywords import NORMALISER
 from cogr.mapped import integers
 from cogr.records import Side
 from cogr.snapshots.manifest import (
-    Blend,
     Manifest,
     Provenance,
     id_of,
@@ -213,7 +212,7 @@ def _manifest(
     fields: Mapping[str, FieldType],
 ) -> Manifest:
     file.seek(0)
-    content_hash = counts.content_hash(provenance.blend)
+    content_hash = counts.content_hash
     return Manifest(
         id=id_of(side, provenance.round, content_hash),
         side=side,
@@ -235,14 +234,13 @@ def _manifest(
         created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         notes=dict(provenance.notes or {}),
         fields=dict(sorted(fields.items())),
-        blend=provenance.blend,
     ).summed()
 
 
 class _Counts:
     """Content hash and counts of rows as they pass by, table by table.
 
-    The content includes types of fields, weights, confidences and a blend, where there are any.
+    The content includes types of fields, weights and confidences, where there are any.
     """
 
     def __init__(self, side: Side, fields: Mapping[str, FieldType]) -> None:
@@ -294,13 +292,12 @@ class _Counts:
         for part in (np.array([self.entities], "<u8"), counts, _floats(weights.flatten()), sure):
             self._weighing.update(part.astype(part.dtype.newbyteorder("<")).tobytes())
 
-    def content_hash(self, blend: Blend | None) -> str:
-        """Weights and confidences count where there are any, and so does a blend."""
-        if not self._weighs and blend is None:
+    @property
+    def content_hash(self) -> str:
+        """Weights and confidences count where there are any."""
+        if not self._weighs:
             return self._sha.hexdigest()
-        chosen = json.dumps(blend.model_dump(mode="json") if blend else None, sort_keys=True)
-        parts = (self._sha.digest(), self._weighing.digest(), chosen.encode())
-        return hashlib.sha256(b"".join(parts)).hexdigest()
+        return hashlib.sha256(self._sha.digest() + self._weighing.digest()).hexdigest()
 
     @property
     def vocabulary(self) -> int:

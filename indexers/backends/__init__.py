@@ -11,7 +11,7 @@ can't be reached or refuses.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -30,17 +30,30 @@ def boosts_of(keywords: Keywords) -> dict[str, float]:
     return dict.fromkeys(keywords, 1.0)
 
 
+Tier = Literal["set", "more"]
+TEXT_BOOST = 0.2
+"""Weight of a text's score beside weighted keywords, where an item of probability 1 scores 10."""
+
+
+def text_boost(weights: Collection[float], chosen: float | Literal["auto"] = "auto") -> float:
+    """The weight of a query's text beside keywords of these weights; without weights both are plain
+    BM25 and count the same. `chosen` is the setting `serving.blend`.
+    """
+    if chosen == "auto":
+        return TEXT_BOOST if weights else 1.0
+    return chosen
+
+
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A text search over the items' texts, together with the keywords or instead of them.
+    """A query's text, searched beside its keywords.
 
-    Its score, times `boost`, is added to that of the keywords. With `alone` the keywords are used
-    only where the texts can't be searched.
+    Items that have every word of it in one field belong to the set; others with some of the words
+    follow as `more`. The score over the items' texts, times `boost`, is added to the keywords'.
     """
 
     text: str
     boost: float = 1.0
-    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +61,8 @@ class Hit:
     """One retrieved entity. `score` is a float32 value; `matched` maps each matching keyword to its
     part of the score, and `words` is the text search's part.
 
-    `fields` are an item's extra fields, as the snapshot has them.
+    `fields` are an item's extra fields, as the snapshot has them. `tier` says whether the entity
+    belongs to the set or follows by its text alone.
     """
 
     id: str
@@ -57,18 +71,21 @@ class Hit:
     matched: Mapping[str, float] = field(default_factory=dict)
     fields: Mapping[str, FieldValue] = field(default_factory=dict)
     words: float = 0.0
+    tier: Tier = "set"
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """`total` is the size of the whole retrieved set; `hits` are its best, score descending, then
-    id. `textless` says why the texts could not be searched, so that only keywords were used.
+    """`total` is the size of the retrieved set: what the keywords find, and literal matches of the
+    text. `more` counts what else the text finds. `hits` are the best of the set, then of the rest,
+    score descending, then id. `textless` says why the texts could not be searched.
     """
 
     total: int
     hits: Sequence[Hit]
     snapshot: str
     textless: str = ""
+    more: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +195,8 @@ class Backend(Protocol):
         explain: bool = False,
         words: Words | None = None,
     ) -> SearchResult:
-        """The best entities whose keywords ∪ {self} meet `keywords`, with their texts.
+        """The best entities whose keywords ∪ {self} meet `keywords`, with their texts; with
+        `words` the two tiers.
 
         `snapshot` is the one that serves by default; `explain` fills in `Hit.matched` and
         `Hit.words`. BM25 scores of `words` differ between backends, as their analysers do.
@@ -186,7 +204,12 @@ class Backend(Protocol):
         ...
 
     def retrieved(
-        self, keywords: Keywords, *, side: Side = "item", snapshot: str | None = None
+        self,
+        keywords: Keywords,
+        *,
+        side: Side = "item",
+        snapshot: str | None = None,
+        words: Words | None = None,
     ) -> SearchResult:
         """The whole retrieved set with scores, without texts; paged where the backend pages."""
         ...

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -46,6 +46,7 @@ from indexers.backends import (
     Mismatch,
     Pushed,
     SearchResult,
+    Tier,
     Verified,
     Words,
     boosts_of,
@@ -99,7 +100,7 @@ class MemoryBackend:
         self._store = store
         # Both sides of the serving pair, and both of another pair.
         self._opened = lru_cache(maxsize=4)(self._open)
-        self._lexical = lru_cache(maxsize=1)(self._read_texts)
+        self._searched = lru_cache(maxsize=1)(self._read_texts)
         self._warned: set[str] = set()
 
     def push(self, snapshot: Snapshot) -> Pushed:
@@ -203,41 +204,50 @@ class MemoryBackend:
         explain: bool = False,
         words: Words | None = None,
     ) -> SearchResult:
-        """The best entities that have one of `keywords`, or whose texts match the words by bm25s'
+        """The best entities that have one of `keywords`, and whose texts match the words by bm25s'
         BM25, which is built at first use.
         """
         id_ = self._chosen(side, snapshot)
         opened, boosts = self._opened(id_), boosts_of(keywords)
-        textless, by_text = "", None
-        try:
-            by_text = self._lexical(id_).scores(words.text[:MOST_TEXT]) if words else None
-        except MissingExtraError as error:
-            textless = str(error)
-        if words and by_text is not None:
-            boosts = {} if words.alone else boosts
-            by_text *= 1 if words.alone else words.boost
-            best, scores, total = _blended(opened.mirror, boosts, by_text, size)
-        else:
-            ranking = opened.mirror.search(boosts, size)
-            best, scores, total = ranking.dense, ranking.scores, ranking.total
+        found = self._ranked(id_, boosts, words, size)
         hits = []
-        for dense, score in zip(best.tolist(), scores.tolist(), strict=True):
+        for at, dense in enumerate(found.dense[:size].tolist()):
             entity = opened.mirror.id_of(dense)
             parts = opened.mirror.explain(boosts, entity) if explain else {}
             fields = fields_of(opened.fields[dense]) if opened.fields else {}
-            part = float(by_text[dense]) if explain and by_text is not None else 0.0
-            hits.append(Hit(entity, score, opened.texts[dense], parts, fields, part))
-        return SearchResult(total, hits, id_, textless)
+            part = float(found.by_text[dense]) if explain and found.by_text is not None else 0.0
+            tier: Tier = "set" if at < found.total else "more"
+            score = float(found.scores[at])
+            hits.append(Hit(entity, score, opened.texts[dense], parts, fields, part, tier))
+        return SearchResult(found.total, hits, id_, found.textless, found.more)
 
     def retrieved(
-        self, keywords: Keywords, *, side: Side = "item", snapshot: str | None = None
+        self,
+        keywords: Keywords,
+        *,
+        side: Side = "item",
+        snapshot: str | None = None,
+        words: Words | None = None,
     ) -> SearchResult:
         """The whole retrieved set with scores, without texts."""
         id_ = self._chosen(side, snapshot)
         mirror = self._opened(id_).mirror
-        ranking = mirror.search(boosts_of(keywords), len(mirror))
-        hits = list(map(Hit, ranking.ids, ranking.scores.tolist()))
-        return SearchResult(ranking.total, hits, id_)
+        found = self._ranked(id_, boosts_of(keywords), words, len(mirror))
+        ids = map(mirror.id_of, found.dense[: found.total].tolist())
+        hits = list(map(Hit, ids, found.scores.tolist()))
+        return SearchResult(found.total, hits, id_, found.textless)
+
+    def _ranked(
+        self, id_: str, boosts: Mapping[str, float], words: Words | None, size: int
+    ) -> _Ranked:
+        mirror, textless = self._opened(id_).mirror, ""
+        if words is not None:
+            try:
+                return _blended(mirror, boosts, self._searched(id_), words)
+            except MissingExtraError as error:
+                textless = str(error)
+        ranking = mirror.search(boosts, size)
+        return _Ranked(ranking.dense, ranking.scores, ranking.total, textless=textless)
 
     def lookup(self, text: str, *, snapshot: str | None = None) -> Row | None:
         """The row of a query text; None when the query side does not hold it."""
@@ -265,7 +275,7 @@ class MemoryBackend:
     def close(self) -> None:
         """Close the opened mirrors."""
         self._opened.cache_clear()
-        self._lexical.cache_clear()
+        self._searched.cache_clear()
 
     def _open(self, snapshot_id: str) -> _Opened:
         snapshot = open_snapshot(self._store, snapshot_id)
@@ -274,10 +284,15 @@ class MemoryBackend:
         mirror = mirror_of(self._store, snapshot)
         return _Opened(mirror, snapshot.texts(), answers, snapshot.fields())
 
-    def _read_texts(self, snapshot_id: str) -> Lexical:
+    def _read_texts(self, snapshot_id: str) -> _Searched:
         opened = self._opened(snapshot_id)
-        ids = (opened.mirror.id_of(dense) for dense in range(len(opened.mirror)))
-        return Lexical([Item(id_, text) for id_, text in zip(ids, opened.texts[:], strict=True)])
+        ids = [opened.mirror.id_of(dense) for dense in range(len(opened.mirror))]
+        texts = Lexical([Item(id_, text) for id_, text in zip(ids, opened.texts[:], strict=True)])
+        spoken = [(at, value) for at, one in enumerate(opened.fields or ()) for value in _said(one)]
+        values = [Item(f"{number:012}", value) for number, (_, value) in enumerate(spoken)]
+        owners = np.array([at for at, _ in spoken], np.int64)
+        places = {id_.casefold(): at for at, id_ in enumerate(ids)}
+        return _Searched(texts, Lexical(values), owners, places)
 
     def _chosen(self, side: Side, snapshot: str | None) -> str:
         """The snapshot to search: the named one, or the one that serves."""
@@ -335,16 +350,63 @@ class MemoryBackend:
         return sum(self._store.local(f"{folder}/{name}").stat().st_size for name in names)
 
 
+def _said(fields_json: str) -> Iterator[str]:
+    """The texts among an item's extra fields."""
+    for value in fields_of(fields_json).values():
+        values = value if isinstance(value, list) else [value]
+        yield from (one for one in values if isinstance(one, str))
+
+
+@dataclass(frozen=True)
+class _Searched:
+    """What a text search of one snapshot reads: titles, each text value of a field with the dense
+    id of its item, and dense ids by case-folded id.
+    """
+
+    texts: Lexical
+    values: Lexical
+    owners: NDArray[np.int64]
+    places: Mapping[str, int]
+
+    def literal(self, text: str) -> NDArray[np.int64]:
+        """Items that the text is the id of, or that have all of its words in one field."""
+        own = self.places.get(text.strip().casefold())
+        named = np.array([] if own is None else [own], np.int64)
+        return np.unique(
+            np.concatenate(
+                [named, self.texts.literal(text), self.owners[self.values.literal(text)]]
+            )
+        )
+
+
+@dataclass(frozen=True)
+class _Ranked:
+    """Dense ids, the set's first, with scores; the sizes of both tiers; the text's part of each
+    entity's score.
+    """
+
+    dense: NDArray[Any]
+    scores: NDArray[np.float32]
+    total: int
+    more: int = 0
+    by_text: NDArray[np.float32] | None = None
+    textless: str = ""
+
+
 def _blended(
-    mirror: Mirror, boosts: Mapping[str, float], by_text: NDArray[np.float32], size: int
-) -> tuple[NDArray[Any], NDArray[np.float32], int]:
-    """The best results of keywords and words together: dense ids, scores, and the total."""
+    mirror: Mirror, boosts: Mapping[str, float], searched: _Searched, words: Words
+) -> _Ranked:
+    """The results of keywords and words together."""
+    text = words.text[:MOST_TEXT]
+    by_text = searched.texts.scores(text) * np.float32(words.boost)
     ranking = mirror.search(boosts, len(mirror))
-    scores = by_text.copy()
+    scores, more = by_text.copy(), np.ones(len(mirror), np.bool_)
     scores[ranking.dense] += ranking.scores
-    found = np.flatnonzero(scores > 0)
-    best = found[np.argsort(-scores[found], kind="stable")][:size]
-    return best, scores[best], found.size
+    more[ranking.dense] = more[searched.literal(text)] = False
+    found = np.flatnonzero((scores > 0) | ~more)
+    best = found[np.lexsort((-scores[found], more[found]))]
+    total = int((~more).sum())
+    return _Ranked(best, scores[best], total, found.size - total, by_text)
 
 
 def _note_path(snapshot_id: str) -> str:

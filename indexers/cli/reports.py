@@ -94,13 +94,9 @@ _SOURCES = {
 def answer(out: Console, found: Answered, *, explain: bool) -> None:
     """A search's keywords and hits."""
     by = f"{len(found.keywords)} keywords ({_SOURCES[found.source]})"
-    modes = {
-        "keywords": by,
-        "both": f"{by} and the words in titles",
-        "text": "the words in titles alone",
-    }
     sure = "" if found.confidence is None else f", confidence {found.confidence:.2f}"
-    out.print(f"{found.total:,} items by {modes[found.mode]}, {found.backend}{sure}")
+    more = f" and {found.more:,} more by text" if found.more else ""
+    out.print(f"{found.total:,} items by {by}{more}, {found.backend}{sure}")
     words = (w if weight == 1 else f"{w} ({weight:g})" for w, weight in found.keywords.items())
     out.print(f"keywords: {', '.join(words)}")
     if found.rules:
@@ -111,5 +107,6 @@ def answer(out: Console, found: Answered, *, explain: bool) -> None:
         parts += [("words of the title", hit.words)] if hit.words else []
         matched = ", ".join(f"{word} {part:.3f}" if explain else word for word, part in parts)
         row = {"score": f"{hit.score:.4f}", "id": hit.id, "title": hit.text}
+        row |= {"tier": hit.tier} if found.more else {}
         rows.append({**row, **dict.fromkeys(names, ""), **hit.fields, "matched": matched})
     Table("", rows).show(out)

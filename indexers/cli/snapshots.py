@@ -82,7 +82,7 @@ def search(
         str | None, Option(help="Use these, comma-separated, instead of generated ones.")
     ] = None,
     keywords_only: Annotated[
-        bool, Option("--keywords-only", help="Never search titles, whatever the confidence.")
+        bool, Option("--keywords-only", help="Search by keywords alone, not in texts.")
     ] = False,
     explain: Annotated[
         bool, Option("--explain", help="Show each keyword's part of each score.")
@@ -90,8 +90,8 @@ def search(
 ) -> None:
     """Search what serves, and show the query's keywords, the items, and which keywords matched.
 
-    If the confidence in the keywords is below the thresholds of the query snapshot, the query's
-    words are searched in the items' titles, too, or instead.
+    First comes the set: items that the keywords find, and those that have every word of the query
+    in one field. Then come more, by the words of their titles.
     """
     from indexers.cli import reports
     from indexers.exchange.search import search as run_search

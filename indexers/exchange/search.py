@@ -1,5 +1,5 @@
 """One search, as `cogr-index search` shows it: the source of the keywords, their confidence, the
-mode (keywords, words or both), the retrieved items, and the keywords that matched.
+set that keywords and literal matches find, what more the text finds, and the keywords that matched.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from cogr.errors import MissingExtraError, SnapshotError
 from cogr.keywords import cut_to_budget, parse, self_keyword
 from cogr.records import Query
 from cogr.snapshots import Manifest, Row, read_manifest, rounded, why_no_pair
-from cogr.snapshots.manifest import Mode
-from indexers.backends import Hit, Words
+from indexers.backends import Hit, Words, text_boost
 from indexers.generators import Completion, Request
 from indexers.release.rules import rules_of
 from indexers.workspace import Workspace
@@ -35,40 +34,32 @@ class Answered:
         source: source of S_q: given on the command line, precomputed in the query index, generated
             now, or none.
         confidence: expected F1 of what the keywords retrieve; None where it is unknown.
-        mode: searched by the keywords, by the words in the items' titles, or by both.
         rules: the merchant's rules for this query (`publish.rules`).
-        note: why precomputed keywords are not used, or titles could not be searched; "" otherwise.
-        total: size of the whole retrieved set.
+        note: why precomputed keywords are not used, or texts could not be searched; "" otherwise.
+        total: size of the set: what the keywords find, and literal matches.
+        more: how many other items the text finds; they come after the set.
     """
 
     query: str
     keywords: Mapping[str, float]
     source: Source
     confidence: float | None
-    mode: Mode
     rules: Sequence[str]
     note: str
     snapshot: str
     backend: str
     total: int
+    more: int
     hits: Sequence[Hit]
 
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
-        names = (
-            "query",
-            "source",
-            "confidence",
-            "mode",
-            "rules",
-            "note",
-            "snapshot",
-            "backend",
-            "total",
-        )
+        names = ("query", "source", "confidence", "rules", "note", "snapshot", "backend")
+        names += ("total", "more")
         hits = [
             {
                 "id": hit.id,
+                "tier": hit.tier,
                 "score": float(hit.score),
                 "title": hit.text,
                 "matched": dict(hit.matched),
@@ -97,8 +88,7 @@ def search(
 
     Args:
         keywords: comma-separated keywords, which are used alone.
-        keywords_only: search by keywords only, without the query's words, however low the
-            confidence is.
+        keywords_only: search by keywords alone, without the query's words.
 
     Raises SnapshotError when nothing serves, ServiceError when the backend is away.
     """
@@ -112,24 +102,22 @@ def search(
     row, source = _row(workspace, text, own, keywords, serving["query"], stored=not apart)
     if not workspace.settings.keywords.weights:
         row = replace(row, weights=())
-    words = None if keywords_only or source == "given" else _words(queries, text, row, source)
+    boost = text_boost(row.weights, workspace.settings.serving.blend)
+    words = None if keywords_only or source == "given" else Words(text, boost)
     result = workspace.backend.search(
         row.weighted, size=size, snapshot=serving["item"], explain=True, words=words
     )
-    mode: Mode = "keywords"
-    if words and not result.textless:
-        mode = "text" if words.alone else "both"
     return Answered(
         query=text,
         keywords=row.weighted,
         source=source,
         confidence=row.confidence,
-        mode=mode,
         rules=[str(rule) for rule in rules_of(queries, text)] if queries else [],
         note=" ".join(filter(None, [apart and _APART.format(apart), result.textless])),
         snapshot=serving["item"],
         backend=workspace.backend.name,
         total=result.total,
+        more=result.more,
         hits=result.hits,
     )
 
@@ -138,18 +126,6 @@ def _manifest(workspace: Workspace, snapshot: str | None) -> Manifest | None:
     """None where nothing serves, or another store published it."""
     known = snapshot in workspace.store.list("snapshots")
     return read_manifest(workspace.store, snapshot) if snapshot and known else None
-
-
-def _words(queries: Manifest | None, text: str, row: Row, source: Source) -> Words | None:
-    """The text search in the items' titles, by the blend of the query side; without a blend, only
-    where there are no keywords.
-    """
-    blend = queries.blend if queries else None
-    boost = blend.text_boost if blend else 1.0
-    if source == "none":
-        return Words(text, boost)
-    mode = blend.mode(row.confidence) if blend else "keywords"
-    return None if mode == "keywords" else Words(text, boost, alone=mode == "text")
 
 
 def _row(

@@ -26,9 +26,6 @@ from cogr.prompts import Prompt
 from cogr.records import Dataset, Entity, Side
 from cogr.store import Store
 
-if TYPE_CHECKING:
-    from cogr.snapshots import Blend
-
 T = TypeVar("T")
 
 
@@ -98,13 +95,6 @@ class Generator(ABC):
         of the cache key. A generator that reads entities may answer that one needs no keywords.
         """
         return "prompt"
-
-    @property
-    def blend(self) -> Blend | None:
-        """The thresholds that decide when a query's keywords are searched without its text, for the
-        manifest of a query snapshot; None for a generator that gives no confidence.
-        """
-        return None
 
     @property
     @abstractmethod

@@ -17,7 +17,7 @@ from cogr.errors import StorageError
 from cogr.item_fields import FieldType, typed
 from cogr.keywords import Parsed, cut_to_budget, parse_counted, self_keyword
 from cogr.records import Entity, Item, self_text
-from cogr.snapshots import Blend, Provenance, Row, Snapshot, rounded, write_snapshot
+from cogr.snapshots import Provenance, Row, Snapshot, rounded, write_snapshot
 from cogr.snapshots.snapshot import write_set_aside
 from indexers.generators import Answer, Completion, Failure
 from indexers.rebuild.cache import Cached, GenerationCache
@@ -264,21 +264,11 @@ class _Assembly:
             parent=self.job.parent,
             cut_to_budget=self.cut_to_budget,
             set_aside=len(self.set_aside),
-            blend=self._blend,
             notes={
                 "cut_prompts": self.plan.cut_prompts,
                 **({"lineage": dict(self.job.lineage)} if self.job.lineage else {}),
             },
         )
-
-    @property
-    def _blend(self) -> Blend | None:
-        """The generator's blend; where it has none, that of the snapshot whose rows are carried."""
-        if self.job.side == "item":
-            return None
-        carried = self.job.carried
-        known = carried.snapshot.manifest.blend if carried else None
-        return self.job.generator.blend or known
 
 
 def _weights(given: Mapping[str, float], words: Sequence[str]) -> tuple[float, ...]:

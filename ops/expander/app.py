@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
@@ -20,8 +20,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from cogr import __version__
-from cogr.snapshots.manifest import Mode
-from indexers.backends.opensearch.search import KEYWORDS, query_body
+from indexers.backends import Words, text_boost
+from indexers.backends.opensearch.search import OWN, Fields, blended_body, set_body
 from ops.expander.admission import AdmissionControl, ExpandRequest, RejectedError
 from ops.expander.expander import Expanded, Expansion, Parts, Reason, Source
 
@@ -38,8 +38,8 @@ class Snapshots(BaseModel):
     query: str | None
 
 
-class ExpansionAnswer(BaseModel):
-    """One query's keywords."""
+class OneAnswer(BaseModel):
+    """The answer to one query."""
 
     keywords: list[str] = Field(description="The normalised query first, then its keywords")
     weights: list[float] = Field(
@@ -48,10 +48,7 @@ class ExpansionAnswer(BaseModel):
     confidence: float | None = Field(
         description="Expected F1 of what the keywords find, 0 to 1; null where it is unknown"
     )
-    mode: Mode = Field(
-        description="What to search by: the clause, the clause beside your own text query, or that"
-    )
-    text_boost: float = Field(description="Boost of your text query beside the clause")
+    text_boost: float = Field(description="Weight of the text's score beside the keywords'")
     source: Source
     reason: Reason = Field(
         description="Why, for the fallback none (the query alone): the query is unknown, the pair "
@@ -59,13 +56,11 @@ class ExpansionAnswer(BaseModel):
         "upstream is away, or nothing is left of the query"
     )
     clause: dict[str, Any] = Field(
-        description="The OpenSearch query: put it where a query clause goes"
+        description="The OpenSearch query: first the set, then what more the text finds"
     )
-
-
-class OneAnswer(ExpansionAnswer):
-    """The answer to one query."""
-
+    set: dict[str, Any] = Field(
+        description="The query of the set alone, as a filter for its count and facets"
+    )
     snapshots: Snapshots
     index: str | None = Field(
         description="The index to search, so that no rounds mix; null in the memory backend"
@@ -75,9 +70,7 @@ class OneAnswer(ExpansionAnswer):
 class ManyAnswers(BaseModel):
     """The answers to several queries, in their order."""
 
-    answers: list[ExpansionAnswer]
-    snapshots: Snapshots
-    index: str | None
+    answers: list[OneAnswer]
 
 
 class Problem(BaseModel):
@@ -86,29 +79,35 @@ class Problem(BaseModel):
     detail: str
 
 
-def write(expanded: Expanded, *, many: bool) -> bytes:
-    """The JSON of an answer."""
+def write(
+    expanded: Expanded, queries: Sequence[str], blend: float | Literal["auto"], *, many: bool
+) -> bytes:
+    """The JSON of an answer to these queries; `blend` is the setting."""
     item, query = expanded.pair.item, expanded.pair.query
-    field = item.field if item else KEYWORDS
-    answers = [_answer(expansion, field) for expansion in expanded.expansions]
     shared = {
         "snapshots": {"item": item and item.snapshot, "query": query and query.snapshot},
         "index": (item and item.index) or None,
     }
-    return to_json(({"answers": answers} if many else answers[0]) | shared)
+    answers = [
+        _answer(found, Words(text, text_boost(found.weights, blend))) | shared
+        for text, found in zip(queries, expanded.expansions, strict=True)
+    ]
+    return to_json({"answers": answers} if many else answers[0])
 
 
-def _answer(found: Expansion, field: str) -> dict[str, Any]:
-    words, weights = found.keywords, found.weights
+def _answer(found: Expansion, words: Words) -> dict[str, Any]:
+    weights = found.weights or [1.0] * len(found.keywords)
+    keywords = dict(zip(found.keywords, weights, strict=True))
+    nothing: dict[str, Any] = {"match_none": {}}
     return {
-        "keywords": words,
-        "weights": weights or [1.0] * len(words),
+        "keywords": found.keywords,
+        "weights": weights,
         "confidence": found.confidence,
-        "mode": found.mode,
-        "text_boost": found.text_boost,
+        "text_boost": words.boost,
         "source": found.source,
         "reason": found.reason,
-        "clause": query_body(dict(zip(words, weights, strict=True)) if weights else words, field),
+        "clause": blended_body(keywords, words) if keywords else nothing,
+        "set": set_body(keywords, words) if keywords else nothing,
     }
 
 
@@ -155,7 +154,8 @@ class Expand:
             started = time.perf_counter()
             expanded = await parts.expander.expand(queries, parts.follower.pair)
             parts.metrics.seconds.observe(time.perf_counter() - started)
-            return Response(write(expanded, many=many), media_type=_JSON)
+            answer = write(expanded, queries, parts.settings.blend, many=many)
+            return Response(answer, media_type=_JSON)
         except RejectedError as error:
             parts.metrics.rejected.labels(str(error.status)).inc()
             return _problem(error.status, error.detail, error.headers)

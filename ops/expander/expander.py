@@ -24,7 +24,6 @@ from cogr.keywords import normalise, self_keyword
 from cogr.settings.generator import KeywordSettings
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Row
-from cogr.snapshots.manifest import Mode
 from indexers.workspace import Workspace
 from ops.expander.circuit_breaker import MAX_IN_FLIGHT, MAX_REQUESTS, UnavailableError
 from ops.expander.entries import weigh
@@ -51,7 +50,7 @@ cluster.
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """One query's keywords; what each field says is in `ops.expander.app.ExpansionAnswer`.
+    """One query's keywords; what each field says is in `ops.expander.app.OneAnswer`.
 
     Attributes:
         weights: boost of each keyword; () where all are 1.
@@ -62,8 +61,6 @@ class Expansion:
     reason: Reason = ""
     weights: Sequence[float] = ()
     confidence: float | None = None
-    mode: Mode = "both"
-    text_boost: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +105,6 @@ class Expander:
         found = self._remembered(pair, texts) or await self._in_time(texts, pair)
         for expansion in found:
             self._metrics.queries.labels(expansion.source, expansion.reason).inc()
-            self._metrics.modes.labels(expansion.mode).inc()
         return Expanded(pair, found)
 
     async def close(self) -> None:
@@ -133,13 +129,13 @@ class Expander:
 
     async def _in_time(self, texts: Sequence[str], pair: Pair) -> list[Expansion]:
         if self._under_way >= MAX_REQUESTS:
-            return [_fallback(pair, text, "overloaded") for text in texts]
+            return [_fallback(text, "overloaded") for text in texts]
         self._under_way += 1
         try:
             return await self._expand(texts, pair)
         except Exception as error:  # noqa: BLE001 (the query alone is always an answer)
             self._bug(error)
-            return [_fallback(pair, text, "away") for text in texts]
+            return [_fallback(text, "away") for text in texts]
         finally:
             self._under_way -= 1
 
@@ -153,8 +149,8 @@ class Expander:
         if waiting:
             await asyncio.wait(waiting, timeout=max(0.0, ends - loop.time()))
         for text, lookup in lookups.items():
-            found[text] = _result(pair, text, lookup)
-        return [found.get(text) or _fallback(pair, "", "empty") for text in texts]
+            found[text] = _result(text, lookup)
+        return [found.get(text) or _fallback("", "empty") for text in texts]
 
     async def _cached(self, pair: Pair, texts: Sequence[str]) -> dict[str, Expansion]:
         if self._cache is None or not texts:
@@ -164,7 +160,7 @@ class Expander:
         except UnavailableError:
             return {}
         known = {
-            text: self._known(pair, text, self._cut(pair, row), "cache")
+            text: self._known(text, self._cut(pair, row), "cache")
             for text, row in zip(texts, rows, strict=True)
             if row is not None
         }
@@ -187,10 +183,9 @@ class Expander:
         weights = (*(found[word] for word in kept), row.weights[-1]) if row.weights else ()
         return replace(row, keywords=kept, weights=weights)
 
-    def _known(self, pair: Pair, text: str, row: Row, source: Source) -> Expansion:
+    def _known(self, text: str, row: Row, source: Source) -> Expansion:
         words, weights = weigh(text, row if self._keywords.weights else replace(row, weights=()))
-        sure = row.confidence
-        return Expansion(words, source, "", weights, sure, pair.mode(sure), pair.text_boost)
+        return Expansion(words, source, "", weights, row.confidence)
 
     def _lookup(self, pair: Pair, text: str) -> asyncio.Task[Expansion] | None:
         """The lookup of this text, started unless it is in flight; None when too many are."""
@@ -217,8 +212,8 @@ class Expander:
         if self._cache is not None:
             self._start(_keep(self._cache, pair, text, row))
         if row is None:
-            return _fallback(pair, text, "away" if away else self._nowhere())
-        expansion = self._known(pair, text, row, source)
+            return _fallback(text, "away" if away else self._nowhere())
+        expansion = self._known(text, row, source)
         self._remember(pair, text, expansion)
         return expansion
 
@@ -251,17 +246,17 @@ async def _keep(cache: Cache, pair: Pair, text: str, row: Row | None) -> None:
         log.info("An answer could not be kept.")
 
 
-def _fallback(pair: Pair, text: str, reason: Reason) -> Expansion:
-    return Expansion([text] if text else [], "none", reason, text_boost=pair.text_boost)
+def _fallback(text: str, reason: Reason) -> Expansion:
+    return Expansion([text] if text else [], "none", reason)
 
 
-def _result(pair: Pair, text: str, lookup: asyncio.Task[Expansion] | None) -> Expansion:
+def _result(text: str, lookup: asyncio.Task[Expansion] | None) -> Expansion:
     if lookup is None:
-        return _fallback(pair, text, "overloaded")
+        return _fallback(text, "overloaded")
     if not lookup.done():
-        return _fallback(pair, text, "deadline")
+        return _fallback(text, "deadline")
     failed = lookup.cancelled() or lookup.exception() is not None
-    return _fallback(pair, text, "away") if failed else lookup.result()
+    return _fallback(text, "away") if failed else lookup.result()
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from cogr.snapshots import Blend, Manifest, why_no_pair
-from cogr.snapshots.manifest import Mode
+from cogr.snapshots import Manifest, why_no_pair
 from indexers.backends.opensearch.search import KEYWORDS
 from ops.expander.circuit_breaker import BadAnswerError, UnavailableError
 from ops.expander.prometheus import Metrics
@@ -38,15 +37,12 @@ class ServedSide:
     round: int
     normaliser: str
     k_max: int
-    blend: Blend | None = None
     field: str = KEYWORDS
 
 
 def served_side(manifest: Manifest) -> ServedSide:
     """The side of a snapshot in a store, without an index."""
-    return ServedSide(
-        manifest.id, "", manifest.round, manifest.normaliser, manifest.k_max, manifest.blend
-    )
+    return ServedSide(manifest.id, "", manifest.round, manifest.normaliser, manifest.k_max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +66,6 @@ class Pair:
     def round(self) -> int:
         """The round of the item side; -1 without one."""
         return self.item.round if self.item else -1
-
-    def mode(self, confidence: float | None) -> Mode:
-        """Keywords, both or text, by the query side's blend; keywords without a blend, and text
-        where no items have keywords.
-        """
-        if self.item is None:
-            return "text"
-        blend = self.query.blend if self.query else None
-        return blend.mode(confidence) if blend else "keywords"
-
-    @property
-    def text_boost(self) -> float:
-        """Boost of a query's words beside its keywords."""
-        blend = self.query.blend if self.query else None
-        return blend.text_boost if blend else 1.0
 
     @property
     def name(self) -> str:

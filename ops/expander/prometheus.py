@@ -22,11 +22,6 @@ class Metrics:
             "Queries answered, by where the keywords came from and, for none, why",
             ("source", "reason"),
         )
-        self.modes = counter(
-            "modes",
-            "Queries answered, by what is to be searched: keywords, both, or text",
-            ("mode",),
-        )
         self.remembered = counter(
             "remembered",
             "Queries answered from the process's own memory; a part of the source cache",

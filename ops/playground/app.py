@@ -259,7 +259,7 @@ class Answers:
         if _serves(pair, asked):
             found = (await self._parts.expander.expand([query], pair)).expansions[0]
             keywords = dict(zip(found.keywords, found.weights or repeat(1.0), strict=False))
-            return Words(keywords, found.source, found.reason, found.confidence, found.mode)
+            return Words(keywords, found.source, found.reason, found.confidence)
         queries = await asyncio.to_thread(self._data.opened, asked.query) if asked.query else None
         return await self._unserved(query, item, queries)
 
@@ -273,10 +273,8 @@ class Answers:
         words, weights = weigh(text, row or Row("", "", ()))
         keywords = dict(zip(words, weights or repeat(1.0), strict=False))
         if row is None:
-            return Words(keywords, "none", reason or "empty", mode="both")
-        blend = queries.manifest.blend if queries else None
-        mode = blend.mode(row.confidence) if blend else "keywords"
-        return Words(keywords, source, reason, row.confidence, mode)
+            return Words(keywords, "none", reason or "empty")
+        return Words(keywords, source, reason, row.confidence)
 
     def _catalogue(self) -> tuple[Catalogue | None, str]:
         """The data set, or why there is none: snapshots can be searched without."""

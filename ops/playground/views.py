@@ -18,7 +18,6 @@ from pyroaring import BitMap
 from cogr.errors import DataError
 from cogr.keywords import normalise, query_keywords
 from cogr.metrics import SetLike, full_set, ranked
-from cogr.snapshots.manifest import Mode
 from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.release.rules import rules_of
 from ops.playground.page_data import Catalogue, Opened, PageData
@@ -32,15 +31,13 @@ DEPTH = 1000
 @dataclass(frozen=True)
 class Words:
     """Keywords to search for, each with its weight, and where they come from: a source and a reason
-    of the expander, or the source `given`. The confidence in them and what to search by are as the
-    expander says.
+    of the expander, or the source `given`. The confidence in them is as the expander says.
     """
 
     keywords: Mapping[str, float]
     source: str
     reason: str = ""
     confidence: float | None = None
-    mode: Mode | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +91,6 @@ class Search:
             "source": self.words.source,
             "reason": self.words.reason,
             "confidence": self.words.confidence,
-            "mode": self.words.mode,
             "rules": [str(rule) for rule in rules_of(self.items.manifest, self.query)],
             "entities": len(mirror),
             "total": ranking.total,

@@ -27,7 +27,7 @@ from cogr.errors import DataError, ServiceError, UserError
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.errors import service_error
 from indexers.backends.opensearch.search import KEYWORDS as FIELD
-from indexers.backends.opensearch.search import query_body
+from indexers.backends.opensearch.search import TIER, query_body
 
 MOST_LITERAL = 1000
 """Most literal matches of a query that are looked up."""
@@ -314,30 +314,26 @@ _BLEND = re.compile(r"\{\{blend(?: ([^\s{}]+))?\}\}")
 
 @dataclass(frozen=True)
 class KeywordQuery:
-    """What an expander answers to a query: keywords with weights, and the mode of search."""
+    """What an expander answers to a query: keywords with weights, and the text's weight."""
 
     keywords: Mapping[str, float] = field(default_factory=dict)
-    mode: str = "keywords"
     text_boost: float = 1.0
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> KeywordQuery:
         words = answer["keywords"]
-        weighted = dict(zip(words, answer.get("weights") or [1.0] * len(words), strict=True))
-        return cls(weighted, answer.get("mode", "keywords"), answer.get("text_boost", 1.0))
+        return cls(dict(zip(words, answer["weights"], strict=True)), answer["text_boost"])
 
     def clause(self, field: str | None) -> dict[str, Any]:
         """The OpenSearch query of the keywords over a field."""
         return query_body(self.keywords, field or FIELD)
 
     def blend(self, field: str | None, text: Any) -> Any:
-        """That, a text query, or both in one."""
-        if self.mode == "text":
-            return text
-        if self.mode == "keywords":
-            return self.clause(field)
+        """What the keywords find, then what more a text query finds."""
         beside = {"bool": {"must": [text], "boost": self.text_boost}}
-        return {"bool": {"should": [self.clause(field), beside], "minimum_should_match": 1}}
+        first = {"constant_score": {"filter": self.clause(field), "boost": TIER}}
+        should = [self.clause(field), beside, first]
+        return {"bool": {"should": should, "minimum_should_match": 1}}
 
 
 @dataclass(frozen=True)

@@ -146,23 +146,28 @@ class OpenSearchBackend:
         explain: bool = False,
         words: Words | None = None,
     ) -> SearchResult:
-        """The best entities that have one of `keywords`, or whose texts match the words where the
+        """The best entities that have one of `keywords`, and whose texts match the words where the
         index has analysed texts.
         """
         state = self._index(side, snapshot)
-        boosts, textless = boosts_of(keywords), ""
-        if words and not state.meta.get("text_analyzer"):
-            words, textless = None, _TEXTLESS.format(index=state.name)
+        words, textless = _searchable(state, words)
+        boosts = boosts_of(keywords)
         found = search.top(self.cluster, state.name, side, boosts, size, explain, words)
-        return SearchResult(*found, state.snapshot, textless)
+        return SearchResult(found.total, found.hits, state.snapshot, textless, found.more)
 
     def retrieved(
-        self, keywords: Keywords, *, side: Side = "item", snapshot: str | None = None
+        self,
+        keywords: Keywords,
+        *,
+        side: Side = "item",
+        snapshot: str | None = None,
+        words: Words | None = None,
     ) -> SearchResult:
         """The whole retrieved set with scores, without texts."""
         state = self._index(side, snapshot)
-        found = search.everything(self.cluster, state.name, side, boosts_of(keywords))
-        return SearchResult(*found, state.snapshot)
+        words, textless = _searchable(state, words)
+        found = search.everything(self.cluster, state.name, side, boosts_of(keywords), words)
+        return SearchResult(found.total, found.hits, state.snapshot, textless)
 
     def lookup(self, text: str, *, snapshot: str | None = None) -> Row | None:
         """The row of a query text; None when the query side does not hold it."""
@@ -300,6 +305,13 @@ class OpenSearchBackend:
     def _is_whole(self, state: IndexState) -> bool:
         """Whether an index has the name of its snapshot, as a draft has not."""
         return state.name == index_name(self.prefix, state.snapshot)
+
+
+def _searchable(state: IndexState, words: Words | None) -> tuple[Words | None, str]:
+    """The words where the index has analysed texts, or else why they can't be searched."""
+    if words and not state.meta.get("text_analyzer"):
+        return None, _TEXTLESS.format(index=state.name)
+    return words, ""
 
 
 def _removal(index: str, alias: str) -> dict[str, Any]:

@@ -26,6 +26,8 @@ PLURAL: Mapping[Side, str] = {"item": "items", "query": "queries"}
 SIMILARITY = "kw_bm25"
 WORDS = "text.words"
 """The field of items' texts that a text search reads, where the meta names its analyser."""
+LITERAL = "*.words"
+"""The fields in one of which a literal match has every word: titles, and texts of extra fields."""
 DRAFT = ".draft"
 """Suffix of the draft index of a push by difference."""
 
@@ -64,6 +66,9 @@ def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, 
         "text": text,
         **{name: {"type": type_} for name, type_ in meta.get("fields", {}).items()},
     }
+    if analyser:
+        for name in (name for name, type_ in meta.get("fields", {}).items() if type_ == "keyword"):
+            properties[name]["fields"] = text["fields"]
     if version.has_use_similarity:
         properties["keywords"]["use_similarity"] = True
     if side == "query":
@@ -93,8 +98,6 @@ def meta_of(manifest: Manifest, analyser: str = "") -> dict[str, Any]:
     more: dict[str, Any] = {"fields": dict(manifest.fields)} if manifest.fields else {}
     if analyser and manifest.side == "item":
         more["text_analyzer"] = analyser
-    if manifest.blend is not None:
-        more["blend"] = manifest.blend.model_dump(mode="json")
     return {
         "layout": LAYOUT,
         "snapshot": manifest.id,

@@ -16,6 +16,7 @@ import logging
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
@@ -27,7 +28,7 @@ from cogr.snapshots import Row
 from indexers.backends import MOST_TEXT, Hit, Keywords, Words, boosts_of
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.errors import ForbiddenError, service_error
-from indexers.backends.opensearch.mapping import WORDS, id_field
+from indexers.backends.opensearch.mapping import LITERAL, WORDS, id_field
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +45,19 @@ _EXACT = {"search_type": "dfs_query_then_fetch"}
 _WEIGHT = re.compile(r"weight\((keywords|text\.words):(.*) in \d+\) \[.*", re.DOTALL)
 
 
-Found = tuple[int, Sequence[Hit]]
-"""The size of the whole retrieved set, and hits of it in order."""
+TIER = 1024.0
+"""Score that the set has above what only the text finds: more than keywords and text add up to. A
+power of two, so that taking it off again rounds nothing.
+"""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The size of the retrieved set, hits in order, and how many more the text finds."""
+
+    total: int
+    hits: Sequence[Hit]
+    more: int = 0
 
 
 def query_body(keywords: Keywords, field: str = KEYWORDS) -> dict[str, Any]:
@@ -81,29 +93,67 @@ def _boosted(boost: float) -> dict[str, float]:
     return {} if boost == 1 else {"boost": boost}
 
 
-def _blended_body(keywords: Keywords, words: Words) -> dict[str, Any]:
-    """The query: entities that the keywords find, or the words in their texts; the sum of both
-    scores.
+@dataclass(frozen=True)
+class Fields:
+    """The fields of an index: of keywords, of texts that are ranked by, of texts in one of which a
+    literal match has every word, and of ids; without the last an id is the document's.
     """
-    text = {"query": words.text[:MOST_TEXT], "fields": [WORDS]}
-    if words.alone or not keywords:
-        return {"multi_match": text}
-    query = query_body(keywords)
-    if "must_not" in query.get("bool", {}):  # Words may find what the keywords leave out.
-        query = {"bool": {"should": [query], "minimum_should_match": 1}}
+
+    keywords: str = KEYWORDS
+    texts: Sequence[str] = (WORDS,)
+    literal: Sequence[str] = (LITERAL,)
+    id: str | None = "item_id"
+
+
+OWN = Fields()
+"""The fields of our own indexes."""
+
+
+def set_body(keywords: Keywords, words: Words, fields: Fields = OWN) -> dict[str, Any]:
+    """The query that finds the set: what has one of the keywords, and literal matches. As a filter
+    it gives counts and facets.
+    """
+    text = words.text[:MOST_TEXT]
+    every = {"query": text, "fields": list(fields.literal), "operator": "and"}
+    named = (
+        {"term": {fields.id: {"value": text.strip(), "case_insensitive": True}}}
+        if fields.id
+        else {"ids": {"values": [text.strip()]}}
+    )
+    by_keywords = {"terms": {fields.keywords: list(boosts_of(keywords))}}
+    return {"bool": {"should": [by_keywords, {"multi_match": every}, named]}}
+
+
+def blended_body(
+    keywords: Keywords, words: Words, fields: Fields = OWN, *, set_only: bool = False
+) -> dict[str, Any]:
+    """The query of both tiers: the set first, then what else the text finds; in each tier by the
+    sum of the scores of keywords and text.
+    """
+    text = {"query": words.text[:MOST_TEXT], "fields": list(fields.texts)}
+    query = query_body(keywords, fields.keywords) if keywords else {"bool": {"should": []}}
     query["bool"]["should"].append({"multi_match": text | _boosted(words.boost)})
+    found = set_body(keywords, words, fields)
+    if set_only:
+        return {"bool": {"should": query["bool"]["should"], "filter": [found]}}
+    query["bool"]["should"].append({"constant_score": {"filter": found, "boost": TIER}})
     return query
 
 
 def search_body(
-    side: Side, keywords: Keywords, size: int, words: Words | None = None
+    side: Side, keywords: Keywords, size: int, words: Words | None = None, *, set_only: bool = False
 ) -> dict[str, Any]:
-    """The whole request body: exact total, score descending, then id ascending."""
+    """The whole request body: exact total, score descending, then id ascending. With `words` the
+    aggregation `total` counts the set.
+    """
+    blended = words and blended_body(keywords, words, set_only=set_only)
+    counted = {"aggs": {"total": {"filter": set_body(keywords, words)}}} if words else {}
     return {
-        "query": _blended_body(keywords, words) if words else query_body(keywords),
+        "query": blended or query_body(keywords),
         "size": size,
         "track_total_hits": True,
         "sort": [{"_score": "desc"}, {id_field(side): "asc"}],
+        **counted,
     }
 
 
@@ -126,24 +176,31 @@ def top(
             f"A search gives at most {PAGE} hits, but {size} were asked for; give a smaller size."
         )
     if not keywords and not words:
-        return 0, ()
+        return Found(0, ())
     body = {
         **search_body(side, keywords, size, words),
         "_source": {"excludes": _UNSHOWN},
         "explain": explain,
     }
-    found = ask(cluster, index, body)["hits"]
-    return found["total"]["value"], [_hit(hit, keywords) for hit in found["hits"]]
+    answer = ask(cluster, index, body)
+    found, every = answer["hits"], answer["hits"]["total"]["value"]
+    total = answer["aggregations"]["total"]["doc_count"] if words else every
+    hits = [_hit(hit, keywords, tiered=words is not None) for hit in found["hits"]]
+    return Found(total, hits, every - total)
 
 
-def everything(cluster: Cluster, index: str, side: Side, keywords: Keywords) -> Found:
+def everything(
+    cluster: Cluster, index: str, side: Side, keywords: Keywords, words: Words | None = None
+) -> Found:
     """The whole retrieved set, ids and scores only."""
-    if not keywords:
-        return 0, ()
-    body = {**search_body(side, keywords, PAGE), "_source": False}
-    hits = list(pages(cluster, index, body))
-    scores = float32s([hit["sort"][0] for hit in hits])
-    return len(hits), [Hit(hit["sort"][1], one) for hit, one in zip(hits, scores, strict=True)]
+    if not keywords and not words:
+        return Found(0, ())
+    body = {**search_body(side, keywords, PAGE, words, set_only=True), "_source": False}
+    found = list(pages(cluster, index, body))
+    above = TIER if words else 0.0
+    scores = [score - above for score in float32s([hit["sort"][0] for hit in found])]
+    hits = [Hit(hit["sort"][1], score) for hit, score in zip(found, scores, strict=True)]
+    return Found(len(hits), hits)
 
 
 def ask(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -208,20 +265,21 @@ def pages(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Iterator[Map
         request["search_after"] = hits[-1]["sort"]
 
 
-def _hit(hit: Mapping[str, Any], keywords: Iterable[str]) -> Hit:
+def _hit(hit: Mapping[str, Any], keywords: Iterable[str], *, tiered: bool) -> Hit:
     explained = list(_parts(hit["_explanation"])) if "_explanation" in hit else []
     parts = {word: part for field, word, part in explained if field == KEYWORDS}
     words = math.fsum(part for field, _, part in explained if field == WORDS)
     matched = [keyword for keyword in dict.fromkeys(keywords) if keyword in parts]
     score, *matched_parts = float32s([hit["sort"][0], *(parts[keyword] for keyword in matched)])
-    fields = dict(hit["_source"])
+    fields, above = dict(hit["_source"]), tiered and score >= TIER
     return Hit(
         hit["sort"][1],
-        score,
+        score - TIER if above else score,
         fields.pop("text"),
         dict(zip(matched, matched_parts, strict=True)),
         fields,
         words,
+        "set" if above or not tiered else "more",
     )
 
 
@@ -245,8 +303,8 @@ def _parts(explanation: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
 
 
 TEMPLATE_PARAMETERS = (
-    *("keywords", "weighted", "text", "text_query", "text_boost", "size", "from", "search_after"),
-    *("filters", "post_filter", "sort", "aggs", "fields", "highlight", "explain"),
+    *("keywords", "weighted", "text", "text_query", "text_boost", "set_only", "size", "from"),
+    *("search_after", "filters", "post_filter", "sort", "aggs", "fields", "highlight", "explain"),
 )
 MISNAMED = {
     "filter": "filters",
@@ -267,10 +325,20 @@ MISNAMED = {
 """Wrong names for parameters, from other APIs. Mustache ignores unknown names, so the template
 refuses these.
 """
-_TEXT_CLAUSE = (
-    '{{#text}}{"multi_match": {"query": "{{text}}", "fields": %s, "boost": '
-    '"{{text_boost}}{{^text_boost}}1{{/text_boost}}"}},{{/text}}'
+_SET = (
+    '{"bool": {"should": [LITERAL {"terms": {"FIELD": [{{#keywords}}"{{.}}",{{/keywords}}'
+    '{{#weighted}}"{{keyword}}",{{/weighted}}""]}}]}}'
 )
+"""No keyword is empty: the last one ends the list."""
+_TEXT_CLAUSE = (
+    '{{^text_query}}{{#text}}{"multi_match": {"query": "{{text}}", "fields": %s, "boost": '
+    '"{{text_boost}}{{^text_boost}}1{{/text_boost}}"}},{{/text}}{{/text_query}}'
+)
+_LITERAL = (
+    '{{#text}}{"multi_match": {"query": "{{text}}", "fields": %s, "operator": "and"}}, %s,{{/text}}'
+)
+_BY_ID = '{"term": {"%s": {"value": "{{text}}", "case_insensitive": true}}}'
+_BY_DOCUMENT = '{"ids": {"values": ["{{text}}"]}}'
 _REFUSAL = '{{#%s}}, "%s": true{{/%s}}'
 """OpenSearch repeats the key, a sentence, in its error."""
 _NO_FIELDS = "the parameter text has no fields to search: set publish.text_fields and publish again"
@@ -287,30 +355,28 @@ def template_name(prefix: str) -> str:
     return f"{prefix}-search"
 
 
-def template_source(
-    field: str = KEYWORDS,
-    id_field: str | None = "item_id",
-    shown: Sequence[str] = ("item_id", "text"),
-    text_fields: Sequence[str] = (WORDS,),
-) -> str:
+def template_source(own: Fields = OWN, shown: Sequence[str] = ("item_id", "text")) -> str:
     """The mustache source; it takes TEMPLATE_PARAMETERS, one of keywords, weighted and text among
     them. A parameter by a name of `MISNAMED` makes a body that OpenSearch refuses with that name.
 
     Args:
-        field: that holds the keywords.
-        id_field: the last tie-break of the order; None where the index has none that could be one.
+        own: the index's fields. Without an id it is no last tie-break of the order; without texts a
+            text is refused.
         shown: fields that are always returned; empty: whole documents, unless `fields` names some.
-        text_fields: the fields for a text search; empty: a text is refused.
     """
     wrong = {
         one: f"the parameter {one} is unknown: it is called {MISNAMED[one]}" for one in MISNAMED
     }
-    wrong |= {} if text_fields else {"text": _NO_FIELDS}
-    last = [{"_score": "desc"}, *([{id_field: "asc"}] if id_field else [])]
+    wrong |= {} if own.texts else {"text": _NO_FIELDS}
+    last = [{"_score": "desc"}, *([{own.id: "asc"}] if own.id else [])]
+    named = _BY_ID % own.id if own.id else _BY_DOCUMENT
     always = f'[{{{{#fields}}}}"{{{{.}}}}",{{{{/fields}}}} {json.dumps(shown)[1:]}'
     parts = {
-        "FIELD": field,
-        "TEXT_CLAUSE": _TEXT_CLAUSE % json.dumps(text_fields) if text_fields else "",
+        "SET": _SET,
+        "TIER": str(TIER),
+        "FIELD": own.keywords,
+        "LITERAL": _LITERAL % (json.dumps(own.literal), named) if own.texts else "",
+        "TEXT_CLAUSE": _TEXT_CLAUSE % json.dumps(own.texts) if own.texts else "",
         "LAST]": json.dumps(last)[1:],
         "SOURCE": always if shown else _SOURCE,
         "REFUSALS": "".join(_REFUSAL % (one, why, one) for one, why in wrong.items()),

@@ -78,7 +78,8 @@ def _check_parity(
 ) -> int:
     """Compare the whole retrieved set of one keyword list; the number of scores compared."""
     boosts = boosts_of(keywords)
-    total, hits = everything(cluster, index, side, boosts)
+    whole = everything(cluster, index, side, boosts)
+    total, hits = whole.total, whole.hits
     expected = mirror.search(boosts, len(mirror))
     if total != expected.total:
         raise CheckFailedError(

@@ -270,17 +270,6 @@ class Artefact:
             selection.value,
         )
 
-    def scores(self, query: Query, spelled: Spelled) -> Floats:
-        """What a search scores the retrieved items, in their order."""
-        owners = [*map(self.keywords.all.owners, spelled.words)]
-        if spelled.own:
-            own = self_keyword(query.text)
-            owners[0] = self.keywords.owners(own, anchors=self.row_of(query) < 0)
-        words = np.array(spelled.words, dtype=np.int64)
-        parts = self.scored.parts(spelled.retrieved, words, owners)
-        scored: Floats = parts @ np.array(spelled.weights or [1.0] * words.size)
-        return scored
-
     def weigh(
         self, queries: Sequence[Query], sets: Sequence[Sequence[str]], mirror: Mirror
     ) -> list[dict[str, float]]:

@@ -18,7 +18,6 @@ from cogr.datasets.splits import DEV_SHARE, by_hash
 from cogr.errors import GeneratorError, MissingExtraError, SnapshotError
 from cogr.keywords import NORMALISER
 from cogr.records import Dataset, Item, Query
-from cogr.snapshots import Blend
 from cogr.store import Store
 from indexers.generators import (
     Answer,
@@ -231,11 +230,6 @@ class Statistical(Generator):
 
         store = self._folder()
         return store is not None and store.exists(MANIFEST)
-
-    @property
-    def blend(self) -> Blend:
-        """Chosen in the fit, on training queries that were answered out of fold."""
-        return Blend.model_validate(self.artefact.facts["blend"])
 
     def keeping(
         self, written: Mapping[str, Any], items: str | None, queries: str | None

@@ -1,9 +1,8 @@
 #!/bin/sh
 # Expand a query and search with its keywords: cogr-search.sh QUERY [PARAMETERS]
 #
-# PARAMETERS is a JSON object with parameters of the search template: '{"size": 20}'. Its "text"
-# is the shopper's words, to be searched in titles, or one query clause, your own text search for
-# them: with it the expansion's mode says what is searched by; without it, the keywords alone.
+# PARAMETERS is a JSON object with parameters of the search template: '{"size": 20}'. Its
+# "text_query" is one query clause, your own text search in place of the one in titles.
 # Environment: COGR_EXPANDER and COGR_OPENSEARCH, the addresses; COGR_PREFIX (cogr), COGR_TOKEN,
 # COGR_PATIENCE (0.5, in seconds), COGR_OPENSEARCH_AUTH (user:password). Needs curl and jq.
 # The answer is one JSON object on standard output. Status 2: a parameter that there is not, or the
@@ -22,11 +21,11 @@ fail() {
 }
 
 # The search template ignores what it does not know: a filter that filters nothing.
-odd=$(printf '%s' "$parameters" | jq -r 'keys - ["text", "size", "filters", "post_filter", "sort",
-  "search_after", "aggs", "fields"] | join(", ")') ||
+odd=$(printf '%s' "$parameters" | jq -r 'keys - ["text_query", "set_only", "size", "filters",
+  "post_filter", "sort", "search_after", "aggs", "fields"] | join(", ")') ||
   fail 2 "The parameters are no JSON object."
-[ -z "$odd" ] || fail 2 "The search template has no parameter $odd; it takes text, size, filters, \
-post_filter, sort, search_after, aggs and fields."
+[ -z "$odd" ] || fail 2 "The search template has no parameter $odd; it takes text_query, \
+set_only, size, filters, post_filter, sort, search_after, aggs and fields."
 
 # A POST of standard input; prints the status (000: nobody there), keeps the answer in $scratch.
 # Secrets come by the configuration on descriptor 3: a command line can be seen by everybody on the
@@ -54,7 +53,7 @@ fallback() {
   jq -n --arg query "$query" '
     ($query | ascii_downcase | [splits("[\\s,;、،؛]+") | select(. != "")] | join(" ")) as $text |
     {keywords: [$text | select(. != "")], source: "none", reason: "no expander", index: null,
-     weights: [], confidence: null, mode: "both", text_boost: 1}'
+     weights: [], confidence: null, text_boost: 1}'
 }
 
 case $(expanded) in
@@ -68,16 +67,13 @@ esac
 index=$(printf '%s' "$expansion" | jq -r --arg alias "$prefix-items" '.index // $alias')
 status=$(
   printf '%s' "$expansion" |
-    jq --arg id "$prefix-search" --argjson given "$parameters" '
-      (if $given.text then .mode else "keywords" end) as $mode |
+    jq --arg id "$prefix-search" --arg text "$query" --argjson given "$parameters" '
       {$id, params: (
-        (if $mode == "text" then {} elif all(.weights[]; . == 1) then {keywords}
+        (if all(.weights[]; . == 1) then {keywords}
          else {weighted: [[.keywords, .weights] | transpose[]
            | {keyword: .[0], weight: .[1]}]} end) +
-        {explain: true} + ($given | del(.text)) +
-        (if $mode == "keywords" then {} else
-          ($given.text | if type == "string" then {text: .} else {text_query: [.]} end) +
-          {text_boost} end))}' |
+        {explain: true, text: $text[:1024], text_boost} + $given +
+        ($given | if .text_query then {text_query: [.text_query]} else {} end))}' |
     post 10 "$COGR_OPENSEARCH/$index/_search/template?search_type=dfs_query_then_fetch" 3<<END
 ${COGR_OPENSEARCH_AUTH:+user = $(quoted "${COGR_OPENSEARCH_AUTH:-}")}
 END
@@ -85,9 +81,13 @@ END
 [ "$status" = 200 ] || fail 3 "OpenSearch can't be reached or refuses (status $status)."
 jq -e 'select(.timed_out | not) | select(._shards.failed == 0)' "$scratch" >/dev/null 2>&1 ||
   fail 3 "OpenSearch gave no whole answer."
+# The template adds 1024 to the score of every item of the set.
 jq --argjson expansion "$expansion" '{
-  total: .hits.total.value,
-  hits: [.hits.hits[] | {id: ._source.item_id, score: .sort[-2], source: ._source,
+  total: .aggregations.total.doc_count,
+  more: (.hits.total.value - .aggregations.total.doc_count),
+  hits: [.hits.hits[] | (.sort[-2] >= 1024) as $above | {id: ._source.item_id,
+    tier: (if $above then "set" else "more" end),
+    score: (.sort[-2] - (if $above then 1024 else 0 end)), source: ._source,
     matched: (.matched_queries // []), sort}],
-  aggregations: (.aggregations // {}),
+  aggregations: (.aggregations.set | del(.doc_count)),
   $expansion}' "$scratch"

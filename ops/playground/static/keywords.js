@@ -20,11 +20,6 @@ const REASONS = {
   away: "Something behind the expander is away; it answered with the query alone.",
   empty: "Nothing is left of this query when it is normalised.",
 };
-const MODES = {
-  keywords: "to be searched by the keywords alone",
-  both: "to be searched by the keywords beside a text search",
-  text: "to be searched by a text search alone",
-};
 const HEAVIEST = 1000;
 
 /** Reasons that may be gone the next time. */
@@ -94,9 +89,8 @@ export function showKeywords(words, answer, again) {
     answer.confidence === null
       ? "confidence unknown"
       : `confidence ${decimals(answer.confidence, 2)}`;
-  find("sure").textContent = `${sure}: ${MODES[answer.mode]}`;
-  find("sure").className = `badge ${answer.mode === "text" ? "warn" : ""}`;
-  show(find("sure"), answer.mode !== null);
+  find("sure").textContent = sure;
+  show(find("sure"), answer.source !== "given");
   const repeat = button({ className: "link", onclick: () => again() }, "Search again");
   const rules = answer.rules.length ? ["Rules: ", foreign(answer.rules.join("; "))] : null;
   const reason = REASONS[answer.reason];

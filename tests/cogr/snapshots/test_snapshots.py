@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from cogr.errors import SnapshotError
 from cogr.snapshots import (
-    Blend,
     Provenance,
     Row,
     check_pair,
@@ -193,21 +191,18 @@ def test_a_snapshot_without_weights_has_the_hash_of_its_rows_alone(store: Store)
         min_size=2,
         max_size=2,
     ),
-    st.sampled_from([None, 0.2, 0.4]),
 )
-def test_each_weight_confidence_and_blend_is_part_of_the_content(
-    weighed: list[tuple[tuple[float, ...], float | None]], below: float | None
+def test_each_weight_and_confidence_is_part_of_the_content(
+    weighed: list[tuple[tuple[float, ...], float | None]],
 ) -> None:
     """Different ones have different hashes, also where a value goes from one row to the next."""
     store = Store("memory://weighed-hashes")
-    blend = None if below is None else Blend(keywords_from=0.5, text_below=below, text_boost=2)
     rows = [
         Row(id_, "text", ("sofa",), "", weights, sure)
         for id_, (weights, sure) in zip("ab", weighed, strict=True)
     ]
-    made = write_snapshot(store, "query", rows, Provenance(blend=blend))
-    opened = open_snapshot(store, made.id)
-    assert (list(opened.rows()), opened.manifest.blend) == (rows, blend)
+    made = write_snapshot(store, "query", rows, Provenance())
+    assert list(open_snapshot(store, made.id).rows()) == rows
 
 
 @pytest.mark.parametrize(
@@ -232,18 +227,3 @@ def test_an_items_weights_are_refused(store: Store) -> None:
     for row in (Row("i", "x", (), confidence=0.5), Row("i", "x", (), weights=(2.0,))):
         with pytest.raises(SnapshotError, match="'i' is an item"):
             write_snapshot(store, "item", [row], Provenance())
-
-
-def test_a_blend_says_what_answers() -> None:
-    blend = Blend(keywords_from=0.6, text_below=0.2, text_boost=1.5)
-    asked = (None, 0.0, 0.2, 0.59, 0.6, 1.0)
-    assert [blend.mode(confidence) for confidence in asked] == [
-        *("both", "text", "both", "both", "keywords", "keywords")
-    ]
-    for wrong in (
-        {"keywords_from": 0.1, "text_below": 0.2, "text_boost": 1},
-        {"keywords_from": 0.5, "text_below": 0.2, "text_boost": 0},
-        {"keywords_from": float("nan"), "text_below": 0, "text_boost": 1},
-    ):
-        with pytest.raises(ValidationError):
-            Blend(**wrong)

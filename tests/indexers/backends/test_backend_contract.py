@@ -121,13 +121,13 @@ def test_scores_orders_and_parts_are_the_mirrors(place: Place) -> None:
             assert hit.matched == mirror.explain(distinct, hit.id)
 
 
-def test_words_are_searched_beside_keywords_or_instead_of_them(place: Place) -> None:
+def test_words_are_searched_beside_keywords(place: Place) -> None:
     items = frozen(place.store, "item", SHOP)
     place.served(items)
     keywords = {"couch": 2.0, "oak": 1.0}
-    by_words = place.backend.search(keywords, words=Words("velvet sofa?", alone=True), explain=True)
-    assert {hit.id for hit in by_words.hits} == {"a-1", "f"}
-    assert by_words.hits[0].id == "a-1"
+    by_words = place.backend.search([], words=Words("velvet sofa?"), explain=True)
+    assert [(hit.id, hit.tier) for hit in by_words.hits] == [("a-1", "set"), ("f", "more")]
+    assert (by_words.total, by_words.more) == (1, 1)
     assert all(hit.matched == {} and hit.words > 0 for hit in by_words.hits)
     parts = {hit.id: hit.score for hit in by_words.hits}
     by_keywords = {hit.id: hit.score for hit in place.backend.search(keywords).hits}
@@ -139,11 +139,44 @@ def test_words_are_searched_beside_keywords_or_instead_of_them(place: Place) -> 
         assert hit.score == pytest.approx(expected, rel=1e-5)
         assert hit.words == pytest.approx(3 * parts.get(hit.id, 0.0), rel=1e-5)
         assert sum(hit.matched.values()) == pytest.approx(by_keywords[hit.id], rel=1e-5)
+        assert hit.tier == "set"
     assert [hit.score for hit in found.hits] == sorted((h.score for h in found.hits), reverse=True)
     assert place.backend.search([], words=Words("velvet")).total == 1
     assert place.backend.search(keywords, words=Words("??")).total == 4
     assert place.backend.search([], words=Words("word " * 3000)).total == 0
     assert len(place.backend.search(keywords, size=1, words=Words("sofa")).hits) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "literal", "more"),
+    [
+        ("Brüggmann", {"t-2", "t-3"}, set()),
+        ("the brüggmann lamp", {"t-2", "t-3"}, set()),
+        ("C-101588", {"c-101588"}, set()),
+        ("villeroy boch", {"t-4"}, set()),
+        ("boch lamp", set(), {"t-2", "t-3"}),
+    ],
+)
+def test_what_a_text_names_is_in_the_set_whatever_the_keywords_find(
+    place: Place, text: str, literal: set[str], more: set[str]
+) -> None:
+    """Every word of it in one field, or its id; keywords add and order, they remove nothing."""
+    rows = [
+        Row("c-101588", "Oak shelf", ("shelf",)),
+        Row("t-1", "Brüggmann sofa", ("sofa",)),
+        Row("t-2", "Lamp by Brüggmann", ("light",)),
+        Row("t-3", "Brüggmann lamps, large", ()),
+        Row("t-4", "Mirror", ("glass",), '{"brand": "Villeroy & Boch"}'),
+    ]
+    place.served(frozen(place.store, "item", rows))
+    words, keywords = Words(text, 0.2), {"sofa": 5.0}
+    found = place.backend.search(keywords, words=words)
+    tiers = {tier: {hit.id for hit in found.hits if hit.tier == tier} for tier in ("set", "more")}
+    assert tiers == {"set": {"t-1"} | literal, "more": more}
+    assert (found.total, found.more) == (len(tiers["set"]), len(tiers["more"]))
+    assert {hit.id for hit in found.hits[: found.total]} == tiers["set"]
+    whole = place.backend.retrieved(keywords, words=words)
+    assert [hit.id for hit in whole.hits] == [hit.id for hit in found.hits[: found.total]]
 
 
 def test_without_analysed_texts_the_keywords_answer_alone_and_the_answer_says_so(
@@ -154,7 +187,7 @@ def test_without_analysed_texts_the_keywords_answer_alone_and_the_answer_says_so
     else:
         monkeypatch.setitem(sys.modules, "bm25s", None)
     place.served(frozen(place.store, "item", SHOP))
-    found = place.backend.search(["oak"], words=Words("velvet sofa", alone=True))
+    found = place.backend.search(["oak"], words=Words("velvet sofa"))
     assert [hit.id for hit in found.hits] == ["a-2"]
     assert ("no analysed texts" in found.textless) or ("needs the extra" in found.textless)
     assert place.backend.search(["oak"]).textless == ""

@@ -9,7 +9,7 @@ import pytest
 
 from cogr.prompts import PAPER, Prompter
 from cogr.records import Item, Query
-from cogr.snapshots import Blend, Row
+from cogr.snapshots import Row
 from cogr.store import Store
 from indexers.generators import Answer, Completion, Request
 from indexers.generators.scripted import Scripted
@@ -63,11 +63,7 @@ def test_the_cache_alone_makes_a_snapshot_that_is_gone_again(store: Store) -> No
 
 
 class Weighing(Scripted):
-    """Gives every query three keywords with weights, a confidence, and a blend."""
-
-    @property
-    def blend(self) -> Blend:
-        return Blend(keywords_from=0.6, text_below=0.2, text_boost=1.5)
+    """Gives every query three keywords with weights, and a confidence."""
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         for request in requests:
@@ -80,7 +76,6 @@ def test_a_querys_weights_and_confidence_are_kept_and_an_items_are_not(store: St
     prompter = Prompter(PAPER["query"])
     weighing = Job("query", queries, Weighing(), prompter, store, "data", k_max=2)
     made = generate_and_freeze(weighing).snapshot
-    assert made.manifest.blend == Blend(keywords_from=0.6, text_below=0.2, text_boost=1.5)
     assert list(made.rows()) == [
         Row("q1", "Green couch", ("sofa", "couch"), "", (2.0, 1.0, 0.3333), 0.1235),
         Row("q2", "sofa", ("couch", "cut"), "", (1.0, 7.0, 2.0), 0.1235),

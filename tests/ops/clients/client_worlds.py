@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cogr.settings import OpenSearchSettings
-from cogr.snapshots import Blend, Row
+from cogr.snapshots import Row
 from tests.ops.broken_servers import broken
 from tests.ops.expander.counting_expander import counting
 from tests.ops.expander.expander_worlds import running, serve_pair, wait_for, workspace
@@ -66,7 +66,7 @@ def client_world(folder: Path, opensearch: OpenSearchSettings) -> Iterator[Clien
         folder, f"opensearch.url={opensearch.url}", f"opensearch.prefix={prefix}", *patient
     )
     items, queries = _rows(CONFORMANCE["items"], "title"), _rows(CONFORMANCE["queries"], "text")
-    serve_pair(opened, items, queries, blend=Blend(**CONFORMANCE["blend"]))
+    serve_pair(opened, items, queries)
     faults = {case["expander"] for case in CONFORMANCE["cases"] if "expander" in case}
     with ExitStack() as stack, running(opened, hot_queries=0) as expander:
         expander.client.headers["authorization"] = f"Bearer {TOKEN}"

@@ -72,6 +72,8 @@ def seen(found: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
     whole = {
         **found["expansion"],
         "total": found["total"],
+        "more": found["more"],
+        "tiers": [hit["tier"] for hit in found["hits"]],
         "ids": [hit["id"] for hit in found["hits"]],
         "best": max(found["hits"], key=lambda hit: hit["score"], default={"id": None})["id"],
         "matched": sorted(first["matched"]),

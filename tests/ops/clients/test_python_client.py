@@ -56,7 +56,7 @@ def test_what_is_asked_for_together_is_remembered_too(tmp_path: Path) -> None:
 def test_a_memory_is_bounded_and_its_own() -> None:
     memory, made = (
         Memory(60),
-        Expansion(("a",), "index", "", {"bool": {}}, "shop", {"item": "i", "query": "q"}),
+        Expansion(("a",), "index", "", {"bool": {}}, {}, "shop", {"item": "i", "query": "q"}),
     )
     for number in range(SIZE + 500):
         memory.put(f"query {number}", made)

@@ -20,7 +20,7 @@ from granian.server.embed import Server
 from cogr.item_fields import types_of
 from cogr.records import Side
 from cogr.settings import load_settings
-from cogr.snapshots import Blend, Provenance, Row, Snapshot, write_snapshot
+from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from indexers.release import release
 from indexers.release.verify import push_and_verify
 from indexers.workspace import Workspace
@@ -75,11 +75,10 @@ def freeze(
     side: Side,
     rows: list[Row],
     round_: int = 0,
-    blend: Blend | None = None,
     **generator: Any,
 ) -> Snapshot:
     """A snapshot in the workspace's store, pushed and verified."""
-    provenance = Provenance(round=round_, generator=generator, blend=blend)
+    provenance = Provenance(round=round_, generator=generator)
     types = types_of(
         ((row.id, row.fields_json) for row in rows), {name for row in rows for name in row.fields}
     )
@@ -95,12 +94,11 @@ def serve_pair(
     items: list[Row] = ITEMS,
     queries: list[Row] = QUERIES,
     round_: int = 0,
-    blend: Blend | None = None,
 ) -> list[str]:
     """Let a pair serve; its ids, item first."""
     ids = [
         freeze(workspace, "item", items, round_).id,
-        freeze(workspace, "query", queries, round_, blend).id,
+        freeze(workspace, "query", queries, round_).id,
     ]
     release(workspace, ids, gate=False)
     return ids

@@ -34,7 +34,7 @@ def combining(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_the_pages_bodies_are_those_that_are_measured(combining: ModuleType) -> None:
     shown = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)]
     assert [body for body in shown if "id" not in body] == [
-        combining.beside_keywords(TEXT, CLAUSE, 0.2),
+        combining.two_tiers(TEXT, CLAUSE, 0.2),
         combining.alone(CLAUSE),
         combining.beside_text(TEXT, CLAUSE, 2),
         combining.as_filter(TEXT, CLAUSE),

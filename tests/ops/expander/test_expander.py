@@ -9,14 +9,16 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cogr.keywords import NORMALISER
 from cogr.settings.generator import KeywordSettings
 from cogr.settings.serving import ServingSettings
-from cogr.snapshots import Blend, Row
-from indexers.backends.opensearch.search import query_body
+from cogr.snapshots import Row
+from indexers.backends import Words
+from indexers.backends.opensearch.search import blended_body, set_body
 from indexers.release import release
 from ops.expander.app import OneAnswer
 from ops.expander.circuit_breaker import UnavailableError, Upstream
@@ -51,15 +53,12 @@ def test_a_known_query_has_its_stored_keywords(shop: Running) -> None:
     answer = shop.expand("  Green COUCH!")
     assert answer["keywords"] == ["green couch", "sofa", "couch"]
     assert (answer["source"], answer["reason"]) == ("index", "")
-    assert answer["clause"] == {
-        "bool": {
-            "should": [
-                {"match": {"keywords": {"query": word}}}
-                for word in ("green couch", "sofa", "couch")
-            ],
-            "minimum_should_match": 1,
-        }
-    }
+    *keywords, text, tier = answer["clause"]["bool"]["should"]
+    assert keywords == [
+        {"match": {"keywords": {"query": word}}} for word in ("green couch", "sofa", "couch")
+    ]
+    assert text == {"multi_match": {"query": "  Green COUCH!", "fields": ["text.words"]}}
+    assert tier == {"constant_score": {"filter": answer["set"], "boost": 1024.0}}
     assert answer["snapshots"]["item"].startswith("item-r000-")
     assert answer["index"] is None
 
@@ -75,8 +74,7 @@ def test_the_request_in_the_docs_has_the_answer_in_the_docs(tmp_path: Path) -> N
         weights=(*weights, own),
         confidence=shown["confidence"],
     )
-    blend = Blend(keywords_from=0.5, text_below=0.1, text_boost=shown["text_boost"])
-    serve_pair(opened, ITEMS, [row], blend=blend)
+    serve_pair(opened, ITEMS, [row])
     program("curl")
     with running(opened) as expander:
         wait_for(lambda: expander.parts.follower.pair.matches)
@@ -90,37 +88,38 @@ def test_the_request_in_the_docs_has_the_answer_in_the_docs(tmp_path: Path) -> N
     assert shown["snapshots"].keys() == said["snapshots"].keys()
 
 
-def test_weights_confidence_and_mode_come_from_the_query_snapshot(tmp_path: Path) -> None:
-    """The blend is the manifest's; `keywords.weights = false` leaves the weights out."""
+def test_weights_and_confidence_come_from_the_query_snapshot(tmp_path: Path) -> None:
+    """`keywords.weights = false` leaves the weights out; `serving.blend` sets the text's."""
     sure = Row("q1", "green couch", ("sofa", "couch"), weights=(2.5, 1.0, 0.4), confidence=0.9)
     unsure = Row("q2", "reading light", ("lamp",), weights=(3.0, 1.0), confidence=0.3)
-    lost = Row("q3", "oak", ("table",), confidence=0.05)
     silent = Row("q4", "floor", ("lamp",))
-    blend = Blend(keywords_from=0.6, text_below=0.1, text_boost=0.25)
-    for sets, boosts in ((), [0.4, 2.5, 1.0]), (("keywords.weights=false",), [1.0, 1.0, 1.0]):
+    for sets, boosts, beside in (
+        ((), [0.4, 2.5, 1.0], (0.2, 1.0)),
+        (("keywords.weights=false",), [1.0, 1.0, 1.0], (1.0, 1.0)),
+        (("serving.blend=0.3",), [0.4, 2.5, 1.0], (0.3, 0.3)),
+    ):
         opened = workspace(tmp_path, "serving.deadline=20", *sets)
-        serve_pair(opened, ITEMS, [sure, unsure, lost, silent], blend=blend)
+        serve_pair(opened, ITEMS, [sure, unsure, silent])
         with running(opened) as expander:
             wait_for(lambda expander=expander: expander.parts.follower.pair.matches)
             answer = expander.expand("green couch")
             assert answer["keywords"] == ["green couch", "sofa", "couch"]
             assert answer["weights"] == boosts
-            assert answer["clause"] == query_body(
-                dict(zip(answer["keywords"], boosts, strict=True))
-            )
-            modes = {
-                query: [said["confidence"], said["mode"], said["text_boost"]]
-                for query in ("green couch", "reading light", "oak", "floor", "nobody")
+            keywords = dict(zip(answer["keywords"], boosts, strict=True))
+            words = Words("green couch", beside[0])
+            assert answer["clause"] == blended_body(keywords, words)
+            assert answer["set"] == set_body(keywords, words)
+            found = {
+                query: (said["confidence"], said["text_boost"])
+                for query in ("green couch", "reading light", "floor", "nobody")
                 if (said := expander.expand(query))
             }
-            assert modes == {
-                "green couch": [0.9, "keywords", 0.25],
-                "reading light": [0.3, "both", 0.25],
-                "oak": [0.05, "text", 0.25],
-                "floor": [None, "both", 0.25],
-                "nobody": [None, "both", 0.25],
+            assert found == {
+                "green couch": (0.9, beside[0]),
+                "reading light": (0.3, beside[0]),
+                "floor": (None, beside[1]),
+                "nobody": (None, beside[1]),
             }
-            assert expander.metric("cogr_expander_modes_total", mode="text") == 1
 
 
 def test_until_the_pair_was_read_the_reason_says_so(tmp_path: Path) -> None:
@@ -129,7 +128,7 @@ def test_until_the_pair_was_read_the_reason_says_so(tmp_path: Path) -> None:
         found = []
         for _ in range(2):
             (answer,) = (await parts.expander.expand(["sofa"], parts.follower.pair)).expansions
-            assert (answer.source, answer.mode) == ("none", "both")
+            assert answer.source == "none"
             found.append(answer.reason)
             await parts.follower.look()
             await parts.models.loaded()
@@ -152,7 +151,9 @@ def test_without_keywords_the_query_alone_is_the_answer(shop: Running) -> None:
             reason,
             words,
         ]
-        assert answer["clause"] == query_body(words)
+        nothing: dict[str, Any] = {"match_none": {}}
+        expected = blended_body(words, Words(query)) if words else nothing
+        assert answer["clause"] == expected
 
 
 def test_several_queries_are_answered_in_their_order(shop: Running) -> None:
@@ -160,7 +161,7 @@ def test_several_queries_are_answered_in_their_order(shop: Running) -> None:
     answer = shop.client.post("/expand", json=body).json()
     assert [one["source"] for one in answer["answers"]] == ["index", "none", "index", "index"]
     assert answer["answers"][0] == answer["answers"][3]
-    assert "snapshots" in answer
+    assert all("snapshots" in one for one in answer["answers"])
 
 
 NEAREST = "is unknown; the nearest known one is"
@@ -216,7 +217,7 @@ def test_a_new_pair_is_followed_without_a_restart(tmp_path: Path) -> None:
     with running(opened) as expander:
         # The pair is read, and its query index looked into, before any query is answered.
         first = expander.expand("green couch")
-        assert (first["source"], first["mode"]) == ("index", "keywords")
+        assert first["source"] == "index"
         ids = serve_pair(opened, ITEMS, [Row("q1", "green couch", ("new words",))], round_=1)
         answer = wait_for(
             lambda: (

@@ -20,7 +20,7 @@ from cogr.errors import SettingsError
 from cogr.keywords import NORMALISER
 from cogr.settings import OpenSearchSettings
 from cogr.settings.fleet import RedisSettings
-from cogr.snapshots import Blend, Row, open_snapshot
+from cogr.snapshots import Row, open_snapshot
 from indexers.backends.opensearch.client import Cluster
 from indexers.release import release
 from indexers.workspace import Workspace
@@ -131,23 +131,21 @@ def test_weights_and_confidence_are_cached_and_may_be_absent(
 ) -> None:
     opened = with_valkey(tmp_path, valkey)
     row = Row("q", "green couch", ("sofa", "couch"), weights=(2.5, 0.8, 0.5), confidence=0.7)
-    ids = serve_pair(
-        opened, ITEMS, [row], blend=Blend(keywords_from=0.5, text_below=0, text_boost=2)
-    )
+    ids = serve_pair(opened, ITEMS, [row])
     key = f"{prefix}:expand:{ids[0]}:{ids[1]}:{NORMALISER}:green couch"
     client = redis.Redis.from_url(str(valkey.url))
     with running(opened, model="m-{round}", hot_queries=0) as expander:
         wait_for(lambda: expander.expand("green couch")["source"] == "cache")
         said = expander.expand("green couch")
         assert said["weights"] == [0.5, 2.5, 0.8]
-        assert (said["confidence"], said["mode"], said["text_boost"]) == (0.7, "keywords", 2.0)
+        assert said["confidence"] == 0.7
         client.set(key, b'{"keywords": [" SOFA. ", "sofa", "couch"], "weights": [3, 4, 5, 6]}')
         said = expander.expand("green couch")
         assert (said["keywords"][1:], said["weights"]) == (["sofa", "couch"], [6.0, 3.0, 5.0])
         client.set(key, b'{"keywords": ["sofa", "couch"]}')
         said = expander.expand("green couch")
         assert (said["source"], said["weights"]) == ("cache", [1.0, 1.0, 1.0])
-        assert (said["confidence"], said["mode"]) == (None, "both")
+        assert said["confidence"] is None
 
 
 def test_reads_at_once_are_each_answered_with_their_own(

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from cogr.snapshots import Blend, Row
+from cogr.snapshots import Row
 from indexers.exchange.search import search
 from indexers.release import release
 from ops.cli.serve import make_app
@@ -84,7 +84,7 @@ def test_pairs_are_of_one_round_and_what_serves_comes_first(page: Page) -> None:
 
 def test_a_search_is_what_the_search_command_finds(page: Page, folder: Path) -> None:
     answer = page.search("green sofa")
-    expected = search(workspace(folder), "green sofa", size=20)
+    expected = search(workspace(folder), "green sofa", size=20, keywords_only=True)
     assert answer["source"] == "index"
     assert answer["total"] == expected.total == 3
     assert [(hit["id"], hit["score"], hit["matched"]) for hit in answer["hits"]] == [
@@ -179,10 +179,9 @@ def test_weights_are_shown_and_change_the_order_alone(tmp_path: Path) -> None:
     pairs = []
     for round_, weights in ((1, (1.0, 2.5, 1.0)), (2, (2.5, 1.0, 1.0))):
         row = Row("q", "green sofa", ("sofa", "couch"), weights=weights, confidence=0.5)
-        blend = Blend(keywords_from=0.5 * round_, text_below=0.1, text_boost=1)
         frozen = {
             "item": freeze(shop, "item", items, round_).id,
-            "query": freeze(shop, "query", [row], round_, blend).id,
+            "query": freeze(shop, "query", [row], round_).id,
         }
         pairs.append(frozen)
     release(shop, list(pairs[0].values()), gate=False)
@@ -191,17 +190,13 @@ def test_weights_are_shown_and_change_the_order_alone(tmp_path: Path) -> None:
         page = Page(started, pairs[0])
         answers = page.ask("search", query="green sofa", pairs=pairs)["pairs"]
         assert [[hit["id"] for hit in one["hits"]] for one in answers] == [["b", "a"], ["a", "b"]]
-        assert [(one["confidence"], one["mode"]) for one in answers] == [
-            (0.5, "keywords"),
-            (0.5, "both"),
-        ]
+        assert [one["confidence"] for one in answers] == [0.5, 0.5]
         shown = [[word["weight"] for word in one["keywords"]] for one in answers]
         assert shown == [[1.0, 1.0, 2.5], [1.0, 2.5, 1.0]]
         given = [{"text": "Sofa", "weight": 3}, {"text": "couch", "weight": 0.5}]
         changed = {**pairs[0], "keywords": given}
         (answer,) = page.ask("search", query="green sofa", pairs=[changed])["pairs"]
         assert [hit["id"] for hit in answer["hits"]] == ["a", "b"]
-        assert answer["mode"] is None
         wrong = {**pairs[0], "keywords": [{"text": "sofa", "weight": -1}]}
         assert page.ask("search", 422, query="green sofa", pairs=[wrong])["detail"].endswith(".")
 

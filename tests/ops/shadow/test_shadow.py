@@ -62,20 +62,21 @@ def test_a_filled_body_holds_the_query_as_data(tmp_path: Path) -> None:
     assert Body({"query": "{{clause own}}"}, "").fill("") == {"query": {"match_none": {}}}
 
 
-@pytest.mark.parametrize("mode", ["keywords", "both", "text"])
-def test_a_blend_is_what_the_expander_says(mode: str) -> None:
+def test_a_blend_has_what_keywords_find_first() -> None:
     body = Body({"query": {"{{blend own}}": {"match": {"title": "{{query}}"}}}}, "body.json")
     body.need(keywords=True)
     clause, text = query_body({"a": 2.0}, "own"), {"match": {"title": "sofa"}}
     beside = {"bool": {"must": [text], "boost": 0.5}}
-    both = {"bool": {"should": [clause, beside], "minimum_should_match": 1}}
-    filled = body.fill("sofa", expanded({"a": 2.0}, mode=mode, text_boost=0.5))
-    assert filled["query"] == {"keywords": clause, "both": both, "text": text}[mode]
+    first = {"constant_score": {"filter": clause, "boost": 1024.0}}
+    both = {"bool": {"should": [clause, beside, first], "minimum_should_match": 1}}
+    filled = body.fill("sofa", expanded({"a": 2.0}, text_boost=0.5))
+    assert filled["query"] == both
 
 
 def expanded(keywords: dict[str, float], **more: Any) -> KeywordQuery:
     """As it is read from the expander's answer."""
-    answer = {"keywords": list(keywords), "weights": list(keywords.values()), **more}
+    answer = {"keywords": list(keywords), "weights": list(keywords.values()), "text_boost": 1}
+    answer |= more
     return KeywordQuery.read(answer)
 
 

@@ -24,8 +24,9 @@ export class SearchError extends Error {
  * @property {"cache" | "index" | "model" | "none"} source where they come from; with none the
  *   query is its own only keyword
  * @property {string} reason why there are none; "no expander" when the expander did not answer
- * @property {object} clause the OpenSearch query, for a body of your own; it searches the field
- *   `keywords`
+ * @property {object} clause the OpenSearch query, for a body of your own: first the set, then
+ *   what more the text finds. The fallback's has the query alone
+ * @property {object} set the query of the set alone, as a filter for counts and facets
  * @property {string | null} index the index to search, so that keywords and items are of one
  *   round; null to use the alias
  * @property {{item: string | null, query: string | null}} snapshots ids of the pair of snapshots
@@ -33,8 +34,7 @@ export class SearchError extends Error {
  *   where all are 1
  * @property {number | null} confidence the expected F1 of what the keywords find, 0 to 1; null
  *   where it is unknown
- * @property {"keywords" | "both" | "text"} mode what to search by, given a text query of your own
- * @property {number} text_boost how much that text query counts beside the keywords
+ * @property {number} text_boost how much the text's score counts beside the keywords'
  */
 
 /**
@@ -42,6 +42,7 @@ export class SearchError extends Error {
  *
  * @typedef {object} Hit
  * @property {string} id
+ * @property {"set" | "more"} tier whether it belongs to the set, or is one more by its text
  * @property {number} score
  * @property {Record<string, any>} source the document's `item_id`, `text` and the fields that
  *   were asked for
@@ -53,25 +54,22 @@ export class SearchError extends Error {
  * The answer to a search.
  *
  * @typedef {object} Found
- * @property {number} total how many items match in all
- * @property {Hit[]} hits the best of them
- * @property {Record<string, any>} aggregations
+ * @property {number} total the size of the set: what the keywords find, and items that have every
+ *   word of the query in one field
+ * @property {number} more how many more the text finds
+ * @property {Hit[]} hits the best of the set, then of the rest
+ * @property {Record<string, any>} aggregations facets of the set
  * @property {Expansion} expansion what it was made with
  */
 
 /**
- * From the expander's words; `shared` holds what is said once for several queries.
+ * From the expander's words.
  *
  * @param {any} answer
- * @param {any} shared
  * @returns {Expansion | null} null when it can't be read
  */
-export function readExpansion(answer, shared) {
-  if (!Array.isArray(answer?.keywords)) return null;
-  const { index, snapshots } = shared;
-  const { keywords, source, reason, clause, weights, confidence, mode, text_boost } = answer;
-  const shown = { keywords, source, reason, clause, index, snapshots };
-  return { ...shown, weights, confidence, mode, text_boost };
+export function readExpansion(answer) {
+  return Array.isArray(answer?.keywords) ? answer : null;
 }
 
 /**
@@ -87,18 +85,17 @@ export function fallbackExpansion(query) {
     .replace(/[\s,;、،؛]+/g, " ")
     .trim();
   const keywords = text ? [text] : [];
-  const should = keywords.map((word) => ({ match: { keywords: { query: word } } }));
-  const clause = text ? { bool: { should, minimum_should_match: 1 } } : { match_none: {} };
+  const clause = text ? { match: { keywords: { query: text } } } : { match_none: {} };
   return {
     keywords,
     source: "none",
     reason: "no expander",
     clause,
+    set: clause,
     index: null,
     snapshots: { item: null, query: null },
     weights: [],
     confidence: null,
-    mode: "both",
     text_boost: 1,
   };
 }
@@ -117,8 +114,10 @@ export function readFound(answer, expansion) {
   if (answer.timed_out || answer._shards?.failed) {
     throw new SearchError("OpenSearch gave only a part of the answer; search again");
   }
-  const { hits, aggregations = {} } = answer;
-  return { total: hits.total.value, hits: hits.hits.map(readHit), aggregations, expansion };
+  const { doc_count: _, ...aggregations } = answer.aggregations.set;
+  const total = answer.aggregations.total.doc_count;
+  const more = answer.hits.total.value - total;
+  return { total, more, hits: answer.hits.hits.map(readHit), aggregations, expansion };
 }
 
 /**
@@ -127,8 +126,14 @@ export function readFound(answer, expansion) {
  */
 function readHit({ _source: source, sort, matched_queries: matched = [] }) {
   // Every order ends with score and id, whatever comes before.
-  return { id: source.item_id, score: sort.at(-2), source, matched, sort };
+  const score = sort.at(-2);
+  const above = score >= TIER;
+  const tier = above ? "set" : "more";
+  return { id: source.item_id, tier, score: above ? score - TIER : score, source, matched, sort };
 }
+
+/** The score that the template adds to every item of the set. */
+const TIER = 1024;
 
 /** Queries that are remembered; beyond them the oldest is forgotten. */
 const SIZE = 1000;

@@ -36,21 +36,21 @@ export { RefusedError, SearchError };
  * How to search; parameters of the stored search template.
  *
  * @typedef {object} SearchOptions
- * @property {string | object} [text] the shopper's words, to be searched in titles, or a query
- *   clause that is your own text search for them. With it the expansion's `mode` says what is
- *   searched by: its keywords, both, or the text alone; without it, its keywords alone
+ * @property {object} [text_query] your own text search for the query, in place of the one in titles
+ * @property {boolean} [set_only] leave out what only the text finds
  * @property {number} [size] results in a page (10)
  * @property {object[]} [filters] query clauses that results must meet; they don't score
  * @property {object} [post_filter] a query clause for the hits but not for the aggregations
  * @property {object[]} [sort] what comes before the score in the order, such as
  *   `[{ price: "asc" }]`
  * @property {any[]} [search_after] the `sort` of the last hit of the page before
- * @property {Record<string, object>} [aggs] aggregations, for facets
+ * @property {Record<string, object>} [aggs] aggregations, for facets of the set
  * @property {string[]} [fields] more fields of the document to give back than `item_id` and `text`
  */
 
 const OPTIONS = [
-  "text",
+  "text_query",
+  "set_only",
   "size",
   "filters",
   "post_filter",
@@ -82,7 +82,7 @@ export class Client {
     const known = this.#memory.get(query);
     if (known) return known;
     const said = await this.#ask({ query });
-    const expansion = readExpansion(said, said);
+    const expansion = readExpansion(said);
     if (expansion) this.#memory.put(query, expansion);
     return expansion ?? fallbackExpansion(query);
   }
@@ -97,7 +97,7 @@ export class Client {
   async expandMany(queries) {
     const said = await this.#ask({ queries });
     return queries.map((query, at) => {
-      const expansion = readExpansion(said?.answers?.[at], said);
+      const expansion = readExpansion(said?.answers?.[at]);
       if (expansion) this.#memory.put(query, expansion);
       return expansion ?? fallbackExpansion(query);
     });
@@ -120,12 +120,12 @@ export class Client {
     if (opensearch === undefined)
       throw new SearchError("this client has no address of OpenSearch; give one to search");
     let expansion = await this.expand(query);
-    let answer = await this.#search(opensearch, expansion, options);
+    let answer = await this.#search(opensearch, query, expansion, options);
     if (answer.status === 404) {
       // The index was pruned since the expander named it; what is remembered is as old.
       this.#memory.forget();
       expansion = await this.expand(query);
-      answer = await this.#search(opensearch, expansion, options);
+      answer = await this.#search(opensearch, query, expansion, options);
     }
     if (answer.status !== 200)
       throw new SearchError(
@@ -136,16 +136,17 @@ export class Client {
 
   /**
    * @param {string} opensearch its address
+   * @param {string} query
    * @param {Expansion} expansion
    * @param {SearchOptions} options
    */
-  async #search(opensearch, expansion, options) {
+  async #search(opensearch, query, expansion, options) {
     const { prefix, auth, timeout } = this.#to;
     const index = expansion.index ?? `${prefix}-items`;
     const path = `${index}/_search/template?search_type=dfs_query_then_fetch`;
     const body = {
       id: `${prefix}-search`,
-      params: { explain: true, ...parameters(expansion, options) },
+      params: { explain: true, text: query.slice(0, 1024), ...parameters(expansion, options) },
     };
     return post(opensearch, path, body, timeout, auth && basic(auth)).catch((error) => {
       throw new SearchError(`OpenSearch can't be reached: ${error.message}`, { cause: error });
@@ -174,19 +175,17 @@ export class Client {
 }
 
 /**
- * Of the search template: the expansion's keywords, the caller's text query, or both.
+ * Of the search template.
  *
  * @param {Expansion} expansion
  * @param {SearchOptions} options
  * @returns {object}
  */
-function parameters({ keywords, weights, mode, text_boost }, { text, ...given }) {
+function parameters({ keywords, weights, text_boost }, { text_query, ...given }) {
   const weighted = weights.some((weight) => weight !== 1)
     ? { weighted: keywords.map((keyword, at) => ({ keyword, weight: weights[at] })) }
     : { keywords };
-  if (text === undefined || mode === "keywords") return { ...weighted, ...given };
-  const words = typeof text === "string" ? { text } : { text_query: [text] };
-  return { ...(mode === "both" && weighted), ...words, text_boost, ...given };
+  return { ...weighted, text_boost, ...(text_query && { text_query: [text_query] }), ...given };
 }
 
 /**

@@ -40,12 +40,14 @@ async function searched(given) {
 /**
  * What a search found, in the words of the conformance file, as far as a case expects something.
  */
-function seen({ total, hits, aggregations, expansion }, expected) {
+function seen({ total, more, hits, aggregations, expansion }, expected) {
   const first = hits[0] ?? { matched: [], source: {} };
   const buckets = aggregations.facet?.buckets ?? [];
   const whole = {
     ...expansion,
     total,
+    more,
+    tiers: hits.map((hit) => hit.tier),
     ids: hits.map((hit) => hit.id),
     best: hits.toSorted((one, other) => other.score - one.score)[0]?.id,
     matched: first.matched.toSorted(),
@@ -94,11 +96,11 @@ test("no more is remembered than a thousand queries, and nothing that a caller c
     source: "index",
     reason: "",
     clause: { bool: {} },
+    set: { bool: {} },
     index: null,
     snapshots: { item: "i", query: "q" },
     weights: [2],
     confidence: 0.5,
-    mode: "keywords",
     text_boost: 1,
   };
   for (let number = 0; number < 1500; number++) memory.put(`query ${number}`, expansion);

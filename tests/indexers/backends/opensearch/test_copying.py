@@ -12,7 +12,7 @@ import pytest
 from cogr.differences import differences
 from cogr.errors import CheckFailedError
 from cogr.settings import OpenSearchSettings
-from cogr.snapshots import Blend, Provenance, Row, Snapshot, write_snapshot
+from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
 from indexers.backends import Words
 from indexers.backends.opensearch import push
@@ -75,9 +75,7 @@ QUERIES = [
 
 
 def weighed(store: Store, rows: list[Row], parent: Snapshot | None = None) -> Snapshot:
-    """A query snapshot; a blend goes with weights."""
-    blend = Blend(keywords_from=0.6, text_below=0.2, text_boost=1.5) if rows[0].weights else None
-    provenance = Provenance(parent=parent.id if parent else None, blend=blend)
+    provenance = Provenance(parent=parent.id if parent else None)
     return write_snapshot(store, "query", rows, provenance)
 
 
@@ -101,9 +99,6 @@ def test_weights_come_into_an_index_whose_parent_has_none(
         backend.verify(second, [row.weighted for row in QUERIES])
         assert backend.compare(second, QUERIES, "", last=True) == []
         assert backend.lookup("velvet SOFA", snapshot=second.id) == QUERIES[0]
-        state = read_index(backend.cluster, index_name(backend.prefix, second.id))
-        assert state is not None
-        assert state.meta["blend"] == {"keywords_from": 0.6, "text_below": 0.2, "text_boost": 1.5}
 
 
 def test_titles_are_searched_after_a_push_beside_an_index_that_knows_none(
@@ -115,7 +110,7 @@ def test_titles_are_searched_after_a_push_beside_an_index_that_knows_none(
     first = write_snapshot(store, "item", rows, Provenance())
     second = child(first, [*rows[1:], Row("i90", "oak table", ("table",))])
     third = child(second, [*rows[2:], Row("i90", "oak table", ("table",))])
-    words = Words("velvet", alone=True)
+    words = Words("velvet")
     with backend_of(opensearch, store) as backend:
         backend.cluster.settings.text_analyzer = ""
         backend.push(first)

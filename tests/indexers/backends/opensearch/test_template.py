@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -115,20 +116,29 @@ def test_results_are_those_of_the_backend_bit_for_bit(
 def test_words_beside_keywords_score_as_the_backends(shop: World) -> None:
     weights = {"couch": 2.5, "oak": 1.0}
     given = [{"keyword": word, "weight": weight} for word, weight in weights.items()]
-    for boost in (0.05, 0.4, 3):
-        expected = shop.backend.search(weights, words=Words("velvet sofa?", boost))
-        answer = shop.search(weighted=given, text="velvet sofa?", text_boost=boost)
-        hits = answer["hits"]["hits"]
-        assert answer["hits"]["total"]["value"] == expected.total == 4
+    for text, boost in product(("velvet sofa?", "sofa velvet oak"), (0.05, 0.4, 3)):
+        words = Words(text, boost)
+        expected = shop.backend.search(weights, words=words)
+        answer = shop.search(weighted=given, text=text, text_boost=boost)
+        hits, counted = answer["hits"]["hits"], answer["aggregations"]["total"]["doc_count"]
+        assert (counted, answer["hits"]["total"]["value"]) == (
+            expected.total,
+            expected.total + expected.more,
+        )
         assert [hit["sort"][1] for hit in hits] == [hit.id for hit in expected.hits]
-        assert float32s([hit["sort"][0] for hit in hits]) == [hit.score for hit in expected.hits]
+        scores = float32s([hit["sort"][0] for hit in hits])
+        assert scores == [hit.score + search.TIER * (hit.tier == "set") for hit in expected.hits]
+        alone = shop.search(weighted=given, text=text, text_boost=boost, set_only=True)
+        assert ids(alone) == [hit.id for hit in shop.backend.retrieved(weights, words=words).hits]
+        assert alone["hits"]["total"]["value"] == expected.total
     alone = shop.search(text="velvet sofa?", explain=True)
     expected = shop.backend.search([], words=Words("velvet sofa?"))
     assert ids(alone) == [hit.id for hit in expected.hits] == ["a-1", "f"]
     assert shop.search(text="")["hits"]["total"]["value"] == 0
     for text in hostile(2, 40):
         found = shop.search(text=text[:MOST_TEXT], text_boost=2)["hits"]["total"]["value"]
-        assert found == shop.backend.search([], words=Words(text)).total
+        expected = shop.backend.search([], words=Words(text))
+        assert found == expected.total + expected.more
 
 
 def test_pages_filters_facets_and_fields(shop: World) -> None:
@@ -147,14 +157,22 @@ def test_pages_filters_facets_and_fields(shop: World) -> None:
         keywords=["sofa"], size=0, aggs={"aggs": {"terms": {"field": "keywords", "size": 100}}}
     )
     buckets = {
-        bucket["key"]: bucket["doc_count"] for bucket in counted["aggregations"]["aggs"]["buckets"]
+        bucket["key"]: bucket["doc_count"]
+        for bucket in counted["aggregations"]["set"]["aggs"]["buckets"]
     }
     assert counted["hits"]["hits"] == []
     assert buckets["sofa"] == counted["hits"]["total"]["value"]
     faceted = shop.search(
         keywords=["sofa"], post_filter=FILTERED, aggs={"n": {"value_count": {"field": "item_id"}}}
     )
-    assert faceted["aggregations"]["n"]["value"] > faceted["hits"]["total"]["value"] == 2
+    assert faceted["aggregations"]["set"]["n"]["value"] > faceted["hits"]["total"]["value"] == 2
+    assert faceted["aggregations"]["total"]["doc_count"] == 2
+    tiers = shop.search(
+        keywords=["oak"], text="velvet sofa", aggs={"n": {"value_count": {"field": "item_id"}}}
+    )
+    inside = tiers["aggregations"]["set"]["n"]["value"]
+    assert inside == tiers["aggregations"]["total"]["doc_count"] == 2
+    assert ids(tiers)[inside:] == ["f"]
     assert (
         "keywords"
         in shop.search(keywords=["sofa"], fields=["keywords"])["hits"]["hits"][0]["_source"]
@@ -214,6 +232,7 @@ def test_a_text_search_finds_beside_the_keywords_or_alone(shop: World) -> None:
     alone = shop.search(text_query=text)
     weighed = shop.search(text_query=text, text_boost=2.5)
     assert (ids(alone), ids(weighed)) == (["a-2"], ["a-2"])
+    assert alone["aggregations"]["total"]["doc_count"] == 0
     assert [answer["hits"]["hits"][0]["sort"][0] for answer in (alone, weighed)] == [1.0, 2.5]
     found = set(ids(shop.search(weighted=keywords)))
     assert "a-2" not in found
@@ -253,9 +272,11 @@ def test_texts_stay_texts(shop: World) -> None:
             assert clauses[0] == {"query": text, **named}
             assert clauses[2] == {"query": text, "boost": "2.5", **named}
             assert clauses[3]["boost"] == (text or "1")
-            assert rendered["query"]["bool"]["filter"] == [{"term": {"item_id": text}}]
-            rest = {name: value for name, value in rendered.items() if name != "query"}
-            assert rest == {name: value for name, value in empty.items() if name != "query"}
+            assert rendered["query"]["bool"]["filter"][0] == {"term": {"item_id": text}}
+            (found,) = rendered["aggs"]["set"]["filter"]["bool"]["should"]
+            assert found == {"terms": {"keywords": [text, "sofa", text, "sofa", ""]}}
+            same = [{**one, "query": 0, "aggs": 0} for one in (rendered, empty)]
+            assert same[0] == same[1]
 
 
 @pytest.mark.slow

@@ -1,26 +1,18 @@
-"""Confidence and blend: laws of the parts, and the sample shop's queries that nobody has labelled
-anything like.
+"""Confidence: laws of the parts, and the sample shop's queries that nobody has labelled anything
+like.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cogr.records import Dataset
-from cogr.snapshots import Blend
 from cogr.store import Store
 from indexers.generators import Completion
 from indexers.generators.statistical.artefact import Artefact
-from indexers.generators.statistical.assessment import (
-    TEXT_BOOSTS,
-    USUAL_BOOST,
-    choose_blend,
-    unseen,
-)
+from indexers.generators.statistical.assessment import unseen
 from indexers.generators.statistical.calibration import calibrate
 from indexers.generators.statistical.generator import Statistical
 from tests.indexers.generators.statistical.retrieval import f1, retrieved
@@ -44,40 +36,6 @@ def test_confidence_rises_with_expected_f1(pairs: list[tuple[float, float]]) -> 
     sure = line(np.linspace(0, 1, 50))
     assert (np.diff(sure) >= 0).all()
     assert ((sure > 0) & (sure < 1)).all()
-
-
-def blend_of(text: Any, keywords: Any, both: Any, confidence: Any, recall: Any = None) -> Blend:
-    recall = 0 * confidence if recall is None else recall
-    columns = np.stack([recall, text, keywords, *[both] * len(TEXT_BOOSTS)], axis=1)
-    made = choose_blend(np.vstack([columns] * 2), np.concatenate([confidence] * 2))
-    return Blend.model_validate(made)
-
-
-SURE = np.linspace(0, 1, 200)
-
-
-def test_both_answer_where_they_are_best() -> None:
-    blend = blend_of(0.1 + 0 * SURE, 0.2 + 0 * SURE, 0.5 + 0 * SURE, SURE)
-    assert blend.keywords_from > 0.95
-    assert (blend.text_below, blend.text_boost) == (0, USUAL_BOOST)
-
-
-def test_words_alone_answer_where_they_are_better() -> None:
-    blend = blend_of(0.5 + 0 * SURE, SURE, 0.5 * SURE + 0.2, SURE)
-    assert 0.5 < blend.text_below < 0.7
-    assert blend.keywords_from >= blend.text_below
-
-
-def test_keywords_alone_answer_where_they_are_as_good() -> None:
-    blend = blend_of(0 * SURE, np.where(SURE < 0.5, 0, 0.8), 0.8 + 0 * SURE, SURE)
-    assert 0.45 < blend.keywords_from < 0.55
-    assert blend.text_below == 0
-
-
-def test_keywords_alone_must_not_lose_recall() -> None:
-    same = 0.8 + 0 * SURE
-    assert blend_of(same, same, same, SURE).keywords_from == 0
-    assert blend_of(same, same, same, SURE, np.where(SURE < 0.5, -0.5, 0)).keywords_from > 0.45
 
 
 def test_what_nobody_labelled_is_less_probable(artefact: Artefact) -> None:
@@ -113,13 +71,10 @@ def test_the_shops_confidence_tells_good_sets_from_bad_ones(
 def test_the_fit_says_how_sure_it_may_be(artefact: Artefact) -> None:
     facts = artefact.facts
     assert facts["f1_unseen"] < facts["f1_out_of_fold"] - 0.1  # type: ignore[operator]
-    assert Blend.model_validate(facts["blend"])
     assert sum(count for *_, count in facts["reliability"]) == 200  # type: ignore[misc,attr-defined]
 
 
-def test_completions_carry_weights_and_confidence(
-    dataset: Dataset, artefact: Artefact, kept: Store
-) -> None:
+def test_completions_carry_weights_and_confidence(dataset: Dataset, kept: Store) -> None:
     generator = Statistical(dataset, store=kept)
     queries = dataset.queries["test"]
     answers = list(generator.generate(map(request, [*queries, dataset.items[0]])))
@@ -127,4 +82,3 @@ def test_completions_carry_weights_and_confidence(
     *of_queries, of_item = answers
     assert all(answer.weights and 0 < answer.confidence < 1 for answer in of_queries)  # type: ignore[union-attr,operator]
     assert (of_item.weights, of_item.confidence) == ({}, None)  # type: ignore[union-attr]
-    assert generator.blend == Blend.model_validate(artefact.facts["blend"])

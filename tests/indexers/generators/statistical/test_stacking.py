@@ -113,7 +113,6 @@ def test_a_query_that_no_pair_knows_is_answered_by_the_ranker_alone(
     others = [Query("search", known.text), Query(known.id, "lamp"), Query("", "lamp acolour3")]
     assert with_evidence.artefact.answers(others) == alone.artefact.answers(others)
     assert with_evidence.artefact.answers([known]) != alone.artefact.answers([known])
-    assert with_evidence.blend == alone.blend
 
 
 def test_targets_of_training_hear_no_pair_that_knows_their_labels(

@@ -36,32 +36,32 @@ class Expansion:
         keywords: the normalised query first, then its keywords.
         source: cache, index, model, or none; with none the query is the only keyword.
         reason: for the source none, why; "no expander" when the expander did not answer.
-        clause: the OpenSearch query, for a body of your own; it searches the field `keywords`.
+        clause: the OpenSearch query, for a body of your own: first the set, then what more the
+            text finds. The fallback's has the query alone.
+        set: the query of the set alone, as a filter for counts and facets.
         index: the index to search, so that keywords and items belong to one round; None to use the
             alias.
         snapshots: ids of the pair of snapshots.
         weights: boost of each keyword; () where all are 1.
         confidence: expected F1 of what the keywords retrieve, 0 to 1; None where it is unknown.
-        mode: with a text query of your own, search by keywords, both, or text only.
-        text_boost: boost of that text query beside the keywords.
+        text_boost: weight of the text's score beside the keywords'.
     """
 
     keywords: Sequence[str]
     source: str
     reason: str
     clause: Mapping[str, Any]
+    set: Mapping[str, Any]
     index: str | None = None
     snapshots: Mapping[str, str | None] = field(default_factory=dict)
     weights: Sequence[float] = ()
     confidence: float | None = None
-    mode: str = "both"
     text_boost: float = 1.0
 
     @classmethod
-    def read(cls, answer: Mapping[str, Any], shared: Mapping[str, Any]) -> Expansion:
-        """From the expander's answer; `shared` has the fields that several queries share."""
-        both = {**answer, "index": shared["index"], "snapshots": shared["snapshots"]}
-        named = {name: both[name] for name in cls.__dataclass_fields__}
+    def read(cls, answer: Mapping[str, Any]) -> Expansion:
+        """From the expander's answer."""
+        named = {name: answer[name] for name in cls.__dataclass_fields__}
         named |= {name: tuple(named[name]) for name in ("keywords", "weights")}
         return cls(**named)
 
@@ -72,19 +72,19 @@ class Expansion:
         """
         text = _SEPARATORS.sub(" ", unicodedata.normalize("NFKC", query).casefold()).strip()
         if not text:
-            return cls((), "none", "no expander", {"match_none": {}})
-        should = [{"match": {"keywords": {"query": text}}}]
-        clause = {"bool": {"should": should, "minimum_should_match": 1}}
-        return cls((text,), "none", "no expander", clause)
+            return cls((), "none", "no expander", {"match_none": {}}, {"match_none": {}})
+        clause = {"match": {"keywords": {"query": text}}}
+        return cls((text,), "none", "no expander", clause, clause)
 
 
 @dataclass(frozen=True)
 class Hit:
-    """One item. `matched` lists the keywords that it was found by; `sort` continues a search
-    (`search_after`).
+    """One item. `tier` says whether it belongs to the set or is one "more" by its text; `matched`
+    lists the keywords that it was found by; `sort` continues a search (`search_after`).
     """
 
     id: str
+    tier: str
     score: float
     source: Mapping[str, Any]
     matched: Sequence[str]
@@ -93,11 +93,13 @@ class Hit:
 
 @dataclass(frozen=True)
 class Found:
-    """The answer to a search: how many items match in all, the best of them, facets, and the
-    expansion it was made with.
+    """The answer to a search: the size of the set (what the keywords find, and items that have
+    every word of the query in one field), how many more the text finds, the best hits, facets of
+    the set, and the expansion it was made with.
     """
 
     total: int
+    more: int
     hits: Sequence[Hit]
     aggregations: Mapping[str, Any]
     expansion: Expansion
@@ -109,17 +111,25 @@ class Found:
             if answer["timed_out"] or answer["_shards"]["failed"]:
                 raise SearchError("OpenSearch gave only a part of the answer; search again")
             hits = [_hit(hit["_source"], tuple(hit["sort"]), hit) for hit in answer["hits"]["hits"]]
-            total = answer["hits"]["total"]["value"]
-            return cls(total, hits, answer.get("aggregations", {}), expansion)
+            facets = dict(answer["aggregations"]["set"])
+            total, every = answer["aggregations"]["total"], answer["hits"]["total"]["value"]
+            count = total["doc_count"]
+            del facets["doc_count"]
+            return cls(count, every - count, hits, facets, expansion)
         except (KeyError, TypeError, IndexError) as error:
             raise SearchError(f"OpenSearch's answer can't be read: {error!r}") from error
 
 
 def _hit(source: Mapping[str, Any], sort: Sequence[Any], hit: Mapping[str, Any]) -> Hit:
     # Every order ends with score and id.
-    return Hit(source["item_id"], sort[-2], source, tuple(hit.get("matched_queries", ())), sort)
+    score, matched = sort[-2], tuple(hit.get("matched_queries", ()))
+    if score >= TIER:
+        return Hit(source["item_id"], "set", score - TIER, source, matched, sort)
+    return Hit(source["item_id"], "more", score, source, matched, sort)
 
 
+TIER = 1024
+"""The score that the template adds to every item of the set."""
 SIZE = 1000
 """Most cached queries; beyond them the least recently used one is dropped."""
 
@@ -142,7 +152,7 @@ class Memory:
         """The cached expansion of a query, or None."""
         with self._lock:
             known = self._known.get(query)
-        return None if known is None else Expansion.read(said := json.loads(known), said)
+        return None if known is None else Expansion.read(json.loads(known))
 
     def put(self, query: str, expansion: Expansion) -> None:
         """Cache an answer of the expander.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 import httpx
@@ -17,25 +18,27 @@ from cogr_client.answers import Expansion, Found, Memory, RefusedError, SearchEr
 
 T = TypeVar("T")
 _Answer = httpx.Response | httpx.RequestError
+MOST_TEXT = 1024
+"""Most characters of a text that are searched."""
 
 
 class SearchOptions(TypedDict, total=False):
     """How to search; parameters of the stored search template.
 
     Attributes:
-        text: the shopper's words, to be searched in titles, or a query clause that is your own text
-            search for them. With it the expansion's `mode` decides whether to search by its
-            keywords, both, or only the text; without it, by its keywords.
+        text_query: your own text search for the query, in place of the one in titles.
+        set_only: leave out what only the text finds.
         size: results in a page (10).
         filters: query clauses that results must meet; they don't score.
         post_filter: a query clause for the hits but not for the aggregations.
         sort: sort keys before the score, such as [{"price": "asc"}].
         search_after: the `sort` of the last hit of the page before.
-        aggs: aggregations, for facets.
+        aggs: aggregations, for facets of the set.
         fields: fields of the document to return, besides `item_id` and `text`.
     """
 
-    text: str | Mapping[str, Any]
+    text_query: Mapping[str, Any]
+    set_only: bool
     size: int
     filters: Sequence[Mapping[str, Any]]
     post_filter: Mapping[str, Any]
@@ -77,16 +80,16 @@ class _Requests:
         if (known := self._memory.get(query)) is not None:
             return known
         said = _said(await self._post({**self._asking, "json": {"query": query}}))
-        return self._read([query], said, [said])[0]
+        return self._read([query], [said])[0]
 
     async def _expanding_many(self, queries: Sequence[str]) -> list[Expansion]:
         said = _said(await self._post({**self._asking, "json": {"queries": list(queries)}}))
-        return self._read(queries, said, said.get("answers") if isinstance(said, dict) else None)
+        return self._read(queries, said.get("answers") if isinstance(said, dict) else None)
 
-    def _read(self, queries: Sequence[str], said: Any, answers: Any) -> list[Expansion]:
+    def _read(self, queries: Sequence[str], answers: Any) -> list[Expansion]:
         """The expansions in an answer; the queries alone where it can't be read."""
         try:
-            found = [Expansion.read(one, said) for one in answers]
+            found = [Expansion.read(one) for one in answers]
         except (KeyError, TypeError):
             return [Expansion.fallback(query) for query in queries]
         for query, expansion in zip(queries, found, strict=False):
@@ -98,12 +101,13 @@ class _Requests:
         if self._opensearch is None:
             raise SearchError("this client has no address of OpenSearch; give one to search")
         expansion = await self._expanding(query)
-        answer = await self._post(self._search(self._opensearch, expansion, options))
+        search = partial(self._search, self._opensearch, query, options)
+        answer = await self._post(search(expansion))
         if isinstance(answer, httpx.Response) and answer.status_code == httpx.codes.NOT_FOUND:
             # The index was removed since the expander named it; cached expansions are as old.
             self._memory.forget()
             expansion = await self._expanding(query)
-            answer = await self._post(self._search(self._opensearch, expansion, options))
+            answer = await self._post(search(expansion))
         if isinstance(answer, httpx.RequestError):
             raise SearchError(f"OpenSearch can't be reached: {answer}") from answer
         if answer.status_code != httpx.codes.OK:
@@ -111,14 +115,17 @@ class _Requests:
         return Found.read(_json(answer), expansion)
 
     def _search(
-        self, opensearch: str, expansion: Expansion, options: SearchOptions
+        self, opensearch: str, query: str, options: SearchOptions, expansion: Expansion
     ) -> dict[str, Any]:
         index = expansion.index or f"{self._prefix}-items"
         return {
             **self._searching,
             "url": f"{opensearch.rstrip('/')}/{index}/_search/template",
             "params": {"search_type": "dfs_query_then_fetch"},
-            "json": {"id": f"{self._prefix}-search", "params": _parameters(expansion, options)},
+            "json": {
+                "id": f"{self._prefix}-search",
+                "params": _parameters(query, expansion, options),
+            },
         }
 
 
@@ -222,19 +229,13 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("the blocking client waits for nothing")
 
 
-def _parameters(expansion: Expansion, options: SearchOptions) -> dict[str, Any]:
-    """Parameters of the search template: the expansion's keywords, the caller's text query, or
-    both.
-    """
-    mode = expansion.mode if "text" in options else "keywords"
-    given: dict[str, Any] = {"explain": True, **options}
-    text = given.pop("text", None)
-    if mode != "keywords":
-        asked = {"text": text} if isinstance(text, str) else {"text_query": [text]}
-        given |= {**asked, "text_boost": expansion.text_boost}
-    if mode == "text":
-        return given
+def _parameters(query: str, expansion: Expansion, options: SearchOptions) -> dict[str, Any]:
+    """Parameters of the search template."""
+    given: dict[str, Any] = {"explain": True, "text": query[:MOST_TEXT], **options}
+    if "text_query" in given:
+        given["text_query"] = [given["text_query"]]
     words, weights = expansion.keywords, expansion.weights
+    given["text_boost"] = expansion.text_boost
     if all(weight == 1 for weight in weights):
         return {"keywords": list(words), **given}
     pairs = zip(words, weights, strict=True)

@@ -75,7 +75,7 @@ def _documents(found: Found) -> dict[str, list[Document]]:
                 id=hit.id,
                 content=hit.source["text"],
                 score=hit.score,
-                meta={**hit.source, "matched": list(hit.matched)},
+                meta={**hit.source, "tier": hit.tier, "matched": list(hit.matched)},
             )
             for hit in found.hits
         ]

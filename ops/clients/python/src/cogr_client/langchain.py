@@ -53,7 +53,12 @@ def _documents(found: Found) -> list[Document]:
         Document(
             id=hit.id,
             page_content=hit.source["text"],
-            metadata={**hit.source, "score": hit.score, "matched": list(hit.matched)},
+            metadata={
+                **hit.source,
+                "tier": hit.tier,
+                "score": hit.score,
+                "matched": list(hit.matched),
+            },
         )
         for hit in found.hits
     ]

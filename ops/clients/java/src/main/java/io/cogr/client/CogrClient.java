@@ -67,7 +67,7 @@ public final class CogrClient {
     public Expansion expand(String query) {
         return memory.get(query).orElseGet(() -> {
             Optional<Expansion> answer =
-                    ask(Expansion.object("query", query), said -> Expansion.read(said, said));
+                    ask(Expansion.object("query", query), Expansion::read);
             answer.ifPresent(expansion -> memory.put(query, expansion));
             return answer.orElseGet(() -> Expansion.fallback(query));
         });
@@ -85,7 +85,7 @@ public final class CogrClient {
         Optional<List<Expansion>> answers =
                 ask(body, said -> said.getJsonArray("answers").getValuesAs(JsonObject.class)
                         .stream()
-                        .map(answer -> Expansion.read(answer, said))
+                        .map(Expansion::read)
                         .toList());
         answers.ifPresent(expansions -> {
             for (int at = 0; at < Math.min(queries.size(), expansions.size()); at++) {
@@ -108,7 +108,7 @@ public final class CogrClient {
      */
     public Found search(String query, SearchOptions options) {
         try {
-            return search(expand(query), options);
+            return search(query, expand(query), options);
         } catch (OpenSearchException error) {
             if (error.status() != 404) {
                 throw refused(error);
@@ -117,14 +117,14 @@ public final class CogrClient {
             memory.forget();
         }
         try {
-            return search(expand(query), options);
+            return search(query, expand(query), options);
         } catch (OpenSearchException error) {
             throw refused(error);
         }
     }
 
-    private Found search(Expansion expansion, SearchOptions options) {
-        Map<String, JsonData> parameters = options.of(expansion).entrySet().stream()
+    private Found search(String query, Expansion expansion, SearchOptions options) {
+        Map<String, JsonData> parameters = options.of(query, expansion).entrySet().stream()
                 .collect(Collectors.toMap(
                         Map.Entry::getKey, parameter -> JsonData.of(parameter.getValue())));
         try {

@@ -19,30 +19,30 @@ import java.util.stream.Collectors;
  * @param keywords the normalised query first, then its keywords
  * @param source cache, index, model, or none: then the query is its own only keyword
  * @param reason why there are none; "no expander" when the expander did not answer
- * @param clause the OpenSearch query, for a body of your own; it searches the field
- *   {@code keywords}
+ * @param clause the OpenSearch query, for a body of your own: first the set, then what more the
+ *   text finds. The fallback's has the query alone
+ * @param set the query of the set alone, as a filter for counts and facets
  * @param index the index to search, so that keywords and items are of one round; empty to use the
  *   alias
  * @param snapshots ids of the pair of snapshots, by side; without those that there are not
  * @param weights how much each keyword counts in the order of what is found; empty where all are 1
  * @param confidence the expected F1 of what the keywords find, 0 to 1; empty where it is unknown
- * @param mode what to search by, given a text query of your own: keywords, both, or text
- * @param textBoost how much that text query counts beside the keywords
+ * @param textBoost how much the text's score counts beside the keywords'
  */
 public record Expansion(
         List<String> keywords,
         String source,
         String reason,
         JsonObject clause,
+        JsonObject set,
         Optional<String> index,
         Map<String, String> snapshots,
         List<Double> weights,
         OptionalDouble confidence,
-        String mode,
         double textBoost) {
 
-    /** From the expander's words; {@code shared} holds what is said once for several queries. */
-    static Expansion read(JsonObject answer, JsonObject shared) {
+    /** From the expander's words. */
+    static Expansion read(JsonObject answer) {
         List<String> keywords = answer.getJsonArray("keywords").getValuesAs(JsonString::getString);
         JsonValue confidence = answer.get("confidence");
         return new Expansion(
@@ -50,13 +50,13 @@ public record Expansion(
                 answer.getString("source"),
                 answer.getString("reason"),
                 answer.getJsonObject("clause"),
-                Optional.ofNullable(shared.getString("index", null)),
-                snapshots(shared.getJsonObject("snapshots")),
+                answer.getJsonObject("set"),
+                Optional.ofNullable(answer.getString("index", null)),
+                snapshots(answer.getJsonObject("snapshots")),
                 answer.getJsonArray("weights").getValuesAs(JsonNumber::doubleValue),
                 confidence instanceof JsonNumber number
                         ? OptionalDouble.of(number.doubleValue())
                         : OptionalDouble.empty(),
-                answer.getString("mode"),
                 answer.getJsonNumber("text_boost").doubleValue());
     }
 
@@ -77,19 +77,15 @@ public record Expansion(
         text = text.replaceAll("(?U)[\\s,;、،؛]+", " ").strip();
         List<String> keywords = text.isEmpty() ? List.of() : List.of(text);
         return new Expansion(
-                keywords, "none", "no expander", clause(text),
-                Optional.empty(), Map.of(), List.of(), OptionalDouble.empty(), "both", 1);
+                keywords, "none", "no expander", clause(text), clause(text),
+                Optional.empty(), Map.of(), List.of(), OptionalDouble.empty(), 1);
     }
 
     private static JsonObject clause(String text) {
         if (text.isEmpty()) {
             return object("match_none", Json.createObjectBuilder().build());
         }
-        JsonObject match = object("match", object("keywords", object("query", text)));
-        return object("bool", Json.createObjectBuilder()
-                .add("should", Json.createArrayBuilder().add(match))
-                .add("minimum_should_match", 1)
-                .build());
+        return object("match", object("keywords", object("query", text)));
     }
 
     static JsonObject object(String name, JsonObject value) {

@@ -23,8 +23,8 @@ import org.opensearch.client.opensearch._types.query_dsl.Query;
  */
 public record SearchOptions(Map<String, JsonValue> parameters) {
     private static final List<String> NAMES =
-            List.of("text", "size", "filters", "post_filter", "sort", "search_after", "aggs",
-                    "fields");
+            List.of("text_query", "set_only", "size", "filters", "post_filter", "sort",
+                    "search_after", "aggs", "fields");
 
     /**
      * @throws IllegalArgumentException a parameter that there is not: the search template would
@@ -44,30 +44,25 @@ public record SearchOptions(Map<String, JsonValue> parameters) {
         return new SearchOptions(Map.of());
     }
 
-    /**
-     * Your own text search for the query. With it the expansion's mode says what is searched by:
-     * its keywords, both, or the text alone; without it, its keywords alone.
-     */
-    public SearchOptions text(Query text) {
-        return parameter("text", json(text));
+    /** Your own text search for the query, in place of the one in titles. */
+    public SearchOptions textQuery(Query text) {
+        return parameter("text_query", json(text));
     }
 
-    /**
-     * Parameters of the search template for an expansion: its keywords, the text query, or both.
-     */
-    Map<String, JsonValue> of(Expansion expansion) {
+    /** Leave out what only the text finds. */
+    public SearchOptions setOnly() {
+        return parameter("set_only", JsonValue.TRUE);
+    }
+
+    /** Parameters of the search template for a query and its expansion. */
+    Map<String, JsonValue> of(String query, Expansion expansion) {
         Map<String, JsonValue> given = new HashMap<>(parameters);
-        JsonValue text = given.remove("text");
-        String mode = text == null ? "keywords" : expansion.mode();
+        given.computeIfPresent(
+                "text_query", (name, clause) -> Json.createArrayBuilder().add(clause).build());
         given.put("explain", JsonValue.TRUE);
-        if (!mode.equals("keywords")) {
-            if (text.getValueType() == JsonValue.ValueType.STRING) given.put("text", text);
-            else given.put("text_query", Json.createArrayBuilder().add(text).build());
-            given.put("text_boost", Json.createValue(expansion.textBoost()));
-        }
-        if (!mode.equals("text")) {
-            given.put(expansion.weighs() ? "weighted" : "keywords", words(expansion));
-        }
+        given.put("text", Json.createValue(query.substring(0, Math.min(query.length(), 1024))));
+        given.put("text_boost", Json.createValue(expansion.textBoost()));
+        given.put(expansion.weighs() ? "weighted" : "keywords", words(expansion));
         return given;
     }
 
@@ -126,7 +121,7 @@ public record SearchOptions(Map<String, JsonValue> parameters) {
         return parameter("search_after", values.build());
     }
 
-    /** Aggregations, for facets. */
+    /** Aggregations, for facets of the set. */
     public SearchOptions aggregations(Map<String, Aggregation> aggregations) {
         JsonObjectBuilder named = Json.createObjectBuilder();
         aggregations.forEach((name, aggregation) -> named.add(name, json(aggregation)));

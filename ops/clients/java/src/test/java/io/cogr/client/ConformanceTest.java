@@ -158,12 +158,13 @@ class ConformanceTest {
         return switch (name) {
             case "source" -> Json.createValue(found.expansion().source());
             case "reason" -> Json.createValue(found.expansion().reason());
-            case "mode" -> Json.createValue(found.expansion().mode());
             case "text_boost" -> Json.createValue(found.expansion().textBoost());
             case "confidence" -> Json.createValue(found.expansion().confidence().orElseThrow());
             case "weights" -> Json.createArrayBuilder(found.expansion().weights()).build();
             case "keywords" -> array(found.expansion().keywords().stream());
             case "total" -> Json.createValue((int) found.total());
+            case "more" -> Json.createValue((int) found.more());
+            case "tiers" -> array(found.hits().stream().map(Hit::tier));
             case "ids" -> array(found.hits().stream().map(Hit::id));
             case "best" -> Json.createValue(
                     found.hits().stream().max(Comparator.comparingDouble(Hit::score))
