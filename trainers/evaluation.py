@@ -16,7 +16,7 @@ from cogr.evaluation import grades_of, measure, rows_of_queries, search_all
 from cogr.metrics import sweep_cutoff
 from cogr.records import Dataset, Query, Split
 from cogr.snapshots import Snapshot, check_pair
-from indexers.backends import Backend
+from indexers.backends import Backend, Words, text_boost
 from indexers.text import Lexical
 from indexers.workspace import Workspace
 
@@ -32,7 +32,7 @@ class Baseline:
     """A baseline's rankings and retrieved sets on one split.
 
     Attributes:
-        name: "bm25" or "exact cut".
+        name: "bm25", "exact cut" or "what serves".
         runs: query id -> ids of its retrieved items, best first: the head of its ranking.
         rankings: query id -> the whole ranking, 1,000 items at most.
         cutoff: items a query, where it is the same for all queries; None where each query has its
@@ -101,6 +101,33 @@ def _row(dataset: Dataset, split: Split, make: Callable[[], Baseline]) -> dict[s
         "queries best"
     )
     return {**row, "cutoff": found.cutoff, "sets": cut}
+
+
+def serving_row(
+    workspace: Workspace, split: Split, items: Snapshot, queries: Snapshot
+) -> dict[str, Any]:
+    """What a pair answers when it serves: P, R and F1 of the set (keywords and literal matches of
+    the query's text), rank metrics of both tiers.
+    """
+    settings, backend = workspace.settings, workspace.backend
+    asked = workspace.dataset.require(split)
+
+    def search() -> Baseline:
+        sets, rankings = {}, {}
+        for id_, row in rows_of_queries(asked, queries, weights=settings.keywords.weights).items():
+            words = Words(row.text, text_boost(row.weights, settings.serving.blend))
+            keywords = row.weighted
+            found = backend.retrieved(keywords, snapshot=items.id, words=words)
+            whole = backend.search(keywords, size=LONGEST, snapshot=items.id, words=words)
+            sets[id_] = [hit.id for hit in found.hits]
+            rankings[id_] = [hit.id for hit in whole.hits]
+        return Baseline("what serves", sets, rankings)
+
+    row = _row(workspace.dataset, split, search)
+    return {
+        **row,
+        "sets": "what keywords find, and items with every word of the query in one field",
+    }
 
 
 def bm25_row(dataset: Dataset, split: Split, cutoff: int | None = None) -> dict[str, Any]:

@@ -110,16 +110,20 @@ class Rebuilt(Result):
 
 @dataclass(frozen=True, repr=False)
 class Evaluated(Result):
-    """Figures of a pair on one split, and of baselines if asked for."""
+    """Figures of a pair on one split, of its keywords alone and of what serves, and of baselines if
+    asked for.
+    """
 
     evaluation: Evaluation
+    serves: Mapping[str, Any]
     baselines: Sequence[Mapping[str, Any]] = ()
 
     @property
     def table(self) -> Table:
         found = self.evaluation
-        every = [{"name": "keywords", **self.evaluation.as_dict()}, *self.baselines]
-        sets = "".join(f"; {row['name']}: of {row['sets']}" for row in self.baselines)
+        beside = [self.serves, *self.baselines]
+        every = [{"name": "keywords", **self.evaluation.as_dict()}, *beside]
+        sets = "".join(f"; {row['name']}: of {row['sets']}" for row in beside)
         gains = "the labels' grades" if found.graded else "1 for relevant items"
         return Table(
             f"{found.split}: {found.queries:,} queries, {found.backend}",
@@ -139,7 +143,7 @@ class Evaluated(Result):
 
     def as_dict(self) -> dict[str, Any]:
         beside = {"baselines": list(self.baselines)} if self.baselines else {}
-        return self.evaluation.as_dict() | beside
+        return {**self.evaluation.as_dict(), "serves": dict(self.serves), **beside}
 
 
 @dataclass(frozen=True, repr=False)

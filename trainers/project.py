@@ -154,7 +154,8 @@ class Project:
         query: str | None = None,
         baselines: bool = False,
     ) -> Evaluated:
-        """Precision, recall, F1 and rank metrics of a pair on one split.
+        """Precision, recall, F1 and rank metrics of a pair on one split: of its keywords alone, and
+        of what serves.
 
         An item snapshot that the backend lacks is pushed, but does not serve.
 
@@ -166,7 +167,7 @@ class Project:
             SnapshotError: nothing serves, an unknown id, a pair that does not fit.
             DataError: the split is empty.
         """
-        from trainers.evaluation import baseline_rows, ensure_pushed, evaluate
+        from trainers.evaluation import baseline_rows, ensure_pushed, evaluate, serving_row
         from trainers.training.contest import knows_dev
         from trainers.training.rounds import with_dev
 
@@ -186,8 +187,9 @@ class Project:
         found = evaluate(
             workspace.backend, workspace.dataset, items, queries, split, weights=weights
         )
+        served = serving_row(workspace, split, items, queries)
         beside = baseline_rows(workspace, split, items, queries) if baselines else ()
-        return Evaluated(found, beside)
+        return Evaluated(found, served, beside)
 
     def search(
         self,

@@ -62,11 +62,12 @@ def evaluate(
     """Compute precision, recall, F1 and rank metrics of any snapshot pair on one split, on any
     backend. Needs no torch.
 
-    P, R and F1 are of the whole retrieved set (for BM25: of its first k items, with the k that is
-    best on the training queries), rank metrics of the whole ranking; nDCG uses grades if the labels
-    have any. Splits are those of training: if the data have no dev queries, a fifth of the training
-    queries is dev. An item snapshot that the backend lacks is pushed, but
-    not published.
+    The first row is of the keywords alone, the second of what serves: first the set by keywords and
+    literal matches, then more by text. P, R and F1 are of the whole set (for BM25: of its first k
+    items, with the k that is best on the training queries), rank metrics of the whole ranking; nDCG
+    uses grades if the labels have any. Splits are those of training: if the data have no dev
+    queries, a fifth of the training queries is dev. An item snapshot that the backend lacks is
+    pushed, but not published.
     """
     from cogr.errors import SettingsError
     from trainers.project import Project
