@@ -25,6 +25,7 @@ from cogr.errors import CheckFailedError, MissingExtraError, SnapshotError
 from cogr.keywords import self_keyword
 from cogr.mapped import Strings
 from cogr.matching.mirror import Mirror
+from cogr.matching.postings import to_array
 from cogr.records import SIDES, Item, Side, fields_of
 from cogr.snapshots import (
     CONFIDENCE,
@@ -403,6 +404,8 @@ def _blended(
     scores, more = by_text.copy(), np.ones(len(mirror), np.bool_)
     scores[ranking.dense] += ranking.scores
     more[ranking.dense] = more[searched.literal(text)] = False
+    buried = [word for word, weight in boosts.items() if weight == 0]
+    more[to_array(mirror.retrieved(buried))] = True
     found = np.flatnonzero((scores > 0) | ~more)
     best = found[np.lexsort((-scores[found], more[found]))]
     total = int((~more).sum())

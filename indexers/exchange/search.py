@@ -54,8 +54,7 @@ class Answered:
 
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
-        names = ("query", "source", "confidence", "rules", "note", "snapshot", "backend")
-        names += ("total", "more")
+        shown = "query source confidence rules note snapshot backend total more"
         hits = [
             {
                 "id": hit.id,
@@ -69,7 +68,7 @@ class Answered:
             for hit in self.hits
         ]
         return {
-            **{name: getattr(self, name) for name in names},
+            **{name: getattr(self, name) for name in shown.split()},
             "keywords": list(self.keywords),
             "weights": list(self.keywords.values()),
             "hits": hits,

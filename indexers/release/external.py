@@ -215,7 +215,7 @@ class ForeignIndex:
         """Let searches use the snapshot's field, and the query snapshot after it."""
         before, text_fields = self.serving(), self._workspace.settings.publish.text_fields
         source = search.template_source(
-            self.target.field, id_field=None, shown=(), text_fields=text_fields
+            search.Fields(self.target.field, text_fields, text_fields, id=None), shown=()
         )
         search.install_template(self._cluster, self.template, source)
         for id_ in sorted(ids):

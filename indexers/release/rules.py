@@ -26,7 +26,6 @@ from cogr.keywords import cut_to_budget, parse, self_keyword
 from cogr.records import Query, Say
 from cogr.snapshots import (
     HEAVIEST,
-    Blend,
     Manifest,
     Provenance,
     Row,
@@ -142,7 +141,7 @@ class Rules:
             for twin in self._twins[match[0]]:
                 yield f"{keyword[: match.start()]}{twin}{keyword[match.end() :]}"
 
-    def query_row(self, row: Row, known: Mapping[str, Row], blend: Blend | None) -> Row:
+    def query_row(self, row: Row, known: Mapping[str, Row]) -> Row:
         """A query's row as the rules want it. A synonym has the keywords of the other word."""
         own = row.self_keyword
         found = {word: row.weighted[word] for word in self._left(row.keywords, own) if word != own}
@@ -153,14 +152,8 @@ class Rules:
         decided = self._of_query.get(own, {})
         found |= {word: weight for word, weight in decided.items() if word not in found}
         weights = (*found.values(), row.weighted.get(own, 1.0))
-        sure = row.confidence
-        if blend and sure is not None and (decided or own in self._twins):
-            # Text alone would not see what was decided.
-            sure = max(sure, blend.text_below)
         plain = all(weight == 1 for weight in weights)
-        return replace(
-            row, keywords=tuple(found), weights=() if plain else weights, confidence=sure
-        )
+        return replace(row, keywords=tuple(found), weights=() if plain else weights)
 
 
 def read_rules(path: Path) -> Rules:
@@ -268,7 +261,7 @@ def _made(
     provenance = Provenance(
         **{
             name: getattr(manifest, name)
-            for name in ("round", "k_max", "prompt_hash", "generator", "dataset_hash", "blend")
+            for name in ("round", "k_max", "prompt_hash", "generator", "dataset_hash")
         },
         cut_to_budget=manifest.cut_to_budget,
         set_aside=manifest.set_aside,
@@ -306,9 +299,8 @@ def _query_rows(workspace: Workspace, base: Snapshot, rules: Rules) -> Iterator[
     ]
     new = list(_written(workspace, base, lacking))
     known |= {row.self_keyword: row for row in new}
-    blend = base.manifest.blend
     merged = heapq.merge(base.rows(), sorted(new, key=lambda row: row.id), key=lambda row: row.id)
-    return (rules.query_row(row, known, blend) for row in merged)
+    return (rules.query_row(row, known) for row in merged)
 
 
 def _written(workspace: Workspace, base: Snapshot, queries: Sequence[Query]) -> Iterator[Row]:

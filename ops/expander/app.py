@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from cogr import __version__
 from indexers.backends import Words, text_boost
-from indexers.backends.opensearch.search import OWN, Fields, blended_body, set_body
+from indexers.backends.opensearch.search import KEYWORDS, OWN, Fields, blended_body, set_body
 from ops.expander.admission import AdmissionControl, ExpandRequest, RejectedError
 from ops.expander.expander import Expanded, Expansion, Parts, Reason, Source
 
@@ -79,23 +79,25 @@ class Problem(BaseModel):
     detail: str
 
 
-def write(
-    expanded: Expanded, queries: Sequence[str], blend: float | Literal["auto"], *, many: bool
-) -> bytes:
-    """The JSON of an answer to these queries; `blend` is the setting."""
+def write(expanded: Expanded, queries: Sequence[str], parts: Parts, *, many: bool) -> bytes:
+    """The JSON of an answer to these queries."""
     item, query = expanded.pair.item, expanded.pair.query
     shared = {
         "snapshots": {"item": item and item.snapshot, "query": query and query.snapshot},
         "index": (item and item.index) or None,
     }
+    fields, blend = OWN, parts.settings.blend
+    if parts.settings.into:
+        texts = parts.text_fields
+        fields = Fields(item.field if item else KEYWORDS, texts, texts, id=None)
     answers = [
-        _answer(found, Words(text, text_boost(found.weights, blend))) | shared
+        _answer(found, Words(text, text_boost(found.weights, blend)), fields) | shared
         for text, found in zip(queries, expanded.expansions, strict=True)
     ]
     return to_json({"answers": answers} if many else answers[0])
 
 
-def _answer(found: Expansion, words: Words) -> dict[str, Any]:
+def _answer(found: Expansion, words: Words, fields: Fields) -> dict[str, Any]:
     weights = found.weights or [1.0] * len(found.keywords)
     keywords = dict(zip(found.keywords, weights, strict=True))
     nothing: dict[str, Any] = {"match_none": {}}
@@ -106,8 +108,8 @@ def _answer(found: Expansion, words: Words) -> dict[str, Any]:
         "text_boost": words.boost,
         "source": found.source,
         "reason": found.reason,
-        "clause": blended_body(keywords, words) if keywords else nothing,
-        "set": set_body(keywords, words) if keywords else nothing,
+        "clause": blended_body(keywords, words, fields) if keywords else nothing,
+        "set": set_body(keywords, words.text, fields) if keywords else nothing,
     }
 
 
@@ -154,7 +156,7 @@ class Expand:
             started = time.perf_counter()
             expanded = await parts.expander.expand(queries, parts.follower.pair)
             parts.metrics.seconds.observe(time.perf_counter() - started)
-            answer = write(expanded, queries, parts.settings.blend, many=many)
+            answer = write(expanded, queries, parts, many=many)
             return Response(answer, media_type=_JSON)
         except RejectedError as error:
             parts.metrics.rejected.labels(str(error.status)).inc()

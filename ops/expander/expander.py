@@ -270,6 +270,8 @@ class Parts:
     models: Models
     follower: Follower
     expander: Expander
+    text_fields: Sequence[str] = ()
+    """Of the index of `serving.into`."""
     closing: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     """Other connections that `close` closes."""
 
@@ -343,4 +345,5 @@ def make_parts(
         return "unknown" if follower.seen_ago is not None else "away"
 
     expander = Expander(cache, index, models, serving, metrics, settings.keywords, nowhere)
-    return Parts(serving, metrics, cache, index, models, follower, expander)
+    texts = settings.publish.text_fields
+    return Parts(serving, metrics, cache, index, models, follower, expander, texts)

@@ -4,7 +4,7 @@ A request body has placeholders, which are filled after the JSON is parsed, so t
 become syntax. `{{query}}` inside of any string becomes the query's text. A string that is
 `{{clause}}` becomes the OpenSearch query that matches the keywords with their weights, and
 `{{clause FIELD}}` the same over another field. An object `{"{{blend}}": TEXT}` (or
-`{{blend FIELD}}`) becomes that clause, the text query TEXT, or both, as the expander's `mode` says.
+`{{blend FIELD}}`) finds first what the clause does, then what more the text query TEXT finds.
 """
 
 from __future__ import annotations

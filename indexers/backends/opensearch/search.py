@@ -109,19 +109,23 @@ OWN = Fields()
 """The fields of our own indexes."""
 
 
-def set_body(keywords: Keywords, words: Words, fields: Fields = OWN) -> dict[str, Any]:
-    """The query that finds the set: what has one of the keywords, and literal matches. As a filter
-    it gives counts and facets.
+def set_body(keywords: Keywords, text: str, fields: Fields = OWN) -> dict[str, Any]:
+    """The query that finds the set: what has one of the keywords, and literal matches, but nothing
+    with a keyword of weight 0. As a filter it gives counts and facets.
     """
-    text = words.text[:MOST_TEXT]
-    every = {"query": text, "fields": list(fields.literal), "operator": "and"}
+    text = text[:MOST_TEXT]
+    every = {"multi_match": {"query": text, "fields": list(fields.literal), "operator": "and"}}
     named = (
         {"term": {fields.id: {"value": text.strip(), "case_insensitive": True}}}
         if fields.id
         else {"ids": {"values": [text.strip()]}}
     )
-    by_keywords = {"terms": {fields.keywords: list(boosts_of(keywords))}}
-    return {"bool": {"should": [by_keywords, {"multi_match": every}, named]}}
+    boosts = boosts_of(keywords)
+    words: dict[str, Any] = {"terms": {fields.keywords: [word for word, boost in boosts.items() if boost]}}
+    buried = [word for word, boost in boosts.items() if not boost]
+    without = {"must_not": [{"terms": {fields.keywords: buried}}]} if buried else {}
+    literal = [every, named] if fields.literal else [named]
+    return {"bool": {"should": [words, *literal], **without}}
 
 
 def blended_body(
@@ -130,14 +134,14 @@ def blended_body(
     """The query of both tiers: the set first, then what else the text finds; in each tier by the
     sum of the scores of keywords and text.
     """
-    text = {"query": words.text[:MOST_TEXT], "fields": list(fields.texts)}
-    query = query_body(keywords, fields.keywords) if keywords else {"bool": {"should": []}}
-    query["bool"]["should"].append({"multi_match": text | _boosted(words.boost)})
-    found = set_body(keywords, words, fields)
-    if set_only:
-        return {"bool": {"should": query["bool"]["should"], "filter": [found]}}
-    query["bool"]["should"].append({"constant_score": {"filter": found, "boost": TIER}})
-    return query
+    text = {"query": words.text[:MOST_TEXT], "fields": list(fields.texts)} | _boosted(words.boost)
+    found = set_body(keywords, words.text, fields)
+    should = [
+        query_body(keywords, fields.keywords),
+        *([{"multi_match": text}] if fields.texts else []),
+        {"constant_score": {"filter": found, "boost": TIER}},
+    ]
+    return {"bool": {"should": should, "filter": [found] if set_only else []}}
 
 
 def search_body(
@@ -147,7 +151,7 @@ def search_body(
     aggregation `total` counts the set.
     """
     blended = words and blended_body(keywords, words, set_only=set_only)
-    counted = {"aggs": {"total": {"filter": set_body(keywords, words)}}} if words else {}
+    counted = {"aggs": {"total": {"filter": set_body(keywords, words.text)}}} if words else {}
     return {
         "query": blended or query_body(keywords),
         "size": size,
@@ -303,8 +307,18 @@ def _parts(explanation: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
 
 
 TEMPLATE_PARAMETERS = (
-    *("keywords", "weighted", "text", "text_query", "text_boost", "set_only", "size", "from"),
-    *("search_after", "filters", "post_filter", "sort", "aggs", "fields", "highlight", "explain"),
+    *("keywords", "weighted", "without", "text", "text_query", "text_boost", "set_only", "size"),
+    *(
+        "from",
+        "search_after",
+        "filters",
+        "post_filter",
+        "sort",
+        "aggs",
+        "fields",
+        "highlight",
+        "explain",
+    ),
 )
 MISNAMED = {
     "filter": "filters",
@@ -327,8 +341,9 @@ refuses these.
 """
 _SET = (
     '{"bool": {"should": [LITERAL {"terms": {"FIELD": [{{#keywords}}"{{.}}",{{/keywords}}'
-    '{{#weighted}}"{{keyword}}",{{/weighted}}""]}}]}}'
+    '{{#weighted}}"{{keyword}}",{{/weighted}}""]}}], "must_not": [BURIED]}}'
 )
+_BURIED = '{"terms": {"FIELD": [{{#without}}"{{.}}",{{/without}}""]}}'
 """No keyword is empty: the last one ends the list."""
 _TEXT_CLAUSE = (
     '{{^text_query}}{{#text}}{"multi_match": {"query": "{{text}}", "fields": %s, "boost": '
@@ -373,6 +388,7 @@ def template_source(own: Fields = OWN, shown: Sequence[str] = ("item_id", "text"
     always = f'[{{{{#fields}}}}"{{{{.}}}}",{{{{/fields}}}} {json.dumps(shown)[1:]}'
     parts = {
         "SET": _SET,
+        "BURIED": _BURIED,
         "TIER": str(TIER),
         "FIELD": own.keywords,
         "LITERAL": _LITERAL % (json.dumps(own.literal), named) if own.texts else "",

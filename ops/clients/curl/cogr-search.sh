@@ -69,9 +69,8 @@ status=$(
   printf '%s' "$expansion" |
     jq --arg id "$prefix-search" --arg text "$query" --argjson given "$parameters" '
       {$id, params: (
-        (if all(.weights[]; . == 1) then {keywords}
-         else {weighted: [[.keywords, .weights] | transpose[]
-           | {keyword: .[0], weight: .[1]}]} end) +
+        ([[.keywords, .weights] | transpose[] | {keyword: .[0], weight: (.[1] // 1)}] |
+          {weighted: map(select(.weight > 0)), without: map(select(.weight == 0).keyword)}) +
         {explain: true, text: $text[:1024], text_boost} + $given +
         ($given | if .text_query then {text_query: [.text_query]} else {} end))}' |
     post 10 "$COGR_OPENSEARCH/$index/_search/template?search_type=dfs_query_then_fetch" 3<<END

@@ -176,7 +176,12 @@ def test_what_a_text_names_is_in_the_set_whatever_the_keywords_find(
     assert (found.total, found.more) == (len(tiers["set"]), len(tiers["more"]))
     assert {hit.id for hit in found.hits[: found.total]} == tiers["set"]
     whole = place.backend.retrieved(keywords, words=words)
-    assert [hit.id for hit in whole.hits] == [hit.id for hit in found.hits[: found.total]]
+    assert [(hit.id, hit.score) for hit in whole.hits] == [
+        (hit.id, hit.score) for hit in found.hits[: found.total]
+    ]
+    # A merchant's rule buries an item even where the text names it.
+    buried = place.backend.search({**keywords, "light": 0.0}, words=words)
+    assert {hit.id for hit in buried.hits if hit.tier == "set"} == {"t-1"} | literal - {"t-2"}
 
 
 def test_without_analysed_texts_the_keywords_answer_alone_and_the_answer_says_so(

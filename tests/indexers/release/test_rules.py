@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cogr.settings import OpenSearchSettings
-from cogr.snapshots import Blend, Row
+from cogr.snapshots import Row
 from indexers.backends.opensearch.client import Cluster
 from indexers.release.rules import MOST_PINS, Rule, Rules
 from tests.indexers.conftest import Command
@@ -141,13 +141,11 @@ def test_a_publish_of_nothing_is_refused(
     assert (ended.status, sentence in ended.sentence) == (2, True)
 
 
-def test_a_synonym_lends_its_keywords_and_a_decision_is_never_left_to_text() -> None:
+def test_a_synonym_lends_its_keywords() -> None:
     rules = Rules((Rule("synonym", "couch", keyword="sofa"), Rule("pin", "sofa", "a")))
     sofa = Row("q", "Sofa", ("seat",), weights=(2.0, 1.0), confidence=0.1)
-    blend = Blend(keywords_from=0.8, text_below=0.5, text_boost=1)
-    couch = rules.query_row(Row("c", "couch", ()), {"sofa": sofa}, blend)
+    couch = rules.query_row(Row("c", "couch", ()), {"sofa": sofa})
     assert couch.weighted == {"couch": 1, "sofa": 1, "seat": 2}
-    assert blend.mode(rules.query_row(sofa, {}, blend).confidence) == "both"
     item = rules.item_row(Row("i", "Title", ("green couch", "couchette")))
     assert item.keywords == ("green couch", "couchette", "green sofa")
     assert rules.digest != Rules(()).digest

@@ -182,9 +182,11 @@ export class Client {
  * @returns {object}
  */
 function parameters({ keywords, weights, text_boost }, { text_query, ...given }) {
-  const weighted = weights.some((weight) => weight !== 1)
-    ? { weighted: keywords.map((keyword, at) => ({ keyword, weight: weights[at] })) }
-    : { keywords };
+  const pairs = keywords.map((keyword, at) => ({ keyword, weight: weights[at] ?? 1 }));
+  const weighted = {
+    weighted: pairs.filter(({ weight }) => weight > 0),
+    without: pairs.filter(({ weight }) => weight === 0).map(({ keyword }) => keyword),
+  };
   return { ...weighted, text_boost, ...(text_query && { text_query: [text_query] }), ...given };
 }
 

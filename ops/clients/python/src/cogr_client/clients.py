@@ -234,12 +234,11 @@ def _parameters(query: str, expansion: Expansion, options: SearchOptions) -> dic
     given: dict[str, Any] = {"explain": True, "text": query[:MOST_TEXT], **options}
     if "text_query" in given:
         given["text_query"] = [given["text_query"]]
-    words, weights = expansion.keywords, expansion.weights
-    given["text_boost"] = expansion.text_boost
-    if all(weight == 1 for weight in weights):
-        return {"keywords": list(words), **given}
-    pairs = zip(words, weights, strict=True)
-    return {"weighted": [{"keyword": word, "weight": weight} for word, weight in pairs], **given}
+    given["text_boost"], words = expansion.text_boost, expansion.keywords
+    pairs = list(zip(words, expansion.weights or [1.0] * len(words), strict=True))
+    given["without"] = [word for word, weight in pairs if not weight]
+    weighted = [{"keyword": word, "weight": weight} for word, weight in pairs if weight]
+    return {"weighted": weighted, **given}
 
 
 def _check_options(options: Mapping[str, Any]) -> None:

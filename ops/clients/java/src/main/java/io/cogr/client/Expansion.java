@@ -60,11 +60,6 @@ public record Expansion(
                 answer.getJsonNumber("text_boost").doubleValue());
     }
 
-    /** Whether a keyword weighs something else than 1. */
-    boolean weighs() {
-        return weights.stream().anyMatch(weight -> weight != 1);
-    }
-
     private static Map<String, String> snapshots(JsonObject pair) {
         return pair.keySet().stream()
                 .filter(side -> pair.get(side).getValueType() == JsonValue.ValueType.STRING)

@@ -62,23 +62,20 @@ public record SearchOptions(Map<String, JsonValue> parameters) {
         given.put("explain", JsonValue.TRUE);
         given.put("text", Json.createValue(query.substring(0, Math.min(query.length(), 1024))));
         given.put("text_boost", Json.createValue(expansion.textBoost()));
-        given.put(expansion.weighs() ? "weighted" : "keywords", words(expansion));
-        return given;
-    }
-
-    private static JsonValue words(Expansion expansion) {
-        JsonArrayBuilder words = Json.createArrayBuilder();
+        JsonArrayBuilder weighted = Json.createArrayBuilder();
+        JsonArrayBuilder without = Json.createArrayBuilder();
         for (int at = 0; at < expansion.keywords().size(); at++) {
             String word = expansion.keywords().get(at);
-            if (expansion.weighs()) {
-                words.add(Json.createObjectBuilder()
-                        .add("keyword", word)
-                        .add("weight", expansion.weights().get(at)));
+            double weight = expansion.weights().isEmpty() ? 1 : expansion.weights().get(at);
+            if (weight == 0) {
+                without.add(word);
             } else {
-                words.add(word);
+                weighted.add(Json.createObjectBuilder().add("keyword", word).add("weight", weight));
             }
         }
-        return words.build();
+        given.put("weighted", weighted.build());
+        given.put("without", without.build());
+        return given;
     }
 
     /** Results in a page. */
