@@ -21,6 +21,7 @@ from cogr.keywords import NORMALISER
 from cogr.settings import OpenSearchSettings
 from cogr.settings.fleet import RedisSettings
 from cogr.snapshots import Row, open_snapshot
+from indexers.backends import Words
 from indexers.backends.opensearch.client import Cluster
 from indexers.release import release
 from indexers.workspace import Workspace
@@ -86,7 +87,7 @@ INVALID = [
     *(b"\xff\xfe", b"{}", b'{"keywords": ["\\ud800"]}', b'["sofa"]', b'"text"', b""),
     *(
         b'{"keywords": ["sofa"], "weights": [%b]}' % weights
-        for weights in (b"1", b"1, 2, 3", b"0, 1", b"1001, 1", b"NaN, 1", b'"2", 1')
+        for weights in (b"1", b"1, 2, 3", b"-1, 1", b"1001, 1", b"NaN, 1", b'"2", 1')
     ),
     b'{"keywords": ["sofa"], "confidence": 1.5}',
 ]
@@ -282,7 +283,8 @@ def test_the_clause_finds_what_the_backend_finds(
         found = Cluster(opensearch).call(
             "POST", f"/{answer['index']}/_search", body=body, doing="searching"
         )
-        expected = on_opensearch.backend.search(answer["keywords"])
+        words = Words("Green couch", answer["text_boost"])
+        expected = on_opensearch.backend.search(answer["keywords"], words=words)
         assert [hit["_source"]["item_id"] for hit in found["hits"]["hits"]] == [
             hit.id for hit in expected.hits
         ]
