@@ -212,7 +212,7 @@ async def expand_and_search(place: Place, connections: Connections, query: str) 
     expanded = from_json(answer)
     if status != 200 or expanded["source"] != "cache":
         raise SystemExit(f"The expander answered {status}: {answer!r}")
-    return await search_expanded(place, connections, Expansion.read(expanded, expanded))
+    return await search_expanded(place, connections, Expansion.read(expanded))
 
 
 async def search_remembered(place: Place, connections: Connections, query: str) -> int:
@@ -235,7 +235,7 @@ async def ask_once(place: Place, queries: list[str]) -> None:
     connection = await connect(place.expander)
     for query in queries:
         _, answer = await ask(connection, request_bytes("/expand", {"query": query}))
-        place.memory.put(query, Expansion.read(said := from_json(answer), said))
+        place.memory.put(query, Expansion.read(from_json(answer)))
     connection[1].close()
 
 

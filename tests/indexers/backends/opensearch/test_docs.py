@@ -132,7 +132,8 @@ def test_the_search_by_template(shop: OpenSearchBackend) -> None:
         hit.fields["price"] for hit in others
     ]
     brands = {
-        bucket["key"]: bucket["doc_count"] for bucket in answer["aggregations"]["brands"]["buckets"]
+        bucket["key"]: bucket["doc_count"]
+        for bucket in answer["aggregations"]["set"]["brands"]["buckets"]
     }
     assert brands == Counter(hit.fields["brand"] for hit in [best, *others])
     assert shop.cluster.call("POST", path, body=named, doing="asking as it is")

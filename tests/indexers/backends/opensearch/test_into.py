@@ -243,7 +243,10 @@ def test_the_template_takes_what_the_one_of_our_own_index_takes(products: Produc
     answer = products.cluster.call(
         "POST", f"/{products.alias}/_search/template", body=own, doing="searching"
     )
-    assert (answer["hits"]["total"]["value"], answer["aggregations"]["prices"]["max"]) == (2, 300)
+    assert (answer["hits"]["total"]["value"], answer["aggregations"]["set"]["prices"]["max"]) == (
+        2,
+        300,
+    )
     assert answer["hits"]["hits"][0]["_source"].keys() >= {"title", "price"}
     for wrong, right in (("filter", "filters"), ("aggregations", "aggs")):
         with pytest.raises(
