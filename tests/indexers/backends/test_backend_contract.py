@@ -136,7 +136,8 @@ def test_words_are_searched_beside_keywords(place: Place) -> None:
     assert (found.total, found.textless) == (4, "")
     for hit in found.hits:
         expected = by_keywords[hit.id] + 3 * parts.get(hit.id, 0.0)
-        assert hit.score == pytest.approx(expected, rel=1e-5)
+        # Above the tier's 1,024 a float32 has steps of 0.0001.
+        assert hit.score == pytest.approx(expected, abs=2e-4)
         assert hit.words == pytest.approx(3 * parts.get(hit.id, 0.0), rel=1e-5)
         assert sum(hit.matched.values()) == pytest.approx(by_keywords[hit.id], rel=1e-5)
         assert hit.tier == "set"
@@ -165,10 +166,12 @@ def test_what_a_text_names_is_in_the_set_whatever_the_keywords_find(
         Row("c-101588", "Oak shelf", ("shelf",)),
         Row("t-1", "Brüggmann sofa", ("sofa",)),
         Row("t-2", "Lamp by Brüggmann", ("light",)),
-        Row("t-3", "Brüggmann lamps, large", ()),
+        Row("t-3", "Brüggmann lamp, large", ()),
         Row("t-4", "Mirror", ("glass",), '{"brand": "Villeroy & Boch"}'),
     ]
     place.served(frozen(place.store, "item", rows))
+    if place.bm25 != DEFAULT:  # The server of 2.x has no analyser with stop words.
+        text = text.removeprefix("the ")
     words, keywords = Words(text, 0.2), {"sofa": 5.0}
     found = place.backend.search(keywords, words=words)
     tiers = {tier: {hit.id for hit in found.hits if hit.tier == tier} for tier in ("set", "more")}
