@@ -41,12 +41,10 @@ def test_lists_get_weights_once_there_are_a_ranker_and_items(
 ) -> None:
     sure = rebuilt(workspace, "query", "statistical")
     assert all(0 < (row.confidence or 0) < 1 for row in sure.rows())
-    assert sure.manifest.blend is not None
     plain = rebuilt(workspace, "query")
     assert all(row.weights == () for row in plain.rows()), "there is nothing to weigh for"
     mirror = Mirror.build(rebuilt(workspace, "item"))
     weighted = rebuilt(workspace, "query")
-    assert weighted.manifest.blend is None
     changed = 0
     for before, after in zip(plain.rows(), weighted.rows(), strict=True):
         assert (before.id, before.keywords) == (after.id, after.keywords)
