@@ -121,7 +121,9 @@ def set_body(keywords: Keywords, text: str, fields: Fields = OWN) -> dict[str, A
         else {"ids": {"values": [text.strip()]}}
     )
     boosts = boosts_of(keywords)
-    words: dict[str, Any] = {"terms": {fields.keywords: [word for word, boost in boosts.items() if boost]}}
+    words: dict[str, Any] = {
+        "terms": {fields.keywords: [word for word, boost in boosts.items() if boost]}
+    }
     buried = [word for word, boost in boosts.items() if not boost]
     without = {"must_not": [{"terms": {fields.keywords: buried}}]} if buried else {}
     literal = [every, named] if fields.literal else [named]
