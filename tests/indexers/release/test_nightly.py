@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from cogr.settings import OpenSearchSettings
-from cogr.snapshots import Blend, Row
+from cogr.snapshots import Row
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import refresh
 from indexers.backends.opensearch.writer import change_documents
@@ -27,6 +27,7 @@ from tests.ops.expander.expander_worlds import Running, freeze, running, wait_fo
 
 BRANDS, NOUNS = ("Brüggmann", "ACME", "Penharrow"), ("sofa", "table", "lamp", "shelf")
 KINDS = {"sofa": "couch", "table": "desk", "lamp": "light", "shelf": "rack"}
+TEXTS = 'publish.text_fields=["title"]'
 IDS = ("--id-field", "de:{id}")
 
 
@@ -90,11 +91,7 @@ class Shop:
             Row(f"q{n}", text, tuple(KINDS[word] for word in text.split() if word in KINDS))
             for n, text in enumerate(self.queries())
         ]
-        always = Blend(keywords_from=2, text_below=0, text_boost=0.5)
-        pair = (
-            freeze(self.workspace, "item", items),
-            freeze(self.workspace, "query", queries, blend=always),
-        )
+        pair = (freeze(self.workspace, "item", items), freeze(self.workspace, "query", queries))
         return [one.id for one in pair]
 
     def queries(self) -> list[str]:
@@ -105,25 +102,21 @@ class Shop:
     def ask(self, expander: Running, query: str) -> None:
         """One search of the site, as the docs say, beside text search alone."""
         night, answer = self.night, expander.expand(query)
-        parts = [answer["clause"]] if answer["mode"] != "text" else []
-        text = {"match": {"title": {"query": query}}}
-        weighed = {"bool": {"must": [text], "boost": answer["text_boost"]}}
-        parts += [weighed] if answer["mode"] != "keywords" else []
         literal = {"match": {"title": {"query": query, "operator": "and"}}}
         size = {"size": 1000, "_source": ["night"]}
         lines = [
             line
-            for body in ({"bool": {"should": parts}}, literal)
+            for body in (answer["set"], answer["clause"], literal)
             for line in ({"index": answer["index"] or self.alias}, {"query": body, **size})
         ]
         body = "".join(f"{json.dumps(line)}\n" for line in lines)
         answers = self.cluster.call("POST", "/_msearch", body=body, doing="searching")
-        found, exact = answers["responses"]
-        hits, wanted = found["hits"]["hits"], exact["hits"]["hits"]
+        first, found, exact = (one["hits"]["hits"] for one in answers["responses"])
+        hits, wanted = [*first, *found], exact
         assert hits, f"no answer to {query!r}"
         assert all(hit["_source"]["night"] >= night for hit in hits), f"stale: {query!r}"
         if {hit["_index"] for hit in (*hits, *wanted)} == {self.index(self.night)}:
-            lost = {hit["_id"] for hit in wanted} - {hit["_id"] for hit in hits}
+            lost = {hit["_id"] for hit in wanted} - {hit["_id"] for hit in first}
             assert not lost, f"{query!r} loses {lost}"
             self.literal[query] = len(wanted)
         self.asked += 1
@@ -138,7 +131,7 @@ def team(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(precomputed, "COUNT_SECONDS", 0.1)
     sets = (f"opensearch.url={settings.url}", f"opensearch.prefix={name}", "serving.deadline=5")
-    opened = workspace(tmp_path, *sets, f"serving.into={name}-products", "serving.live=none")
+    opened = workspace(tmp_path, *sets, f"serving.into={name}-products", "serving.live=none", TEXTS)
     cluster = Cluster(settings)
     yield Shop(cluster, opened, f"{name}-products", 60)
     cluster.call("DELETE", f"/{name}-*", doing="cleaning up")
@@ -182,7 +175,7 @@ def test_a_shop_reindexes_each_night(team: Shop, cogr_index: Command, nights: in
     assert "Nothing was published into" in run("publish", status=2)
     run("publish", *team.snapshots(), "--no-gate")
     with running(team.workspace, hot_queries=0) as expander:
-        assert expander.expand("couch")["mode"] == "both"
+        assert expander.expand("couch")["index"] == team.alias
         with asking(team, expander):
             for _ in range(nights):
                 old, new = team.index(team.night), team.make(team.night + 1)
@@ -195,8 +188,7 @@ def test_a_shop_reindexes_each_night(team: Shop, cogr_index: Command, nights: in
         assert team.asked > 20
         assert team.literal[BRANDS[0]] == 20
         assert team.literal[title_of(team.numbers[30])] == 1
-        found = expander.expand("couch")
-        assert (found["index"], found["mode"]) == (team.alias, "both")
+        assert expander.expand("couch")["index"] == team.alias
         check_broken_states(team, expander, run)
 
 
@@ -216,8 +208,7 @@ def check_broken_states(team: Shop, expander: Running, run: Any) -> None:
     team.night += 1
     wait_for(lambda: expander.client.get("/readyz").status_code == 503)
     wait_for(lambda: expander.metric("cogr_expander_coverage") == 0)
-    answer = expander.expand(BRANDS[0])
-    assert (answer["mode"], answer["index"]) == ("both", None)
+    assert expander.expand(BRANDS[0])["index"] is None
     team.ask(expander, BRANDS[0])
     assert f"names {bare}, which lacks the field cogr_keywords" in run("verify", status=1)
     assert f"names {bare} now, which lacks the field" in run("publish")
