@@ -137,8 +137,8 @@ def test_words_are_searched_beside_keywords(place: Place) -> None:
     for hit in found.hits:
         expected = by_keywords[hit.id] + 3 * parts.get(hit.id, 0.0)
         # Above the tier's 1,024 a float32 has steps of 0.0001.
-        assert hit.score == pytest.approx(expected, abs=2e-4)
-        assert hit.words == pytest.approx(3 * parts.get(hit.id, 0.0), rel=1e-5)
+        assert hit.score == pytest.approx(expected, abs=5e-4)
+        assert hit.words == pytest.approx(3 * parts.get(hit.id, 0.0), abs=5e-4)
         assert sum(hit.matched.values()) == pytest.approx(by_keywords[hit.id], rel=1e-5)
         assert hit.tier == "set"
     assert [hit.score for hit in found.hits] == sorted((h.score for h in found.hits), reverse=True)
