@@ -234,8 +234,8 @@ class Backend(Protocol):
         ...
 
 
-MOST_TEXT = 1024
-"""Most characters of a text that are searched: a cluster limits the clauses."""
+MOST_TEXT = 512
+"""Most characters of a text that are searched: a cluster limits clauses and automata."""
 SAMPLE = 500
 """Size of the sample that a verification compares field by field."""
 

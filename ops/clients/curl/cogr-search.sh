@@ -71,7 +71,7 @@ status=$(
       {$id, params: (
         ([[.keywords, .weights] | transpose[] | {keyword: .[0], weight: (.[1] // 1)}] |
           {weighted: map(select(.weight > 0)), without: map(select(.weight == 0).keyword)}) +
-        {explain: true, text: $text[:1024], text_boost} + $given +
+        {explain: true, text: $text[:512], text_boost} + $given +
         ($given | if .text_query then {text_query: [.text_query]} else {} end))}' |
     post 10 "$COGR_OPENSEARCH/$index/_search/template?search_type=dfs_query_then_fetch" 3<<END
 ${COGR_OPENSEARCH_AUTH:+user = $(quoted "${COGR_OPENSEARCH_AUTH:-}")}

@@ -146,7 +146,7 @@ export class Client {
     const path = `${index}/_search/template?search_type=dfs_query_then_fetch`;
     const body = {
       id: `${prefix}-search`,
-      params: { explain: true, text: query.slice(0, 1024), ...parameters(expansion, options) },
+      params: { explain: true, text: query.slice(0, 512), ...parameters(expansion, options) },
     };
     return post(opensearch, path, body, timeout, auth && basic(auth)).catch((error) => {
       throw new SearchError(`OpenSearch can't be reached: ${error.message}`, { cause: error });

@@ -18,7 +18,7 @@ from cogr_client.answers import Expansion, Found, Memory, RefusedError, SearchEr
 
 T = TypeVar("T")
 _Answer = httpx.Response | httpx.RequestError
-MOST_TEXT = 1024
+MOST_TEXT = 512
 """Most characters of a text that are searched."""
 
 

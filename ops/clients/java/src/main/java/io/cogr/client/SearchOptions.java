@@ -60,7 +60,7 @@ public record SearchOptions(Map<String, JsonValue> parameters) {
         given.computeIfPresent(
                 "text_query", (name, clause) -> Json.createArrayBuilder().add(clause).build());
         given.put("explain", JsonValue.TRUE);
-        given.put("text", Json.createValue(query.substring(0, Math.min(query.length(), 1024))));
+        given.put("text", Json.createValue(query.substring(0, Math.min(query.length(), 512))));
         given.put("text_boost", Json.createValue(expansion.textBoost()));
         JsonArrayBuilder weighted = Json.createArrayBuilder();
         JsonArrayBuilder without = Json.createArrayBuilder();
