@@ -38,11 +38,12 @@ def dies(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """The first stage that logs this step ends there, once."""
     real, died = step_log.StepLog.logged, []
 
-    def logged(self: Any, step: int, logs: Any) -> None:
-        real(self, step, logs)
+    def logged(self: Any, step: int, logs: Any) -> bool:
+        ends = real(self, step, logs)
         if step == at and not died:
             died.append(step)
             raise Died
+        return ends
 
     monkeypatch.setattr(step_log.StepLog, "logged", logged)
 
