@@ -138,7 +138,7 @@ def test_what_can_t_be_laid_out_is_one_sentence(tmp_path: Path) -> None:
 
 def answered(text: str, keywords: list[str], hit: Hit) -> Answered:
     boosts = dict.fromkeys(keywords, 1.0)
-    told = ("index", None, "keywords", (), "", "item-r000-0", "memory", 1, [hit])
+    told = ("index", None, (), "", "item-r000-0", "memory", 1, 0, [hit])
     return Answered(text, boosts, *told)
 
 
