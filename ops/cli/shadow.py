@@ -21,7 +21,7 @@ from indexers.tables import Table
 
 CandidateOption = Annotated[
     Path | None,
-    Option(help="JSON body of the other search, with {{clause}}; the clause alone by default."),
+    Option(help="JSON body of the other search, with {{clause}}; by default what serves."),
 ]
 ClickOption = Annotated[
     list[str] | None,
@@ -64,8 +64,7 @@ def shadow(
     id_field: IdFieldOption = "_id",
     report: ReportOption = None,
 ) -> None:
-    """Send the queries of a log to today's search and to one with keywords, and compare the
-    results.
+    """Send the queries of a log to today's search and to what serves, and compare the results.
 
     Only reads; shoppers notice nothing.
     """
@@ -74,7 +73,7 @@ def shadow(
     from indexers.telemetry.terminal import progress_bar
     from ops.shadow.comparison import rows, summary
     from ops.shadow.replay import (
-        CLAUSE_ALONE,
+        SERVED,
         Body,
         ExpanderClient,
         Reader,
@@ -83,7 +82,7 @@ def shadow(
         replay,
     )
 
-    bodies = Body.read(present), CLAUSE_ALONE if candidate is None else Body.read(candidate)
+    bodies = Body.read(present), SERVED if candidate is None else Body.read(candidate)
     for body, keywords in zip(bodies, (False, True), strict=True):
         body.need(keywords=keywords)
     log = read_log(

@@ -3,8 +3,8 @@
 A request body has placeholders, which are filled after the JSON is parsed, so that a query can't
 become syntax. `{{query}}` inside of any string becomes the query's text. A string that is
 `{{clause}}` becomes the OpenSearch query that matches the keywords with their weights, and
-`{{clause FIELD}}` the same over another field. An object `{"{{blend}}": TEXT}` (or
-`{{blend FIELD}}`) finds first what the clause does, then what more the text query TEXT finds.
+`{{clause FIELD}}` the same over another field. `{{blend}}` becomes the clause of the expander's
+answer, which is what serves: keywords and literal matches first, then what more the text finds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cogr.errors import DataError, ServiceError, UserError
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.errors import service_error
 from indexers.backends.opensearch.search import KEYWORDS as FIELD
-from indexers.backends.opensearch.search import TIER, query_body
+from indexers.backends.opensearch.search import query_body
 
 MOST_LITERAL = 1000
 """Most literal matches of a query that are looked up."""
@@ -309,31 +309,24 @@ def _paced(queries: Sequence[Searched], rate: float) -> Iterator[tuple[int, Sear
 
 QUERY = "{{query}}"
 _CLAUSE = re.compile(r"\{\{clause(?: ([^\s{}]+))?\}\}")
-_BLEND = re.compile(r"\{\{blend(?: ([^\s{}]+))?\}\}")
+_BLEND = "{{blend}}"
 
 
 @dataclass(frozen=True)
 class KeywordQuery:
-    """What an expander answers to a query: keywords with weights, and the text's weight."""
+    """What an expander answers to a query: keywords with weights, and the clause that serves."""
 
     keywords: Mapping[str, float] = field(default_factory=dict)
-    text_boost: float = 1.0
+    served: Mapping[str, Any] = field(default_factory=lambda: {"match_none": {}})
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> KeywordQuery:
         words = answer["keywords"]
-        return cls(dict(zip(words, answer["weights"], strict=True)), answer["text_boost"])
+        return cls(dict(zip(words, answer["weights"], strict=True)), answer["clause"])
 
     def clause(self, field: str | None) -> dict[str, Any]:
         """The OpenSearch query of the keywords over a field."""
         return query_body(self.keywords, field or FIELD)
-
-    def blend(self, field: str | None, text: Any) -> Any:
-        """What the keywords find, then what more a text query finds."""
-        beside = {"bool": {"must": [text], "boost": self.text_boost}}
-        first = {"constant_score": {"filter": self.clause(field), "boost": TIER}}
-        should = [self.clause(field), beside, first]
-        return {"bool": {"should": should, "minimum_should_match": 1}}
 
 
 @dataclass(frozen=True)
@@ -365,7 +358,7 @@ class Body:
     def need(self, *, keywords: bool) -> None:
         """Raises DataError for a body that does not depend on the query."""
         found = list(_strings(self.template))
-        if keywords and not any(one.fullmatch(text) for text in found for one in (_CLAUSE, _BLEND)):
+        if keywords and not any(text == _BLEND or _CLAUSE.fullmatch(text) for text in found):
             raise DataError(
                 f'{self.source} has no "{{{{clause}}}}"; put it where the clause of the keywords '
                 "belongs."
@@ -379,19 +372,19 @@ class Body:
         return filled
 
 
-CLAUSE_ALONE = Body({"query": "{{clause}}"}, "the clause alone")
-"""The default body: only keywords, ranked by BM25."""
+SERVED = Body({"query": _BLEND}, "the expander's clause")
+"""The default body: what serves."""
 
 
 def _fill(value: Any, query: str, expansion: KeywordQuery) -> Any:
     if isinstance(value, Mapping):
-        filled = {key: _fill(inner, query, expansion) for key, inner in value.items()}
-        blend = _BLEND.fullmatch(next(iter(filled))) if len(filled) == 1 else None
-        return expansion.blend(blend[1], filled[blend[0]]) if blend else filled
+        return {key: _fill(inner, query, expansion) for key, inner in value.items()}
     if isinstance(value, list):
         return [_fill(inner, query, expansion) for inner in value]
     if not isinstance(value, str):
         return value
+    if value == _BLEND:
+        return expansion.served
     if clause := _CLAUSE.fullmatch(value):
         return expansion.clause(clause[1])
     return value.replace(QUERY, query)
@@ -413,7 +406,7 @@ def _fields(value: Any) -> Iterator[str]:
 
 def _strings(value: Any) -> list[str]:
     if isinstance(value, Mapping):
-        return [*value, *(text for inner in value.values() for text in _strings(inner))]
+        return [text for inner in value.values() for text in _strings(inner)]
     if isinstance(value, list):
         return [text for inner in value for text in _strings(inner)]
     return [value] if isinstance(value, str) else []

@@ -20,12 +20,13 @@ from typer.main import get_command
 
 from cogr.datasets.query_logs import Searched
 from cogr.errors import DataError, ServiceError
-from indexers.backends.opensearch.search import query_body
+from indexers.backends import Words
+from indexers.backends.opensearch.search import Fields, blended_body, query_body
 from ops.cli import app, main
 from ops.shadow.comparison import overlap, rank_biased_overlap, rows, summary
 from ops.shadow.replay import (
-    CLAUSE_ALONE,
     IN_A_ROW,
+    SERVED,
     Answer,
     Body,
     Compared,
@@ -58,26 +59,24 @@ def test_a_filled_body_holds_the_query_as_data(tmp_path: Path) -> None:
         {"match": {"keywords": {"query": hostile}}},
         {"match": {"keywords": {"query": "b", "boost": 2.5}}},
     ]
-    assert CLAUSE_ALONE.fill("") == {"query": {"match_none": {}}}
+    assert SERVED.fill("") == {"query": {"match_none": {}}}
     assert Body({"query": "{{clause own}}"}, "").fill("") == {"query": {"match_none": {}}}
 
 
-def test_a_blend_has_what_keywords_find_first() -> None:
-    body = Body({"query": {"{{blend own}}": {"match": {"title": "{{query}}"}}}}, "body.json")
+def test_what_serves_is_the_clause_of_the_expander() -> None:
+    words, fields = Words("sofa {{query}}", 0.5), Fields("own", ["title"], ["title"], id=None)
+    served = blended_body({"a": 2.0}, words, fields)
+    assert SERVED.fill(words.text, expanded({"a": 2.0}, clause=served)) == {"query": served}
+    body = Body({"query": {"bool": {"must": ["{{blend}}"]}}}, "body.json")
     body.need(keywords=True)
-    clause, text = query_body({"a": 2.0}, "own"), {"match": {"title": "sofa"}}
-    beside = {"bool": {"must": [text], "boost": 0.5}}
-    first = {"constant_score": {"filter": clause, "boost": 1024.0}}
-    both = {"bool": {"should": [clause, beside, first], "minimum_should_match": 1}}
-    filled = body.fill("sofa", expanded({"a": 2.0}, text_boost=0.5))
-    assert filled["query"] == both
+    filled = body.fill(words.text, expanded({"a": 2.0}, clause=served))
+    assert filled == {"query": {"bool": {"must": [served]}}}
 
 
 def expanded(keywords: dict[str, float], **more: Any) -> KeywordQuery:
     """As it is read from the expander's answer."""
-    answer = {"keywords": list(keywords), "weights": list(keywords.values()), "text_boost": 1}
-    answer |= more
-    return KeywordQuery.read(answer)
+    answer = {"keywords": list(keywords), "weights": list(keywords.values()), "clause": {}}
+    return KeywordQuery.read(answer | more)
 
 
 def test_rank_biased_overlap_is_that_of_the_paper() -> None:
