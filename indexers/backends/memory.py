@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -240,15 +240,8 @@ class MemoryBackend:
 
     def _ranked(
         self, id_: str, boosts: Mapping[str, float], words: Words | None, size: int
-    ) -> _Ranked:
-        mirror, textless = self._opened(id_).mirror, ""
-        if words is not None:
-            try:
-                return _blended(mirror, boosts, self._searched(id_), words)
-            except MissingExtraError as error:
-                textless = str(error)
-        ranking = mirror.search(boosts, size)
-        return _Ranked(ranking.dense, ranking.scores, ranking.total, textless=textless)
+    ) -> Ranked:
+        return rank(self._opened(id_).mirror, boosts, lambda: self._searched(id_), words, size)
 
     def lookup(self, text: str, *, snapshot: str | None = None) -> Row | None:
         """The row of a query text; None when the query side does not hold it."""
@@ -285,15 +278,9 @@ class MemoryBackend:
         mirror = mirror_of(self._store, snapshot)
         return _Opened(mirror, snapshot.texts(), answers, snapshot.fields())
 
-    def _read_texts(self, snapshot_id: str) -> _Searched:
+    def _read_texts(self, snapshot_id: str) -> TextIndex:
         opened = self._opened(snapshot_id)
-        ids = [opened.mirror.id_of(dense) for dense in range(len(opened.mirror))]
-        texts = Lexical([Item(id_, text) for id_, text in zip(ids, opened.texts[:], strict=True)])
-        spoken = [(at, value) for at, one in enumerate(opened.fields or ()) for value in _said(one)]
-        values = [Item(f"{number:012}", value) for number, (_, value) in enumerate(spoken)]
-        owners = np.array([at for at, _ in spoken], np.int64)
-        places = {id_.casefold(): at for at, id_ in enumerate(ids)}
-        return _Searched(texts, Lexical(values), owners, places)
+        return TextIndex.of(opened.mirror, opened.texts, opened.fields)
 
     def _chosen(self, side: Side, snapshot: str | None) -> str:
         """The snapshot to search: the named one, or the one that serves."""
@@ -359,7 +346,7 @@ def _said(fields_json: str) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class _Searched:
+class TextIndex:
     """What a text search of one snapshot reads: titles, each text value of a field with the dense
     id of its item, and dense ids by case-folded id.
     """
@@ -368,6 +355,17 @@ class _Searched:
     values: Lexical
     owners: NDArray[np.int64]
     places: Mapping[str, int]
+
+    @classmethod
+    def of(cls, mirror: Mirror, titles: Strings, fields: Strings | None) -> TextIndex:
+        """Of titles and extra fields in the mirror's order. Raises MissingExtraError."""
+        ids = [mirror.id_of(dense) for dense in range(len(mirror))]
+        texts = Lexical([Item(id_, text) for id_, text in zip(ids, titles[:], strict=True)])
+        spoken = [(at, value) for at, one in enumerate(fields or ()) for value in _said(one)]
+        values = [Item(f"{number:012}", value) for number, (_, value) in enumerate(spoken)]
+        owners = np.array([at for at, _ in spoken], np.int64)
+        places = {id_.casefold(): at for at, id_ in enumerate(ids)}
+        return cls(texts, Lexical(values), owners, places)
 
     def literal(self, text: str) -> NDArray[np.int64]:
         """Items that the text is the id of, or that have all of its words in one field."""
@@ -381,7 +379,7 @@ class _Searched:
 
 
 @dataclass(frozen=True)
-class _Ranked:
+class Ranked:
     """Dense ids, the set's first, with scores; the sizes of both tiers; the text's part of each
     entity's score.
     """
@@ -394,9 +392,29 @@ class _Ranked:
     textless: str = ""
 
 
+def rank(
+    mirror: Mirror,
+    boosts: Mapping[str, float],
+    texts: Callable[[], TextIndex],
+    words: Words | None,
+    size: int,
+) -> Ranked:
+    """Both tiers of a search; without words, or where texts can't be searched, the best `size` by
+    keywords.
+    """
+    textless = ""
+    if words is not None:
+        try:
+            return _blended(mirror, boosts, texts(), words)
+        except MissingExtraError as error:
+            textless = str(error)
+    ranking = mirror.search(boosts, size)
+    return Ranked(ranking.dense, ranking.scores, ranking.total, textless=textless)
+
+
 def _blended(
-    mirror: Mirror, boosts: Mapping[str, float], searched: _Searched, words: Words
-) -> _Ranked:
+    mirror: Mirror, boosts: Mapping[str, float], searched: TextIndex, words: Words
+) -> Ranked:
     """The results of keywords and words together."""
     text = words.text[:MOST_TEXT]
     by_text = searched.texts.scores(text) * np.float32(words.boost)
@@ -409,7 +427,7 @@ def _blended(
     found = np.flatnonzero((scores > 0) | ~more)
     best = found[np.lexsort((-scores[found], more[found]))]
     total = int((~more).sum())
-    return _Ranked(best, scores[best], total, found.size - total, by_text)
+    return Ranked(best, scores[best], total, found.size - total, by_text)
 
 
 def _note_path(snapshot_id: str) -> str:

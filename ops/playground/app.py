@@ -5,7 +5,7 @@ Any other request is rejected.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import astuple
 from itertools import repeat
 from pathlib import Path
@@ -21,6 +21,7 @@ from cogr.errors import CogrError
 from cogr.keywords import self_keyword
 from cogr.snapshots import Row
 from cogr.snapshots.writing import HEAVIEST
+from indexers.backends import text_boost
 from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.release.rules import rules_of
 from indexers.workspace import Workspace
@@ -77,9 +78,7 @@ class QueriesRequest(PageRequest):
 
 
 class BaselineRequest(PageRequest):
-    """The same query by the words of the items' text, cut at the number of items that the keywords
-    find.
-    """
+    """The same query by the words of the items' text, cut at the size of the set."""
 
     query: Text
     cut: int = Field(ge=0)
@@ -254,12 +253,13 @@ class Answers:
             for one in asked.keywords:
                 if word := self_keyword(one.text):
                     given.setdefault(word, one.weight)
-            return Words(given, "given")
+            return self._found(given, [one for one in given.values() if one != 1], "given")
         pair = self._parts.follower.pair
         if _serves(pair, asked):
             found = (await self._parts.expander.expand([query], pair)).expansions[0]
             keywords = dict(zip(found.keywords, found.weights or repeat(1.0), strict=False))
-            return Words(keywords, found.source, found.reason, found.confidence)
+            told = found.source, found.reason, found.confidence
+            return self._found(keywords, found.weights or (), *told)
         queries = await asyncio.to_thread(self._data.opened, asked.query) if asked.query else None
         return await self._unserved(query, item, queries)
 
@@ -273,8 +273,12 @@ class Answers:
         words, weights = weigh(text, row or Row("", "", ()))
         keywords = dict(zip(words, weights or repeat(1.0), strict=False))
         if row is None:
-            return Words(keywords, "none", reason or "empty")
-        return Words(keywords, source, reason, row.confidence)
+            return self._found(keywords, (), "none", reason or "empty")
+        return self._found(keywords, weights or (), source, reason, row.confidence)
+
+    def _found(self, keywords: Mapping[str, float], weights: Sequence[float], *told: Any) -> Words:
+        boost = text_boost(weights, self._parts.settings.blend)
+        return Words(keywords, boost, *told)
 
     def _catalogue(self) -> tuple[Catalogue | None, str]:
         """The data set, or why there is none: snapshots can be searched without."""

@@ -18,16 +18,20 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
+import numpy as np
 from pyroaring import BitMap
 
 from cogr.datasets.items import in_id_order
+from cogr.errors import MissingExtraError
 from cogr.keywords import NORMALISER, self_keyword
 from cogr.mapped import Strings
 from cogr.matching.mirror import Mirror
+from cogr.matching.postings import to_bitmap
 from cogr.records import Dataset, FieldValue, Item, Query, fields_of
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Manifest, Row, Snapshot, list_snapshots, open_snapshot, why_no_pair
-from indexers.backends.memory import mirror_of
+from indexers.backends import MOST_TEXT
+from indexers.backends.memory import TextIndex, mirror_of
 from indexers.text import Lexical
 from indexers.workspace import Workspace
 from ops.expander.circuit_breaker import UnavailableError
@@ -74,6 +78,18 @@ class Opened:
         """
         known = [dense for id_ in ids if (dense := self.find(id_)) is not None]
         return BitMap([*known, *range(len(self.mirror), len(self.mirror) + len(ids) - len(known))])
+
+    @cached_property
+    def searched(self) -> TextIndex:
+        """Titles and fields to search by text. Raises MissingExtraError."""
+        return TextIndex.of(self.mirror, self.texts, self.extra)
+
+    def literal(self, text: str) -> BitMap:
+        """Dense ids of the literal matches of a text; none without the extra `statistical`."""
+        try:
+            return to_bitmap(self.searched.literal(text[:MOST_TEXT]).astype(np.uint32))
+        except MissingExtraError:
+            return BitMap()
 
     def keywords_of(self, text: str) -> tuple[str, ...] | None:
         """The keyword set of the first entity by id with this text, without the text itself; None

@@ -13,11 +13,15 @@ from functools import cached_property, lru_cache
 from statistics import fmean
 from typing import Any, Literal
 
+import numpy as np
 from pyroaring import BitMap
 
 from cogr.errors import DataError
 from cogr.keywords import normalise, query_keywords
+from cogr.matching.postings import to_bitmap
 from cogr.metrics import SetLike, full_set, ranked
+from indexers.backends import Words as QueryText
+from indexers.backends.memory import Ranked, rank
 from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.release.rules import rules_of
 from ops.playground.page_data import Catalogue, Opened, PageData
@@ -30,11 +34,13 @@ DEPTH = 1000
 
 @dataclass(frozen=True)
 class Words:
-    """Keywords to search for, each with its weight, and where they come from: a source and a reason
-    of the expander, or the source `given`. The confidence in them is as the expander says.
+    """Keywords to search for, each with its weight, the weight of the text beside them, and where
+    they come from: a source and a reason of the expander, or the source `given`. The confidence in
+    them is as the expander says.
     """
 
     keywords: Mapping[str, float]
+    boost: float
     source: str
     reason: str = ""
     confidence: float | None = None
@@ -42,7 +48,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Search:
-    """One pair's search for the keywords of one query."""
+    """One pair's search for one query: by its keywords, and by its text."""
 
     query: str
     words: Words
@@ -50,12 +56,18 @@ class Search:
     catalogue: Catalogue | None
 
     @cached_property
+    def ranking(self) -> Ranked:
+        """The set, then what more the text finds."""
+        mirror, text = self.items.mirror, QueryText(self.query, self.words.boost)
+        return rank(mirror, self.words.keywords, lambda: self.items.searched, text, len(mirror))
+
+    @cached_property
     def retrieved(self) -> BitMap:
-        """The whole retrieved set, dense ids."""
-        return self.items.mirror.retrieved(self.words.keywords)
+        """The whole set, dense ids."""
+        return to_bitmap(self.ranking.dense[: self.ranking.total].astype(np.uint32))
 
     def finds(self, id_: str) -> bool:
-        """Whether an item is in the retrieved set."""
+        """Whether an item is in the set."""
         dense = self.items.find(id_)
         return dense is not None and dense in self.retrieved
 
@@ -66,23 +78,9 @@ class Search:
             size: most hits.
             beside: the other pair's search; hits say whether it finds them, too.
         """
-        mirror = self.items.mirror
-        ranking = mirror.search(self.words.keywords, size)
+        mirror, ranking = self.items.mirror, self.ranking
         relevant = self.catalogue.relevant(self.query) if self.catalogue else None
-        hits = [
-            {
-                "id": id_,
-                "title": self.items.text(dense),
-                "fields": self.items.fields(dense),
-                "score": score,
-                "matched": mirror.explain(self.words.keywords, id_),
-                "relevant": relevant and id_ in relevant,
-                "elsewhere": beside and beside.finds(id_),
-            }
-            for id_, dense, score in zip(
-                ranking.ids, ranking.dense.tolist(), ranking.scores.tolist(), strict=True
-            )
-        ]
+        hits = [self._hit(at, relevant, beside) for at in range(min(size, len(ranking.dense)))]
         return {
             "keywords": [
                 {"text": word, "df": mirror.df(word), "weight": weight}
@@ -94,20 +92,36 @@ class Search:
             "rules": [str(rule) for rule in rules_of(self.items.manifest, self.query)],
             "entities": len(mirror),
             "total": ranking.total,
+            "more": ranking.more,
             "hits": hits,
             **({} if relevant is None else self._judged(relevant)),
         }
 
+    def _hit(
+        self, at: int, relevant: frozenset[str] | None, beside: Search | None
+    ) -> dict[str, Any]:
+        ranking, dense = self.ranking, int(self.ranking.dense[at])
+        id_ = self.items.mirror.id_of(dense)
+        return {
+            "id": id_,
+            "title": self.items.text(dense),
+            "fields": self.items.fields(dense),
+            "tier": "set" if at < ranking.total else "more",
+            "score": float(ranking.scores[at]),
+            "matched": self.items.mirror.explain(self.words.keywords, id_),
+            "words": 0.0 if ranking.by_text is None else float(ranking.by_text[dense]),
+            "relevant": relevant and id_ in relevant,
+            "elsewhere": beside and beside.finds(id_),
+        }
+
     def _judged(self, relevant: frozenset[str]) -> dict[str, Any]:
-        """Figures of the whole retrieved set and of its order, and relevant items that are not in
-        it.
-        """
+        """Figures of the whole set and of the order, and relevant items that are not in the set."""
         missed = [id_ for id_ in sorted(relevant) if not self.finds(id_)]
-        ranking = self.items.mirror.search(self.words.keywords, DEPTH)
+        ids = [self.items.mirror.id_of(dense) for dense in self.ranking.dense[:DEPTH].tolist()]
         grades = self.catalogue.grades(self.query) if self.catalogue else {}
         return {
             "figures": _figures(self.retrieved, self.items.numbers_of(relevant)),
-            "ranks": ranks(ranking.ids, relevant, grades),
+            "ranks": ranks(ids, relevant, grades),
             "missed": [{"id": id_, "title": self._title(id_)} for id_ in missed[:_MISSED]],
             "missed_total": len(missed),
         }
@@ -276,6 +290,7 @@ class Listing:
 
 
 def _found(text: str, items: Opened, stored: Opened | None) -> BitMap:
-    """The retrieved set, dense ids."""
+    """The set, dense ids: what the keywords find, and literal matches."""
     own = stored.keywords_of(text) if stored else None
-    return items.mirror.retrieved(query_keywords(text, own or ())[:MAX_CLAUSES])
+    keywords = query_keywords(text, own or ())[:MAX_CLAUSES]
+    return items.mirror.retrieved(keywords) | items.literal(text)

@@ -115,9 +115,9 @@ function draw() {
 }
 
 function say() {
-  const { total, figures } = answers[state.shown];
-  find("said").textContent =
-    `${many(total, "item")} found${figures ? `, F1 ${figures.f1.toFixed(2)}` : ""}.`;
+  const { total, more, figures } = answers[state.shown];
+  const f1 = figures ? `, F1 ${figures.f1.toFixed(2)}` : "";
+  find("said").textContent = `${many(total, "item")} found${f1}; ${more} more by text.`;
 }
 
 /** A query as it was typed; the address remembers it. */

@@ -64,19 +64,24 @@ function sum(answer) {
 /** The hits of the pair that is shown. */
 export function showHits(state, answer, words, events) {
   const beside = state.pairs.length > 1 ? "BA"[state.shown] : null;
-  const best = answer.hits[0]?.score ?? 1;
+  const best = Math.max(...answer.hits.map((hit) => hit.score)) || 1;
   const hits = answer.hits.map((hit) => {
+    const inSet = hit.tier === "set";
     const elsewhere = beside && hit.elsewhere === false ? tag(`not in ${beside}`) : null;
-    const line = title(hit, events, elsewhere);
+    const line = title(hit, events, inSet ? elsewhere : tag("by text"));
     const part = ([keyword, score]) => matched(keyword, score, words);
-    const parts = make("ul", { className: "matched" }, Object.entries(hit.matched).map(part));
-    return item(hit, "", line, extra(hit.fields), bar(hit, best, words), parts);
+    const all = Object.entries(hit.matched).map(part);
+    if (hit.words) all.push(make("li", {}, "text", scored(hit.words)));
+    const parts = make("ul", { className: "matched" }, all);
+    return item(hit, inSet ? "" : "beyond", line, extra(hit.fields), bar(hit, best, words), parts);
   });
+  const cut = make("li", { className: "cut" }, `${count(answer.more)} more by text`);
+  if (hits.length > answer.total) hits.splice(answer.total, 0, cut);
   const none = answer.keywords.length
-    ? "No item has one of these keywords."
+    ? "No item has one of these keywords or words of the query."
     : "There is no keyword to search for.";
   fill(find("hits"), hits.length ? hits : empty(none));
-  const left = answer.total - answer.hits.length;
+  const left = answer.total + answer.more - answer.hits.length;
   show(find("further"), left > 0 && answer.hits.length < 200);
   find("further").textContent = `Show more (${count(left)} left)`;
   const before = words.changed ? state.before[state.shown] : null;
@@ -94,8 +99,10 @@ const matched = (keyword, score, words) =>
     { className: `tone${words.tone(keyword)}` },
     make("span", { className: "dot", "aria-hidden": "true" }),
     foreign(keyword),
-    make("span", { className: "part" }, ` ${decimals(score, 3)}`),
+    scored(score),
   );
+
+const scored = (score) => make("span", { className: "part" }, ` ${decimals(score, 3)}`);
 
 function title(hit, events, more = null) {
   const given = {
@@ -113,15 +120,16 @@ function title(hit, events, more = null) {
   );
 }
 
-/** The score as a bar, cut into the parts of its keywords. */
+/** The score as a bar, cut into the parts of its keywords and of the text. */
 function bar(hit, best, words) {
-  const whole = make("div", { className: "bar", "aria-hidden": "true" });
-  for (const [keyword, part] of Object.entries(hit.matched ?? {})) {
-    const piece = make("span", { className: `tone${words.tone(keyword)}` });
+  const tone = ([keyword, part]) => [`tone${words.tone(keyword)}`, part];
+  const parts = [...Object.entries(hit.matched).map(tone), ["plain-tone", hit.words]];
+  const pieces = parts.map(([className, part]) => {
+    const piece = make("span", { className });
     piece.style.width = `${(100 * part) / best}%`;
-    whole.append(piece);
-  }
-  return whole;
+    return piece;
+  });
+  return make("div", { className: "bar", "aria-hidden": "true" }, pieces);
 }
 
 const empty = (text) => make("li", { className: "empty" }, text);
@@ -143,6 +151,7 @@ function figures(list, found, before, beside) {
   fill(
     list,
     row("items", decimals(found.total, 0), beside, change(found.total, before?.total, 0)),
+    found.more ? row("more by text", count(found.more)) : null,
     rows(FIGURES, found.figures, before?.figures),
     rows(RANKS, found.ranks, before?.ranks),
     found.ranks ? Object.assign(row("first relevant", at), { className: "first" }) : null,
@@ -163,7 +172,7 @@ function showMissed(answer, events) {
   const missed = answer.missed ?? [];
   show(find("missed"), missed.length > 0);
   const [summary, list] = find("missed").children;
-  summary.textContent = `${many(answer.missed_total ?? 0, "relevant item")} not found`;
+  summary.textContent = `${many(answer.missed_total ?? 0, "relevant item")} not in the set`;
   const link = ({ id, title }) =>
     button({ className: "link", onclick: () => events.open(id) }, foreign(title));
   fill(
@@ -182,7 +191,7 @@ export function showBaseline(found, events) {
     return item(hit, at >= found.cut ? "beyond" : "", title(hit, events), line);
   });
   if (hits.length > found.cut)
-    hits.splice(found.cut, 0, make("li", { className: "cut" }, "as many as the keywords find"));
+    hits.splice(found.cut, 0, make("li", { className: "cut" }, "as many as the set has"));
   fill(find("baseline"), hits.length ? hits : empty("No item's text has one of these words."));
   const measured = { total: found.cut, figures: found.cut && found.figures, ranks: found.ranks };
   figures(find("baseline-figures"), measured, null, make("small", {}, " best ones"));
