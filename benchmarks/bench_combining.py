@@ -144,7 +144,7 @@ def prepare(settings: OpenSearchSettings, folder: Path, data: str, *, vectors: b
     fill(cluster, index, workspace, lsa)
     ids = [rebuilt(workspace, side) for side in ("item", "query")]
     merged = ForeignIndex(workspace, index, "cogr_keywords").publish(
-        ids[0], lambda _: None, gate=False
+        ids[:1], lambda _: None, gate=False
     )
     cluster.call("POST", f"/{index}/_refresh", doing="refreshing")
     asked = open_snapshot(workspace.store, ids[1])

@@ -54,7 +54,7 @@ class Shop:
         lines: list[object] = []
         for one in expanded["answers"]:
             params = {"keywords": one["keywords"], "explain": True, "highlight": True, "size": 3}
-            lines += [{"index": expanded["index"]}, {"id": self.template, "params": params}]
+            lines += [{"index": one["index"]}, {"id": self.template, "params": params}]
         body = "".join(json.dumps(line) + "\n" for line in lines)
         headers = {"content-type": "application/x-ndjson"}
         found = self.opensearch.post("/_msearch/template", content=body, headers=headers).json()[

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,16 +77,7 @@ def objective(world: World, sets: Mapping[str, Sequence[str]]) -> float:
     own = [world.items.own_keyword(id_) for id_ in ids]
     words = [list(sets[id_]) if id_ in sets else list(world.items.keywords_of(id_)) for id_ in ids]
     rebuilt = Mirror.from_sets(ids, words, own)
-    moved = World(
-        rebuilt,
-        world.relevant,
-        world.own,
-        world.queries,
-        world.k_max,
-        world.beta,
-        world.query_weights,
-        None,
-    )
+    moved = replace(world, items=rebuilt)
     return Reference(moved).objective
 
 
@@ -114,16 +106,8 @@ def more_queries(world: World) -> World:
     sets = [*(world.queries.keywords_of(id_) for id_ in world.queries.ids), ("w0",)]
     relevant = {**world.relevant, "extra": world.items.bitmap_of_ids([world.items.ids[0]])}
     weights = {**world.query_weights, "extra": 0.3}
-    return World(
-        world.items,
-        relevant,
-        {**world.own, "extra": ""},
-        Mirror.from_sets(ids, sets),
-        world.k_max,
-        1.0,
-        weights,
-        None,
-    )
+    own, queries = {**world.own, "extra": ""}, Mirror.from_sets(ids, sets)
+    return World(world.items, relevant, own, queries, world.k_max, weights)
 
 
 def test_acceptance_refuses_what_pays_alone_and_not_together() -> None:
