@@ -68,7 +68,7 @@ def server_user() -> dict[str, Any]:
 def hand_over(path: Path) -> None:
     """Give a path to the user that servers run as; a folder that is not there is made."""
     if not path.exists():
-        path.mkdir(parents=True)
+        path.mkdir(parents=True, exist_ok=True)  # Another start may be making it.
     if os.geteuid() == 0:
         os.chown(path, NOBODY, NOBODY)
 
