@@ -51,7 +51,7 @@ def types_of(
     seen: set[str] = set()
     for id_, fields_json in items if open_ else ():
         for name, value in fields_of(fields_json).items():
-            for one in _values(value) if name in open_ else ():
+            for one in values_of(value) if name in open_ else ():
                 left = open_[name] & _fitting(one)
                 if not left:
                     raise DataError(_mixed(name, (id_, one), example[name]))
@@ -80,13 +80,13 @@ def typed(id_: str, fields_json: str, types: Mapping[str, FieldType]) -> str:
     given = fields_of(fields_json)
     kept: dict[str, FieldValue] = {}
     for name in sorted(given.keys() & types.keys()):
-        values = [_made(id_, name, one, types[name]) for one in _values(given[name])]
+        values = [_made(id_, name, one, types[name]) for one in values_of(given[name])]
         if values:
             kept[name] = values if isinstance(given[name], list) else values[0]
     return json.dumps(kept, ensure_ascii=False, separators=(",", ":")) if kept else ""
 
 
-def _values(value: FieldValue) -> list[Scalar]:
+def values_of(value: FieldValue) -> list[Scalar]:
     """The single values; an empty text is no value."""
     return [one for one in (value if isinstance(value, list) else [value]) if one != ""]
 

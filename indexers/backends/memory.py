@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from cogr.errors import CheckFailedError, MissingExtraError, SnapshotError
+from cogr.item_fields import values_of
 from cogr.keywords import self_keyword
 from cogr.mapped import Strings
 from cogr.matching.mirror import Mirror
@@ -341,8 +342,7 @@ class MemoryBackend:
 def _said(fields_json: str) -> Iterator[str]:
     """The texts among an item's extra fields."""
     for value in fields_of(fields_json).values():
-        values = value if isinstance(value, list) else [value]
-        yield from (one for one in values if isinstance(one, str))
+        yield from (one for one in values_of(value) if isinstance(one, str))
 
 
 @dataclass(frozen=True)

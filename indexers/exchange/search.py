@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from cogr.errors import MissingExtraError, SnapshotError
-from cogr.keywords import cut_to_budget, parse, self_keyword
+from cogr.keywords import parse, self_keyword
 from cogr.records import Query
-from cogr.snapshots import Manifest, Row, read_manifest, rounded, why_no_pair
+from cogr.snapshots import Manifest, Row, read_manifest, why_no_pair
 from indexers.backends import Hit, Words, text_boost
-from indexers.generators import Completion, Request
+from indexers.generators import Completion, Request, query_row
 from indexers.release.rules import rules_of
 from indexers.workspace import Workspace
 
@@ -153,11 +153,7 @@ def _row(
     with workspace.generator("query", name) as generator:
         for answer in generator.generate([request]):
             if isinstance(answer, Completion):
-                words = cut_to_budget(parse(answer.text), workspace.settings.keywords.k_max)
-                weights = tuple(rounded(answer.weights.get(word, 1.0)) for word in (*words, own))
-                return replace(
-                    row, keywords=words, weights=weights, confidence=answer.confidence
-                ), "generator"
+                return query_row(answer, query, workspace.settings.keywords.k_max), "generator"
     return row, "none"
 
 

@@ -32,8 +32,15 @@ from indexers.fleet.run_files import (
     RunFolder,
     with_public_settings,
 )
-from indexers.generators import Answer, Completion, Failure, Generator, make_generator
-from indexers.rebuild.cache import GenerationCache, fingerprint_hash
+from indexers.generators import (
+    Answer,
+    Completion,
+    Failure,
+    Generator,
+    fingerprint_hash,
+    make_generator,
+)
+from indexers.rebuild.cache import GenerationCache
 from indexers.rebuild.plan import CacheWriter, Keyed, generate_into
 from indexers.telemetry import logs, prometheus, traces
 from indexers.workspace import Workspace, generator_options

@@ -12,8 +12,10 @@ transformers or vllm before it generates.
 from __future__ import annotations
 
 import difflib
+import hashlib
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import islice
@@ -22,8 +24,10 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cogr.errors import GeneratorError
+from cogr.keywords import cut_to_budget, parse, self_keyword
 from cogr.prompts import Prompt
-from cogr.records import Dataset, Entity, Side
+from cogr.records import Dataset, Entity, Query, Side
+from cogr.snapshots import Row, rounded
 from cogr.store import Store
 
 T = TypeVar("T")
@@ -47,9 +51,9 @@ class Completion:
     Attributes:
         tokens: generated tokens; 0 where there are none to count.
         truncated: the length limit ended it.
-        weights: of a query, normalised keyword -> its boost in the scores of a search, above 0 and
-            at most 1,000; the query's own text counts as a keyword too. A keyword that is not named
-            weighs 1.
+        weights: of a query, normalised keyword -> its boost in the scores of a search, as in
+            `Row`; the query's own text counts as a keyword too. A keyword that is not named weighs
+            1.
         confidence: of a query, the expected F1 of what its keywords retrieve, 0 to 1; None where
             the generator can't tell.
     """
@@ -126,6 +130,32 @@ def batched(things: Iterable[T], size: int) -> Iterator[list[T]]:
     iterator = iter(things)
     while batch := list(islice(iterator, size)):
         yield batch
+
+
+def query_row(answer: Completion, query: Query, k_max: int) -> Row:
+    """The row that a generator wrote for a query, at most `k_max` keywords."""
+    own = self_keyword(query.text)
+    words = cut_to_budget((word for word in parse(answer.text) if word != own), k_max)
+    return Row(
+        query.id,
+        query.text,
+        words,
+        weights=weights_of(answer, (*words, own)),
+        confidence=None if answer.confidence is None else rounded(answer.confidence),
+        own=own,
+    )
+
+
+def weights_of(answer: Completion, words: Sequence[str]) -> tuple[float, ...]:
+    """The weight of each word; () where all are 1."""
+    found = tuple(rounded(answer.weights.get(word, 1.0)) for word in words)
+    return found if any(weight != 1 for weight in found) else ()
+
+
+def fingerprint_hash(fingerprint: Mapping[str, object]) -> str:
+    """16 hex digits that identify a generator and everything that decides its output."""
+    text = json.dumps(fingerprint, sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class Context(NamedTuple):

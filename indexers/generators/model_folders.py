@@ -239,22 +239,22 @@ def _refuse_pickled(folder: Path) -> None:
             )
 
 
-def digest(folder: Path) -> str:
+def digest(folder: Path, *more: str) -> str:
     """First 16 hex digits of a sha256 over all that decides what a model or adapter writes:
-    weights, tokenizer, config.
+    weights, tokenizer, config; and `more` files in folders of it.
     """
     sha = hashlib.sha256()
-    for name, size, changed_ns in _deciding_files(folder):
+    for name, size, changed_ns in _deciding_files(folder, more):
         sha.update(f"{name}\0{_file_digest(folder / name, size, changed_ns)}\n".encode())
     return sha.hexdigest()[:16]
 
 
-def _deciding_files(folder: Path) -> Iterator[tuple[str, int, int]]:
+def _deciding_files(folder: Path, more: Sequence[str] = ()) -> Iterator[tuple[str, int, int]]:
     """Name, size and time of change of each."""
-    for file in sorted(folder.iterdir()):
-        if file.suffix in _DECIDING and file.is_file():
-            status = file.stat()
-            yield file.name, status.st_size, status.st_mtime_ns
+    own = (file.name for file in folder.iterdir() if file.suffix in _DECIDING and file.is_file())
+    for name in (*sorted(own), *more):
+        status = (folder / name).stat()
+        yield name, status.st_size, status.st_mtime_ns
 
 
 @lru_cache(maxsize=4096)

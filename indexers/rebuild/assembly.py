@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import heapq
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 
@@ -19,7 +19,7 @@ from cogr.keywords import Parsed, cut_to_budget, parse_counted, self_keyword
 from cogr.records import Entity, Item, self_text
 from cogr.snapshots import Provenance, Row, Snapshot, rounded, write_snapshot
 from cogr.snapshots.snapshot import write_set_aside
-from indexers.generators import Answer, Completion, Failure
+from indexers.generators import Answer, Completion, Failure, weights_of
 from indexers.rebuild.cache import Cached, GenerationCache
 from indexers.rebuild.plan import Carried, Job, Plan
 from indexers.telemetry import prometheus
@@ -248,7 +248,7 @@ class _Assembly:
         self.cut_to_budget += len(kept) < len(keywords)
         if self.job.side == "item":
             return Row(entity.id, text, kept, fields, own=own)
-        weights = _weights(answer.weights, (*kept, own)) if self.job.weights else ()
+        weights = weights_of(answer, (*kept, own)) if self.job.weights else ()
         sure = None if answer.confidence is None else rounded(answer.confidence)
         return Row(entity.id, text, kept, fields, weights, sure, own)
 
@@ -269,9 +269,3 @@ class _Assembly:
                 **({"lineage": dict(self.job.lineage)} if self.job.lineage else {}),
             },
         )
-
-
-def _weights(given: Mapping[str, float], words: Sequence[str]) -> tuple[float, ...]:
-    """The weight of each word; () where all are 1."""
-    found = tuple(rounded(given.get(word, 1.0)) for word in words)
-    return found if any(weight != 1 for weight in found) else ()

@@ -28,7 +28,7 @@ from cogr.mapped import Strings, StringsSpool, integers
 from cogr.matching.postings import to_bitmap
 from cogr.prompts import Prompt
 from cogr.store import Store
-from indexers.generators import Answer, Completion, Failure, Reads
+from indexers.generators import Answer, Completion, Failure, Reads, fingerprint_hash
 
 log = logging.getLogger(__name__)
 
@@ -44,12 +44,6 @@ SCHEMA = pa.schema(
     ]
 )
 """Columns of a segment. Weights are one JSON object an answer."""
-
-
-def fingerprint_hash(fingerprint: Mapping[str, object]) -> str:
-    """16 hex digits that identify a generator and everything that decides its output."""
-    text = json.dumps(fingerprint, sort_keys=True, ensure_ascii=False, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class Cached:

@@ -33,8 +33,7 @@ from cogr.snapshots import Snapshot, open_snapshot
 from cogr.snapshots.snapshot import read_set_aside
 from indexers.backends import check_side
 from indexers.exchange.labels import check_place, save_queries
-from indexers.generators.statistical.generator import OF_DATA, Statistical
-from indexers.rebuild.cache import fingerprint_hash
+from indexers.generators.statistical.generator import Statistical, options_hash
 from indexers.rebuild.plan import Carried, Job
 from indexers.rebuild.report import report_of
 from indexers.rebuild.run import (
@@ -249,8 +248,8 @@ def _check_written_alike(job: Job, parent: Snapshot) -> None:
     """Refuse to mix the keywords of two generators, prompts or budgets in one snapshot."""
     manifest = parent.manifest
     reasons = {
-        "by another generator": _without_data(job.generator.fingerprint)
-        != _without_data(manifest.generator),
+        "by another generator": options_hash(job.generator.fingerprint)
+        != options_hash(manifest.generator),
         "with another prompt": manifest.prompt_hash != job.prompter.template.hash,
         f"with a budget of {manifest.k_max} keywords instead of {job.k_max}": manifest.k_max
         != job.k_max,
@@ -268,11 +267,6 @@ def _check_written_alike(job: Job, parent: Snapshot) -> None:
 
 def _named(fields: Iterable[str]) -> str:
     return ", ".join(sorted(fields)) or "none"
-
-
-def _without_data(fingerprint: Mapping[str, object]) -> str:
-    """The fingerprint without what follows from the data."""
-    return fingerprint_hash({key: of for key, of in fingerprint.items() if key not in OF_DATA})
 
 
 def _carries(job: Job, parent: Snapshot) -> bool:

@@ -22,7 +22,7 @@ from typing import Any
 
 from cogr.datasets.reading import Sheet
 from cogr.errors import DataError
-from cogr.keywords import cut_to_budget, parse, self_keyword
+from cogr.keywords import parse, self_keyword
 from cogr.records import Query, Say
 from cogr.snapshots import (
     HEAVIEST,
@@ -37,7 +37,7 @@ from cogr.snapshots import (
 )
 from cogr.snapshots.snapshot import read_set_aside, write_set_aside
 from indexers.backends import side_of
-from indexers.generators import Completion, Request
+from indexers.generators import Completion, Request, query_row
 from indexers.generators.statistical.generator import Statistical, is_installed
 from indexers.workspace import Workspace
 
@@ -317,14 +317,6 @@ def _written(workspace: Workspace, base: Snapshot, queries: Sequence[Query]) -> 
                 asked = [Request(one.id, one, prompter(one)) for one in queries]
                 for query, answer in zip(queries, generator.generate(asked), strict=True):
                     if isinstance(answer, Completion):
-                        yield _row(query, answer, base.manifest.k_max)
+                        yield query_row(answer, query, base.manifest.k_max)
                 return
     yield from (Row(query.id, query.text, ()) for query in queries)
-
-
-def _row(query: Query, answer: Completion, k_max: int) -> Row:
-    own = self_keyword(query.text)
-    words = cut_to_budget((word for word in parse(answer.text) if word != own), k_max)
-    weights = tuple(rounded(answer.weights.get(word, 1.0)) for word in (*words, own))
-    sure = None if answer.confidence is None else rounded(answer.confidence)
-    return Row(query.id, query.text, words, weights=weights, confidence=sure, own=own)

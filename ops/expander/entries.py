@@ -10,11 +10,10 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import to_json
 
-from cogr.keywords import cut_to_budget, parse, with_self
-from cogr.snapshots import Row, rounded
+from cogr.keywords import with_self
+from cogr.snapshots import Row
 from cogr.snapshots.writing import HEAVIEST
 from indexers.backends.opensearch.search import MAX_CLAUSES
-from indexers.generators import Completion
 
 _Weight = Annotated[float, Field(ge=0, le=HEAVIEST, allow_inf_nan=False)]
 
@@ -56,14 +55,6 @@ def from_document(source: Any) -> Row:
     """
     names = {"keywords": "generated", "weights": "weights", "confidence": "confidence"}
     return _Entry.model_validate({name: source.get(here) for name, here in names.items()}).row()
-
-
-def from_completion(answer: Completion, text: str, k_max: int) -> Row:
-    """The row that a generator wrote for a normalised text, at most `k_max` keywords."""
-    words = cut_to_budget((word for word in parse(answer.text) if word != text), k_max)
-    weights = tuple(rounded(answer.weights.get(word, 1.0)) for word in (*words, text))
-    sure = None if answer.confidence is None else rounded(answer.confidence)
-    return Row("", "", words, "", weights if any(one != 1 for one in weights) else (), sure)
 
 
 def weigh(text: str, row: Row) -> tuple[Sequence[str], Sequence[float]]:

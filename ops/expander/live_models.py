@@ -9,18 +9,24 @@ the manifest of the serving pair. At an endpoint, its name tells the round where
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from cogr.errors import CogrError, SettingsError
 from cogr.prompts import Prompter
 from cogr.records import Query
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Manifest, Row, read_manifest
-from indexers.generators import Answer, Completion, Generator, Request
+from indexers.generators import (
+    Answer,
+    Completion,
+    Generator,
+    Request,
+    fingerprint_hash,
+    query_row,
+)
 from indexers.generators.statistical.generator import Statistical
 from indexers.workspace import Workspace, generator_options
 from ops.expander.circuit_breaker import (
@@ -29,7 +35,6 @@ from ops.expander.circuit_breaker import (
     UnavailableError,
     Upstream,
 )
-from ops.expander.entries import from_completion
 from ops.expander.follower import Pair
 from ops.expander.prometheus import Metrics
 
@@ -121,7 +126,7 @@ def _row(answer: Answer, text: str, k_max: int) -> Row | None:
     Raises BadAnswerError for a transient one.
     """
     if isinstance(answer, Completion):
-        return from_completion(answer, text, k_max)
+        return query_row(answer, Query(answer.id, text), k_max)
     if not answer.permanent:
         raise BadAnswerError("the model failed")
     return None
@@ -221,7 +226,7 @@ class Models:
             return nothing
         items = pair.item.snapshot if pair.item else None
         joins = items if kind == "statistical" else None
-        made_from = _as_json([kind, dict(manifest.generator) if manifest else None, joins])
+        made_from = f"{kind} {fingerprint_hash(manifest.generator) if manifest else ''} {joins}"
         return kind, made_from, lambda: self._local(workspace, kind, manifest, items)
 
     def _model_name(self, workspace: Workspace, pair: Pair) -> str:
@@ -239,8 +244,9 @@ class Models:
         found: Generator | None = workspace.generator("query", kind)
         if manifest is not None and isinstance(found, Statistical):
             found = found.live(manifest.generator, items)
-        elif found and manifest and _differ(found.fingerprint, manifest.generator):
-            found = None
+        elif found and manifest:
+            same = fingerprint_hash(found.fingerprint) == fingerprint_hash(manifest.generator)
+            found = found if same else None
         if manifest is not None and found is None:
             raise SettingsError(
                 f"The generator {kind} of this configuration is not the one that wrote "
@@ -270,11 +276,3 @@ def _manifest(workspace: Workspace, pair: Pair) -> Manifest | None:
     if side is None or side.snapshot not in workspace.store.list("snapshots"):
         return None
     return read_manifest(workspace.store, side.snapshot)
-
-
-def _differ(one: Any, other: Any) -> bool:
-    return _as_json(dict(one)) != _as_json(dict(other))
-
-
-def _as_json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)

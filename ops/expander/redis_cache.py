@@ -27,7 +27,7 @@ from cogr.settings.fleet import RedisSettings
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Row
 from indexers.fleet.broker import PREFIX, address_of
-from indexers.generators import Completion, Generator, Request
+from indexers.generators import Completion, Generator, Request, query_row
 from indexers.workspace import Workspace
 from ops.expander.circuit_breaker import (
     MAX_IN_FLIGHT,
@@ -36,7 +36,7 @@ from ops.expander.circuit_breaker import (
     UnavailableError,
     Upstream,
 )
-from ops.expander.entries import from_bytes, from_completion, to_bytes
+from ops.expander.entries import from_bytes, to_bytes
 from ops.expander.follower import Pair
 from ops.expander.precomputed import make_index
 from ops.expander.prometheus import Metrics
@@ -287,7 +287,7 @@ def _answers(workspace: Workspace, generator: Generator, texts: Sequence[str]) -
     queries = {str(number): Query(str(number), text) for number, text in enumerate(texts)}
     requests = [Request(id_, query, prompter(query)) for id_, query in queries.items()]
     return {
-        (text := queries[answer.id].text): from_completion(answer, text, most)
+        queries[answer.id].text: query_row(answer, queries[answer.id], most)
         for answer in islice(generator.generate(requests), len(requests))
         if isinstance(answer, Completion)
     }

@@ -28,6 +28,7 @@ from indexers.generators import (
     Reads,
     Request,
     batched,
+    fingerprint_hash,
 )
 from indexers.text import DETECT, detect_language
 
@@ -53,7 +54,7 @@ EVIDENCE, STACKING = "evidence", "stacking"
 JOINED = "joined"
 """The key of a fingerprint that names the snapshots that later items joined."""
 
-OF_DATA = ("dataset_hash", "new", "signals_digest", "pair_signals_digest", STACKING, JOINED)
+_OF_DATA = ("dataset_hash", "new", "signals_digest", "pair_signals_digest", STACKING, JOINED)
 """The keys of a fingerprint that follow from the data."""
 
 _BATCH = 16
@@ -241,9 +242,9 @@ class Statistical(Generator):
             written: the fingerprint in that snapshot's manifest.
             items, queries: ids of the snapshots that later items join.
         """
-        if _as_json(written) == _as_json(self.fingerprint):
+        if fingerprint_hash(written) == fingerprint_hash(self.fingerprint):
             return self
-        if _as_json(written, OF_DATA) != _as_json(self.fingerprint, OF_DATA):
+        if options_hash(written) != options_hash(self.fingerprint):
             return None
         kept = KeptFit(self._dataset, self.options, self._store, written, (items, queries))
         return kept if kept.is_fitted and not self.options.evidence else None
@@ -256,16 +257,17 @@ class Statistical(Generator):
             written: the fingerprint in that snapshot's manifest.
             items: id of the item snapshot that serves.
         """
-        options = self.options.model_copy(update={"evidence": ()})
-        alone = Statistical(self._dataset, options, self._store)
+        alone = self
+        if self.options.evidence:
+            options = self.options.model_copy(update={"evidence": ()})
+            alone = Statistical(self._dataset, options, self._store)
         fit = {name: of for name, of in without_evidence(written).items() if name != JOINED}
         return alone.keeping(fit, items, None)
 
     def _folder(self) -> Store | None:
         if self._store is None:
             return None
-        key = json.dumps(dict(self._of_fit), sort_keys=True)
-        return self._store.below(f"{FOLDER}/{hashlib.sha256(key.encode()).hexdigest()[:16]}")
+        return self._store.below(f"{FOLDER}/{fingerprint_hash(self._of_fit)}")
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         for batch in batched(requests, _BATCH):
@@ -404,9 +406,9 @@ def _younger(dataset: Dataset, store: Store | None) -> frozenset[str]:
     return frozenset((found & ids).difference(*dataset.relevant.values(), *dataset.judged.values()))
 
 
-def _as_json(fingerprint: Mapping[str, Any], without: tuple[str, ...] = ()) -> str:
-    kept = {name: value for name, value in fingerprint.items() if name not in without}
-    return json.dumps(kept, sort_keys=True)
+def options_hash(fingerprint: Mapping[str, Any]) -> str:
+    """The hash of a fingerprint without what follows from the data."""
+    return fingerprint_hash({key: of for key, of in fingerprint.items() if key not in _OF_DATA})
 
 
 def is_installed() -> bool:

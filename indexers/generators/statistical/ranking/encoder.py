@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from cogr.errors import GeneratorError, MissingExtraError
-from cogr.store import Store, file_sha256
+from cogr.store import Store
 from indexers.generators.model_folders import (
     digest,
     first_line,
@@ -66,16 +66,10 @@ class Encoder:
 
     def __init__(self, model: str, store: Store | None = None) -> None:
         self._folder = _resolve(model)
-        self.digest = digest(self._folder)
-        if self._is_onnx:
-            named = f"{self.digest}{file_sha256(self._folder / ONNX_FILE)}"
-            self.digest = hashlib.sha256(named.encode()).hexdigest()[:16]
-        self._store = store.below(f"{FOLDER}/{self.digest[:16]}") if store else None
+        self._is_onnx = (self._folder / ONNX_FILE).is_file()
+        self.digest = digest(self._folder, *([ONNX_FILE] if self._is_onnx else []))
+        self._store = store.below(f"{FOLDER}/{self.digest}") if store else None
         self._known: dict[bytes, Floats] = {}
-
-    @property
-    def _is_onnx(self) -> bool:
-        return (self._folder / ONNX_FILE).is_file()
 
     @cached_property
     def _encode(self) -> Callable[[list[str], bool], Floats]:
