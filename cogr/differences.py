@@ -91,10 +91,6 @@ def differences(before: Snapshot, after: Snapshot) -> Iterator[Difference]:
 
 
 class _Window:
-    """The rows of a snapshot that are read but not yet compared; the next batch is read
-    meanwhile.
-    """
-
     def __init__(self, snapshot: Snapshot, readers: ThreadPoolExecutor) -> None:
         columns = _COLUMNS_OF_QUERIES if snapshot.side == "query" else _COLUMNS
         columns = [*columns, "fields"] if snapshot.manifest.fields else columns
@@ -103,7 +99,6 @@ class _Window:
         self._rows = _NONE
 
     def last(self) -> str | None:
-        """The last id that is read; None when there are no more rows."""
         while not len(self._rows):
             batch = self._next.result()
             if batch is None:
@@ -113,10 +108,7 @@ class _Window:
         return str(self._rows["id"][-1].as_py())
 
     def take(self, bound: str) -> pa.RecordBatch:
-        """Take the rows up to this id out of the window.
-
-        Arrow compares bytes, which is the order of code points.
-        """
+        # Arrow compares bytes, which is the order of code points.
         count = pc.sum(pc.less_equal(self._rows["id"], bound)).as_py() or 0
         taken, self._rows = self._rows.slice(0, count), self._rows.slice(count)
         return taken
@@ -126,7 +118,6 @@ class _Window:
 
 
 def _compare(old: pa.RecordBatch, new: pa.RecordBatch) -> Iterator[Difference]:
-    """Compare two runs of rows that cover the same span of ids."""
     at = pc.fill_null(pc.index_in(new["id"], value_set=old["id"]), -1).to_numpy()
     known = np.flatnonzero(at >= 0)
     places = at[known]
@@ -152,17 +143,13 @@ def _compare(old: pa.RecordBatch, new: pa.RecordBatch) -> Iterator[Difference]:
 
 
 def _texts(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """A column of texts; empty ones where a snapshot has no extra fields."""
     return batch[name] if name in batch.schema.names else pa.repeat("", len(batch))
 
 
 def _same_lists(
     old: pa.ListArray, old_at: _Ints, new: pa.ListArray, new_at: _Ints
 ) -> npt.NDArray[np.bool_]:
-    """Whether the lists at these places, ascending in both, are the same, pair by pair.
-
-    Keywords are compared as numbers of the new batch's dictionary, without a copy of their texts.
-    """
+    # Keywords are compared as numbers of the new batch's dictionary, without a copy of their texts.
     lengths, more_lengths = (np.diff(one.offsets.to_numpy()) for one in (old, new))
     same: npt.NDArray[np.bool_] = lengths[old_at] == more_lengths[new_at]
     alike = np.flatnonzero(same)
@@ -175,14 +162,12 @@ def _same_lists(
 
 
 def _spread(places: _Ints, lengths: _Ints) -> npt.NDArray[np.bool_]:
-    """Which elements of flattened lists belong to the lists at these places."""
     chosen = np.zeros(len(lengths), dtype=bool)
     chosen[places] = True
     return np.repeat(chosen, lengths)
 
 
 def _encoded(lists: pa.ListArray) -> pa.DictionaryArray:
-    """The lists' keywords, with a dictionary of about as many as there are."""
     keywords = lists.flatten()
     if isinstance(keywords, pa.DictionaryArray):
         if len(keywords) >= len(keywords.dictionary):
@@ -193,9 +178,6 @@ def _encoded(lists: pa.ListArray) -> pa.DictionaryArray:
 
 
 def _numbers(old: pa.DictionaryArray, new: pa.DictionaryArray) -> tuple[_Ints, _Ints]:
-    """Keywords as numbers, the same for the same keyword; -1 for one that only the old
-    ones have.
-    """
     known = pc.fill_null(pc.index_in(old.dictionary, value_set=new.dictionary), -1)
     return known.take(old.indices).to_numpy(), new.indices.to_numpy()
 
@@ -203,7 +185,6 @@ def _numbers(old: pa.DictionaryArray, new: pa.DictionaryArray) -> tuple[_Ints, _
 def _same_weights(
     old: pa.RecordBatch, old_at: _Ints, new: pa.RecordBatch, new_at: _Ints
 ) -> npt.NDArray[np.bool_]:
-    """Whether weights and confidences of the rows at these places are the same, pair by pair."""
     same = np.ones(len(new_at), dtype=bool)
     for name in ("weights", "confidence") if len(new_at) else ():
         pair = [batch for batch in (old, new) if name in batch.schema.names]
@@ -218,7 +199,6 @@ def _same_weights(
 
 
 def _rows(batch: pa.RecordBatch, places: Sequence[int | None]) -> Iterator[Row | None]:
-    """The rows at these places, None for none."""
     some = batch.take(pa.array([place for place in places if place is not None], pa.int64()))
     keywords = some["keywords"].cast(_STRINGS)
     rows = rows_of(some.set_column(some.schema.names.index("keywords"), "keywords", keywords))

@@ -39,11 +39,7 @@ INTERRUPTED = 130
 
 
 class CogrError(Exception):
-    """Base of every error that the toolkit raises on purpose. Its sentence holds no secret.
-
-    Attributes:
-        exit_status: the exit status of a command that ends with this error.
-    """
+    """Base of every error that the toolkit raises on purpose. Its sentence holds no secret."""
 
     exit_status = 2
 
@@ -97,12 +93,7 @@ class LockedError(UserError):
 
 
 class MissingExtraError(UserError):
-    """An optional dependency is not installed.
-
-    Args:
-        what: the feature that was asked for.
-        extra: the extra of the distribution that brings it.
-    """
+    """An optional dependency is not installed."""
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs the extra '{extra}': run pip install 'cogr[{extra}]'.")

@@ -36,7 +36,6 @@ def rows_of_queries(
     Args:
         unknown: accept queries that the snapshot lacks: they are searched by their own text, as in
             serving.
-        weights: False leaves the keywords' weights out, as the setting `keywords.weights` does.
 
     Raises:
         SnapshotError: the snapshot lacks a query, and `unknown` is False.
@@ -61,12 +60,7 @@ def rows_of_queries(
 def search_all(
     search: Callable[[Mapping[str, float]], Found], rows: Mapping[str, Row]
 ) -> dict[str, Found]:
-    """Query id -> result of a search for S_q ∪ {q} with weights.
-
-    Args:
-        search: finds items by normalised keywords with weights.
-        rows: query id -> row, as of `rows_of_queries`.
-    """
+    """Query id -> result of a search for S_q ∪ {q} with weights."""
     return {id_: search(row.weighted) for id_, row in rows.items()}
 
 
@@ -104,10 +98,6 @@ def figures_of_pair(mirror: Mirror, dataset: Dataset, split: Split, query: Snaps
 
     A query that the query snapshot lacks is searched by its own text, as in serving.
 
-    Args:
-        mirror: of the item snapshot.
-        query: the query snapshot.
-
     Raises:
         DataError: the split is empty.
     """
@@ -118,9 +108,7 @@ def figures_of_pair(mirror: Mirror, dataset: Dataset, split: Split, query: Snaps
 
 
 def _dense(mirror: Mirror, ids: frozenset[str]) -> BitMap:
-    """Dense ids. Items that the snapshot lacks get numbers behind all others, so that they count as
-    not found.
-    """
+    # Items that the snapshot lacks get numbers behind all others, so that they count as not found.
     places = [mirror.ids.find(id_) for id_ in ids]
     known = BitMap(place for place in places if place >= 0)
     return known | BitMap(range(len(mirror), len(mirror) + places.count(-1)))

@@ -38,7 +38,6 @@ def types_of(
 
     Args:
         items: (id, its fields as one JSON object or "") of all items.
-        names: the fields.
         given: types that are set; the others are inferred from the values. A field without any
             value is a keyword.
 
@@ -72,7 +71,6 @@ def typed(id_: str, fields_json: str, types: Mapping[str, FieldType]) -> str:
 
     Args:
         fields_json: one JSON object, or "".
-        types: of the fields that are kept.
 
     Raises:
         DataError: a value does not fit its field; names the item and the field.
@@ -92,10 +90,7 @@ def values_of(value: FieldValue) -> list[Scalar]:
 
 
 def _fitting(value: Scalar) -> frozenset[FieldType]:
-    """The types that a value fits.
-
-    Only a text fits a keyword: a number or a boolean in the data is meant as such.
-    """
+    # Only a text fits a keyword: a number or a boolean in the data is meant as such.
     if isinstance(value, bool):
         return frozenset({"boolean"})
     if isinstance(value, int):
@@ -114,7 +109,6 @@ def _fitting(value: Scalar) -> frozenset[FieldType]:
 
 
 def _made(id_: str, name: str, value: Scalar, type_: FieldType) -> Scalar:
-    """A value converted to its type."""
     made = _MAKERS[type_](value)
     if made is None:
         raise DataError(
@@ -152,7 +146,6 @@ def _double(value: Scalar) -> float | None:
 
 
 def _time(text: str) -> str | None:
-    """A time as an index reads it."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

@@ -132,7 +132,6 @@ def loops(keyword: str) -> bool:
 
 
 def _first_loop(words: list[str]) -> tuple[int, int] | None:
-    """(place, length) of the first words that occur three times in a row; None where none do."""
     # Most keywords have few, different words and end here. The rest is slow, and rare.
     if len(words) - len(set(words)) < 2:
         return None
@@ -156,7 +155,6 @@ def _has_letter(word: str) -> bool:
 
 
 def _without_loop(keyword: str) -> str:
-    """The keyword without one occurrence of the first words that loop; as it is where none do."""
     words = keyword.split(" ")
     found = _first_loop(words)
     if found is None:
@@ -170,7 +168,6 @@ class Parsed:
     """The result of `parse_counted` for one completion.
 
     Attributes:
-        keywords: distinct normalised keywords in order of first occurrence.
         repeated: pieces that repeat an earlier keyword.
         overlong: pieces dropped because they were longer than `MAX_KEYWORD_CHARS`.
         broken: pieces dropped because of a replacement character (U+FFFD): a model wrote bytes that
@@ -224,12 +221,8 @@ _PLAIN = re.compile(r"[a-z0-9]++(?:(?:[-']|,? )[a-z0-9]++)*+")
 
 
 def _plain_pieces(text: str) -> list[str] | None:
-    """The pieces of a text of lower-case ASCII words with spaces and commas between them; None for
-    any other text, and where a piece may have to be dropped.
-
-    They are normalised already. Most texts are of this kind, which makes parsing five times as
-    fast.
-    """
+    # Lower-case ASCII words with spaces and commas between them are normalised already. Most texts
+    # are so, which makes parsing five times as fast. None: some piece may have to be dropped.
     if (
         len(text) > _READ_AT_MOST
         or not text.isascii()
@@ -247,11 +240,8 @@ def _plain_pieces(text: str) -> list[str] | None:
 
 
 def _is_run_on(piece: str) -> bool:
-    """Whether a piece, once composed, exceeds a keyword's length.
-
-    Unicode normalisation is quadratic in a run of combining marks, so a far longer piece is never
-    normalised.
-    """
+    # Unicode normalisation is quadratic in a run of combining marks, so a far longer piece is never
+    # normalised.
     if len(piece) <= MAX_KEYWORD_CHARS and piece.isascii():
         return False
     if len(piece) > _COMPOSES_AT_MOST * MAX_KEYWORD_CHARS:

@@ -178,7 +178,6 @@ class StringIndex:
     """Positions of strings in any order, by sorted 64-bit hashes: 12 bytes a string.
 
     Args:
-        strings: all of them.
         hashes: int64, Python's `hash` of each, which is valid only in this process.
     """
 

@@ -71,7 +71,6 @@ class Figures:
     """Values of one or more measures, per query.
 
     Attributes:
-        queries: ids.
         values: measure -> float64, one a query.
         weights: the queries' weights in means, float64.
     """
@@ -153,10 +152,7 @@ def ranked(
 
     Args:
         run: query id -> ids, best first, without repeats.
-        relevant: query id -> relevant ids.
-        cutoffs: the values of k.
         grades: query -> id -> grade, whole or not, for nDCG.
-        weights: query id -> weight in means.
     """
     wanted = sets_of(relevant)
     binary = {query: dict.fromkeys(ids, 1.0) for query, ids in wanted.items()}
@@ -185,17 +181,11 @@ def _each(values: Iterable[float]) -> NDArray[np.float64]:
 
 
 def _reciprocal_rank(ids: Sequence[str], wanted: Collection[str]) -> float:
-    """1 over the rank of the first relevant item; 0 without one."""
     return next((1 / rank for rank, id_ in enumerate(ids, 1) if id_ in wanted), 0.0)
 
 
 def _ndcg(ids: Sequence[str], gains: Mapping[str, float], k: int) -> float:
-    """DCG of the ranking over DCG of the best order of all graded items (Järvelin and Kekäläinen
-    2002); 0 where no item has a gain.
-
-    DCG is the sum of gain / log2(rank + 1) over the first k ranks, and a gain is the grade itself,
-    as in trec_eval.
-    """
+    # Järvelin and Kekäläinen 2002. A gain is the grade itself, as in trec_eval.
     ideal = sorted((gain for gain in gains.values() if gain > 0), reverse=True)[:k]
     if not ideal:
         return 0.0
@@ -224,7 +214,6 @@ class Cutoff:
 
     Attributes:
         k: the cutoff; the smallest one where several are equal.
-        f1: macro F1 at it.
         curve: float64, (longest ranking,): macro F1 at cutoffs 1, 2, ...
     """
 
@@ -306,5 +295,4 @@ def _weights(queries: Iterable[str], weights: Mapping[str, float] | None) -> NDA
 
 
 def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
-    """part / whole, 0 where the whole is 0."""
     return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)

@@ -45,9 +45,6 @@ _IPV6 = re.compile(r"(?<![\w:.])(?=[a-f:.]*\d)[\da-f.]*:[\da-f:.]+(?!\w)")
 class QueryFilter:
     """Decides which texts of queries may be kept, and counts those that may not.
 
-    Args:
-        personal: whether to look for personal data.
-
     Attributes:
         counts: reason -> texts that were left out.
     """
@@ -84,7 +81,6 @@ def personal_data(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """The text in lower case, in the forms that the patterns know."""
     if text.isascii():
         return " ".join(text.lower().split())
     folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text)).casefold()
@@ -106,7 +102,6 @@ def _has_phone(text: str) -> bool:
 
 
 def _has_card(text: str) -> bool:
-    """Whether some neighbouring groups of digits are a card's number."""
     return any(
         _CARD.fullmatch(number) and _libraries()[1].is_valid(number)
         for run in _DIGIT_GROUPS.finditer(text)
@@ -155,7 +150,7 @@ _KINDS = {
 
 @cache
 def _libraries() -> tuple[Any, Any, Any]:
-    """Loaded when a text first needs them."""
+    # Loaded when a text first needs them.
     import phonenumbers
     from stdnum import iban, luhn
 

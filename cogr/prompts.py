@@ -181,7 +181,6 @@ def chat(prompt: Prompt, tokenizer: ChatTokenizer) -> str | list[dict[str, str]]
 
 
 def _spelled(prompt: Prompt, tokenizer: ChatTokenizer) -> tuple[str | list[dict[str, str]], str]:
-    """The messages for a chat template, and its output."""
     if not tokenizer.chat_template:
         return prompt.text, prompt.text
     from jinja2 import TemplateError  # the tokenizer needs it to apply any template
@@ -257,10 +256,7 @@ class Prompter:
     """Fills one side's template.
 
     Args:
-        template: the side's template.
         description_tokens: token budget of {description} and of {search_results}.
-        cut: how texts are shortened to it.
-        separator: stands between search results.
     """
 
     template: Template
@@ -289,10 +285,8 @@ class Prompter:
 
     @cached_property
     def _parts(self) -> Sequence[str]:
-        """The template's text, split at placeholders; their names are at the odd positions."""
         return _PLACEHOLDER.split(self.template.user)
 
 
 def _readable(text: str) -> str:
-    """The text without control characters and lone surrogates, which tokenizers and JSON refuse."""
     return text if text.isprintable() else _UNREADABLE.sub(" ", text)

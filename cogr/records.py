@@ -83,7 +83,6 @@ class Dataset:
     """A loaded data set. It has all items; queries are split.
 
     Attributes:
-        name: the loader's name, for messages.
         items: every item, in the order of the source. Their extra fields are not part of the hash.
         queries: queries by split, in the order of the source. Only queries with at least one
             relevant item.

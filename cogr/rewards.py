@@ -37,13 +37,10 @@ class World:
     """The data that rewards are computed against. Make one with `World.of`.
 
     Attributes:
-        items: the reference item mirror.
         relevant: query id -> dense ids of its relevant items. Its keys are the queries whose F
             counts: the training queries.
         own: query id -> the query's own text as a keyword.
         queries: the frozen query mirror; item rewards need it. It may have further queries.
-        k_max: the budget of distinct keywords.
-        query_weights: query id -> its weight in sums over queries.
     """
 
     items: Mirror
@@ -66,11 +63,7 @@ class World:
         """A world of a data set's records.
 
         Args:
-            items: the reference item mirror.
-            queries: the queries that count, with their weights.
             relevant: query id -> ids of its relevant items; a query that is not in it has none.
-            query_mirror: the frozen query mirror.
-            k_max: the budget of distinct keywords.
 
         Raises:
             DataError: an id that a mirror lacks; a weight that is missing, negative or not finite;
@@ -267,7 +260,6 @@ class Reference:
         return self._change(joined, item, 1.0) + self._change(left, item, -1.0)
 
     def _change(self, queries: BitMap, item: ItemState, one: float) -> float:
-        """Change of the weighted F1 of the queries that an item joins (1) or leaves (-1)."""
         if len(queries) > _FEW:
             return self._change_of_many(queries, item, one)
         tp, ret, rel, f, weight = self._tp, self._ret, self._rel, self._f, self._weight

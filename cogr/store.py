@@ -248,7 +248,6 @@ class Store:
 
     @contextlib.contextmanager
     def _reached(self, *, writing: bool = False) -> Iterator[None]:
-        """Turn errors of an object store's client into one sentence; FileNotFoundError stays."""
         try:
             yield
         except FileExistsError:
@@ -276,7 +275,6 @@ class Store:
 
 
 def _client_errors() -> tuple[type[Exception], ...]:
-    """Exceptions of the object stores' clients that are loaded."""
     bases = {
         "botocore.exceptions": ("BotoCoreError", "ClientError"),
         "aiohttp": ("ClientError",),

@@ -89,7 +89,6 @@ def read_lease(store: Store, side: Side) -> LeaseRecord | None:
 
 
 def _latest(store: Store, kind: LeaseKind) -> LeaseRecord | None:
-    """The lease of the latest term, which is in the file's name."""
     while names := [name for name in store.list(kind.folder) if re.fullmatch(r"\d{6}\.json", name)]:
         term = int(names[-1].removesuffix(".json"))
         try:
@@ -244,9 +243,6 @@ def acquire(
 
 
 def _wait_for_silence(store: Store, kind: LeaseKind, seen: LeaseRecord, doing: str) -> None:
-    """Return when the holder has been silent for its seconds, by this process's own clock. Raise
-    LockedError when it is alive.
-    """
     age = time.time() - seen.renewed
     if 0 <= age < seen.seconds:
         raise _refusal(seen, kind, doing, store)

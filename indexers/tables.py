@@ -102,7 +102,6 @@ class Table:
         return "\n".join([self.title, *lines, *self.notes])
 
     def _repr_html_(self) -> str:
-        """For notebooks and pages."""
         names = "".join(f'<th scope="col">{_html(name)}</th>' for name in self.columns)
         body = "".join(
             f'<tr><th scope="row">{_html(first)}</th>'

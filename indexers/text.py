@@ -94,9 +94,8 @@ def stop_words(language: str) -> frozenset[str]:
 
 
 def _shares(texts: Iterable[str]) -> dict[str, float]:
-    """Language -> the share of its stop words among the words of the first texts, those aside that
-    are English too, and the two that are there most: a single word may mean something else.
-    """
+    # Without words that are English too, and without the two that are there most: a single word may
+    # mean something else.
     every = {name: stop_words(name) for name in ("english", "german", *_OTHERS)}
     english = every["english"]
     own = {
@@ -124,10 +123,7 @@ def detect_language(texts: Iterable[str]) -> str:
 
 @cache
 def _unicode_word() -> re.Pattern[str]:
-    """`_ASCII_WORD` for every script.
-
-    Python's \\w leaves out the vowel signs of Indic scripts, so marks are added.
-    """
+    # Python's \w leaves out the vowel signs of Indic scripts, so marks are added.
     marks = "".join(c for c in map(chr, range(0x10000)) if unicodedata.category(c)[0] == "M")
     letter = rf"(?:[^\W_]|[{marks}])"
     return re.compile(rf"[^\W_]{letter}*(?:[.\-'’·][^\W_]{letter}*)*")
@@ -203,7 +199,7 @@ class Analyser:
 
 
 def _pieces(word: str) -> Iterable[str]:
-    """The word itself, or pairs of characters for unspaced stretches: 耳机线 gives 耳机, 机线."""
+    # Pairs of characters for unspaced stretches: 耳机线 gives 耳机, 机线.
     if not _UNSPACED.search(word):
         yield word
         return
@@ -324,8 +320,6 @@ class Lexical:
     """A BM25 index over title and text of every item (English stems and stop words).
 
     Args:
-        items: in any order.
-        k1, b: BM25's parameters.
         texts: of the items, in their order, instead of title and text.
 
     Raises MissingExtraError without the extra `statistical`.
@@ -401,7 +395,7 @@ class Lexical:
 
     @cached_property
     def _ids(self) -> list[str]:
-        """Items may be in files, and slow to read one by one."""
+        # Items may be in files, and slow to read one by one.
         return [self.items[at].id for at in self._order]
 
     @property

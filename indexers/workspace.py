@@ -43,7 +43,6 @@ class Workspace:
     """One configuration and the objects that it names.
 
     Args:
-        settings: the resolved settings.
         backend: overrides the settings' backend, "memory" or "opensearch".
     """
 
@@ -115,9 +114,6 @@ class Workspace:
         )
 
     def _cut(self, side: Side, name: str | None) -> Cut:
-        """How texts are cut: by the model's own tokenizer where the model is local, else by an
-        estimate.
-        """
         chosen = self.settings.generator.of(side)
         if (name or chosen.name) not in ("vllm", "transformers") or chosen.model is None:
             return cut_by_estimate
@@ -139,9 +135,6 @@ class Workspace:
     def choice(self, side: Side, name: str | None = None) -> GeneratorChoice:
         """The generator of a side, and the reason. `auto` is `statistical` where enough training
         queries have labels, else `extractive`.
-
-        Args:
-            name: a name instead of that of the settings.
 
         Raises:
             MissingExtraError: auto, and the data has labels, but the extra `statistical` is not
@@ -180,9 +173,6 @@ class Workspace:
         return make_generator(options, side, self.dataset, self.store)
 
     def _vocabulary(self, chosen: GeneratorSettings) -> str | None:
-        """The item snapshot to whose keywords queries are constrained: the one that serves, else
-        the newest.
-        """
         if chosen.name == "openai":
             raise SettingsError(
                 "generator.constrained needs the generator vllm or transformers, not openai."
@@ -299,9 +289,6 @@ def generator_options(
 
 
 def _model(settings: GeneratorSettings) -> dict[str, Any]:
-    """The settings of a model in this process. The folder of an adapter becomes its base and the
-    adapter.
-    """
     from indexers.generators.model_folders import with_base
 
     base, adapter = with_base(settings.model or "")
@@ -310,9 +297,6 @@ def _model(settings: GeneratorSettings) -> dict[str, Any]:
 
 
 def _endpoint(settings: GeneratorSettings) -> dict[str, Any]:
-    """The settings of the endpoint. Unset ones come from the environment variables of OpenAI's own
-    clients.
-    """
     own = dict(settings.openai)
     named = {
         "base_url": os.environ.get("OPENAI_BASE_URL"),

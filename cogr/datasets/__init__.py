@@ -34,8 +34,6 @@ class Loader:
     """One format.
 
     Attributes:
-        name: as in the setting dataset.loader.
-        read: reads the folder into the builder: items, then queries, then judgements.
         threshold: the lowest relevant grade, unless set otherwise.
         test_share: the fixed share of test queries where the data has no splits of its own, drawn
             with seed 0.
@@ -93,8 +91,6 @@ def load_dataset(
             spells them.
         pair_signals: names of numbers that pairs of query and item carry
             (`cogr.records.Dataset.pair_signals`); of jsonl, csv and parquet.
-        columns: what the items' fields are called; for jsonl, csv and parquet.
-        split_by: how queries are put into splits where the data names none, see `SplitBy`.
 
     A file lineage.json beside the data says where its labels come from; see `Dataset.lineage`.
 
@@ -123,9 +119,6 @@ def load_dataset(
 
 
 def _younger(dataset: Dataset, lineage: Mapping[str, Any], folder: Path) -> frozenset[str]:
-    """Items without a label that were updated after the labels were made, where the lineage says
-    when: at the last click (`to`), or on the `date`. Raises DataError.
-    """
     key = "to" if lineage.get("to") else "date"
     made = time_field(lineage, key, Place(folder / LINEAGE, 1))
     if made is None:
@@ -162,7 +155,6 @@ _OTHER_NAMES = {
 
 
 def _published(name: str) -> Loader:
-    """The loader of a published data set, from the clone that this package is installed from."""
     try:
         module = importlib.import_module("benchmarks.published")
     except ModuleNotFoundError as error:

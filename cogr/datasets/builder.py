@@ -124,12 +124,7 @@ def _without_nul(text: str, key: str, place: Place, notes: Counter[str]) -> str:
 
 
 class Builder:
-    """Collects the records of one data set and checks them against one another.
-
-    Args:
-        name: the loader's name, for messages.
-        options: threshold, shares and so on.
-    """
+    """Collects the records of one data set and checks them against one another."""
 
     def __init__(self, name: str, options: Options) -> None:
         self.name = name
@@ -326,7 +321,6 @@ class Builder:
         return self.options.columns.sources(self.options.fields)
 
     def _check_fields(self) -> None:
-        """Refuse names of fields that no item has, where the loader reports the fields of items."""
         asked = [
             *self.options.columns.renamed(),
             *(("publish.fields", source) for _, source in self._sources()),
@@ -340,7 +334,6 @@ class Builder:
                 )
 
     def _check_blank(self, items: int) -> None:
-        """Refuse items of which none has a title or a text: their fields have other names."""
         if items and self.notes[BLANK_ITEMS] == items:
             columns = self.options.columns
             names = ", ".join(map(repr, (columns.title, *columns.text)))
@@ -352,7 +345,6 @@ class Builder:
             )
 
     def _unread(self) -> Mapping[str, int]:
-        """Fields that nothing reads, most frequent first."""
         known = self.options.columns.read() | {source for _, source in self._sources()}
         return {
             name: count for name, count in self._seen.most_common() if count and name not in known
@@ -368,7 +360,6 @@ class Builder:
             )
 
     def _check_weights(self) -> None:
-        """Refuse weights whose sum is not finite: averages divide by it."""
         if not math.isfinite(sum(query.weight for query in self._queries.values())):
             id_, query = max(self._queries.items(), key=lambda one: one[1].weight)
             raise DataError(
@@ -377,7 +368,6 @@ class Builder:
             )
 
     def _relevant(self) -> dict[str, frozenset[str]]:
-        """Relevant items by query, in the order of the queries."""
         threshold = self.options.threshold
         found = {}
         for id_ in self._queries:
@@ -395,7 +385,6 @@ class Builder:
         return found
 
     def _split(self, relevant: Mapping[str, frozenset[str]], test_share: float) -> dict[str, Split]:
-        """The split of each query with a relevant item, by its id."""
         by, dev_share = self.options.split_by, self.options.dev_share
         queries = [self._queries[id_] for id_ in relevant]
         if by == "time":

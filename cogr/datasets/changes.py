@@ -30,13 +30,7 @@ from cogr.records import SPLITS, Dataset, Entity, Query, Side
 
 @dataclass(frozen=True)
 class Changes:
-    """What changed on one side.
-
-    Attributes:
-        side: which side.
-        upserts: new and changed entities, by id.
-        deletes: ids of removed entities.
-    """
+    """What changed on one side."""
 
     side: Side
     upserts: Mapping[str, Entity]
@@ -114,10 +108,6 @@ def read_changes(path: Path, side: Side, options: Options | None = None) -> Chan
 
     Of several lines with one id the last one counts.
 
-    Args:
-        options: what the fields are called, which extra ones items carry, and whether HTML is taken
-            out.
-
     Raises:
         DataError: the file is missing, or a record is bad; names file and line.
     """
@@ -147,7 +137,6 @@ def read_changes(path: Path, side: Side, options: Options | None = None) -> Chan
 def _entity(
     record: Mapping[str, Any], id_: str, side: Side, place: Place, options: Options
 ) -> Entity:
-    """The entity as a loader would make it."""
     notes = Counter[str]()
     if side == "item":
         title, text = options.columns.title_and_text(record, place)
@@ -223,7 +212,6 @@ class LogChanges:
     """The changes from a search log.
 
     Attributes:
-        changes: queries that became frequent and have no keywords yet.
         unsaved: frequent queries that the data set lacks, with keywords or without; the most
             frequent first.
         counts: `lines` of the log, of which `without` hold no query; distinct `queries`, by their
@@ -274,7 +262,6 @@ def changes_of_log(
 
 
 def _clients(spellings: Sequence[Searched]) -> int:
-    """Distinct clients, and searches without a client."""
     clients = frozenset[str]().union(*(one.clients for one in spellings))
     return len(clients) + sum(one.count - one.known for one in spellings)
 

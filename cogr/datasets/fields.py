@@ -295,9 +295,6 @@ def plain_text(text: str) -> str:
 
 
 def _character(entity: re.Match[str]) -> str:
-    """The entity's character; "" for a control character; the entity itself when it names no
-    character.
-    """
     found = html.unescape(entity[0])
     return found if found in _KEPT or (found.isprintable() and found != "\ufffd") else ""
 

@@ -37,17 +37,13 @@ class Report:
     """The result of `inspect_dataset`.
 
     Attributes:
-        queries: queries by split.
         relevant_per_query: by split, relevant items per query; splits without queries are left out.
         lengths: in words, of "titles", "texts" and "queries"; empty texts count as 0.
         duplicates: records that repeat an earlier one's text: titles and queries normalised as
             keywords, texts without case.
-        never_relevant: items that no query has as relevant.
-        judgements: judgements of the queries above, of known items.
         pointing_nowhere: judgements of unknown items or queries, which were left out.
         notes: what the loader left out or repaired, such as HTML or repeated rows, and how often.
         unread: fields of the items that nothing reads, and how many items have each.
-        advice: sentences on the verdict, with what to do.
     """
 
     name: str
@@ -144,13 +140,12 @@ def _words(texts: Iterable[str]) -> Spread:
 
 
 def _repeats(texts: Iterable[str]) -> int:
-    """Texts that are equal to an earlier one; empty ones don't count."""
     hashes = [hash(text) for text in texts if text]
     return len(hashes) - len({*hashes})
 
 
 def _advise(dataset: Dataset) -> tuple[Verdict, list[str]]:
-    """What to do, and why (paper, section 3.1: many relevant items a query)."""
+    # Paper, section 3.1: many relevant items a query.
     train = dataset.queries.get("train", ())
     counts = _relevant_counts(dataset, train)
     if not dataset.all_queries():

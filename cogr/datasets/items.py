@@ -88,7 +88,6 @@ class Items(Sequence[Item]):
         return Items(self._columns, chosen.astype(np.uint32))
 
     def _arrow(self, part: slice) -> Iterator[pa.Array]:
-        """The columns of a part; no copy where all rows are chosen."""
         if self._chosen is None:
             return (column.arrow[part] for column in self._columns)
         rows = np.ascontiguousarray(self._chosen[part])
@@ -221,8 +220,6 @@ class ItemTimes(Mapping[str, datetime]):
     """Times by id, in UTC: 20 bytes an item.
 
     Args:
-        ids: of all items.
-        index: finds them.
         micros: int64, microseconds since 1970, or the smallest number for none.
     """
 

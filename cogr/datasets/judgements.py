@@ -95,7 +95,6 @@ def _read_trec(path: Path) -> Iterator[Judged]:
 
 
 def _columns(path: Path, count: int, wanted: str) -> Iterator[tuple[Place, list[str]]]:
-    """Non-empty lines, split into columns at white space. Raises DataError."""
     for number, line in lines(path):
         fields, place = line.split(), Place(path, number)
         if fields and len(fields) != count:
@@ -150,7 +149,6 @@ def _write_beir(judged: Iterable[Judged]) -> str:
 
 
 def _write_quepid(judged: Iterable[Judged]) -> str:
-    """The CSV that Quepid reads, including queries without judgements."""
     rows = (
         (safe_cell(one.query), one.item, "" if one.grade is None else f"{one.grade:g}")
         for one in judged

@@ -55,8 +55,7 @@ def read_parquet(folder: Path, builder: Builder) -> None:
 
 
 def _read_parts(folder: Path, builder: Builder, format: str) -> None:
-    """A part that there is not in this format may be in another one."""
-
+    # A part that is not there in this format may be there in another one.
     def part(name: str) -> Records | None:
         formats = dict.fromkeys((format, *_PARTS))
         found = (_PARTS[one](folder, name, builder) for one in formats)
@@ -130,7 +129,6 @@ _PARTS: Mapping[str, Part] = {"jsonl": _jsonl, "csv": _csv, "parquet": _parquet}
 
 
 def _rows(files: Iterable[Path], builder: Builder | None) -> Records:
-    """All rows; of items the columns that are wanted, after the builder was told of the others."""
     wanted, tell = None, None
     if builder:
         extra = builder.options.columns.sources(builder.options.fields)

@@ -64,9 +64,6 @@ class Searched:
 
     Attributes:
         text: as it was typed, without surrounding white space.
-        count: how often.
-        clicked: ids of items that were clicked for it.
-        clients: who asked it, as far as the log says.
         known: how many of the searches have a client.
     """
 
@@ -85,9 +82,7 @@ class LogOptions:
         format: format of every file; auto detects each.
         column, count_column: names of the query and of how often it was asked, in a CSV's header or
             a JSON object; None for the usual ones.
-        parameter: of the URL in an access log.
         item_path: paths of items in an access log, with {item} for the id, such as /p/{item}.
-        clicks: UBI actions that count as clicks.
     """
 
     format: LogFormat = LogFormat.auto
@@ -135,8 +130,6 @@ class _Query:
 
 
 class _Log:
-    """The counts so far."""
-
     def __init__(self, options: LogOptions) -> None:
         self.options = options
         self.queries: dict[str, _Query] = {}
@@ -178,11 +171,8 @@ class _Log:
                 self._waiting.append(record)
 
     def end(self) -> None:
-        """Give events to their queries, which are all known now.
-
-        A text without a record in `ubi_queries` counts once for each query id that events name with
-        it, or, without query ids, once for each client.
-        """
+        # A text without a record in `ubi_queries` counts once for each query id that events name
+        # with it, or, without query ids, once for each client.
         for text, searches in self._asked.items():
             if text not in self.queries:
                 for client in searches.values():
@@ -241,7 +231,6 @@ def sample(queries: Sequence[Searched], most: int) -> list[Searched]:
 
 
 def _format(path: Path, options: LogOptions) -> LogFormat:
-    """The format that is set, or the one detected from the first lines."""
     if options.format is not LogFormat.auto:
         return options.format
     if path.name.removesuffix(".gz").endswith((".csv", ".tsv")):
@@ -265,7 +254,6 @@ def _is_ubi(line: str) -> bool:
 
 
 def _is_header(line: str, options: LogOptions) -> bool:
-    """Whether a line is a header with a column of queries and other columns."""
     wanted = {options.column.casefold()} if options.column else {*QUERY_COLUMNS}
     names = (line.split(one) for one in DELIMITERS if one in line)
     return any(wanted & {name.strip(' "').casefold() for name in row} for row in names)
@@ -318,7 +306,6 @@ def _add(
 
 
 def _column(sheet: Sheet, wanted: Sequence[str]) -> str:
-    """The header's own name of the first wanted column that it has; "" without any."""
     names = {one.casefold(): one for one in sheet.header}
     return next((names[one] for one in map(str.casefold, wanted) if one in names), "")
 
@@ -434,7 +421,7 @@ _READERS = {
 
 
 def _blank(value: Any) -> Any:
-    """Collectors write "" for an unknown id."""
+    # Collectors write "" for an unknown id.
     return None if value == "" else value
 
 

@@ -67,8 +67,6 @@ def need(folder: Path, name: str, advice: str) -> Path:
 
 
 class _Unpacked(gzip.GzipFile):
-    """A gzip file whose damage is a DataError wherever it is met."""
-
     def readinto(self, buffer: Any) -> int:
         try:
             return super().readinto(buffer)
@@ -239,7 +237,6 @@ def parquet_rows(
 
 
 def _rows_of(batch: Any) -> Iterator[dict[str, Any] | str]:
-    """The rows of a batch, or what is wrong with one."""
     try:
         yield from batch.to_pylist()
         return
@@ -364,7 +361,6 @@ class Sheet:
 
 
 def _limited(file: IO[str], path: Path) -> Iterator[str]:
-    """Lines of a table, none beyond `LONGEST`."""
     for number, line in enumerate(iter(partial(file.readline, LONGEST + 1), ""), start=1):
         if len(line) > LONGEST:
             raise _too_long(Place(path, number), "line")
@@ -387,7 +383,6 @@ def _first_row(text: str, delimiter: str) -> tuple[str, ...]:
 
 
 def _encoding(path: Path) -> str:
-    """The encoding by the rules above; reads the file to its end."""
     good, bad, first, western = 0, 0, 0, True
     for number, raw in _raw_lines(path):
         if number == 1 and raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
@@ -418,7 +413,6 @@ def _decodes(raw: bytes, encoding: str) -> bool:
 
 @contextmanager
 def _text(path: Path, encoding: str) -> Iterator[io.TextIOWrapper]:
-    """The file as text, every line end as \\n."""
     with open_bytes(path) as file:
         try:
             yield io.TextIOWrapper(file, encoding)

@@ -28,8 +28,6 @@ class BM25:
     """Which BM25.
 
     Attributes:
-        k1: saturation of the term frequency.
-        b: share of the length normalisation.
         flavour: "3.x" for OpenSearch 3 (BM25Similarity); "2.x" keeps the factor (k1 + 1)
             (LegacyBM25Similarity).
     """

@@ -69,10 +69,7 @@ class Mirror:
     """An inverted index over keyword sets. Make one with `build`, `from_sets` or `open`.
 
     Args:
-        postings: the arrays.
         snapshot: id of the snapshot they come from, None for a world in memory.
-        content_hash: that snapshot's content hash.
-        bm25: how it scores.
     """
 
     def __init__(
@@ -112,11 +109,9 @@ class Mirror:
         """A mirror of a world in memory.
 
         Args:
-            ids: the entities' ids, in any order.
             sets: the keywords of each, normalised.
             own: the own text of each as a keyword ("" for none), matched like the others; None: no
                 entity has one.
-            bm25: how it scores.
 
         Raises:
             DataError: repeated ids, or lists of different lengths.
@@ -165,10 +160,7 @@ class Mirror:
         """Map a saved mirror; processes of one machine share its pages.
 
         Args:
-            folder: where it was saved.
             snapshot: if given, the mirror must be of this snapshot.
-            verify: check the files' sha256 first.
-            bm25: how it scores.
 
         Raises:
             SnapshotError: it is missing, broken, of another format, or of another snapshot.
@@ -310,7 +302,6 @@ class Mirror:
         return dict(zip(found, parts.tolist(), strict=True))
 
     def _numbered(self, words: Mapping[str, float]) -> dict[int, float]:
-        """Keyword number -> boost, of the keywords that the index has and that score."""
         numbered = ((self._number(word), boost) for word, boost in words.items() if boost)
         return {number: boost for number, boost in numbered if number >= 0}
 
@@ -320,7 +311,6 @@ class Mirror:
 
 
 def _without(keywords: Iterable[str]) -> set[str]:
-    """The keywords of weight 0: what has one of them is not retrieved."""
     weights = keywords if isinstance(keywords, Mapping) else {}
     return {word for word, weight in weights.items() if weight == 0}
 

@@ -76,8 +76,6 @@ class Postings:
 
 @dataclass(frozen=True)
 class _Batch:
-    """The place of one batch in the spools: its entities, its pairs, and its run of words."""
-
     entities: slice
     pairs: slice
     run: slice
@@ -165,23 +163,12 @@ class PostingsBuilder:
 
 @dataclass(frozen=True)
 class _Pairs:
-    """All pairs of entities and keywords, batch by batch.
-
-    Attributes:
-        codes: int32, (p,): keyword of each pair by its place in its batch's run.
-        lengths: int64, (n,): pairs of each entity.
-        numbers: uint32: keyword number of every word of every run, ascending within a run.
-    """
-
     batches: Sequence[_Batch]
-    codes: NDArray[np.int32]
-    lengths: NDArray[np.int64]
-    numbers: NDArray[np.uint32]
+    codes: NDArray[np.int32]  # of each pair, the keyword by its place in its batch's run
+    lengths: NDArray[np.int64]  # pairs of each entity
+    numbers: NDArray[np.uint32]  # of every word of every run, ascending within a run
 
     def inverted(self, vocabulary: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-        """Starts and dense ids by keyword: each batch appends its entities to those of earlier
-        batches.
-        """
         counts = scratch(vocabulary, np.int64)
         for batch in self.batches:
             counts[self.numbers[batch.run]] += self._sizes(batch)
@@ -197,13 +184,9 @@ class _Pairs:
         return starts, entities
 
     def _sizes(self, batch: _Batch) -> NDArray[np.int64]:
-        """Entities of each word of a batch's run."""
         return np.bincount(self.codes[batch.pairs], minlength=batch.run.stop - batch.run.start)
 
     def _entities_by_keyword(self, batch: _Batch) -> NDArray[np.uint32]:
-        """Dense ids by keyword, then ascending: one sort of (keyword, entity) packed
-        into 64 bits.
-        """
         pairs = self.codes[batch.pairs].astype(np.uint64)
         pairs <<= np.uint64(32)
         dense = np.arange(batch.entities.start, batch.entities.stop, dtype=np.uint32)
@@ -213,7 +196,6 @@ class _Pairs:
 
 
 def _encode(words: pa.Array) -> tuple[pa.Array, NDArray[np.int32]]:
-    """The distinct words without "", ascending, and the number of each word, -1 for ""."""
     encoded = words.dictionary_encode()
     order = pc.sort_indices(encoded.dictionary)
     distinct = encoded.dictionary.take(order)
@@ -225,7 +207,6 @@ def _encode(words: pa.Array) -> tuple[pa.Array, NDArray[np.int32]]:
 
 
 def _first_occurrences(rows: NDArray[np.int64], codes: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Which codes to keep: not those below 0, nor repeats within a row. Rows ascend."""
     kept = codes >= 0
     # Sorted by (code, position), a repeat follows its first occurrence.
     pairs = codes[kept].astype(np.uint64)
@@ -239,10 +220,6 @@ def _first_occurrences(rows: NDArray[np.int64], codes: NDArray[np.int32]) -> NDA
 
 
 def _merge_runs(words: Strings, runs: Sequence[slice]) -> tuple[SortedStrings, NDArray[np.uint32]]:
-    """One sorted vocabulary of all runs, and the number of each of their words.
-
-    Works on one range of the alphabet after another.
-    """
     numbers, terms, count = scratch(len(words), np.uint32), StringsSpool(), 0
     for parts in _ranges(words, runs):
         merged = pa.concat_arrays([words.arrow[part] for part in parts]).dictionary_encode()
@@ -262,7 +239,6 @@ def _merge_runs(words: Strings, runs: Sequence[slice]) -> tuple[SortedStrings, N
 
 
 def _ranges(words: Strings, runs: Sequence[slice]) -> Iterator[list[slice]]:
-    """The alphabet in ranges, each as a part of every run, with about `AT_ONCE` words in all."""
     pieces = -(-len(words) // AT_ONCE)
     sample = sorted(words[:: max(1, AT_ONCE // 64)])
     bounds = sorted({sample[len(sample) * piece // pieces] for piece in range(1, pieces)})

@@ -28,31 +28,15 @@ _SAFELY_BELOW = 1 - 2.0**-21
 
 @dataclass(frozen=True)
 class _Plan:
-    """A query's keywords, in descending order of their highest score. Parts are always summed in
-    this order.
-
-    Attributes:
-        terms: keyword numbers.
-        tables: float64, (terms, 256): each keyword's part of an entity's score, by the entity's
-            length code.
-        most: float64, (terms + 1,): the highest sum of the parts of the keywords from this one on;
-            the last is 0.
-        postings: int64, (terms + 1,): number of postings of the keywords from this one on.
-    """
-
+    # Keywords by their highest score, descending; parts are always summed in this order.
     terms: list[int]
-    tables: NDArray[np.float64]
-    most: NDArray[np.float64]
-    postings: NDArray[np.int64]
+    tables: NDArray[np.float64]  # (terms, 256): part of a score, by length code
+    most: NDArray[np.float64]  # (terms + 1,): highest sum of the parts from this keyword on
+    postings: NDArray[np.int64]  # (terms + 1,): number of postings from this keyword on
 
 
 class Scorer:
-    """BM25 over the postings of one index.
-
-    Args:
-        postings: the index.
-        bm25: parameters and flavour.
-    """
+    """BM25 over the postings of one index."""
 
     def __init__(self, postings: Postings, bm25: BM25) -> None:
         self._postings = postings
@@ -99,7 +83,6 @@ class Scorer:
         Args:
             boosts: keyword number -> its weight in the query, above 0.
             bitmaps: keyword number -> the entities that have it.
-            size: k.
         """
         if size <= 0:
             return np.zeros(0, np.uint32), np.zeros(0, np.float32)
@@ -150,11 +133,8 @@ class Scorer:
 
     @contextmanager
     def _sums(self) -> Iterator[NDArray[np.float64]]:
-        """One float64 an entity, all zero; the block leaves them zero again.
-
-        Each thread keeps its own array, since clearing the used sums costs less than a new array.
-        After an error the array is discarded.
-        """
+        # Zeros, one an entity. Each thread keeps its own array, since clearing the used sums costs
+        # less than a new array. After an error the array is discarded.
         sums: NDArray[np.float64] | None = self._scratch.__dict__.pop("sums", None)
         sums = np.zeros(len(self._postings.ids)) if sums is None else sums
         yield sums
@@ -166,13 +146,6 @@ def _from_here_on(values: NDArray[Any]) -> NDArray[Any]:
 
 
 class _Candidates:
-    """Entities that can still be among the best k, while keywords are added in a plan's order.
-
-    Attributes:
-        entities: the candidates among the entities seen so far.
-        closed: True when no unseen entity can become a candidate.
-    """
-
     def __init__(self, size: int, plan: _Plan) -> None:
         self.entities = BitMap()
         self.closed = False
@@ -181,9 +154,6 @@ class _Candidates:
         self._threshold, self._met = 0.0, 0
 
     def narrow(self, sums: NDArray[np.float64], at: int) -> None:
-        """Drop entities that can't reach the top k any more, after the first `at` keywords. Does
-        nothing where the check would cost more than it saves.
-        """
         if not self._worth_a_check(at):
             return
         dense = to_array(self.entities)

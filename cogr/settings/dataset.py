@@ -32,7 +32,6 @@ class ColumnSettings(Table):
     @field_validator("text", mode="before")
     @classmethod
     def _one(cls, text: Any) -> Any:
-        """One name needs no list."""
         return (text,) if isinstance(text, str) and not text.lstrip().startswith("[") else text
 
 

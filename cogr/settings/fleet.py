@@ -51,9 +51,7 @@ class RedisAddress:
 
     Attributes:
         hosts: the server, or all sentinels.
-        path: of a Unix socket.
         tls: redis-py's options for TLS, which check certificate and host name; None without TLS.
-        master: the master that the sentinels watch.
     """
 
     scheme: str

@@ -97,7 +97,7 @@ class Sampling(Table):
     @field_validator("top_k", mode="before")
     @classmethod
     def _off(cls, top_k: object) -> object:
-        """The paper and vLLM spell it -1 (table "sampling")."""
+        # The paper and vLLM spell it -1 (table "sampling").
         return 0 if top_k == -1 else top_k
 
 

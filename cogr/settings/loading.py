@@ -105,7 +105,6 @@ def _environment() -> dict[str, Any]:
 
 
 def _cluster() -> dict[str, Any]:
-    """The cluster that the environment names for want of a setting."""
     url = os.environ.get(URL_VARIABLE)
     return {"opensearch": {"url": url}} if url else {}
 
@@ -125,9 +124,7 @@ def _variables() -> list[tuple[_Path, str]]:
 def _explain(
     error: ValidationError, said: Sequence[tuple[_Path, str]], file: str, at: _Path = ()
 ) -> str:
-    """One sentence for the first mistake; a misspelt key comes first, since a value that is missing
-    may be missing for it.
-    """
+    # A misspelt key comes first: a value may be missing for it.
     errors = error.errors(include_url=False, include_context=False)
     first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
     path = (*at, *(str(part) for part in first["loc"]))
@@ -147,7 +144,6 @@ def _explain(
 
 
 def _source(path: _Path, said: Sequence[tuple[_Path, str]], file: str) -> str:
-    """The last source of the value, or all sources of the values below it."""
     at = [who for where, who in said if where == path[: len(where)]][-1:]
     below = [who for where, who in said if where[: len(path)] == path]
     source = " and ".join(dict.fromkeys(at or below)) or file
@@ -155,9 +151,6 @@ def _source(path: _Path, said: Sequence[tuple[_Path, str]], file: str) -> str:
 
 
 def _nearest(key: str, keys: Collection[str]) -> str:
-    """The known key or table most like an unknown one: in its table, under its name in another
-    table, or among all.
-    """
     table, _, name = key.rpartition(".")
     depth = key.count(".") + 1
     known = sorted({".".join(known.split(".")[:depth]) for known in keys})
@@ -169,14 +162,12 @@ def _nearest(key: str, keys: Collection[str]) -> str:
 
 
 def _shown(given: object) -> str:
-    """The value, for a sentence, unless it may hold a password."""
     if not isinstance(given, str | float | int) or (isinstance(given, str) and "@" in given):
         return ""
     return f" (given: {given!r:.60})"
 
 
 def _flag(override: str) -> dict[str, Any]:
-    """The values of one `--set key=value`. Raises SettingsError."""
     key, equals, text = (part.strip() for part in override.partition("="))
     if not equals or not re.fullmatch(r"[^\s.\"'@/]+(\.[^\s.\"'@/]+)*", key):
         # The rest may be a secret that lacks its equals sign.
@@ -220,9 +211,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _absolute(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
-    """The values with absolute paths, so that the file means the same from every working
-    directory. A model or a name of templates is a path only where such a file is there.
-    """
+    # The file means the same from every working directory. A model or a name of templates is a path
+    # only where such a file is there.
     resolved: dict[str, Any] = {"store": ".cogr"}
     _merge(resolved, copy.deepcopy(values))
     for path, text in [*leaves(resolved)]:
@@ -246,7 +236,6 @@ def _path(folder: Path, text: str, *, there: bool) -> str:
 
 
 def _check_variables() -> None:
-    """Raises SettingsError for a variable that starts with COGR_ and sets nothing."""
     known, tables = set(map(_variable, known_keys())), set(map(_variable, Settings.model_fields))
     for name in os.environ:
         if name.startswith(PREFIX) and name.upper() not in known | tables | OTHER_VARIABLES:
@@ -263,7 +252,6 @@ def _variable(key: str) -> str:
 
 
 def _unreadable_variable() -> SettingsError:
-    """The error for a variable that must be JSON and is not."""
     keys = {name for name, kind in known_fields(Settings) if get_origin(kind) in (dict, tuple)}
     names = {_variable(name) for name in keys | set(Settings.model_fields)}
     wrong = [name for name, text in os.environ.items() if name.upper() in names and not _json(text)]

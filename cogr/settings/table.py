@@ -114,9 +114,7 @@ def check_url(
     """The parts of a URL.
 
     Args:
-        schemes: what it may begin with.
         example: a right one, for the refusal.
-        host: it must name a host.
 
     Raises:
         ValueError: it is none, as one sentence that does not repeat it.
@@ -148,5 +146,4 @@ def _split(url: str, example: str) -> SplitResult:
 
 
 def _authority(rest: str) -> str:
-    """User, password, host and port: what stands between the slashes and the path."""
     return re.split(r"[/?#]", rest, maxsplit=1)[0]

@@ -42,7 +42,6 @@ class Row:
     """One entity of a snapshot.
 
     Attributes:
-        id: the entity's id.
         text: its own text, unnormalised (query text, item title).
         keywords: its keyword set, distinct and normalised, in generation order, without the own
             text.
@@ -188,9 +187,7 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
 
 
 def _cells(batch: pa.RecordBatch, name: str) -> list[Any]:
-    """The values of a column, None where there is none; a float32 becomes its shortest decimal
-    form, which is the value before the conversion.
-    """
+    # A float32 becomes its shortest decimal form, which is the value before the conversion.
     if name not in batch.schema.names or batch[name].null_count == len(batch):
         return [None] * len(batch)
     column = batch[name]

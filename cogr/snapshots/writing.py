@@ -81,7 +81,6 @@ def write_snapshot(
     Args:
         provenance: further fields of the manifest; a callable is called after the last row, for
             counts that are complete only then.
-        fields: types of the extra fields that the rows carry.
 
     Raises:
         SnapshotError: ids out of order or repeated; invalid weights or an invalid confidence.
@@ -104,7 +103,6 @@ def _schema(side: Side, fields: Mapping[str, FieldType]) -> pa.Schema:
 
 
 def _kept(store: Store, made: Manifest) -> Snapshot | None:
-    """The snapshot of these rows in the store; None where there is none or a damaged one."""
     if not store.exists(manifest_path(made.id)):
         return None
     try:
@@ -122,7 +120,6 @@ def _kept(store: Store, made: Manifest) -> Snapshot | None:
 
 
 def _frozen(store: Store, manifest: Manifest, file: BufferedRandom) -> Snapshot:
-    """Put the file into the store, then the manifest; a damaged snapshot keeps a sound manifest."""
     snapshot = Snapshot(manifest, store)
     with store.replacing(snapshot.path) as target:
         file.seek(0)
@@ -134,7 +131,6 @@ def _frozen(store: Store, manifest: Manifest, file: BufferedRandom) -> Snapshot:
 
 
 def _mended(store: Store, made: Manifest) -> Manifest:
-    """The existing manifest with the new file's hash, if it is sound; else `made`."""
     try:
         known = read_manifest(store, made.id)
     except SnapshotError:
@@ -167,7 +163,6 @@ def _batched(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def _check_weights(rows: list[Row], side: Side) -> None:
-    """Raises SnapshotError with the first row whose weights or confidence are invalid."""
     weights = {weight for row in rows for weight in row.weights}
     bad = {weight for weight in weights if not (0 <= weight <= HEAVIEST and _is_rounded(weight))}
     for row in rows:
@@ -238,11 +233,6 @@ def _manifest(
 
 
 class _Counts:
-    """Content hash and counts of rows as they pass by, table by table.
-
-    The content includes types of fields, weights and confidences, where there are any.
-    """
-
     def __init__(self, side: Side, fields: Mapping[str, FieldType]) -> None:
         self.side = side
         self._sha = hashlib.sha256(NORMALISER.encode())
@@ -255,10 +245,6 @@ class _Counts:
         self._last: str | None = None
 
     def add(self, table: pa.Table) -> None:
-        """Count a table that is not empty, with the columns of SCHEMA, and FIELDS where it has it.
-
-        Raises SnapshotError for ids out of order.
-        """
         columns = {name: table[name].combine_chunks() for name in table.column_names}
         self._check_order(columns["id"].to_pylist())
         keywords = columns["keywords"]
@@ -280,7 +266,6 @@ class _Counts:
             self._last = id_
 
     def _add_weights(self, columns: Mapping[str, pa.Array]) -> None:
-        """Hash weights and confidences of queries; nothing where all have their default."""
         found = [columns[name] for name in ("weights", "confidence") if name in columns]
         if all(column.null_count == len(column) for column in found):
             return
@@ -294,7 +279,6 @@ class _Counts:
 
     @property
     def content_hash(self) -> str:
-        """Weights and confidences count where there are any."""
         if not self._weighs:
             return self._sha.hexdigest()
         return hashlib.sha256(self._sha.digest() + self._weighing.digest()).hexdigest()
@@ -307,12 +291,9 @@ class _Counts:
 def _spelled(
     columns: Mapping[str, pa.Array], sizes: NDArray[np.int32], words: pa.StringArray
 ) -> pa.Buffer:
-    """The bytes of the content hash: id, text, number of keywords, each keyword, and the fields
-    where there are any, row by row, each after its length (4 bytes, little-endian).
-
-    The lengths make the bytes unambiguous. It works on columns, because row by row takes three
-    times as long.
-    """
+    # id, text, number of keywords, each keyword, and the fields where there are any, row by row,
+    # each after its length (4 bytes, little-endian), which makes the bytes unambiguous. By columns,
+    # because row by row takes three times as long.
     rows = len(sizes)
     fields = [columns["fields"]] if "fields" in columns else []
     parts = pa.concat_arrays(
@@ -339,18 +320,14 @@ def _floats(values: pa.FloatArray) -> NDArray[np.float32]:
 
 
 def _arrow(values: NDArray[Any]) -> pa.Array:
-    """Avoids Arrow's conversion of NumPy arrays, which imports pandas."""
+    # Arrow's own conversion of NumPy arrays imports pandas.
     values = np.ascontiguousarray(values)
     type_ = pa.from_numpy_dtype(values.dtype)
     return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
 
 
 class _Distinct:
-    """Counts distinct strings by 64-bit hashes: 16 bytes a string at most.
-
-    Two of a million strings have the same hash with a probability of 1 in 3e7.
-    """
-
+    # By 64-bit hashes: two of a million strings have the same one with a probability of 1 in 3e7.
     def __init__(self) -> None:
         self._known = np.zeros(0, np.int64)
         self._new = array("q")

@@ -39,8 +39,6 @@ def known_keywords(items: Snapshot) -> list[str]:
 
 @dataclass(frozen=True)
 class _Node:
-    """A prefix of `depth` tokens that the rows `low` to `high` of a table share."""
-
     later: bool
     low: int
     high: int
@@ -62,8 +60,6 @@ class Writing:
 
 
 class _Table:
-    """Token sequences in lexicographic order, one a row, filled up with -1."""
-
     def __init__(self, sequences: Sequence[Sequence[int]]) -> None:
         longest = max(map(len, sequences))
         # One more column, so that every sequence ends with -1.
@@ -75,7 +71,6 @@ class _Table:
         self.place = np.argsort(self.order)
 
     def ends(self, node: _Node) -> bool:
-        """Whether a keyword ends here; it is the node's first row."""
         return bool(self.rows[node.depth, node.low] == -1)
 
     def children(self, node: _Node) -> Tokens:
@@ -96,7 +91,6 @@ class KeywordConstraint:
     Args:
         keywords: normalised keywords. A keyword that the tokenizer or the list's syntax would
             change is left out.
-        ends: token ids that end a completion.
         limit: most keywords of a completion, K_max.
 
     Raises:
@@ -171,7 +165,6 @@ class KeywordConstraint:
         return self._later if node.later else self._first
 
     def _keyword_at(self, node: _Node, used: Iterable[int | None]) -> int | None:
-        """The keyword that ends at a node; None when none does or it has been written before."""
         table = self._table(node)
         if not table.ends(node):
             return None
@@ -179,9 +172,6 @@ class KeywordConstraint:
         return None if keyword in used else keyword
 
     def _unused(self, node: _Node, used: Sequence[int | None]) -> Tokens:
-        """The node's next tokens, without those that lead only to keywords that have
-        been written.
-        """
         table = self._table(node)
         tokens = self._known.get(node)
         if tokens is None:
@@ -202,10 +192,6 @@ class KeywordConstraint:
 def _spellings(
     keywords: list[str], tokenizer: Any
 ) -> tuple[list[str], list[list[int]], list[list[int]]]:
-    """The keywords that tokenizing and parsing leave unchanged, with their token ids at the head of
-    a list and further on in it.
-    """
-
     if not keywords:
         return [], [], []
 

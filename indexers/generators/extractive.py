@@ -57,21 +57,17 @@ class ExtractiveOptions(Options):
 
 @dataclass(frozen=True)
 class _Rows:
-    """Sparse rows: row r holds `columns[starts[r] : starts[r + 1]]`."""
-
     starts: Ints
     columns: Ints
 
     @classmethod
     def from_pairs(cls, rows: Ints, columns: Ints, count: int) -> _Rows:
-        """Pairs sorted by row."""
         return cls(np.searchsorted(rows, np.arange(count + 1)), columns)
 
     def __getitem__(self, row: int) -> Ints:
         return self.columns[self.starts[row] : self.starts[row + 1]]
 
     def gather(self, rows: Ints) -> Ints:
-        """The columns of several rows, one after another."""
         parts = [self[row] for row in rows.tolist()]
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
@@ -108,9 +104,6 @@ class Collection:
         self._items = items
 
     def _read(self, items: Sequence[Item]) -> tuple[Ints, Ints]:
-        """Stem ids of all items with gaps between title, text and items; and where each item
-        starts.
-        """
         stream: list[int] = []
         starts = [0]
         ids = self.stem_ids
@@ -124,10 +117,7 @@ class Collection:
         return np.array(stream, dtype=np.int64), np.array(starts, dtype=np.int64)
 
     def _phrases(self, stream: Ints, starts: Ints) -> tuple[Ints, Ints, Ints]:
-        """Distinct (item, phrase code) pairs, sorted, with how often each occurs.
-
-        Codes: a, or (a + 1) * base + b.
-        """
+        # Pairs of item and phrase, sorted. Codes: a, or (a + 1) * base + b.
         doc = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
         single = stream != _GAP
         double = single[:-1] & single[1:]
@@ -143,7 +133,6 @@ class Collection:
         return docs[first], codes[first], np.diff(np.r_[first, len(docs)])
 
     def _best(self, docs: Ints, phrases: Ints, counts: Ints) -> tuple[Ints, Ints]:
-        """The M best usable phrases of each item, best first: (1 + ln tf) ln(n / df)."""
         df = self._df[phrases]
         inside = self._usable[phrases]
         docs, phrases, df = docs[inside], phrases[inside], df[inside]
@@ -207,7 +196,6 @@ class Collection:
         return _Rows.from_pairs(stems, docs, len(self._stems)), weights
 
     def _nearest(self, stems: Ints) -> Ints:
-        """Items whose BM25 for the stems is at least `cut` of the best one's; 100 at most."""
         postings, weights = self.postings
         scores = np.zeros(self.size)
         for stem in stems.tolist():
@@ -223,11 +211,8 @@ class Collection:
         return _Rows.from_pairs(self._keywords.columns[order], rows[order], len(self._codes))
 
     def _cover(self, target: Ints, stems: Ints) -> list[int]:
-        """The set of keywords with the best F1 of its owners against the target items.
-
-        Dinkelbach's method with a greedy step: for each price of retrieving an item, take the
-        keywords that gain most; keep the price with the best F1.
-        """
+        # Dinkelbach's method with a greedy step: for each price of retrieving an item, take the
+        # keywords that gain most; keep the price with the best F1.
         wanted = np.zeros(self.size, dtype=bool)
         wanted[target] = True
         phrases = np.unique(self._keywords.gather(target))
@@ -247,9 +232,7 @@ class Collection:
     def _greedy(
         self, wanted: Mask, candidates: _Candidates, price: float
     ) -> tuple[list[int], float]:
-        """Take the keyword with the largest 2 tp - price * retrieved over the items not covered
-        yet, while that is above 0. Returns the set and its F1.
-        """
+        # The gain of a keyword is 2 tp - price * retrieved over the items not covered yet.
         worth = 2.0 * wanted - price
         covered = np.zeros(self.size, dtype=bool)
         gains = np.array([worth[owners].sum() for owners in candidates.owners])
@@ -268,16 +251,11 @@ class Collection:
 
 @dataclass(frozen=True)
 class _Candidates:
-    """Keywords to choose from (sorted), the items that own them, and how much each is preferred."""
-
     phrases: Ints
     owners: Sequence[Ints]
     weight: Floats
 
     def subtract(self, gains: Floats, phrases: Ints, worth: Floats) -> None:
-        """Take what is covered now out of the gains of those candidates that are among
-        `phrases`.
-        """
         at = np.minimum(np.searchsorted(self.phrases, phrases), len(self.phrases) - 1)
         same = self.phrases[at] == phrases
         np.subtract.at(gains, at[same], worth[same])

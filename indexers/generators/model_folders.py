@@ -183,7 +183,6 @@ def check_adapter(folder: Path) -> None:
 
 
 def _check_whole(file: Path) -> None:
-    """Raise GeneratorError when a safetensors file is cut short or has a broken header."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -250,7 +249,6 @@ def digest(folder: Path, *more: str) -> str:
 
 
 def _deciding_files(folder: Path, more: Sequence[str] = ()) -> Iterator[tuple[str, int, int]]:
-    """Name, size and time of change of each."""
     own = (file.name for file in folder.iterdir() if file.suffix in _DECIDING and file.is_file())
     for name in (*sorted(own), *more):
         status = (folder / name).stat()
@@ -387,9 +385,6 @@ Encoded = tuple[Request, list[int]]
 class LocalModelGenerator(Generator, Generic[Chosen]):
     """What the kinds that load a model in this process share: the checked folder, its tokenizer,
     prompts that fit.
-
-    Args:
-        store: where the item snapshot lies that `options.vocabulary` names.
 
     Raises:
         GeneratorError: the model or adapter can't be used; checked when made, loaded later.

@@ -56,10 +56,8 @@ class OpenAIOptions(Options):
     """Options of the kind `openai`.
 
     Attributes:
-        base_url: the endpoint up to and with /v1, e.g. http://localhost:8000/v1.
         api_key: sent as bearer token; never printed and no part of the fingerprint.
         timeout: seconds that one attempt may take.
-        retries: further attempts after 429, 5xx, time-outs, lost connections and malformed answers.
     """
 
     base_url: str
@@ -116,9 +114,6 @@ class OpenAIGenerator(Generator):
     def _pump(
         self, loop: asyncio.AbstractEventLoop, requests: Iterator[Request]
     ) -> Iterator[Answer]:
-        """Keep `concurrency` requests in flight; yield answers as they arrive. The loop runs only
-        while we wait.
-        """
         client = self.client()
         running: set[asyncio.Task[Answer]] = set()
         failures: list[str] = []
@@ -188,9 +183,6 @@ class OpenAIGenerator(Generator):
         return _completion(request.id, response)
 
     async def _response(self, client: Any, request: Request) -> Any:
-        """Ask in one form after the other until the endpoint takes one. That one is kept for all
-        further requests, and logged.
-        """
         import openai
 
         forms, said = self._forms, ""
@@ -213,7 +205,6 @@ class OpenAIGenerator(Generator):
         return found
 
     def _body(self, request: Request, form: tuple[str, bool, str]) -> dict[str, Any]:
-        """The arguments of openai's `chat.completions.create`."""
         sampling, (limit, extra, _) = self.options.sampling, form
         body: dict[str, Any] = {"model": self.options.model, "messages": request.prompt.messages}
         body |= {"temperature": sampling.temperature, "top_p": sampling.top_p}
@@ -222,14 +213,10 @@ class OpenAIGenerator(Generator):
         return body | {"extra_body": beyond} if extra else body
 
     def _said(self, error: Exception) -> str:
-        """The endpoint's message, without the key."""
         key = self.options.api_key.get_secret_value() if self.options.api_key else ""
         return _said_by(error).replace(key, "***") if key else _said_by(error)
 
     def _refused_by(self, request: Request, error: Any) -> Answer:
-        """What a refusal means: a permanent or transient failure of this prompt, or an error that
-        concerns every prompt.
-        """
         status, said = error.status_code, self._said(error)
         if status in (401, 403):
             raise ServiceError(
@@ -261,9 +248,6 @@ def _is_too_long(error: Exception) -> bool:
 
 
 def _said_by(error: BaseException) -> str:
-    """What an endpoint says in a refusal, without the JSON around it; the error's own first line
-    where there is no message. At most 300 characters.
-    """
     body = getattr(error, "body", None)
     message = body.get("message") or body.get("detail") if isinstance(body, dict) else None
     words = " ".join(message.split()) if isinstance(message, str) else first_line(error)
@@ -271,7 +255,6 @@ def _said_by(error: BaseException) -> str:
 
 
 def _completion(id_: str, response: Any) -> Answer:
-    """The first choice; a failure for now where the response is not a completion."""
     try:
         choice = response.choices[0]
         tokens = int(response.usage.completion_tokens) if response.usage else 0

@@ -63,8 +63,6 @@ class VocabularyProcessor(AdapterLogitsProcessor):  # type: ignore[misc]
 
 
 class _Mask:
-    """The mask of one request, as far as it has been written."""
-
     def __init__(self, vocabulary: KeywordConstraint) -> None:
         self._vocabulary = vocabulary
         self._writing = vocabulary.start()

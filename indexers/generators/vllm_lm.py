@@ -128,7 +128,6 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
         )
 
     def _constraint(self) -> dict[str, str] | None:
-        """The argument of a request for the engine's logits processor."""
         if self._items is None:
             return None
         from indexers.generators.vllm_constraint import ARGUMENT, write_vocabulary
@@ -158,7 +157,6 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
                 self._engine.llm_engine.abort_request(list(under_way))
 
     def _begin(self, new: Iterable[Request], under_way: dict[str, Encoded]) -> list[Failure]:
-        """Hand prompts to the engine. Returns failures for those that it can't take."""
         fitting, failed = self.encoded(new)
         for encoded in fitting:
             self._add(id_ := str(next(self._numbers)), encoded[1])
@@ -173,7 +171,6 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
         )
 
     def _finished(self, under_way: dict[str, Encoded]) -> Iterator[Completion]:
-        """One step of the engine: a token for each prompt that it works on."""
         for output in self._engine.llm_engine.step() if under_way else ():
             if not output.finished:
                 continue
@@ -184,7 +181,7 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
 
     @cached_property
     def _numbers(self) -> Iterator[int]:
-        """Request ids; the engine accepts each only once."""
+        # The engine accepts each only once.
         return count()
 
     def _completion(self, request: Request, written: Any) -> Completion:

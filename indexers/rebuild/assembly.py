@@ -36,9 +36,6 @@ class ParseStats:
     Attributes:
         on_one_line: completions of one line of keywords: no second line, no think tag, no code
             fence.
-        keywords: distinct keywords, summed over completions.
-        overlong: pieces dropped as run-ons.
-        looping: pieces dropped because they repeat the same words three times in a row.
     """
 
     completions: int = 0
@@ -99,7 +96,6 @@ class Rebuilt:
     """What a rebuild did.
 
     Attributes:
-        cut_prompts: entities whose description was cut to the token budget.
         cut_to_budget: entities that wrote more than K_max keywords.
         set_aside: id -> reason, for entities without keywords of their own; they keep their own
             text as keyword.
@@ -156,15 +152,13 @@ def freeze(job: Job, plan: Plan, transient: Mapping[str, Failure], started: floa
 
 
 def _carried(job: Job, carried: Carried) -> Iterator[Row]:
-    """The rows that are carried over, without weights where the job keeps none."""
     return (row if job.weights else replace(row, weights=()) for row in carried.rows())
 
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """There are many rows and no reference cycles: garbage collection takes a seventh of the time
-    and frees nothing.
-    """
+    # There are many rows and no reference cycles: collection takes a seventh of the time for
+    # nothing.
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -185,7 +179,6 @@ def typed_rows(rows: Iterable[Row], types: Mapping[str, FieldType]) -> Iterator[
 
 
 def _count(snapshot: Snapshot, set_aside: int) -> None:
-    """Set the metrics of a frozen snapshot."""
     manifest = snapshot.manifest
     figures = {
         prometheus.ENTITIES: manifest.entities,
@@ -201,8 +194,6 @@ def _count(snapshot: Snapshot, set_aside: int) -> None:
 
 @dataclass
 class _Assembly:
-    """Turns answers into rows, counting on the way."""
-
     job: Job
     plan: Plan
     cached: Cached
@@ -212,10 +203,6 @@ class _Assembly:
     stats: ParseStats = field(default_factory=ParseStats)
 
     def rows(self) -> Iterator[Row]:
-        """A row for each entity of the plan, in its order.
-
-        Raises StorageError when an answer has vanished from the cache.
-        """
         for start in range(0, len(self.plan.entities), _ROWS):
             entities = list(self.plan.entities[start : start + _ROWS])
             answers = self.cached.answers([entity.id for entity in entities], start)
@@ -254,7 +241,6 @@ class _Assembly:
 
     @property
     def provenance(self) -> Callable[[], Provenance]:
-        """Read by the writer after the last row, when the counts are complete."""
         return lambda: Provenance(
             round=self.job.round,
             k_max=self.job.k_max,

@@ -118,21 +118,18 @@ def _kinds(table: pa.Table) -> NDArray[np.uint8]:
 def _once(
     rows: NDArray[np.int64], positions: NDArray[np.uint32], known: NDArray[np.uint8]
 ) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-    """The first row of each position that is not known yet."""
     new = known[positions] == 0
     positions, first = np.unique(positions[new], return_index=True)
     return rows[new][first], positions
 
 
 def _spelled(answer: Answer) -> str | None:
-    """The weights of an answer; None without any."""
     if isinstance(answer, Failure) or not answer.weights:
         return None
     return json.dumps(dict(answer.weights), ensure_ascii=False)
 
 
 def _keys(table: pa.Table) -> Keys:
-    """The keys of a segment."""
     keys = table["key"].combine_chunks()
     return Keys(
         memoryview(keys.buffers()[1])[keys.offset * SIZE : (keys.offset + len(keys)) * SIZE]
@@ -140,7 +137,6 @@ def _keys(table: pa.Table) -> Keys:
 
 
 def _is_whole(name: str, data: bytes) -> bool:
-    """Whether a segment has the bytes that were written: its name has their sha256."""
     digits = name.removesuffix(".parquet").partition("-")[2]
     return len(digits) == _SUM and hashlib.sha256(data).hexdigest().startswith(digits)
 
@@ -214,9 +210,6 @@ class GenerationCache:
         return Keys(b"") if table is None else _keys(table)
 
     def _read(self, name: str, columns: Sequence[str]) -> pa.Table | None:
-        """Columns of a segment. None when its bytes are damaged: then it is set aside under another
-        name, and its entities are generated again.
-        """
         path = f"{self._folder}/{name}"
         try:
             data = self._store.read(path)
@@ -326,14 +319,12 @@ class Keys:
 
     @cached_property
     def _order(self) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
-        """Positions sorted by the first half of their keys, and these halves: 12 bytes a key."""
         heads = self._halves[:, 0]
         order = np.argsort(heads).astype(np.uint32)
         return order, heads[order]
 
     @property
     def _halves(self) -> NDArray[np.uint64]:
-        """Shape (n, 2)."""
         return np.frombuffer(self._data, np.uint64).reshape(-1, 2)
 
 

@@ -36,7 +36,6 @@ class Generated:
 
     Attributes:
         transient: failures that the cache does not remember, by entity id.
-        left: requests without an answer; 0 unless the stream was stopped.
     """
 
     transient: dict[str, Failure]
@@ -125,7 +124,6 @@ def generate_into(
 
 
 def _requests(keyed: Iterable[Keyed], asked: dict[str, bytes]) -> Iterator[Request]:
-    """The requests; `asked` gets the key of each as it is taken."""
     for key, request in keyed:
         asked[request.id] = key
         yield request
@@ -177,7 +175,6 @@ class Job:
 
     Attributes:
         entities: the whole side without what is carried, in any order, ids distinct.
-        round: number of the round that the snapshot belongs to; 0 outside of training.
         search_results: what goes into {search_results} of the prompt variant `search`.
         weights: keep the weights that the generator gives a query's keywords; else all are 1.
         weigh: gives weights to rows whose generator gave none; None where nothing can.
@@ -255,9 +252,6 @@ def make_plan(job: Job) -> Plan:
 
 
 def _field_types(job: Job) -> Mapping[str, FieldType]:
-    """The types of the extra fields, after every value was looked at: before anything
-    is generated.
-    """
     if job.side != "item" or not job.fields:
         return {}
     types = types_of(job.extra_fields(), job.fields, job.field_types)

@@ -121,7 +121,6 @@ def job_by(
     budget and fields of the settings.
 
     Args:
-        round_: number of the round that it belongs to; 0 outside of training.
         name: the generator's, where it is not that of the settings: the prompt is cut for it.
     """
     settings = workspace.settings
@@ -253,9 +252,6 @@ def generate_and_freeze(
 ) -> Rebuilt:
     """Generate what is missing in this process, and freeze the side's keyword sets.
 
-    Args:
-        advance: called with the number of entities answered since the last call.
-
     Raises:
         ServiceError: the generator's service is away; what was answered is kept.
         StorageError: the store is full or read-only; what was written is kept.
@@ -337,7 +333,6 @@ def weigher(workspace: Workspace, side: Side, writer: str, *, serving: bool = Tr
 
 
 def _items(workspace: Workspace, *, serving: bool) -> Snapshot | None:
-    """The item snapshot that is weighed for; None where there is none of today's rules."""
     asked = workspace.backend.serving().get("item") if serving else None
     try:
         return workspace.snapshot(asked, "item")

@@ -64,7 +64,6 @@ class UpdateRequest(RebuildRequest):
         min_count: fewest clients that asked a query of the log for it to be taken; fewest searches
             where the log has no clients.
         save: a file for the log's queries that the data set lacks, as its records; written last.
-        refit: fit `statistical` again instead of keeping the parent's fit.
     """
 
     changed: Path | None = None
@@ -140,9 +139,6 @@ def update_side(
 
 
 def _on_kept_fit(workspace: Workspace, whole: Job, parent: Snapshot) -> Job:
-    """The job by the fit of `statistical` that wrote the parent, where the store has it; its
-    keywords then hold for all that did not change.
-    """
     generator = whole.generator
     if not isinstance(generator, Statistical) or whole.search_results is not None:
         return whole
@@ -186,7 +182,6 @@ def find_changes(workspace: Workspace, request: UpdateRequest, parent: Snapshot)
 def _read_log(
     workspace: Workspace, request: UpdateRequest, parent: Snapshot, say: Say
 ) -> LogChanges | None:
-    """The figures of the log, which are also printed; None without a log."""
     if request.log is None:
         return None
     log = read_log(request.log, request.log_options)
@@ -245,7 +240,6 @@ def narrowed(whole: Job, parent: Snapshot, changes: Changes, *, all_fields: bool
 
 
 def _check_written_alike(job: Job, parent: Snapshot) -> None:
-    """Refuse to mix the keywords of two generators, prompts or budgets in one snapshot."""
     manifest = parent.manifest
     reasons = {
         "by another generator": options_hash(job.generator.fingerprint)
@@ -270,9 +264,6 @@ def _named(fields: Iterable[str]) -> str:
 
 
 def _carries(job: Job, parent: Snapshot) -> bool:
-    """True when the keywords of unchanged entities are still valid: they depend on no other entity,
-    or on none that changed.
-    """
     read, now = (
         parent.manifest.generator.get("dataset_hash"),
         job.generator.fingerprint.get("dataset_hash"),
@@ -295,9 +286,6 @@ def _check_same_entities(job: Job, expected: set[str], parent: Snapshot) -> None
 
 
 def _still_cut(parent: Snapshot, without: frozenset[str]) -> int:
-    """How many carried sets were cut to the budget: the parent's count less the full sets among
-    those left out.
-    """
     manifest = parent.manifest
     if not manifest.cut_to_budget:
         return 0

@@ -58,7 +58,6 @@ class QueryAnswer:
     Attributes:
         keywords: S_q, at most 30: those that retrieve, then those that only order.
         weights: keyword -> weight, the query's own text under its own keyword; others weigh 1.
-        confidence: expected F1 of what they retrieve, calibrated.
     """
 
     keywords: list[str]
@@ -91,14 +90,9 @@ class Artefact:
     """A fitted ranker, an item index, and the rules that turn the ranker's results into keywords.
 
     Attributes:
-        index: text of the items.
         queries: the training queries, their texts normalised.
         relevance: 0/1, (training queries, items).
-        ranker: probabilities.
-        keywords: the items' keywords.
         item_ids: ids, in the order of the rows of `index`.
-        digests: `item_digest` of each item.
-        facts: data hash, settings and figures, for the manifest.
         editor: edits of selected sets; None where they gain nothing.
     """
 
@@ -122,7 +116,6 @@ class Artefact:
 
     @cached_property
     def _texts(self) -> dict[str, int]:
-        """Row of each training query by its text; of equal texts the first."""
         return {query.text: row for row, query in reversed(list(enumerate(self.queries)))}
 
     def row_of(self, query: Query) -> int:
@@ -145,12 +138,10 @@ class Artefact:
 
     @property
     def _price(self) -> float:
-        """Cost of an unreadable keyword."""
         return float(str(self.facts.get("readability", 0)))
 
     @cached_property
     def _phrases(self) -> dict[tuple[str, ...], int]:
-        """Keywords that are phrases, by their stems, for items that the fit has not seen."""
         found: dict[tuple[str, ...], int] = {}
         owners = np.diff(self.keywords.writable.keyword_starts)
         for number in np.flatnonzero(owners):
@@ -200,7 +191,6 @@ class Artefact:
         return found
 
     def _with_labels(self, items: Ints, p: Floats, row: int) -> tuple[Ints, Floats]:
-        """The mean of p and the labels of a training query, over the items of either."""
         labelled = self.relevance.indices[
             self.relevance.indptr[row] : self.relevance.indptr[row + 1]
         ]
@@ -277,7 +267,6 @@ class Artefact:
 
         Args:
             sets: the keywords of each query, normalised, with or without its own text.
-            mirror: of the items that are searched.
         """
         return [
             weights_in(
@@ -314,9 +303,8 @@ class Artefact:
         return found
 
     def _chosen(self, query: Query, items: Ints, p: Floats) -> Selection:
-        """S_q, edited where that gains. A new query with the text of a training query is not
-        edited: half of its p is labels, and the edits were not learned on such p.
-        """
+        # A new query with the text of a training query is not edited: half of its p is labels, and
+        # the edits were not learned on such p.
         found = self.selected(query, items, p)
         row = self.row_of(query)
         if self.editor is None or (row < 0 and self_keyword(query.text) in self._texts):
@@ -402,7 +390,6 @@ class Artefact:
 
     @cached_property
     def _nearest(self) -> NearestAnchors:
-        """For items that the fit has not seen."""
         size = len(self.item_ids)
         anchors = [self.keywords.of(number, (ANCHOR,)) for number in range(size)]
         return NearestAnchors(self.index, np.ones(size, dtype=np.bool_), anchors)

@@ -53,7 +53,6 @@ def unseen(
 
 
 def _unlike(alike: Floats, held: Ints) -> Ints:
-    """Rows below `ALIKE`, and always the less similar half of those that are not held out."""
     others = np.setdiff1d(np.arange(alike.size), held)
     ordered = others[np.argsort(alike[others], kind="stable")]
     below = int((alike[others] < ALIKE).sum())
@@ -66,7 +65,6 @@ def assess(artefact: Artefact, seed: int) -> dict[str, object]:
 
     Args:
         artefact: fitted, without calibration.
-        seed: of the sample and of the reliability's folds.
     """
     index, relevance = artefact.index, artefact.relevance
     known = np.flatnonzero((artefact.ranker.folds >= 0) & (np.diff(relevance.indptr) > 0))

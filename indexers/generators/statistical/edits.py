@@ -118,11 +118,8 @@ class EditState:
         items: ids, (items,).
         p: probabilities, (items,).
         forced: items that are retrieved anyway, by the query's own text.
-        forced_hits: sum of their p.
-        expected: expected number of relevant items.
         owners: items that own each keyword, and their mean p, (2, k).
         costs: F1 that each keyword must bring, (k,).
-        neighbours: by words, and by what is relevant.
         query: features of the query itself, equal for all edits.
     """
 
@@ -166,9 +163,6 @@ class QueryToEdit:
     Attributes:
         items: candidates, (c,).
         p: their probabilities, (c,).
-        expected: expected number of relevant items.
-        chosen: keywords before any edit.
-        forced: items that are retrieved anyway.
         banned: the keyword that may not be added, -1 for none.
     """
 
@@ -196,9 +190,6 @@ def edit_states(
 def _near(
     sources: FeatureSources, batch: QueryBatch, asked: Sequence[QueryToEdit]
 ) -> Iterator[list[tuple[Ints, Floats]]]:
-    """Nearest training queries, by words and by p on what is relevant to them, without the query
-    itself.
-    """
     nearest, idf = sources.nearest, sources.index.idf
     starts = np.concatenate([[0], np.cumsum([query.items.size for query in asked])])
     p = sp.csr_matrix(
@@ -265,7 +256,6 @@ def _edit_state(
 def _at_hand(
     ownership: Ownership, query: QueryToEdit, dense: Floats, free: Any, costs: Any
 ) -> Ints:
-    """The chosen keywords, and the most promising additions for each factor of `EXPECTATIONS`."""
     chosen = np.array(query.chosen, dtype=np.int64)
     likely = query.items[query.p > LEAST_P]
     pool = np.unique(slices(ownership.by_item, ownership.item_starts, likely))
@@ -289,7 +279,6 @@ def _at_hand(
 
 
 def _owners(ownership: Ownership, keywords: Ints) -> tuple[Ints, Ints]:
-    """Owners of all keywords one after the other, and the row of the keyword that each is of."""
     sizes = ownership.keyword_starts[keywords + 1] - ownership.keyword_starts[keywords]
     owners = slices(ownership.by_keyword, ownership.keyword_starts, keywords)
     return owners, np.repeat(np.arange(keywords.size), sizes)
@@ -298,7 +287,6 @@ def _owners(ownership: Ownership, keywords: Ints) -> tuple[Ints, Ints]:
 def _neighbours(
     relevance: Csr, ids: Ints, weights: Floats, items: Ints, forced: Ints
 ) -> Neighbours:
-    """The labels of training queries over the items of a state."""
     sizes = (relevance.indptr[ids + 1] - relevance.indptr[ids]).astype(np.float32)
     relevant = slices(relevance.indices, relevance.indptr, ids)
     of = np.repeat(np.arange(ids.size), sizes.astype(np.int64))
@@ -366,7 +354,6 @@ def edits(state: EditState, on: Any, limit: int) -> Edits:
 def _moves(
     state: EditState, on: Any, limit: int, new: Floats, only: Floats, hits: float, retrieved: float
 ) -> tuple[Ints, Ints]:
-    """The keywords dropped and added by each edit; -1 stands for none."""
     drops, additions = np.flatnonzero(on), np.flatnonzero(~on & new.any(axis=1))
     after = f1_of(hits + new @ state.p, retrieved + new.sum(axis=1), state.expected)
     without = f1_of(hits - only @ state.p, retrieved - only.sum(axis=1), state.expected)
@@ -381,9 +368,6 @@ def _moves(
 
 
 def _items_moved(state: EditState, moved: Floats) -> list[Floats]:
-    """Number, sum, mean and maximum of p, and its variance, of the items that edits lose or
-    gain.
-    """
     count, hits = moved.sum(axis=1), moved @ state.p
     most = (moved * state.p).max(axis=1, initial=0)
     return [count, hits, hits / np.maximum(count, 1), most, moved @ (state.p * (1 - state.p))]
@@ -397,9 +381,6 @@ def _for_neighbours(
     gained: Floats,
     retrieved_after: Floats,
 ) -> list[Floats]:
-    """Change of F1 for the labels of similar queries by each edit, F1 before, and the best
-    similarity.
-    """
     hits = near.forced + near.labels @ found
     before = f1_of(hits, retrieved, near.sizes)
     hits_after = hits + (gained - lost) @ near.labels.T
@@ -419,7 +400,6 @@ class Editor:
         models: one LightGBM booster a fold; each predicts the true change of F1 less the expected
             change.
         folds: fold of each training query, -1 for those that no model was trained on.
-        margin: F1.
     """
 
     models: Sequence[Any]
@@ -439,9 +419,6 @@ class Editor:
 def _improved(
     models: Sequence[Any], margin: float, state: EditState, limit: int, first: Edits | None = None
 ) -> Any:
-    """The set after all edits, (k,) bool. No edit undoes an earlier one. `first`: the edits of the
-    set as it is, where they are computed already.
-    """
     on = state.chosen
     for _ in range(STEPS):
         possible = first or edits(state, on, limit)
@@ -453,7 +430,6 @@ def _improved(
 
 
 def _predicted(models: Sequence[Any], x: Floats) -> Floats:
-    """Change of F1 by each edit: the expected change plus the models' prediction."""
     if not x.size:
         return np.zeros(0, dtype=np.float32)
     learned = sum(model.predict(x, num_threads=1) for model in models) / len(models)
@@ -463,9 +439,6 @@ def _predicted(models: Sequence[Any], x: Floats) -> Floats:
 def _best(
     state: EditState, possible: Edits, gains: Floats, margin: float, edited: Any
 ) -> int | None:
-    """The edit with the highest predicted gain less costs, if that exceeds the margin. Keywords
-    that are `edited` already, (k,) bool, are left alone.
-    """
     if not gains.size:
         return None
     costs = np.append(state.costs, 0)
@@ -490,10 +463,6 @@ _NONE = np.zeros((0, 0), dtype=np.float32)
 
 @dataclass(frozen=True, slots=True)
 class _TrainingExample:
-    """A training query's state, its possible first edits (without their items) and the true change
-    of F1 by each.
-    """
-
     state: EditState
     relevant: Ints
     edits: Edits
@@ -509,8 +478,6 @@ def fit_editor(
         states: of training queries, by p that has not seen their labels.
         rows: rows of `relevance` of these queries.
         relevance: 0/1, (all training queries, items).
-        limit: keywords of a query at most.
-        seed: of folds and boosting.
     """
     examples = [
         _example(state, relevance.indices[relevance.indptr[row] : relevance.indptr[row + 1]], limit)
@@ -543,8 +510,6 @@ def fit_editor(
 def _train_folds(
     examples: Sequence[_TrainingExample], folds: Ints, which: Iterable[int], seed: int
 ) -> list[Any]:
-    """A model for each fold, trained on the examples of all others."""
-
     def train(fold: int) -> Any:
         others = [example for example, its in zip(examples, folds, strict=True) if its != fold]
         x = np.concatenate([example.edits.x for example in others])

@@ -64,11 +64,6 @@ class StatisticalOptions(Options):
     """Options of the kind `statistical`.
 
     Attributes:
-        language: of stems and stop words, by its Snowball name.
-        seed: of sampling, folds and boosting.
-        signals: numeric fields of items that the ranker learns from, such as popularity.
-        pair_signals: names of numbers of (query, item) pairs that the ranker learns from, such as
-            clicks.
         encoder: an encoder whose vectors the ranker learns from, see `ranking.encoder.Encoder`.
         evidence: snapshot pairs (items, queries) whose retrieved sets count beside the ranker's
             probabilities (`stacking`), where that gains F1. They don't change the item side. Where
@@ -95,8 +90,6 @@ class Statistical(Generator):
     its completion is empty.
 
     Args:
-        dataset: items, training queries and labels.
-        options: see `StatisticalOptions`.
         store: where the artefact is kept; None keeps it in memory only.
     """
 
@@ -146,7 +139,6 @@ class Statistical(Generator):
 
     @cached_property
     def _signals(self) -> Mapping[str, object]:
-        """The digest of the signals' values, which the data set's hash leaves out."""
         if not self.options.signals:
             return {}
         from indexers.generators.statistical.ranking.text_index import item_signals
@@ -156,18 +148,15 @@ class Statistical(Generator):
 
     @cached_property
     def _new_ids(self) -> frozenset[str]:
-        """Items that the labels cannot know."""
         return self._dataset.new | _younger(self._dataset, self._store)
 
     @property
     def _new(self) -> Mapping[str, object]:
-        """The digest of the new items' ids, which the data set's hash leaves out."""
         new = json.dumps(sorted(self._new_ids)).encode()
         return {"new": hashlib.sha256(new).hexdigest()[:16]} if self._new_ids else {}
 
     @cached_property
     def _pair_signals(self) -> Mapping[str, object]:
-        """Their names and the digest of their values. Nothing without them."""
         names = self.options.pair_signals
         if not names:
             return {}
@@ -199,14 +188,13 @@ class Statistical(Generator):
         return stacked(fitted, pairs, asked, self.options.seed)
 
     def _held_out(self) -> list[Query]:
-        """Queries that the pairs have not learned from."""
+        # Queries that the pairs have not learned from.
         train, dev = (self._dataset.queries.get(split, ()) for split in ("train", "dev"))
         ids = by_hash((query.id for query in train), DEV_SHARE)
         return list(dev) or [query for query in train if query.id in ids]
 
     @cached_property
     def _fitted(self) -> Artefact:
-        """The artefact without evidence. A damaged one is fitted again."""
         from indexers.generators.statistical.fitting import fit
         from indexers.generators.statistical.storage import MANIFEST, open_artefact, save
 
@@ -339,7 +327,6 @@ class KeptFit(Statistical):
 
     @cached_property
     def _cold(self) -> Ranker | None:
-        """The ranker for new items, which a fit without new items does not make."""
         from indexers.generators.statistical.new_items import cold_of
         from indexers.generators.statistical.storage import MANIFEST, open_cold, save_cold
 
@@ -383,7 +370,6 @@ class KeptFit(Statistical):
 
 
 def _younger(dataset: Dataset, store: Store | None) -> frozenset[str]:
-    """Items without a label that came after an earlier fit of the store on the same labels."""
     fits = store.list(FOLDER) if store is not None else []
     if store is None or not fits:
         return frozenset()

@@ -82,9 +82,6 @@ class ScoredIndex:
 
     @cached_property
     def _gains(self) -> Floats:
-        """Score of an item that has a keyword, by the item's length alone: score = boost x idf x
-        gain.
-        """
         lengths = np.diff(self.ownership.item_starts)
         mean = mean_length(int(lengths.sum()), lengths.size)
         norms = norm_table(DEFAULT, mean)[length_codes(lengths)].astype(np.float64)
@@ -92,7 +89,6 @@ class ScoredIndex:
 
     @cached_property
     def _idf(self) -> Floats:
-        """As `cogr.matching.bm25.idf`, of all keywords."""
         df = np.diff(self.ownership.keyword_starts)
         return np.log1p((self.ownership.n_items - df + 0.5) / (df + 0.5))
 
@@ -101,7 +97,6 @@ class ScoredIndex:
 
         Args:
             items: ascending.
-            words: numbers of keywords.
             owners: the owners of each; those beyond `items` are passed over.
         """
         found = np.zeros((items.size, words.size))
@@ -121,7 +116,6 @@ class ScoredIndex:
             words: the query's keywords, with or without its own text.
             own: the query's own text as a keyword (-1: no item has it) and the items that it finds.
                 It is never an ordering keyword.
-            limit: ordering keywords at most.
         """
         if not items.size or not words:
             return Order((), ())
@@ -140,9 +134,6 @@ class ScoredIndex:
     def _candidates(
         self, items: Ints, rows: Ints, best: Ints, taken: set[int]
     ) -> tuple[Ints, Floats]:
-        """Keywords of the best items whose every owner is in the set, without those taken already,
-        and the score that each gives to the items at `rows`, (rows, keywords).
-        """
         words = np.unique(np.concatenate([self.usable.keywords(item) for item in items[best]]))
         words = words[~np.isin(words, np.fromiter(taken, np.int64, len(taken)))]
         if self.unreadable is not None:
@@ -166,9 +157,7 @@ class ScoredIndex:
 def _pursuit(
     parts: Floats, columns: Floats, target: Floats, limit: int
 ) -> tuple[list[int], Floats]:
-    """Orthogonal matching pursuit with non-negative weights: columns that explain the rest of the
-    target beyond the parts, and the weights of parts and columns together.
-    """
+    # Orthogonal matching pursuit with non-negative weights.
     norms = np.maximum(np.sqrt((columns**2).sum(axis=0)), 1e-12)
     shared = np.where((columns > 0).sum(axis=0) > 1, SHARED, 1.0)
     enough = ENOUGH * float(target @ target)
@@ -209,7 +198,6 @@ def weights_in(mirror: Mirror, words: Sequence[str], p: Mapping[str, float]) -> 
     stays as it is.
 
     Args:
-        mirror: of the items.
         words: the query's keywords, its own text among them, normalised.
         p: relevance by item id; 0 for items that it lacks.
 

@@ -113,10 +113,6 @@ def joined(artefact: Artefact, items: Sequence[Item], cold: Ranker | None) -> Ar
 def with_keywords(artefact: Artefact, items: Sequence[Item], snapshot: Mirror) -> Artefact:
     """The artefact with the keywords that a snapshot has for these items. Items that the snapshot
     lacks have none.
-
-    Args:
-        items: that came or changed.
-        snapshot: the mirror of the items that serve.
     """
     owned, more = artefact.keywords, dict[str, int]()
     phrases = np.unique(owned.owned[owned.kinds == PHRASE])
@@ -154,9 +150,7 @@ def chosen(
     queries find them are chosen; of their own, the ones that no known query uses stay.
 
     Args:
-        fitted: without these items.
         cold: the ranker for new items, as of `joined`.
-        items: whose keywords are chosen.
         pair: the item snapshot that they join, and the queries that are known.
     """
     artefact = joined(fitted, items, cold)
@@ -174,14 +168,6 @@ def chosen(
 
 
 class _KnownQueries:
-    """The queries of a snapshot, what they retrieve, and what they would gain from items that join.
-
-    Args:
-        numbers: of the items that join, in the artefact.
-        items: the mirror that they join.
-        queries: the mirror of the queries; its dense ids name queries below.
-    """
-
     def __init__(self, artefact: Artefact, numbers: Ints, items: Mirror, queries: Mirror) -> None:
         self.artefact, self.numbers, self.items, self.queries = artefact, numbers, items, queries
         known = artefact.numbers
@@ -197,7 +183,6 @@ class _KnownQueries:
         self._joining: list[tuple[Ints, Floats32, Floats32]] = []
 
     def touched(self) -> Ints:
-        """The queries that the items touch."""
         index = self.artefact.index
         batch = index.batch(self._texts)
         terms, points = unit_terms(index, batch).T.tocsr(), index.points_of(batch)
@@ -212,7 +197,6 @@ class _KnownQueries:
         return np.unique(np.concatenate(found))
 
     def _by_items(self, numbers: Ints) -> Csr:
-        """How many keywords of an item's nearest items each query has, (items, queries)."""
         index = self.artefact.index
         near = top_rows((index.tfidf[numbers] @ index.tfidf_by_term).tocsr(), NEAREST)
         rows = []
@@ -223,7 +207,6 @@ class _KnownQueries:
         return counts_of(rows, len(self._texts))
 
     def ask(self, queries: Ints) -> None:
-        """Learn what these queries retrieve and expect, and their p of the items that join."""
         queries = queries[self._row[queries] < 0]
         for first in range(0, queries.size, _AT_ONCE):
             some = queries[first : first + _AT_ONCE].tolist()
@@ -258,7 +241,6 @@ class _KnownQueries:
         self._joining.append((self._place[joining], of[joining], held))
 
     def gains(self, at: int) -> Floats:
-        """Change of each asked query's expected F1 when it finds an item, (asked queries,)."""
         hits, size, expected = np.array(self._sets).reshape(-1, 3).T
         p, held = (matrix[:, [at]].toarray().ravel() for matrix in (self._p, self._held))
         hits, size = hits - p * held, size - held
@@ -266,12 +248,10 @@ class _KnownQueries:
         return gains
 
     def words_of(self, rows: Ints) -> list[str]:
-        """Keywords of asked queries."""
         words = (self.queries.keywords_of(self._asked[row]) for row in rows.tolist())
         return list(dict.fromkeys(chain.from_iterable(words)))
 
     def greedy(self, at: int, words: Sequence[str], title: str) -> list[str]:
-        """The keywords of the largest gain, one after another while there is a gain."""
         gains = self.gains(at)
         users = [self._users(word) for word in words]
         gains[self._users(title)] = 0
@@ -287,6 +267,5 @@ class _KnownQueries:
         return found
 
     def _users(self, word: str) -> Ints:
-        """Asked queries with a keyword."""
         rows = self._row[np.array(self.queries.bitmap(word), np.int64)]
         return rows[rows >= 0]

@@ -60,8 +60,6 @@ class EarlierPair:
     """A snapshot pair whose retrieved sets are evidence.
 
     Args:
-        store: has the snapshots.
-        items, queries: ids of the snapshots.
         numbers: item id -> the artefact's number.
 
     Raises:
@@ -99,7 +97,6 @@ class Stack:
             the parts, and a last one for all other queries, (parts + 1, 2 + pairs).
         parts: query id -> its part, of the queries that they were fitted on.
         multiplier: the expected number of relevant items is this times the sum of p.
-        calibration: of the expected F1.
         f1: of the exact cut out of fold, of these queries.
         without: the same by the ranker alone.
     """
@@ -123,7 +120,6 @@ class Stacked(Artefact):
     """An artefact that uses earlier pairs as evidence.
 
     Attributes:
-        pairs: the snapshot pairs that are evidence.
         stack: their coefficients; None where they gain nothing.
     """
 
@@ -206,7 +202,6 @@ def stacked(
     Args:
         asked: queries that the pairs have not learned from, and the ids of their relevant items.
             The ranker answers them out of fold where it has.
-        seed: of the parts.
     """
     found = _with_stack(artefact, pairs, None)
     order = np.random.default_rng(seed).permutation(len(asked))[:MOST_FITTED]
@@ -226,15 +221,6 @@ def _with_stack(artefact: Artefact, pairs: Sequence[EarlierPair], stack: Stack |
 
 @dataclass(frozen=True, slots=True)
 class _TrainingExample:
-    """A query that coefficients are fitted on.
-
-    Attributes:
-        x: features of its items, (items, 1 + pairs).
-        y: 0/1 relevance, (items,).
-        relevant: numbers of all its relevant items.
-        alone: F1 of the exact cut by the ranker alone.
-    """
-
     query: Query
     x: Floats
     y: Floats
@@ -243,9 +229,6 @@ class _TrainingExample:
 
 
 def _features(items: Ints, p: Floats32, by_pairs: Sequence[Ints]) -> tuple[Ints, Floats]:
-    """Candidates and retrieved items, ascending, and of each the ranker's logit and by which pairs
-    it is retrieved, (items, 1 + pairs).
-    """
     union = np.unique(np.concatenate([items, *by_pairs]))
     x = np.zeros((union.size, 1 + len(by_pairs)))
     x[np.searchsorted(union, items), 0] = p
@@ -259,7 +242,6 @@ def _features(items: Ints, p: Floats32, by_pairs: Sequence[Ints]) -> tuple[Ints,
 def _examples(
     artefact: Stacked, asked: Sequence[tuple[Query, Sequence[str]]]
 ) -> Iterator[_TrainingExample]:
-    """An example for each query for which some pair retrieves an item."""
     numbers = artefact.numbers
     scored = Artefact.probabilities(artefact, [query for query, _ in asked])
     for (query, ids), (items, p) in zip(asked, scored, strict=True):
@@ -278,9 +260,6 @@ def _f1(found: Ints, relevant: Ints) -> float:
 
 
 def _fitted(examples: Sequence[_TrainingExample]) -> Stack:
-    """Coefficients for each part, fitted on the others, and for all other queries, fitted on all
-    parts; the best multiplier out of fold.
-    """
     part = np.arange(len(examples)) % min(PARTS, len(examples))
     lines = [
         _line([example for example, of in zip(examples, part, strict=True) if of != one])
@@ -295,7 +274,6 @@ def _fitted(examples: Sequence[_TrainingExample]) -> Stack:
 
 
 def _line(examples: Sequence[_TrainingExample]) -> Floats:
-    """Intercept and coefficients of highest likelihood, penalised, (2 + pairs,)."""
     x = np.concatenate([example.x for example in examples])
     y = np.concatenate([example.y for example in examples])
     prior = np.zeros(x.shape[1])
@@ -320,7 +298,6 @@ def _cut_f1(stack: Stack, example: _TrainingExample, multiplier: float) -> float
 
 
 def _calibrated(artefact: Stacked, examples: Sequence[_TrainingExample]) -> Calibration:
-    """Of the expected F1 of selected sets, out of fold."""
     queries = [example.query for example in examples]
     scored = artefact.probabilities(queries)
     found = [artefact.spell(query, *one) for query, one in zip(queries, scored, strict=True)]

@@ -158,8 +158,6 @@ def open_artefact(folder: str | Path | Store, encoder: Encoder | None = None) ->
 
 
 class _Hashed:
-    """A file that is written, and the sha256 of what is written."""
-
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self._sha256 = file, hashlib.sha256()
 
@@ -172,7 +170,6 @@ class _Hashed:
 
 
 def _files(artefact: Artefact) -> dict[str, bytes | NDArray[Any]]:
-    """Bytes, and arrays for .npy files."""
     index, owned = artefact.index, artefact.keywords
     return {
         "items.parquet": _parquet(id=artefact.item_ids, digest=artefact.digests),
@@ -204,7 +201,6 @@ def _files(artefact: Artefact) -> dict[str, bytes | NDArray[Any]]:
 
 
 def _given(signals: PairSignals) -> dict[str, bytes | NDArray[Any]]:
-    """Nothing where there are none."""
     if not signals.columns:
         return {}
     files: dict[str, bytes | NDArray[Any]] = {"pairs.parquet": _parquet(text=list(signals.rows))}
@@ -228,7 +224,6 @@ def _pair_signals(files: Mapping[str, Data], n: int) -> PairSignals:
 
 
 def _new(ranker: Ranker) -> dict[str, bytes | NDArray[Any]]:
-    """Nothing where no item is new."""
     cold = {} if ranker.cold is None else _cold(ranker.cold)
     return {"new.npy": ranker.new, **cold} if ranker.new.any() else {}
 
@@ -292,13 +287,11 @@ def _table(data: Data, *names: str) -> dict[str, list[str]]:
 
 
 def _strings(data: Data, name: str) -> Strings:
-    """One column without a Python object for each text."""
     table = read_table(io.BytesIO(data), pa.schema({name: pa.large_string()}))
     return Strings(pa.concat_arrays([pa.array([], pa.large_string()), *table.column(0).chunks]))
 
 
 def _array(data: Data) -> NDArray[Any]:
-    """What a .npy file holds, read-only, without a copy."""
     start = io.BytesIO(data[:_MOST_HEADER])
     np.lib.format.read_magic(start)  # type: ignore[no-untyped-call]
     shape, _, dtype = np.lib.format.read_array_header_1_0(start)  # type: ignore[no-untyped-call]
@@ -309,14 +302,12 @@ def _array(data: Data) -> NDArray[Any]:
 
 
 def _places(name: str, matrix: Csr) -> dict[str, NDArray[Any]]:
-    """Where a matrix has values."""
     return {f"{name}.columns.npy": matrix.indices, f"{name}.starts.npy": matrix.indptr}
 
 
 def _matrix(
     files: Mapping[str, Data], name: str, shape: tuple[int, int], values: Any = np.float32
 ) -> Csr:
-    """A matrix with these values, or of ones of this type."""
     columns, starts = (_array(files[f"{name}.{part}.npy"]) for part in ("columns", "starts"))
     ones = values if isinstance(values, np.ndarray) else filled(columns.size, values)
     return sp.csr_matrix((ones, columns, starts), shape=shape)
@@ -335,9 +326,6 @@ def _content_hash(facts: Mapping[str, Any], digests: Mapping[str, str]) -> str:
 
 
 def _read(store: Store, *begin: str) -> tuple[dict[str, Any], dict[str, Data]]:
-    """Facts and verified files, mapped where they lie on a local disk; all, or those that begin
-    so.
-    """
     where, remedy = (
         f"The statistical artefact in {store.url}",
         "delete it and run again, it is then fitted anew",

@@ -104,9 +104,6 @@ def with_data(matrix: Csr, data: Any) -> Csr:
 
 
 def _picked(matrix: Csr, places: Ints, starts: Ints) -> Csr:
-    """A matrix of the stored values at these places; `starts` says where its rows begin. Columns
-    ascend.
-    """
     twin = copy(matrix)
     twin.data, twin.indices = matrix.data[places], matrix.indices[places]
     twin.indptr = starts.astype(matrix.indptr.dtype)

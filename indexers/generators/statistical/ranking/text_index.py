@@ -87,7 +87,6 @@ class PairSignals:
     """Numbers of (query, item) pairs, such as clicks, by the normalised texts of queries.
 
     Attributes:
-        rows: text -> row.
         columns: log1p of the numbers, (rows, items) for each column of them.
     """
 
@@ -139,7 +138,6 @@ class PairSignals:
 def _by_text(
     dataset: Dataset, name: str, texts: Mapping[str, str], numbers: Mapping[str, int]
 ) -> dict[str, dict[int, float]]:
-    """Text -> item -> number. Numbers of items that are held out of the data set are skipped."""
     found: dict[str, dict[int, float]] = {}
     for query, pairs in dataset.pair_signals.get(name, {}).items():
         for item, value in pairs.items():
@@ -202,17 +200,13 @@ class TextIndex:
     """The matrices of the items.
 
     Attributes:
-        analyser: how texts become terms.
         vocabulary: term -> column.
         counts: term counts of items, (n, vocabulary).
         titles: 0/1 terms of titles, (n, vocabulary).
         grams: 0/1 character 4-grams of items, (n, 2 ** GRAM_BITS).
         title_grams: the same of their titles, stop words and all.
         term_points: `matrices.term_points` of the items, (vocabulary, dimensions).
-        signals: `item_signals`, (n, signals).
         encoded: points by the encoder, (n, its dimensions); no columns without one.
-        encoder: encodes queries, where there is one.
-        pair_signals: numbers of queries and items.
     """
 
     analyser: Analyser
@@ -275,7 +269,6 @@ class TextIndex:
         return replace(index, term_points=term_points(index.tfidf, index.df))
 
     def _counts(self, texts: Iterable[str]) -> Csr:
-        """How often texts have each known term, (texts, vocabulary)."""
         known = self.vocabulary
         terms = map(self.analyser.terms, texts)
         rows = ([known[term] for term in one if term in known] for one in terms)
@@ -492,10 +485,7 @@ def char_grams(texts: Sequence[str]) -> Csr:
 
 
 def _gram_buckets(codes: np.ndarray) -> np.ndarray:
-    """A bucket for each run of `GRAM` characters: an FNV-like mix, spread by Fibonacci hashing.
-
-    Wraps on purpose.
-    """
+    # An FNV-like mix, spread by Fibonacci hashing. Wraps on purpose.
     if codes.size < GRAM:
         return np.zeros(0, dtype=np.int32)
     span = codes.size - GRAM + 1
