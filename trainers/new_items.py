@@ -133,10 +133,9 @@ def of_statistical(
     sets = {item.id: old.item_keywords(item) for item in before.items}
     sets |= chosen(old, cold_of(old), [*added.values()], pair)
     updated = _retrieved(_mirror(dataset.items, sets), asked, queries)
-    refitted = fit(after)
-    rebuilt = retrieved_by(refitted, dataset, queries)
-    for name, found in (("nothing refitted", updated), ("both sides rebuilt", rebuilt)):
-        yield figures(f"statistical, {name}", queries, dataset.relevant, new, found)
+    yield figures("statistical, nothing refitted", queries, dataset.relevant, new, updated)
+    rebuilt = retrieved_by(fit(after), dataset, queries)
+    yield figures("statistical, both sides rebuilt", queries, dataset.relevant, new, rebuilt)
 
 
 def new_ids(dataset: Dataset, share: float) -> frozenset[str]:

@@ -24,7 +24,15 @@ from indexers.exchange.search import search
 from indexers.telemetry import logs
 from indexers.workspace import Workspace
 from trainers.demo.folder import Folder, lay_out, train_sample
-from trainers.demo.rows import SPLIT, Row, bm25_row, generator_row, pair_row, step_row
+from trainers.demo.rows import (
+    SPLIT,
+    Row,
+    bm25_row,
+    found_of_new,
+    generator_row,
+    pair_row,
+    step_row,
+)
 from trainers.demo.show import Ended, Progress, results
 from trainers.report.facts import Changed, changes, examples
 from trainers.report.page import check_extra, write_report
@@ -84,6 +92,8 @@ def run_demo(
     run = Run(workspace.store, DEFAULT_RUN)
     with Progress() as progress:
         rows, choice = _rows(workspace, folder, run, progress)
+        progress.say("new items")
+        new = found_of_new(workspace, next(row for row in rows if row.name == "extractive"))
     written = Written(folder.config, out / "summary.json", out / "report.html")
     write_report(workspace, run, written.report)
     summary = {
@@ -91,6 +101,7 @@ def run_demo(
         "split": SPLIT,
         "queries": len(workspace.dataset.require(SPLIT)),
         "rows": [row.as_dict() for row in rows],
+        "new_items": new,
         "serving": choice.chosen.name,
         "why": choice.reason(),
     }
@@ -113,7 +124,7 @@ def _show(
     }
     searches = [(answer, relevant_items(dataset, answer.query)) for answer in answers]
     titles = frozenset(self_keyword(item.title) for item in dataset.items)
-    ended = Ended(rows, choice, changed, searches, titles)
+    ended = Ended(rows, choice, changed, searches, summary["new_items"], titles)
     emit(payload, lambda out: results(out, ended))
 
 

@@ -10,16 +10,19 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cogr.evaluation import rows_of_queries, search_all
 from cogr.records import Advance, Dataset, Say, Side, Split
 from cogr.snapshots import open_snapshot
 from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.release import release
 from indexers.workspace import Workspace
 from trainers import evaluation
+from trainers.new_items import checked_new, figures, fit_in, of_statistical
 from trainers.training.contest import Contender, of_round, publish_pair
 from trainers.training.rounds import Round
 
 SPLIT: Split = "test"
+_NEW_SHARE = 0.2
 _FIGURES = {"p": "p", "r": "r", "f1": "f1", "ndcg": "ndcg@10", "mrr": "mrr@10"}
 
 
@@ -123,6 +126,37 @@ def pair_row(
     publish_pair(workspace, pair, lambda _: None)
     items, queries = workspace.serving("item").id, workspace.serving("query").id
     return _measured(workspace, name, items, queries, began, cached)
+
+
+def found_of_new(workspace: Workspace, extractive: Row) -> dict[str, float]:
+    """The share of their relevant new items that test queries find, by each method without a
+    language model.
+
+    A fifth of the shop arrives after the fit, without labels. Nothing is fitted again, and no
+    query is rewritten.
+
+    Args:
+        extractive: its row. Keywords taken from texts need no labels, and neither does BM25.
+    """
+    dataset, asked = workspace.dataset, workspace.dataset.require(SPLIT)
+    new = checked_new(dataset, _NEW_SHARE)
+    queries = rows_of_queries(asked, open_snapshot(workspace.store, extractive.queries))
+
+    def search(keywords: Mapping[str, float]) -> list[str]:
+        found = workspace.backend.retrieved(keywords, snapshot=extractive.items)
+        return [hit.id for hit in found.hits]
+
+    retrieved = {
+        "bm25": evaluation.bm25(dataset, SPLIT).runs,
+        "extractive": search_all(search, queries),
+    }
+    found = {
+        name: figures(name, asked, dataset.relevant, new, {q: frozenset(sets[q]) for q in sets})
+        for name, sets in retrieved.items()
+    }
+    found["statistical"] = next(of_statistical(dataset, new, SPLIT, fit_in(workspace)))
+    recalls = {name: one.means["r_new"] for name, one in found.items()}
+    return {name: round(recall[0], 4) for name, recall in recalls.items() if recall}
 
 
 def _measured(

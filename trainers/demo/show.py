@@ -6,7 +6,7 @@ Text of items is untrusted and never shown as markup.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -84,6 +84,7 @@ class Ended:
         choice: the pair that serves, and why.
         changed: example entities, `extractive` against what serves.
         searches: each answer with the ids that are relevant to it.
+        new_items: method -> the share of relevant new items that it finds.
         titles: the items' titles as keywords; a query may ask for an item by its own.
     """
 
@@ -91,6 +92,7 @@ class Ended:
     choice: Choice
     changed: Sequence[Changed]
     searches: Sequence[tuple[Answered, Collection[str]]]
+    new_items: Mapping[str, float]
     titles: Collection[str] = frozenset()
 
 
@@ -104,6 +106,8 @@ def results(out: Console, ended: Ended) -> None:
         out.print("What an earlier demo had generated or trained was taken from its folder.")
     serving = ended.choice.chosen.name
     out.print(f"{serving} serves, chosen on dev: {ended.choice.reason()}.")
+    found = ", ".join(f"{name} {share:.3f}" for name, share in ended.new_items.items())
+    out.print(f"Found of new items, a fifth of the shop: {found}.")
     if ended.changed:
         heading = ("Keywords gained and lost", "bold")
         out.print(Text.assemble("\n", heading, f", extractive -> {serving}"))

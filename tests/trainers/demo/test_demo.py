@@ -148,7 +148,7 @@ def test_item_text_is_never_markup_nor_control() -> None:
     out, text = console()
     changed = Changed("item", "i", "[i]Title \x1b", ["[red]new"], ["old\x1b"], [])
     rejected = Row("round 2", 0.1, 0.1, 0.1, 0.1, 0.1, 1.0, rejected="dev F1 fell")
-    results(out, show.Ended([rejected], CHOICE, [changed], [(found, {"a"})]))
+    results(out, show.Ended([rejected], CHOICE, [changed], [(found, {"a"})], {"bm25": 0.25}))
     for told in (
         r"[red]Sofa[/red] \x1b[31m :smile: [link=http://x]",
         '"[u]sofa" finds 1 items',
@@ -168,7 +168,7 @@ def test_titles_among_keywords_are_counted_and_not_spelled() -> None:
     found = answered("shelf", ["shelf", "oak shelf", "steel bookcase nordic", "ivo lamp"], hit)
     out, text = console()
     titles = frozenset({"steel bookcase nordic", "ivo lamp"})
-    results(out, show.Ended([], CHOICE, [], [(found, {"a"})], titles))
+    results(out, show.Ended([], CHOICE, [], [(found, {"a"})], {}, titles))
     assert "keywords: oak shelf and the titles of 2 items\n" in text()
     assert "its title, oak shelf, words of its title" in text()
 
@@ -237,8 +237,13 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     return folder, ended
 
 
+def summary_of(shown: Shown) -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads((shown[0] / ".demo/summary.json").read_text())
+    return summary
+
+
 def rows_of(shown: Shown) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads((shown[0] / ".demo/summary.json").read_text())["rows"]
+    rows: list[dict[str, Any]] = summary_of(shown)["rows"]
     return rows
 
 
@@ -270,6 +275,9 @@ def test_the_demo(shown: Shown) -> None:
     assert "round 2, train-item" in ended.err
     assert "Loading weights" not in ended.err
     assert "cogr-index search -c .demo/cogr.toml" in ended.err
+    new = summary_of(shown)["new_items"]
+    assert new["statistical"] >= 2 * max(new["bm25"], new["extractive"]) > 0
+    assert f"a fifth of the shop: bm25 {new['bm25']:.3f}," in ended.out
     report = (folder / ".demo" / "report.html").read_text("utf-8")
     assert "2 rounds after SFT" in report
 
