@@ -106,8 +106,8 @@ def results(out: Console, ended: Ended) -> None:
         out.print("What an earlier demo had generated or trained was taken from its folder.")
     serving = ended.choice.chosen.name
     out.print(f"{serving} serves, chosen on dev: {ended.choice.reason()}.")
-    found = ", ".join(f"{name} {share:.3f}" for name, share in ended.new_items.items())
-    out.print(f"Found of new items, a fifth of the shop: {found}.")
+    new = ", ".join(f"{name} {share:.3f}" for name, share in ended.new_items.items())
+    out.print(f"Found of new items, a fifth of the shop: {new}.")
     if ended.changed:
         heading = ("Keywords gained and lost", "bold")
         out.print(Text.assemble("\n", heading, f", extractive -> {serving}"))
