@@ -42,11 +42,20 @@ class Shop:
         return list(ablate(launcher, 1, variants, 1, self.said.append))
 
 
+Trained = tuple[Shop, dict[str, Row]]
+
+
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shop, dict[str, Row]]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Some variants; a drill has all of them."""
     shop = Shop(write_sample_part(tmp_path_factory.mktemp("shop"), items=24))
-    rows = shop.rows(list(VARIANTS))
-    return shop, {row.variant: row for row in rows}
+    return shop, {row.variant: row for row in shop.rows(["full", "transposed", "shared"])}
+
+
+@pytest.fixture(scope="module")
+def every(trained: Trained) -> Trained:
+    shop, _ = trained
+    return shop, {row.variant: row for row in shop.rows(list(VARIANTS))}
 
 
 def rounds_of(shop: Shop, row: Row) -> tuple[Run, Sequence[Round]]:
@@ -57,18 +66,28 @@ def rounds_of(shop: Shop, row: Row) -> tuple[Run, Sequence[Round]]:
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 
-def test_every_variant_is_trained_on_the_shop(trained: tuple[Shop, dict[str, Row]]) -> None:
-    _, rows = trained
+@pytest.mark.drill
+def test_every_variant_is_trained_on_the_shop(every: Trained) -> None:
+    shop, rows = every
     assert rows.keys() == VARIANTS.keys()
     for row in rows.values():
         assert not row.failed
         assert row.figures is not None
         assert set(row.figures) == {"p", "r", "f1"}
     assert len({row.run for row in rows.values()}) == len(rows)
+    frozen = {name: rounds_of(shop, row)[0].frozen()["settings"] for name, row in rows.items()}
+    for name, setting in (
+        ("transposed", "training.item.reward"),
+        ("search", "prompts.query_variant"),
+        ("no-description", "prompts.item_variant"),
+    ):
+        changed = {key for key, value in frozen[name].items() if value != frozen["full"][key]}
+        assert changed == {setting}
 
 
-def test_frozen_items_are_never_trained(trained: tuple[Shop, dict[str, Row]]) -> None:
-    run, (sft, first) = rounds_of(trained[0], trained[1]["frozen"])
+@pytest.mark.drill
+def test_frozen_items_are_never_trained(every: Trained) -> None:
+    run, (sft, first) = rounds_of(every[0], every[1]["frozen"])
     targets = sft.stage("targets")
     assert targets is not None
     assert sft.items == first.items == targets.notes["snapshot"]
@@ -78,18 +97,15 @@ def test_frozen_items_are_never_trained(trained: tuple[Shop, dict[str, Row]]) ->
     assert first.queries != sft.queries
 
 
-def test_without_sft_rounds_start_from_the_untrained_model(
-    trained: tuple[Shop, dict[str, Row]],
-) -> None:
-    run, (sft, first) = rounds_of(trained[0], trained[1]["no-sft"])
+@pytest.mark.drill
+def test_without_sft_rounds_start_from_the_untrained_model(every: Trained) -> None:
+    run, (sft, first) = rounds_of(every[0], every[1]["no-sft"])
     assert sft.model("item") == sft.model("query") == sft.output("targets")
     assert first.model("item") != sft.model("item") != first.model("query")
     assert list(run.folder("sft").iterdir()), "the next command reads them"
 
 
-def test_a_shared_generator_is_one_lineage_with_both_prompts(
-    trained: tuple[Shop, dict[str, Row]],
-) -> None:
+def test_a_shared_generator_is_one_lineage_with_both_prompts(trained: Trained) -> None:
     _, (sft, first) = rounds_of(trained[0], trained[1]["shared"])
     assert sft.model("item") == sft.model("query") != sft.output("targets")
     examples = sft.stages[1].notes["examples"]
@@ -100,21 +116,8 @@ def test_a_shared_generator_is_one_lineage_with_both_prompts(
     assert first.model("query") != first.model("item")
 
 
-def test_variants_change_prompts_and_rewards(trained: tuple[Shop, dict[str, Row]]) -> None:
-    shop, rows = trained
-    frozen = {name: rounds_of(shop, row)[0].frozen()["settings"] for name, row in rows.items()}
-    full = frozen["full"]
-
-    def changed(name: str) -> set[str]:
-        return {key for key, value in frozen[name].items() if value != full[key]}
-
-    assert changed("transposed") == {"training.item.reward"}
-    assert changed("search") == {"prompts.query_variant"}
-    assert changed("no-description") == {"prompts.item_variant"}
-
-
 def test_what_is_trained_is_not_trained_again_and_what_fails_keeps_the_others(
-    trained: tuple[Shop, dict[str, Row]],
+    trained: Trained,
     cogr_train: Command,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -161,6 +161,7 @@ def test_a_store_in_s3_where_worker_and_coordinator_are_killed(
         assert not (tmp_path / ".cogr").exists()
 
 
+@pytest.mark.drill
 def test_a_coordinator_that_is_killed_and_a_broker_that_forgets_everything(fleet: Fleet) -> None:
     # It goes on with the shards of a dead coordinator while the next one starts.
     fleet.worker(delay="0.1")
@@ -198,6 +199,7 @@ def test_clocks_that_jump_cost_nothing(fleet: Fleet) -> None:
     assert times[-1] - times[0] > 3600
 
 
+@pytest.mark.drill
 def test_entities_that_take_workers_down_are_set_aside(
     tmp_path: Path, valkey: RedisSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +253,7 @@ def test_two_coordinators_and_cancel(fleet: Fleet) -> None:
 UNREADABLE = [b"null", b"[]", b"\xff\xfe", b"{", b"7", b"{}", b'{"body": 1, "properties": {}}']
 
 
+@pytest.mark.drill
 def test_messages_that_can_t_be_read_are_refused_logged_and_counted(fleet: Fleet) -> None:
     settings = load_settings(fleet.folder / "cogr.toml")
     key = f"{fleet.prefix}:{queue_of('item', settings.generator.of('item'))}"

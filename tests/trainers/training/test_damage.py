@@ -68,9 +68,10 @@ def test_broken_targets_are_made_again_while_they_are_needed(copied: Shop) -> No
     assert read_targets(driver.run, "item")
 
 
+@pytest.mark.parametrize("trials", [6, pytest.param(40, marks=pytest.mark.drill)])
 @pytest.mark.parametrize("how", HARMS)
 def test_whatever_is_damaged_a_run_goes_back_or_refuses(
-    copied: Shop, tmp_path: Path, how: str
+    copied: Shop, tmp_path: Path, how: str, trials: int
 ) -> None:
     store = tmp_path / "shop/store"
     kept = tmp_path / "kept"
@@ -79,7 +80,7 @@ def test_whatever_is_damaged_a_run_goes_back_or_refuses(
         file.relative_to(kept) for file in files_below(kept, without=("locks", "cache", "mirrors"))
     ]
     refused: set[str] = set()
-    for number in range(40):
+    for number in range(trials):
         draw = random.Random(f"{how} {number}")
         chosen = draw.choice(files)
         damage(store / chosen, how, draw)

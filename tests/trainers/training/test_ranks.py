@@ -136,7 +136,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         yield found
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 @pytest.mark.model
 @pytest.mark.timeout(600)
 def test_two_processes_learn_what_one_learns(shop: Shop) -> None:
@@ -167,9 +167,8 @@ def figures_of(run: Run, number: int, side: str) -> list[float]:
     return [json.loads(line)[name] for line in lines for name in names]
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 @pytest.mark.model
-@pytest.mark.fault
 @pytest.mark.timeout(600)
 def test_a_killed_process_ends_the_stage_of_several(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
@@ -198,18 +197,23 @@ def test_a_killed_process_ends_the_stage_of_several(
     ("reward", "error", "sentence"),
     [
         ("failing_reward", TrainingError, "reward failed on .*no margin known"),
-        ("interrupted_reward", KeyboardInterrupt, None),
+        pytest.param("interrupted_reward", KeyboardInterrupt, None, marks=pytest.mark.drill),
     ],
 )
-def test_errors_of_several_processes_are_one_sentence(
-    shop: Shop, reward: str, error: type[BaseException], sentence: str | None
+def test_errors_of_several_processes_are_one_sentence_and_they_go_on(
+    copied: Shop, reward: str, error: type[BaseException], sentence: str | None
 ) -> None:
-    overrides = (*TWO, f"training.query.reward=tests.trainers.shop:{reward}")
-    workspace = shop.workspace(*overrides)
-    run = branch(workspace, "one", reward.partition("_")[0])
+    two = "training.processes=2"
+    overrides = (two, f"training.query.reward=tests.trainers.shop:{reward}")
+    workspace = copied.workspace(*overrides)
+    run = branch(workspace, "main", "fails")
     with pytest.raises(error, match=sentence):
-        Driver(workspace, run, Forked(shop.config, overrides), shop.said.append).round()
+        Driver(workspace, run, Forked(copied.config, overrides), copied.said.append).round()
     assert run.state().unfinished == Round(number=2)
+    workspace = copied.workspace(two)
+    run = branch(workspace, "main", "together")
+    Driver(workspace, run, Forked(copied.config, (two,)), copied.said.append).round()
+    assert len(whole(copied, "together", two)) == 3
 
 
 @pytest.mark.parametrize("ending", ["75", "-9"])

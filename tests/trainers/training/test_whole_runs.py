@@ -154,6 +154,7 @@ def test_a_broken_checkpoint_goes_back_to_the_last_good_stage(copied: Shop) -> N
     assert len(whole(copied)) == 2
 
 
+@pytest.mark.drill
 def test_a_lost_snapshot_goes_back_too(copied: Shop) -> None:
     driver = copied.driver()
     lost = driver.run.state().rounds[1]
@@ -166,6 +167,7 @@ def test_a_lost_snapshot_goes_back_too(copied: Shop) -> None:
     assert len(whole(copied)) == 2
 
 
+@pytest.mark.drill
 def test_a_reward_that_fails_stops_the_stage_and_loses_nothing(copied: Shop) -> None:
     override = "training.query.reward=tests.trainers.shop:failing_reward"
     workspace = copied.workspace(override)
@@ -201,6 +203,7 @@ def test_out_of_memory_is_tried_again_with_half_the_micro_batch(
     assert not copied.driver().run.state().rounds[1].finished
 
 
+@pytest.mark.drill
 def test_a_model_that_is_no_number_any_more_is_one_sentence(copied: Shop) -> None:
     from safetensors.torch import load_file, save_file
 
@@ -226,6 +229,7 @@ def test_a_loss_that_is_no_number_stops_the_stage(tmp_path: Path, logs: dict[str
         StepLog(tmp_path / "log.jsonl", 0).logged(7, logs)
 
 
+@pytest.mark.drill
 def test_the_trainers_figures_become_tensorboard_events(copied: Shop) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -61,6 +61,7 @@ def mortal() -> Iterator[Mortal]:
     stop(node.state, remove=True)
 
 
+@pytest.mark.drill
 def test_a_node_killed_in_mid_push(
     mortal: Mortal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,12 +118,17 @@ OpenSearchBackend(settings, store).push(open_snapshot(store, sys.argv[3]))
 @pytest.mark.parametrize(
     ("method", "part", "reached_the_node", "leaves"),
     [
-        ("PUT", "item-r000", False, "nothing"),
-        ("PUT", "item-r000", True, "half-written"),
         ("POST", "_bulk", True, "half-written"),
-        ("POST", "_forcemerge", False, "half-written"),
-        ("PUT", "_block/write", True, "frozen"),
-        ("PUT", "_mapping", True, "complete"),
+        *(
+            pytest.param(*step, marks=pytest.mark.drill)
+            for step in (
+                ("PUT", "item-r000", False, "nothing"),
+                ("PUT", "item-r000", True, "half-written"),
+                ("POST", "_forcemerge", False, "half-written"),
+                ("PUT", "_block/write", True, "frozen"),
+                ("PUT", "_mapping", True, "complete"),
+            )
+        ),
     ],
 )
 def test_a_push_killed_at_any_step(

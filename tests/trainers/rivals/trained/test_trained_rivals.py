@@ -30,6 +30,7 @@ STEPS = {"dpr": 40, "splade": 100}
 RATES = {"splade": {"learning_rate": 1e-3, "batch": 8}}
 WRITER = {"learning_rate": 3e-3, "batch": 16, "negatives": 2}
 POLICY = {"prompts": 4, "generations": 2, "learning_rate": 1e-3}
+PARAMS = {"ance": PAIRS, "ripor": WRITER, "quester": POLICY, "deepretrieval": POLICY}
 UNTRAINED = {"learning_rate": 1e-12}
 
 
@@ -47,7 +48,7 @@ def labels(work: Path) -> Labels:
 # Learning
 
 
-@pytest.mark.parametrize("method", ["dpr", "splade"])
+@pytest.mark.parametrize("method", ["dpr", pytest.param("splade", marks=pytest.mark.drill)])
 def test_a_trained_rival_beats_its_untrained_self(work: Path, method: str) -> None:
     task = task_of(work, {method: "tiny"}, steps=STEPS[method])
     params = {**PAIRS, **RATES.get(method, {})}
@@ -65,6 +66,7 @@ def test_a_trained_rival_beats_its_untrained_self(work: Path, method: str) -> No
     )
 
 
+@pytest.mark.drill
 @pytest.mark.parametrize(("method", "steps"), [("dsi", 100), ("ripor", 60)])
 def test_a_writer_learns_which_identifier_is_whose(work: Path, method: str, steps: int) -> None:
     task = task_of(work, {method: "tiny"}, sample_part(30), steps)
@@ -74,12 +76,14 @@ def test_a_writer_learns_which_identifier_is_whose(work: Path, method: str, step
     assert "random weights, a stand-in" in after.said
 
 
-@pytest.mark.parametrize("method", ["ance", "deepretrieval", "quester"])
+@pytest.mark.parametrize(
+    "method", ["ance", "ripor", "quester", pytest.param("deepretrieval", marks=pytest.mark.drill)]
+)
 def test_a_model_is_trained_and_opened_again(work: Path, method: str) -> None:
     task = task_of(work, {method: "tiny"}, steps=3)
-    fitted = METHODS[method]().fit(task, PAIRS if method == "ance" else POLICY)
+    fitted = METHODS[method]().fit(task, PARAMS[method])
     assert "random weights" in fitted.said
-    check_prepared(task, fitted)
+    (check_prepared if fitted.prepared else recall)(task, fitted)
 
 
 def test_generated_queries_of_an_item_are_its_keywords(work: Path) -> None:
