@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_the_benchmark_runs() -> None:
     script = Path(__file__).parents[2] / "benchmarks" / "bench_scale.py"
     found = json.loads(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from filelock import FileLock
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "cogr"
@@ -50,7 +51,9 @@ def _cached(name: str) -> str:
         return str(found[-1])
     if name != "helm" or os.environ.get("CI", "").lower() not in ("1", "true"):
         pytest.skip(f"NO {name.upper()}: make chart-lint builds it")
-    ended = subprocess.run([str(BINARIES), "helm"], capture_output=True, text=True, check=False)
+    cache.mkdir(parents=True, exist_ok=True)
+    with FileLock(cache / "kube.lock"):  # Of several processes of tests one fetches it.
+        ended = subprocess.run([str(BINARIES), "helm"], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, f"Helm can't be fetched: {ended.stderr}"
     return ended.stdout.strip() + "/helm"
 

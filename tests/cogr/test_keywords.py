@@ -318,7 +318,7 @@ def check(completion: str) -> None:
         assert not set(keyword) & set(SEPARATORS), (completion, keyword)
 
 
-@pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.drill)])
 def test_fuzzed_completions_never_raise(count: int) -> None:
     rng = random.Random(7)
     for _ in range(count):

@@ -342,7 +342,7 @@ def test_a_save_that_fails_leaves_no_mirror(tmp_path: Path) -> None:
         Mirror.open(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_the_benchmark_runs() -> None:
     script = Path(__file__).parents[3] / "benchmarks" / "bench_mirror.py"
     found = json.loads(

@@ -57,7 +57,7 @@ class Place:
     params=[
         "memory",
         pytest.param("opensearch", marks=pytest.mark.server),
-        pytest.param("opensearch_2", marks=[pytest.mark.server, pytest.mark.slow]),
+        pytest.param("opensearch_2", marks=[pytest.mark.server, pytest.mark.drill]),
     ]
 )
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:

@@ -238,8 +238,8 @@ def test_fingerprint_is_stable_json_without_secrets(make: Make, kind: str) -> No
     generator.close()
 
 
+@pytest.mark.drill
 @pytest.mark.model
-@pytest.mark.slow
 @pytest.mark.skipif(bool(IN_CHILD), reason="this is the child")
 @pytest.mark.skipif(
     importlib.util.find_spec("vllm") is None,

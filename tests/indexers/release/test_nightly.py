@@ -161,7 +161,7 @@ def asking(team: Shop, expander: Running) -> Iterator[None]:
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("nights", [1, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("nights", [1, pytest.param(5, marks=pytest.mark.drill)])
 def test_a_shop_reindexes_each_night(team: Shop, cogr_index: Command, nights: int) -> None:
     flags = ["--into", team.alias, *IDS, "--set", f"opensearch.url={team.cluster.url}"]
     flags += ["--set", f"opensearch.prefix={team.workspace.settings.opensearch.prefix}"]

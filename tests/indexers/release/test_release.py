@@ -178,7 +178,7 @@ def test_both_on_opensearch(cluster: World, shop: Path) -> None:
         two_publishes_of_two_sides(cluster, race, 4)
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 @pytest.mark.fault
 @pytest.mark.server
 def test_machines_that_share_a_bucket_take_turns(

@@ -78,8 +78,8 @@ def check_words_and_keywords(found: dict[str, dict[str, float]]) -> None:
         assert found[name]["R@100"] == pytest.approx(alone["R@100"], abs=0.02)
 
 
+@pytest.mark.drill
 @pytest.mark.server
-@pytest.mark.slow
 def test_every_way_runs_on_the_sample_shop(opensearch: OpenSearchSettings) -> None:
     check_words_and_keywords(rows("--no-vectors", "--url", str(opensearch.url)))
 

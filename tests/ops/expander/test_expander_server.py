@@ -202,7 +202,7 @@ def test_a_head_is_no_longer_than_the_limit(hasty: str) -> None:
     assert seconds < 0.9
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_half_sent_heads_don_t_keep_others_out_where_descriptors_are_few(tmp_path: Path) -> None:
     with (
         ExitStack() as held,
@@ -229,7 +229,7 @@ def test_what_is_under_way_is_answered_before_it_ends(tmp_path: Path, told: sign
         assert process.wait(30) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_a_request_that_never_comes_does_not_hold_up_the_end(tmp_path: Path) -> None:
     with served(tmp_path, read_seconds=60.0) as (process, url), connected(url) as connection:
         connection.sendall(HALF_BODY)

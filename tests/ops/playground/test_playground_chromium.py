@@ -97,6 +97,7 @@ def test_a_search_by_keyboard_with_changed_keywords(chromium: Any, shop: Running
         assert page.evaluate("document.activeElement.id") == "query"
 
 
+@pytest.mark.drill
 def test_a_weight_that_is_changed_by_keyboard_changes_the_order(
     chromium: Any, shop: Running
 ) -> None:
@@ -126,6 +127,7 @@ def test_a_weight_that_is_changed_by_keyboard_changes_the_order(
         assert (titles(page), box.input_value()) == (before, "1")
 
 
+@pytest.mark.drill
 def test_a_slash_goes_to_the_query_and_is_typed_only_into_a_text_under_way(
     chromium: Any, shop: Running
 ) -> None:
@@ -150,6 +152,7 @@ def test_a_slash_goes_to_the_query_and_is_typed_only_into_a_text_under_way(
         )
 
 
+@pytest.mark.drill
 def test_all_labelled_queries_are_there_to_find_and_sort(chromium: Any, shop: Running) -> None:
     with opened(chromium, shop.url, "green sofa") as page:
         page.get_by_role("button", name="All 2 labelled queries").press("Enter")
@@ -175,6 +178,7 @@ def test_all_labelled_queries_are_there_to_find_and_sort(chromium: Any, shop: Ru
         expect(page.locator("#queries[open]")).to_have_count(0)
 
 
+@pytest.mark.drill
 def test_pairs_of_the_same_round_writer_and_minute_are_told_apart(
     chromium: Any, shop: Running
 ) -> None:
@@ -187,6 +191,7 @@ def test_pairs_of_the_same_round_writer_and_minute_are_told_apart(
         ] == [True, True]
 
 
+@pytest.mark.drill
 def test_the_focus_stays_where_a_user_moved_it(chromium: Any, shop: Running) -> None:
     """Also while an answer is under way; where drawing takes away what has the focus, its place
     keeps it.
@@ -211,6 +216,7 @@ def test_the_focus_stays_where_a_user_moved_it(chromium: Any, shop: Running) -> 
         assert (page.evaluate(focused), page.input_value("#query")) == ("query", "velvet")
 
 
+@pytest.mark.drill
 def test_both_pairs_are_looked_at(chromium: Any, shop: Running) -> None:
     with opened(chromium, shop.url, "green sofa") as page:
         assert page.locator(".pair .sum").all_inner_texts() == [
@@ -229,6 +235,7 @@ def test_both_pairs_are_looked_at(chromium: Any, shop: Running) -> None:
         expect(page.locator("#hits .hit")).to_have_count(3)
 
 
+@pytest.mark.drill
 def test_an_item_shows_what_reaches_it(chromium: Any, shop: Running) -> None:
     with opened(chromium, shop.url, "green sofa") as page:
         sofa = page.locator("#hits .title", has_text=TITLES["a"])
@@ -267,6 +274,7 @@ def test_hostile_texts_are_shown_as_texts(chromium: Any, shop: Running) -> None:
         assert keywords(page)[-1] == "img src=x onerror=alert(2"
 
 
+@pytest.mark.drill
 def test_fields_of_items_are_shown_as_texts(chromium: Any, shop: Running) -> None:
     with opened(chromium, shop.url, "green sofa") as page:
         page.wait_for_selector("#hits .extra")
@@ -279,7 +287,9 @@ def test_fields_of_items_are_shown_as_texts(chromium: Any, shop: Running) -> Non
         assert page.inner_text("#item .extra") == f"brand {HOSTILE[0]} · price 899.5"
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 360)])
+@pytest.mark.parametrize(
+    ("scheme", "width"), [("light", 1200), pytest.param("dark", 360, marks=pytest.mark.drill)]
+)
 def test_it_is_accessible_and_fits(chromium: Any, shop: Running, scheme: str, width: int) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     with opened(
@@ -311,6 +321,7 @@ def test_it_is_accessible_and_fits(chromium: Any, shop: Running, scheme: str, wi
         assert (red < 128) == (scheme == "dark")
 
 
+@pytest.mark.drill
 def test_what_goes_wrong_is_said_and_can_be_tried_again(chromium: Any, shop: Running) -> None:
     with opened(chromium, shop.url, "green sofa") as page:
         page.route("**/api/search", lambda route: route.abort())
@@ -329,6 +340,7 @@ def test_what_goes_wrong_is_said_and_can_be_tried_again(chromium: Any, shop: Run
         assert "no model answers for it now" in page.inner_text("#why")
 
 
+@pytest.mark.drill
 def test_what_is_away_may_be_back_the_next_time(chromium: Any, tmp_path: Path) -> None:
     nobody = (
         "serving.live=openai",
@@ -344,6 +356,7 @@ def test_what_is_away_may_be_back_the_next_time(chromium: Any, tmp_path: Path) -
                 page.get_by_role("button", name="Search again").click()
 
 
+@pytest.mark.drill
 def test_an_empty_store_says_what_to_do_and_a_token_is_asked_for(
     chromium: Any, tmp_path: Path
 ) -> None:

@@ -139,7 +139,7 @@ main()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_ctrl_c_while_starting_leaves_nothing_behind(cache: Path) -> None:
     home = stand_in(cache / "home", f"echo $$ > {cache}/pid; exec sleep 60")
     (cache / "pid").touch()
@@ -334,8 +334,8 @@ def documents(url: str) -> int:
         return int(cluster.call("GET", "/kept/_count", doing="test")["count"])
 
 
+@pytest.mark.drill
 @pytest.mark.server
-@pytest.mark.slow
 def test_a_node_keeps_its_data_over_a_kill_and_listens_on_the_loopback_alone(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from collections.abc import Mapping, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -26,7 +28,7 @@ from trainers.report.drawing import Figure, thin
 from trainers.report.facts import EXAMPLES, Changed, Facts, evenly, moved
 from trainers.report.figures import draw, steps_line
 from trainers.report.page import render, write_report
-from trainers.training.rounds import Round, Run, State, branch
+from trainers.training.rounds import Round, Run, State, branch, open_run
 
 finite = st.floats(-1e6, 1e6, allow_nan=False).map(lambda value: round(value, 4))
 
@@ -66,8 +68,18 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 @pytest.fixture(scope="module")
-def told(world: World) -> Page:
-    return page_of(Facts(*world))
+def facts(world: World) -> Facts:
+    return Facts(*world)
+
+
+@pytest.fixture(scope="module")
+def figures(facts: Facts) -> Mapping[str, Sequence[Figure]]:
+    return draw(facts)
+
+
+@pytest.fixture(scope="module")
+def told(facts: Facts, figures: Mapping[str, Sequence[Figure]]) -> Page:
+    return Page(render(facts, figures))
 
 
 def test_it_tells_what_the_run_has_done(told: Page) -> None:
@@ -88,15 +100,15 @@ def test_it_tells_what_the_run_has_done(told: Page) -> None:
     assert [v for n, v in told.attributes if v == "example"] == ["example"] * sum(EXAMPLES.values())
 
 
-def test_figures_of_the_page_are_those_of_the_run(world: World) -> None:
-    workspace, facts = world[0], Facts(*world)
+def test_figures_of_the_page_are_those_of_the_run(world: World, facts: Facts, told: Page) -> None:
+    workspace = world[0]
     names = [pair.name for pair in facts.pairs]
     assert names == ["SFT", "1 queries", "round 1", "2 queries", "round 2"]
     for pair in facts.whole:
         evaluation = facts.rounds[pair.round].stage("evaluate")
         assert evaluation is not None
         assert pair.figures == evaluation.notes
-    text = page_of(facts).text
+    text = told.text
     for split in facts.splits:
         assert all(f"{pair.figures[split]['f1']:.3f}" in text for pair in facts.whole)
     assert len(facts.vocabularies) == 3
@@ -118,13 +130,13 @@ def test_figures_of_the_page_are_those_of_the_run(world: World) -> None:
     assert found.lengths[1] == sum(" " not in word for word in both)
 
 
-def test_it_opens_with_bm25_and_statistical_beside_the_trained_pairs(world: World) -> None:
-    facts = Facts(*world)
+def test_it_opens_with_bm25_and_statistical_beside_the_trained_pairs(
+    facts: Facts, told: Page
+) -> None:
     assert facts.rivals is not None
     assert facts.rivals.statistical is not None
     assert facts.choice is not None
-    page = page_of(facts)
-    text = " ".join(page.text.split())
+    text = told.text
     rivals = {
         "bm25": facts.rivals.bm25["test"],
         "statistical": facts.rivals.statistical.figures["test"],
@@ -136,8 +148,11 @@ def test_it_opens_with_bm25_and_statistical_beside_the_trained_pairs(world: Worl
     assert f"What should serve is {facts.choice.chosen.name}: F1 0." in opening
 
 
-def test_what_serves_is_marked(tmp_path: Path) -> None:
-    workspace, run = whole_run(tmp_path)
+def test_what_serves_is_marked(world: World, tmp_path: Path) -> None:
+    folder = tmp_path / "shop"
+    shutil.copytree(Path(world[0].settings.store).parent, folder)
+    workspace = Workspace.open(folder / "cogr.toml", [])
+    run = open_run(workspace, "main")
     first = run.state().finished[0]
     for id_ in (first.items, first.queries):
         snapshot = open_snapshot(workspace.store, id_)
@@ -250,8 +265,7 @@ def test_the_command_writes_a_file_without_torch(world: World, tmp_path: Path) -
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in tmp_path.glob("*.png"))
 
 
-def test_f1_is_drawn_over_all_steps(world: World) -> None:
-    facts = Facts(*world)
+def test_f1_is_drawn_over_all_steps(facts: Facts) -> None:
     points = steps_line(facts, "test")
     # SFT, after query 1, after item 1, after query 2, after item 2: six steps each.
     assert [step for step, _ in points] == [0, 6, 12, 18, 24]
@@ -307,8 +321,8 @@ def test_examples_are_spread_evenly(there: int, wanted: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def drawn(world: World) -> list[Figure]:
-    return [one for made in draw(Facts(*world)).values() for one in made]
+def drawn(figures: Mapping[str, Sequence[Figure]]) -> list[Figure]:
+    return [one for made in figures.values() for one in made]
 
 
 SVG = "{http://www.w3.org/2000/svg}"

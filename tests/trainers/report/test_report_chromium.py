@@ -30,8 +30,16 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "report.html"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1200])
+@pytest.mark.parametrize(
+    ("scheme", "width"),
+    [
+        ("dark", 360),
+        *(
+            pytest.param(*one, marks=pytest.mark.drill)
+            for one in (("light", 360), ("dark", 1200), ("light", 1200))
+        ),
+    ],
+)
 def test_it_renders_and_stays_by_itself(chromium: Any, file: Path, scheme: str, width: int) -> None:
     context = chromium.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
     page, said, asked = context.new_page(), [], []

@@ -167,15 +167,16 @@ def test_twenty_kills_in_two_rounds_change_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_two_kills_in_one_round_change_nothing(trained: Shop, tmp_path: Path) -> None:
-    disturbed = Commands(trained.config, tmp_path / "store", 1, random.Random(3))
-    disturbed.survive(2)
-    assert disturbed.kills == 2
+def test_a_kill_in_fine_tuning_changes_nothing(trained: Shop, tmp_path: Path) -> None:
+    disturbed = Commands(trained.config, tmp_path / "store", 0, random.Random(0))
+    disturbed.survive(1)
+    assert disturbed.kills == 1
     calm = open_run(trained.workspace(), "main")
-    assert disturbed.learned() == learned(calm)
+    assert disturbed.learned() == [one for one in learned(calm) if one[0] == 0]
     check_nothing_is_left(disturbed, tmp_path / "store")
 
 
+@pytest.mark.drill
 @pytest.mark.timeout(300)
 def test_an_interrupt_of_the_group_ends_everything_and_says_how_to_go_on(tmp_path: Path) -> None:
     config = write_sample_part(tmp_path, items=40)

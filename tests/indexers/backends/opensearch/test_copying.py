@@ -44,7 +44,7 @@ def worlds(store: Store, items: int) -> tuple[Snapshot, Snapshot]:
 
 @pytest.mark.parametrize(
     ("server", "shards"),
-    [("opensearch", 3), pytest.param("opensearch_2", 1, marks=pytest.mark.slow)],
+    [("opensearch", 3), pytest.param("opensearch_2", 1, marks=pytest.mark.drill)],
 )
 def test_a_push_by_difference_has_the_bits_of_a_full_one(
     request: pytest.FixtureRequest, tmp_path: Path, server: str, shards: int
@@ -80,7 +80,7 @@ def weighed(store: Store, rows: list[Row], parent: Snapshot | None = None) -> Sn
 
 
 @pytest.mark.parametrize(
-    "server", ["opensearch", pytest.param("opensearch_2", marks=pytest.mark.slow)]
+    "server", ["opensearch", pytest.param("opensearch_2", marks=pytest.mark.drill)]
 )
 def test_weights_come_into_an_index_whose_parent_has_none(
     request: pytest.FixtureRequest,

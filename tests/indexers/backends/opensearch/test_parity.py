@@ -26,7 +26,12 @@ from tests.indexers.backends.opensearch_worlds import backend_of
 
 pytestmark = pytest.mark.server
 CLUSTERS = pytest.mark.parametrize(
-    ("server", "shards"), [("opensearch", 1), ("opensearch", 3), ("opensearch_2", 1)]
+    ("server", "shards"),
+    [
+        ("opensearch", 1),
+        ("opensearch", 3),
+        pytest.param("opensearch_2", 1, marks=pytest.mark.drill),
+    ],
 )
 
 

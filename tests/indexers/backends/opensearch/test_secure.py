@@ -22,7 +22,7 @@ from indexers.release.verify import compare_all, warm_up
 from indexers.workspace import Workspace
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen
 
-pytestmark = [pytest.mark.server, pytest.mark.slow]
+pytestmark = [pytest.mark.server, pytest.mark.drill]
 PASSWORD = "Velvet-sofa-42-mid-century"
 
 
