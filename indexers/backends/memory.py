@@ -68,8 +68,6 @@ _ANSWERS = pa.schema([*SCHEMA, WEIGHTS, CONFIDENCE])
 
 
 class _Note(BaseModel):
-    """The note of a pushed snapshot."""
-
     model_config = ConfigDict(frozen=True, strict=True)
 
     content_hash: str
@@ -83,10 +81,6 @@ _NOTE = TypeAdapter(_Note)
 
 @dataclass(frozen=True)
 class _Opened:
-    """A pushed snapshot, ready to be searched. Texts, fields and `answers`, the rows of a query
-    snapshot, are in id order, as the mirror's dense ids.
-    """
-
     mirror: Mirror
     texts: Strings
     answers: pa.Table
@@ -174,7 +168,6 @@ class MemoryBackend:
         return {side: self._sound(side, known.get(side)) for side in SIDES}
 
     def _sound(self, side: Side, id_: str | None) -> str | None:
-        """The id if it is that of a pushed snapshot of this side, since the file may be damaged."""
         if id_ and ID.fullmatch(id_) and side_of(id_) == side and self._note(id_):
             return id_
         if id_ is not None:
@@ -284,7 +277,6 @@ class MemoryBackend:
         return TextIndex.of(opened.mirror, opened.texts, opened.fields)
 
     def _chosen(self, side: Side, snapshot: str | None) -> str:
-        """The snapshot to search: the named one, or the one that serves."""
         if snapshot is None:
             serving = self.serving()[side]
             if serving is None:
@@ -310,9 +302,6 @@ class MemoryBackend:
         return self._read(_note_path(snapshot_id), _NOTE)
 
     def _read(self, path: str, kind: TypeAdapter[T]) -> T | None:
-        """A file of this backend; None where there is none, or, with a warning, where it is
-        damaged: the next push or publish rewrites it.
-        """
         try:
             return kind.validate_json(self._store.read(path))
         except FileNotFoundError:
@@ -322,7 +311,6 @@ class MemoryBackend:
             return None
 
     def _warn(self, what: str) -> None:
-        """Warn once, since the files are read often."""
         if what not in self._warned:
             self._warned.add(what)
             log.warning("%s, in the memory backend of %s.", what, self._store.url)
@@ -340,7 +328,6 @@ class MemoryBackend:
 
 
 def _said(fields_json: str) -> Iterator[str]:
-    """The texts among an item's extra fields."""
     for value in fields_of(fields_json).values():
         yield from (one for one in values_of(value) if isinstance(one, str))
 
@@ -415,7 +402,6 @@ def rank(
 def _blended(
     mirror: Mirror, boosts: Mapping[str, float], searched: TextIndex, words: Words
 ) -> Ranked:
-    """The results of keywords and words together."""
     text = words.text[:MOST_TEXT]
     by_text = searched.texts.scores(text) * np.float32(words.boost)
     ranking = mirror.search(boosts, len(mirror))
@@ -435,7 +421,6 @@ def _note_path(snapshot_id: str) -> str:
 
 
 def _check(mirror: Mirror, snapshot: Snapshot, queries: Iterable[Keywords]) -> Verified:
-    """The saved mirror against the snapshot: the count, and the keywords of a sample."""
     if len(mirror) != snapshot.manifest.entities:
         raise CheckFailedError(
             f"The mirror of {snapshot.id} has {len(mirror)} entities, the snapshot "

@@ -71,14 +71,12 @@ def run(app: typer.Typer) -> NoReturn:
 
 
 def _fail(sentence: str, status: int) -> NoReturn:
-    """End the process; the sentence is not wrapped and not read as markup."""
     if sentence:
         logs.say(sentence, logging.ERROR)
     sys.exit(status)
 
 
 def _usage_sentence(error: Any) -> str:
-    """One sentence for a usage error, or "" when typer has printed the help instead."""
     message = " ".join(str(error.format_message()).split()).replace("Value error, ", "")
     context = error.ctx
     if not message or context is None:
@@ -102,7 +100,6 @@ def emit(json_mode: bool, payload: Mapping[str, Any], human: Callable[[Console],
 
 
 def _plain(value: Any) -> Any:
-    """A path as a string; anything else that JSON can't say is a bug."""
     if isinstance(value, PurePath):
         return str(value)
     raise TypeError(f"{type(value).__name__} can't be written as JSON")
@@ -312,7 +309,6 @@ def common_options(
 def _spread(
     signature: inspect.Signature, hints: Mapping[str, Any], place: str, backend: bool, json: bool
 ) -> inspect.Signature:
-    """The command's signature with the common options instead of the `Call`."""
     parameters = []
     for name, parameter in signature.parameters.items():
         if name == place:

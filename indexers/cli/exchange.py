@@ -30,10 +30,6 @@ DEFAULT = "snapshot"
 
 
 class _Group(TyperGroup):
-    """A group whose command name may be omitted: `cogr-index import FILE` is `import snapshot
-    FILE`.
-    """
-
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         first = next((one for one in args if not one.startswith("-")), None)
         if args and first not in self.commands and args[0] not in ("--help", "-h"):
@@ -196,7 +192,6 @@ def _source(
     sql: str | None,
     query: str | None,
 ) -> tuple[str, Iterable[Record]]:
-    """The source's name and records."""
     from indexers.exchange.items import file_records, sql_records
 
     if index is not None:
@@ -214,7 +209,6 @@ def _source(
 
 
 def _file_of(workspace: Workspace, name: str) -> Path:
-    """The data set's file of JSON lines of this name."""
     dataset = workspace.settings.dataset
     if dataset.loader != "jsonl" or dataset.path is None:
         raise SettingsError(

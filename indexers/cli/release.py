@@ -108,7 +108,6 @@ def publish(
 
 
 def _push_missing(call: Call, ids: list[str], *, gate: bool) -> Released:
-    """Push and verify those of the snapshots that the backend does not have."""
     from indexers.release import release
 
     there = {one.snapshot for one in call.workspace.backend.list() if one.complete} if ids else {}
@@ -144,9 +143,6 @@ def rollback(
 
 
 def _show(call: Call, title: str, released: Released) -> None:
-    """Print what serves now; and the day of item fields, such as prices, which are as old as their
-    snapshot.
-    """
     from cogr.snapshots import read_manifest
     from indexers.cli import reports
 
@@ -222,7 +218,6 @@ def _verify_into(call: Call, into: str, field: str, id_field: str) -> None:
 
 
 def _verified(call: Call, id_: str, *, quick: bool, queries: int, show: int) -> dict[str, Any]:
-    """One snapshot's verification, as it is emitted."""
     from cogr.snapshots import open_snapshot
     from indexers.release.verify import compare_all, probes
 

@@ -112,14 +112,12 @@ def diff(
 
 
 def _most(keywords: Counter[str], top: int) -> list[tuple[str, int]]:
-    """The words with the highest counts above 0."""
     return sorted((+keywords).items(), key=lambda pair: (-pair[1], pair[0]))[:top]
 
 
 def _entities(
     before: Snapshot, after: Snapshot, counts: Counter[str], keywords: Counter[str]
 ) -> Iterator[EntityChange]:
-    """Every differing entity; counts kinds of difference and keywords on the way."""
     for one in differences(before, after):
         if one.before is None or one.after is None:
             counts["new" if one.before is None else "gone"] += 1
@@ -137,9 +135,6 @@ def _entities(
 def _queries(
     before: Snapshot, after: Snapshot, other: Snapshot, sample: int
 ) -> Iterator[QueryChange]:
-    """The results of queries before and after: the item side changed under them, or their own
-    keywords did.
-    """
     if before.side == "item":
         mirrors = [mirror_of(snapshot.store, snapshot) for snapshot in (before, after)]
         pairs = [(row, row) for row in other.rows()]

@@ -144,7 +144,6 @@ def sql_records(url: str, query: str) -> tuple[str, Iterator[Record]]:
 
 
 def _plain(value: Any) -> Any:
-    """A database's value as JSON has it."""
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, datetime | date):
@@ -288,9 +287,6 @@ def import_items(
 def _new_lines(
     records: Iterable[Record], mapped: Mapped, found: Imported, ids: dict[int, int], seen: set[str]
 ) -> Iterator[bytes]:
-    """The lines of the source's items; `ids` gets hashes of ids and lines, `seen` the names of
-    `asked` fields that some record has.
-    """
     notes, counts = Counter[str](), found.counts
     for place, record in records:
         counts["read"] += 1
@@ -322,7 +318,6 @@ def _new_lines(
 
 
 def _check_names(mapped: Mapped, seen: Collection[str], name: str, *, blank: bool) -> None:
-    """Refuse names of fields that no record has."""
     missing = next((path for path in mapped.asked if path not in seen), None)
     if missing is not None:
         raise DataError(

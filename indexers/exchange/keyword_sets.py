@@ -97,7 +97,6 @@ def _line(value: Any) -> str:
 
 
 def _jsonl(snapshot: Snapshot, _prefix: str) -> Iterator[str]:
-    """What `cogr-index import` reads back."""
     for row in snapshot.rows():
         record = {"id": row.id, "text": row.text, "self": row.self_keyword}
         more = {"weights": row.weights, "confidence": row.confidence, "fields": row.fields}
@@ -106,7 +105,6 @@ def _jsonl(snapshot: Snapshot, _prefix: str) -> Iterator[str]:
 
 
 def _bulk(snapshot: Snapshot, prefix: str) -> Iterator[str]:
-    """The body of a `_bulk` request."""
     index = f"{prefix}-{PLURAL[snapshot.side]}"
     for row in snapshot.rows():
         keywords = with_self(row.self_keyword, row.keywords)
@@ -115,7 +113,6 @@ def _bulk(snapshot: Snapshot, prefix: str) -> Iterator[str]:
 
 
 def _mapping(snapshot: Snapshot, version: Version) -> Mapping[str, str]:
-    """The body of `PUT /<index>`."""
     body = {
         "settings": index_settings(1),
         "mappings": mapping(snapshot.side, version, meta_of(snapshot.manifest)),
@@ -128,18 +125,10 @@ def _opensearch_mapping(snapshot: Snapshot) -> Mapping[str, str]:
 
 
 def _elasticsearch_mapping(snapshot: Snapshot) -> Mapping[str, str]:
-    """Elasticsearch scores keyword fields that have norms and frequencies, and knows no
-    `use_similarity`: as OpenSearch 2.
-    """
     return _mapping(snapshot, Version(2, 4, "2.4.0"))
 
 
 def _synonyms(snapshot: Snapshot, _prefix: str) -> Iterator[str]:
-    """`query => query, keyword, ...`, in Solr's synonym format, which OpenSearch's and
-    Elasticsearch's filter `synonym_graph` reads: what is typed is replaced by S ∪ {self}.
-
-    Of several queries with one text the first by id counts. Memory: the texts of the queries.
-    """
     yield f"# Keywords of the queries of {snapshot.id}\n"
     seen: set[str] = set()
     for row in snapshot.rows():
@@ -150,7 +139,6 @@ def _synonyms(snapshot: Snapshot, _prefix: str) -> Iterator[str]:
 
 
 def _escaped(word: str) -> str:
-    """A backslash takes the meaning from commas, arrows, and the sign of a comment."""
     escaped = word.replace("\\", "\\\\").replace(",", "\\,").replace("=>", "\\=>")
     return f"\\{escaped}" if escaped.startswith("#") else escaped
 
@@ -246,8 +234,6 @@ def _manifest(path: Path) -> Manifest | None:
 
 
 class _Line(BaseModel):
-    """A record of a file: each keyword may have a weight, and the text has the last one."""
-
     model_config = ConfigDict(hide_input_in_errors=True)
 
     id: StrictStr | StrictInt
@@ -265,9 +251,6 @@ class _Line(BaseModel):
 
 
 def _rows(path: Path, *, as_they_are: bool) -> Iterator[Row]:
-    """Rows of a file. Rows of an exported snapshot are taken unchanged; the hash in its manifest is
-    checked afterwards.
-    """
     for place, record in _records(path):
         try:
             line = _Line.model_validate({k: v for k, v in record.items() if v != ""})
@@ -309,6 +292,5 @@ def _records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
 
 
 def _cut(row: Row, k_max: int) -> Row:
-    """The row with the keywords of the budget alone, and their weights."""
     kept = cut_to_budget(row.keywords, k_max)
     return replace(row, keywords=kept, weights=(*row.weights[: len(kept)], *row.weights[-1:]))

@@ -131,8 +131,6 @@ def import_labels(
 
 
 class _Queries:
-    """The data set's queries and those that come new."""
-
     def __init__(self, path: Path, texts: Path | None) -> None:
         self.records: dict[str, Mapping[str, Any]] = {}
         self.new = 0
@@ -147,7 +145,6 @@ class _Queries:
         return self._by_text.setdefault(self_keyword(text_field(record, "text", place)), id_)
 
     def id_of(self, one: Judged) -> str:
-        """The query's id here; it is added where it is new. Raises DataError without a text."""
         text = one.query or self._texts.get(one.query_id, "")
         if not text:
             if one.query_id in self.records:
@@ -185,7 +182,6 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
 def _joined(
     path: Path, grades: Mapping[tuple[str, str], float], found: LabelsImported
 ) -> Iterable[Mapping[str, Any]]:
-    """The labels that are there with the new ones, which are counted and compared."""
     kept, before = dict[tuple[str, str], Mapping[str, Any]](), dict[tuple[str, str], float]()
     for place, record in _records(path):
         pair = id_field(record, "query", place), id_field(record, "item", place)
@@ -212,7 +208,6 @@ def _with_import(
     grades: Mapping[tuple[str, str], float],
     found: LabelsImported,
 ) -> bytes:
-    """The lineage with this import, as a file."""
     made = {
         "files": [path.name for path in paths],
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -225,7 +220,6 @@ def _with_import(
 
 
 def _records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
-    """The records of a file, plain or .gz; none where there is no such file."""
     found = find(path.parent, path.name)
     return json_records(found) if found else iter(())
 

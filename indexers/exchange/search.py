@@ -122,7 +122,6 @@ def search(
 
 
 def _manifest(workspace: Workspace, snapshot: str | None) -> Manifest | None:
-    """None where nothing serves, or another store published it."""
     known = snapshot in workspace.store.list("snapshots")
     return read_manifest(workspace.store, snapshot) if snapshot and known else None
 
@@ -136,10 +135,6 @@ def _row(
     *,
     stored: bool,
 ) -> tuple[Row, Source]:
-    """The query's row and its source: the keywords that the caller gave, else the row of the query
-    snapshot (with `stored`), else a row that the snapshot's generator writes now, else the text
-    alone.
-    """
     row = Row("search", text, (), own=own)
     if given is not None:
         return replace(row, keywords=tuple(parse(given))), "given"
@@ -158,9 +153,6 @@ def _row(
 
 
 def _live_generator(workspace: Workspace, queries: str | None) -> str | None:
-    """The kind that wrote the serving query side, so that a new query gets keywords of the same
-    vocabulary; None if it is slow.
-    """
     kind = read_manifest(workspace.store, queries).generator.get("kind") if queries else None
     try:
         name = str(kind or workspace.choice("query").name)

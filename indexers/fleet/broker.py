@@ -105,7 +105,6 @@ def make_app(redis: RedisSettings) -> Celery:
 
 
 def _kombu_url(address: RedisAddress) -> str:
-    """The URL in kombu's spelling, with user and password. Never print it."""
     user = ""
     if address.username or address.password:
         user = f"{quote(address.username or '', safe='')}:{quote(address.password or '', safe='')}@"
@@ -200,7 +199,6 @@ class Broker:
 
 
 def _client(connection: Any) -> Any:
-    """The client of Redis below a connection of kombu's."""
     return connection.default_channel.client
 
 

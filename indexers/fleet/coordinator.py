@@ -202,7 +202,6 @@ class Coordinator:
             self._open()
 
     def _transient(self) -> dict[str, Failure]:
-        """The failures that the cache does not remember; `_missing` is left with the rest."""
         found = transient_of(self.folder.attempts())
         ids = {i: self.plan.entities[i].id for i in self._missing}
         self._missing = BitMap(i for i, id_ in ids.items() if id_ not in found)
@@ -211,7 +210,6 @@ class Coordinator:
         }
 
     def _open(self) -> None:
-        """Cut what is missing into shards."""
         plan, count = self.plan, len(self._missing)
         size = min(MOST, max(LEAST, -(-count // SHARDS)))
         for start in range(0, count, size):
@@ -221,7 +219,6 @@ class Coordinator:
             self._opened += 1
 
     def _deliver(self, shards: set[str]) -> None:
-        """Send new shards, and those again that nobody is at."""
         reasons: list[str] = []
         try:
             for shard in sorted(shards - self._sent):
@@ -244,7 +241,6 @@ class Coordinator:
         self.tries[shard] += 1
 
     def _recover(self, shards: set[str]) -> list[str]:
-        """Have shards sent again that nobody is at. Returns why they failed."""
         waiting = self.broker.waiting()
         prometheus.QUEUE.labels(self.job.side).set(waiting)
         if waiting:
@@ -255,10 +251,6 @@ class Coordinator:
         return [reason for shard in sorted(lost) if (reason := self._retry(shard))]
 
     def _retry(self, shard: str) -> str:
-        """Have a shard sent again, in parts after a death; set an entity aside that was alone at
-        the last of its deaths. Returns why the last attempt failed, "" when there was none or it
-        was stopped.
-        """
         numbers = range(1, self.tries[shard] + 1)
         records = (self.folder.read(Attempt, f"attempts/{shard}.{n}") for n in numbers)
         attempts = [one for one in records if one is not None]
@@ -280,9 +272,6 @@ class Coordinator:
         return reason
 
     def _set_aside(self, key: bytes, request: Request, why: str) -> None:
-        """Cache a permanent failure; another model or prompt is another cache key, and tries
-        again.
-        """
         self._cache.add([(key, Failure(request.id, why))])
         aside = {**self.run.set_aside, request.id: why}
         self.run = self.run.model_copy(update={"set_aside": aside})
@@ -294,7 +283,6 @@ class Coordinator:
         return [one for row, one in enumerate(keyed) if row in left]
 
     def _setback(self, reason: str) -> None:
-        """Note failed shards. Raises ServiceError after too many without an answer in between."""
         self._setbacks = self._setbacks + 1 if self._answered == self._before else 1
         self._before = self._answered
         prometheus.SETBACKS.labels(self.job.side).set(self._setbacks)
@@ -314,7 +302,6 @@ class Coordinator:
             raise error
 
     def _report(self, shards: int) -> None:
-        """Write how far it is, and say so when nothing comes for long."""
         now, answered = time.monotonic(), len(self.plan.missing) - len(self._missing)
         if answered > self._answered:
             self.advance(answered - self._answered)
@@ -336,7 +323,6 @@ class Coordinator:
         self.folder.write(self.run, "run")
 
     def _stop(self, cancel: Cancel) -> None:
-        """End a cancelled run; workers stop after their present answer."""
         reason = f"cancelled by {cancel.by}"
         self.folder.end(state="cancelled", note=reason)
         raise CheckFailedError(

@@ -277,7 +277,6 @@ def overview(store: Store, side: Side) -> Overview | None:
 
 
 def _state(folder: RunFolder) -> str:
-    """The state of a run that has not ended."""
     lease = read_lease(folder.store, folder.side)
     if lease is None or lease.released:
         return "interrupted"

@@ -122,7 +122,6 @@ class LoadedGenerator:
 
 
 def _difference(wanted: Mapping[str, Any], have: Mapping[str, Any]) -> str:
-    """The difference of two fingerprints, "" for none. Each worker may have its own endpoint."""
     keys = sorted({*wanted, *have} - {"endpoint"})
     return ", ".join(
         f"{key} is {have.get(key)!r} here and {wanted.get(key)!r} there"
@@ -360,12 +359,10 @@ def _refused(exc: object = None, **_: Any) -> None:
 
 
 def _end_softly_by_ctrl_c(**_: Any) -> None:
-    """Make the first Ctrl-C act like SIGTERM: end between two answers."""
     signal.signal(signal.SIGINT, signal.getsignal(signal.SIGTERM))
 
 
 def _asked_to_stop() -> bool:
-    """Whether this worker was asked to end by a signal (the value 0 is a request, too)."""
     from celery.worker import state
 
     asked = (state.should_stop, state.should_terminate)

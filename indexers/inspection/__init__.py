@@ -145,7 +145,6 @@ def _searches(workspace: Workspace, missing: dict[str, str]) -> Searches | None:
 
 
 def _label_next(dataset: Dataset, searches: Searches) -> list[str]:
-    """The queries whose labels would be most informative: frequent ones with few judged results."""
     asked = sorted(dataset.unlabelled, key=lambda query: (-query.weight, query.id))[:MOST_QUERIES]
     queries = [*asked, *sample(dataset.all_queries(), MOST_QUERIES)]
     if not queries:
@@ -161,7 +160,6 @@ def _label_next(dataset: Dataset, searches: Searches) -> list[str]:
 
 
 def _remarks(leaks: Leakage, noise: Disagreement, gap: Gap, split_by: str) -> list[str]:
-    """What else to know of the labels."""
     found = []
     if leaks.share > 0.02:
         advice = (
@@ -189,7 +187,6 @@ def _remarks(leaks: Leakage, noise: Disagreement, gap: Gap, split_by: str) -> li
 def _verdict(
     counts: Report, gain: Gain | None, next_: Sequence[str], *, few: bool
 ) -> tuple[Verdict, list[str]]:
-    """The one verdict, and why: by the measured gain, or by the counts and the judged share."""
     which = f": first {', '.join(map(repr, next_[:5]))}" if next_ else ""
     if gain is None:
         if counts.verdict == "train" and few:
@@ -237,7 +234,6 @@ def render(findings: Findings) -> str:
 
 
 def _spreads(counts: Mapping[str, Any]) -> list[tuple[str, Mapping[str, float]]]:
-    """Rows of the table of lengths: name, and mean, median, p95, max."""
     rows = [
         (f"relevant items a query, {split}", spread)
         for split, spread in counts["relevant_per_query"].items()

@@ -104,7 +104,6 @@ def cross_validate(dataset: Dataset, say: Say = lambda _: None) -> Gain:
 
 
 def _fold(dataset: Dataset, rest: Sequence[Query], held: Sequence[Query]) -> NDArray[np.float64]:
-    """F1 of BM25, of `statistical` and of its oracle, (3, held queries)."""
     from indexers.generators.statistical.fitting import fit
 
     part = replace(dataset, queries={**dataset.queries, "train": tuple(rest)})
@@ -121,7 +120,6 @@ def _fold(dataset: Dataset, rest: Sequence[Query], held: Sequence[Query]) -> NDA
 
 
 def _retrieved(artefact: Artefact, query: Query, items: Ints, p: Floats) -> frozenset[str]:
-    """Ids of the items that its keywords for these candidates retrieve."""
     return frozenset(artefact.item_ids[row] for row in artefact.spell(query, items, p).retrieved)
 
 

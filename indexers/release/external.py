@@ -99,7 +99,6 @@ class ForeignIndex:
         return open_target(self._cluster, name, self.target.field, self._ids)
 
     def _last(self) -> dict[Side, str]:
-        """What served last by the history."""
         entries = standing(self._store, self.catalogue)[-1:]
         return {side: id_ for entry in entries for side, id_ in entry["serving"].items()}
 

@@ -196,7 +196,6 @@ def check_gate(
 
 
 def _count(verdict: Verdict) -> None:
-    """The verdict as metrics."""
     prometheus.GATE.labels("refused" if verdict.reasons else "passed").inc()
     for pair, figures in (("candidate", verdict.now), ("serving", verdict.before)):
         if figures is not None:

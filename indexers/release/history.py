@@ -59,7 +59,6 @@ def _path(catalogue: str) -> str:
 
 
 def _read(store: Store, catalogue: str) -> tuple[list[Entry], Entry | None]:
-    """The entries, and the switch that is under way or has died."""
     path = _path(catalogue)
     try:
         entries = _ENTRIES.validate_json(store.read(path))
@@ -76,7 +75,6 @@ def _read(store: Store, catalogue: str) -> tuple[list[Entry], Entry | None]:
 
 
 def _known(store: Store, catalogue: str) -> tuple[list[Entry], Entry | None]:
-    """As `_read`, for a switch. A damaged file is renamed, since it must not prevent a publish."""
     try:
         return _read(store, catalogue)
     except StorageError:
@@ -190,7 +188,6 @@ def _newest(entries: Sequence[Entry], serving: Mapping[Side, str]) -> int | None
 
 
 def _standing(entries: Sequence[Entry]) -> list[int]:
-    """Numbers of the entries that were not rolled back, oldest first."""
     return [number for number, entry in enumerate(entries) if "rolled_back" not in entry]
 
 

@@ -70,7 +70,6 @@ def listing(workspace: Workspace) -> list[dict[str, Any]]:
 
 
 def _row(id_: str, entry: Listed | None, **facts: Any) -> dict[str, Any]:
-    """What the backend says of a snapshot, and what else is known."""
     return {
         "snapshot": id_,
         "side": side_of(id_),
@@ -179,7 +178,6 @@ def prune(
 
 
 def _found(store: Store, backend: Backend, keep: int, *, files: bool, dry_run: bool) -> Pruned:
-    """What is to be removed and what stays. Drafts are removed at once, unless `dry_run`."""
     used = named_by(store, backend)
     pushed = {entry.snapshot for entry in backend.list()}
     damaged = damaged_snapshots(store)
@@ -206,7 +204,6 @@ def _remove_all(store: Store, backend: Backend, pruned: Pruned, leases: Sequence
 
 
 def _old(store: Store, side: Side, damaged: Mapping[str, str], keep: int) -> list[str]:
-    """The ids of a side but the newest `keep`, oldest first; damaged ones count as older."""
     broken = [id_ for id_ in damaged if side_of(id_) == side]
     ids = [*broken, *(m.id for m in list_snapshots(store, side) if m.id not in damaged)]
     return ids[: max(0, len(ids) - keep)]

@@ -84,8 +84,6 @@ class Destination(Protocol):
 
 @dataclass(frozen=True)
 class _Aliases:
-    """The aliases of a backend."""
-
     backend: Backend
     store: Store
 
@@ -104,7 +102,6 @@ class _Aliases:
         return True
 
     def switch(self, ids: Sequence[str]) -> Serving:
-        """The atomic call, counted in the metrics."""
         named, outcome = _sides(self.store, ids), "failed"
         try:
             with stage("publish", "pair" if len(named) > 1 else next(iter(named), "pair")) as step:
@@ -233,9 +230,6 @@ def roll_back(
 def _turn(
     workspace: Workspace, place: Destination, doing: str, say: Say
 ) -> Iterator[tuple[Lease, Serving, Entry | None]]:
-    """The destination's lease, what serves, and a switch that a dead process made without an entry
-    in the history.
-    """
     with switching_lease(workspace.store, place.catalogue, doing, say) as lease:
         now = place.serving()
         yield lease, now, finish_switch(workspace.store, place.catalogue, now)
@@ -243,7 +237,6 @@ def _turn(
 
 @contextmanager
 def _whole(ids: Sequence[str]) -> Iterator[None]:
-    """Turn a file removed meanwhile into an error that names the snapshots."""
     try:
         yield
     except FileNotFoundError as error:
@@ -261,9 +254,6 @@ def _switch(
     now: Serving,
     back_to: int | None = None,
 ) -> Released:
-    """The switch, between two entries in the history, so that the next process sees when this one
-    died in between.
-    """
     store, after = workspace.store, {**now, **_sides(workspace.store, ids)}
     begin_switch(store, place.catalogue, now, after, back_to)
     try:
@@ -287,7 +277,6 @@ def _spoken(serving: Serving) -> str:
 
 
 def _check_set_aside(workspace: Workspace, ids: Sequence[str]) -> None:
-    """Refuse a snapshot with too many entities that have no keywords of their own."""
     allowed = workspace.settings.rebuild.max_failure_share
     for manifest in (read_manifest(workspace.store, id_) for id_ in ids):
         share = manifest.set_aside / max(1, manifest.entities)
@@ -304,9 +293,6 @@ def _check_set_aside(workspace: Workspace, ids: Sequence[str]) -> None:
 def _check_rounds(
     workspace: Workspace, ids: Sequence[str], seen: Serving, say: Say, *, refused: bool
 ) -> None:
-    """Refuse a switch after which items and queries are not a pair, or warn of it. What another
-    store published, or what is damaged, is unknown here.
-    """
     store, switched = workspace.store, _sides(workspace.store, ids)
     after = {**workspace.backend.serving(), **seen, **switched}
     item, query, why = after.get("item"), after.get("query"), ""
@@ -328,7 +314,6 @@ def _check_rounds(
 
 
 def _sides(store: Store, ids: Sequence[str]) -> dict[Side, str]:
-    """The snapshots by side. Raises SnapshotError: unknown, or two of one side."""
     sides: dict[Side, str] = {}
     for manifest in (read_manifest(store, id_) for id_ in ids):
         if other := sides.get(manifest.side):

@@ -136,7 +136,6 @@ class Rules:
         return replace(row, keywords=tuple(found))
 
     def _spelled(self, keyword: str) -> Iterator[str]:
-        """The keyword with its synonyms, one at a time."""
         for match in self._any_twin.finditer(keyword) if self._any_twin else ():
             for twin in self._twins[match[0]]:
                 yield f"{keyword[: match.start()]}{twin}{keyword[match.end() :]}"
@@ -290,7 +289,6 @@ def _item_rows(base: Snapshot, rules: Rules, missing: set[str]) -> Iterator[Row]
 
 
 def _query_rows(workspace: Workspace, base: Snapshot, rules: Rules) -> Iterator[Row]:
-    """The rows, and one for each query of the rules that the snapshot lacks."""
     wanted = rules.queries
     known = {row.self_keyword: row for row in base.rows() if row.self_keyword in wanted}
     lacking = [
@@ -304,9 +302,6 @@ def _query_rows(workspace: Workspace, base: Snapshot, rules: Rules) -> Iterator[
 
 
 def _written(workspace: Workspace, base: Snapshot, queries: Sequence[Query]) -> Iterator[Row]:
-    """Rows of queries that no snapshot has: with keywords where `statistical` is fitted for this
-    data set, with their text alone otherwise.
-    """
     if base.manifest.generator.get("kind") == "statistical" and queries and is_installed():
         with workspace.generator("query", "statistical") as fitted:
             assert isinstance(fitted, Statistical)

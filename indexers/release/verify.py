@@ -181,9 +181,6 @@ def compare_all(
 
 
 def _pieces(snapshot: Snapshot) -> Iterator[tuple[list[Row], bool]]:
-    """Rows in pieces of bounded size, and whether a piece is the last; a single empty piece where
-    there is no row.
-    """
     piece: list[Row] = []
     characters = 0
     for row in snapshot.rows():

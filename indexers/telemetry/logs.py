@@ -32,8 +32,6 @@ _bound: ContextVar[Mapping[str, str]] = ContextVar("cogr_log_fields", default=_N
 
 
 class _State:
-    """How this process logs."""
-
     verbose = False
     settings = LogSettings()
 
@@ -119,8 +117,6 @@ def say(message: str, level: int = logging.INFO) -> None:
 
 
 class _Printable(logging.Formatter):
-    """One line a message, without secrets and terminal control characters."""
-
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (logging's name)
         return one_line(super().formatMessage(record))
 
@@ -129,23 +125,17 @@ class _Printable(logging.Formatter):
 
 
 class _Discreet(logging.Formatter):
-    """Leaves out the text of an error."""
-
     def formatException(self, raised: Any) -> str:  # noqa: N802  (logging's name)
         frames = "".join(traceback.format_tb(raised[2]))
         return f"{frames}{raised[0].__name__ if raised[0] else ''}"
 
 
 class _Text(_Discreet, _Printable):
-    """For people."""
-
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 
 class _Json(_Discreet, JsonFormatter):
-    """One object a line, ASCII, so that no text can break a line or a terminal."""
-
     converter = staticmethod(time.gmtime)
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
@@ -153,7 +143,6 @@ class _Json(_Discreet, JsonFormatter):
     def add_fields(
         self, log_data: dict[str, Any], record: logging.LogRecord, message_dict: dict[str, Any]
     ) -> None:
-        """Our own fields alone: what libraries add to a record may be text of items."""
         log_data |= {
             "time": self.formatTime(record),
             "level": record.levelname.lower(),
@@ -168,7 +157,6 @@ class _Json(_Discreet, JsonFormatter):
 
 
 def _trace_ids() -> dict[str, str]:
-    """`trace_id` and `span_id` of the span under way, in hex; {} while nothing is traced."""
     context = trace.get_current_span().get_span_context()
     if not context.is_valid:
         return {}

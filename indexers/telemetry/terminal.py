@@ -39,10 +39,6 @@ NEXT_LINE = 30.0
 
 
 class _VisibleConsole(Console):
-    """A console that steers the terminal itself, and lets no text do so: see
-    `cogr.errors.visible`.
-    """
-
     def render_str(self, text: str, *args: Any, **kwargs: Any) -> Text:
         return super().render_str(visible(text), *args, **kwargs)
 
@@ -68,8 +64,6 @@ def console_of(stream: TextIO) -> Console:
 
 
 class _Rate(ProgressColumn):
-    """Entities a second."""
-
     def render(self, task: Task) -> Text:
         return Text(f"{task.speed:,.1f}/s" if task.speed else "", style="progress.data.speed")
 
@@ -102,10 +96,6 @@ def progress_bar(what: str, total: int) -> Iterator[Advance]:
 
 
 class _Lines:
-    """Progress without a terminal. Time left is computed from the rate since the first answer,
-    since generators load or fit before it.
-    """
-
     def __init__(self, what: str, total: int) -> None:
         self._what, self._total, self._done = what, total, 0
         self._began = time.monotonic()

@@ -212,7 +212,6 @@ def _machine() -> Iterator[Finding]:
 
 
 def _gpus() -> tuple[str, str]:
-    """The GPUs, and what to do if there are none."""
     tool = shutil.which("nvidia-smi")
     query = [str(tool), "--query-gpu=name,memory.total", "--format=csv,noheader"]
     try:

@@ -125,14 +125,12 @@ class Kind:
 
 
 def _answer(answer: Answer) -> dict[str, Any]:
-    """A server that the environment names."""
     running = answer.problem is None
     shown = {"running": running, "local": False, "url": answer.url, "version": answer.version}
     return shown if running else {**shown, "problem": answer.problem}
 
 
 def _server(state: ServerState) -> dict[str, Any]:
-    """A server that was started here."""
     more = {"pid": state.pid, "folder": state.folder, "log": state.log}
     shown = state.model_dump(include={"name", "version", "url"})
     return {"running": state.running, "local": True, **shown, **more}

@@ -46,7 +46,6 @@ def opensearch_version(settings: OpenSearchSettings) -> str:
 
 
 def _answer(url: str, ask: Callable[[], str]) -> Answer:
-    """Ask a service for its version."""
     try:
         return Answer(url, version=ask())
     except CogrError as error:

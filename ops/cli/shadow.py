@@ -120,7 +120,6 @@ def _write(path: Path, report: Mapping[str, Any]) -> None:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A row a query; ids as JSON."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(rows[0])

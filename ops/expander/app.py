@@ -168,10 +168,6 @@ class Expand:
 
 
 class _App(FastAPI):
-    """Answers `POST /expand` directly: the framework's middleware, routing and validation would
-    take a third of the time of an answer.
-    """
-
     expand: Expand
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -233,23 +229,16 @@ def create_app(
 
 
 def _add_state_routes(app: FastAPI, parts: Parts, page: str) -> None:
-    """The GET routes. The root leads to `page`."""
-
     @app.get("/", include_in_schema=False)
     async def root() -> Response:
         return RedirectResponse(page)
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
-        """Whether the process lives."""
         return {"status": "ok"}
 
     @app.get("/readyz", responses={503: {"description": "Still starting, or without keywords"}})
     async def readyz(response: Response) -> dict[str, Any]:
-        """Whether queries are answered, and the index of `serving.into` has its keywords.
-
-        An unreachable upstream does not change it: the fallback, the query alone, is an answer too.
-        """
         follower = parts.follower
         lost = parts.settings.into and follower.seen_ago is not None and follower.pair.item is None
         ready = follower.looked.is_set() and not lost
@@ -258,7 +247,6 @@ def _add_state_routes(app: FastAPI, parts: Parts, page: str) -> None:
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
-        """Counts for Prometheus."""
         return Response(parts.metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

@@ -19,8 +19,6 @@ _Weight = Annotated[float, Field(ge=0, le=HEAVIEST, allow_inf_nan=False)]
 
 
 class _Entry(BaseModel):
-    """A stored row."""
-
     model_config = ConfigDict(strict=True)
 
     keywords: list[str]

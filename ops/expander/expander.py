@@ -114,7 +114,6 @@ class Expander:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _remembered(self, pair: Pair, texts: Sequence[str]) -> list[Expansion]:
-        """The answers kept in this process, if it has all of them."""
         name, found = pair.name, []
         for text in texts:
             if (expansion := self._hot.get((name, text))) is None:
@@ -169,9 +168,6 @@ class Expander:
         return known
 
     def _cut(self, pair: Pair, row: Row) -> Row:
-        """Cached keywords, normalised and cut to the budget: other programs may have
-        written them.
-        """
         most = max(self._keywords.k_max, pair.query.k_max if pair.query else 0)
         found: dict[str, float] = {}
         for word, weight in zip(
@@ -188,7 +184,6 @@ class Expander:
         return Expansion(words, source, "", weights, row.confidence)
 
     def _lookup(self, pair: Pair, text: str) -> asyncio.Task[Expansion] | None:
-        """The lookup of this text, started unless it is in flight; None when too many are."""
         key = (pair.name, text)
         if (lookup := self._in_flight.get(key)) is None and len(self._tasks) < MAX_IN_FLIGHT:
             lookup = self._in_flight[key] = self._start(self._look_up(pair, text))
@@ -207,7 +202,6 @@ class Expander:
             self._bug(error)
 
     async def _look_up(self, pair: Pair, text: str) -> Expansion:
-        """Find keywords; what is kept of them is written later, since requests wait for this."""
         row, source, away = await self._find(pair, text)
         if self._cache is not None:
             self._start(_keep(self._cache, pair, text, row))
@@ -218,9 +212,6 @@ class Expander:
         return expansion
 
     async def _find(self, pair: Pair, text: str) -> tuple[Row | None, Source, bool]:
-        """The row of index or model, which of the two has it, and whether one of them was
-        unavailable.
-        """
         away = False
         try:
             stored = await self._index.lookup(pair, text) if pair.matches else None
@@ -239,7 +230,6 @@ class Expander:
 
 
 async def _keep(cache: Cache, pair: Pair, text: str, row: Row | None) -> None:
-    """Cache the keywords, or put the query into the backlog."""
     try:
         await (cache.add_to_backlog(text) if row is None else cache.write(pair, {text: row}))
     except UnavailableError:

@@ -137,7 +137,6 @@ class Follower:
             self._metrics.round.set(pair.round)
 
     def _failed(self, error: Exception) -> None:
-        """Count a failed read, and log it unless the last one failed in the same way."""
         away = isinstance(error, UnavailableError)
         cause = (error.__cause__ if away else None) or error
         kind = type(cause).__name__

@@ -121,10 +121,6 @@ def _request(text: str, prompter: Prompter) -> Request:
 
 
 def _row(answer: Answer, text: str, k_max: int) -> Row | None:
-    """Keywords of a generator's answer, without the text itself; None for a permanent failure.
-
-    Raises BadAnswerError for a transient one.
-    """
     if isinstance(answer, Completion):
         return query_row(answer, Query(answer.id, text), k_max)
     if not answer.permanent:
@@ -189,7 +185,6 @@ class Models:
             await self._model.close()
 
     def _loaded(self, task: asyncio.Task[None]) -> None:
-        """Log why a model could not be loaded; then no model answers."""
         if task.cancelled() or (error := task.exception()) is None:
             return
         self.state = "failed"
@@ -210,7 +205,6 @@ class Models:
         self._of, self.state = pair, kind
 
     def _plan(self, pair: Pair) -> tuple[str, str, Callable[[], Model] | None]:
-        """The kind of model for a pair, a key that identifies it, and a function that makes it."""
         nothing = ("none", "", None)
         if self._open is None or self._live == "none":
             return nothing
@@ -271,7 +265,6 @@ class Models:
 
 
 def _manifest(workspace: Workspace, pair: Pair) -> Manifest | None:
-    """The manifest of the query side, else of the item side; None when the store lacks it."""
     side = pair.query or pair.item
     if side is None or side.snapshot not in workspace.store.list("snapshots"):
         return None

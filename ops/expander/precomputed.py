@@ -107,7 +107,6 @@ class ClusterIndex:
         return Pair(sides.get("item"), sides.get("query"))
 
     async def _count(self, item: ServedSide | None) -> None:
-        """Set the metric: the share of the team's documents that have keywords."""
         if item is None:
             self._metrics.coverage.set(0)
             self._counted = 0.0
@@ -159,10 +158,6 @@ _SIDE = TypeAdapter(ServedSide)
 
 
 def _read_side(name: str, found: Mapping[str, Any]) -> ServedSide:
-    """The side that an index holds, as its `_meta` says.
-
-    Raises BadAnswerError when it is not one that `cogr-index` made.
-    """
     try:
         meta = _mapping(_mapping(found.get("mappings")).get("_meta"))
         return _SIDE.validate_json(to_json({**meta, "index": name}))
@@ -173,7 +168,6 @@ def _read_side(name: str, found: Mapping[str, Any]) -> ServedSide:
 
 
 def _read_field(into: str, found: Mapping[str, Any]) -> dict[Side, ServedSide]:
-    """The item side in an index of another team: the field that the field alias points to."""
     fields = _mapping(_mapping(found.get("mappings", {})).get("properties", {}))
     for name, made in fields.items():
         path = str(made.get("path", ""))
@@ -191,7 +185,6 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _read_row(answer: Any) -> Row | None:
-    """The row in the answer of a lookup. Raises BadAnswerError when it is malformed or partial."""
     found = _mapping(answer)
     if found.get("timed_out") is not False or _mapping(found.get("_shards")).get("failed") != 0:
         raise BadAnswerError("not a whole answer")
@@ -232,7 +225,6 @@ class StoreIndex:
         return Pair(item, query)
 
     def _open(self, snapshot: str) -> ServedSide:
-        """A snapshot's side, and its mirror opened for lookups."""
         manifest = read_manifest(self._store, snapshot)
         if manifest.side == "query":
             # The first lookup opens the snapshot and loads parts of pyarrow, which takes longer

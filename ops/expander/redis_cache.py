@@ -73,7 +73,6 @@ class Cache:
         return [None if value is None else self._row(value) for value in values]
 
     def _row(self, value: bytes) -> Row | None:
-        """The row in a cached value; a value in another form is a failure, not an answer."""
         try:
             return from_bytes(value)
         except ValueError as error:
@@ -142,11 +141,6 @@ class Cache:
 
 
 class _Reads:
-    """Batches the reads of concurrent requests: those that arrive while one command is under way
-    are sent together by the next, which takes hardly longer than a single read. It keeps one
-    connection, which saves the pool's overhead.
-    """
-
     def __init__(self, redis: Any, upstream: Upstream, seconds: float) -> None:
         # Where a read fails or is cancelled, it closes its connection and opens a new one.
         self._redis, self._upstream, self._seconds = redis.client(), upstream, seconds
@@ -154,7 +148,6 @@ class _Reads:
         self._next: tuple[list[str], asyncio.Task[list[bytes | None]]] | None = None
 
     async def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The values of keys, None where there is none. Raises UnavailableError."""
         if self._next is None:
             batch: list[str] = []
             self._next = batch, asyncio.create_task(self._send(batch))
@@ -165,16 +158,13 @@ class _Reads:
         return (await asyncio.shield(values))[start : start + len(keys)]
 
     async def ping(self) -> None:
-        """Open the connection."""
         async with self._turn:
             await self._redis.ping()
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._redis.aclose()
 
     async def _send(self, keys: list[str]) -> list[bytes | None]:
-        """Read a batch when its turn has come."""
         own = self._next
 
         async def ask() -> list[bytes | None]:
@@ -282,7 +272,6 @@ async def _work_off(
 
 
 def _answers(workspace: Workspace, generator: Generator, texts: Sequence[str]) -> dict[str, Row]:
-    """What the generator writes for texts, by text; without those that it fails for."""
     prompter, most = workspace.prompter("query"), workspace.settings.keywords.k_max
     queries = {str(number): Query(str(number), text) for number, text in enumerate(texts)}
     requests = [Request(id_, query, prompter(query)) for id_, query in queries.items()]

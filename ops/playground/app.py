@@ -244,9 +244,6 @@ class Answers:
         return await asyncio.to_thread(find)
 
     async def _words(self, query: str, asked: RequestedPair) -> Words:
-        """Keywords of a query: the given ones; for the serving pair those of the expander; else the
-        pair's own, stored or by its model.
-        """
         item = await asyncio.to_thread(self._data.opened, asked.item)
         if asked.keywords is not None:
             given: dict[str, float] = {}
@@ -264,7 +261,6 @@ class Answers:
         return await self._unserved(query, item, queries)
 
     async def _unserved(self, query: str, item: Opened, queries: Opened | None) -> Words:
-        """Keywords of a pair that does not serve."""
         text, source, reason = self_keyword(query), "index", ""
         row = await asyncio.to_thread(queries.row_of, query) if queries else None
         if row is None and text:
@@ -281,7 +277,6 @@ class Answers:
         return Words(keywords, boost, *told)
 
     def _catalogue(self) -> tuple[Catalogue | None, str]:
-        """The data set, or why there is none: snapshots can be searched without."""
         try:
             return self._data.catalogue, ""
         except CogrError as error:

@@ -192,16 +192,12 @@ def snapshots_of(pair: Pair) -> tuple[str | None, str | None]:
 def _serving(
     serving: Pair, items: Sequence[Manifest], queries: Sequence[Manifest]
 ) -> list[tuple[Manifest, Manifest | None]]:
-    """The serving pair, if the store holds it."""
     ids = snapshots_of(serving)
     item, query = (next((one for one in side if one.id in ids), None) for side in (items, queries))
     return [(item, query)] if item else []
 
 
 def _companion(of: Manifest, others: Sequence[Manifest]) -> Manifest | None:
-    """The newest snapshot of the other side that makes a pair with it, by the same kind of
-    generator.
-    """
     kind = of.generator.get("kind")
     pairs = (one for one in others if not why_no_pair(of, one))
     return next((one for one in pairs if one.generator.get("kind") == kind), None)

@@ -115,7 +115,6 @@ class Search:
         }
 
     def _judged(self, relevant: frozenset[str]) -> dict[str, Any]:
-        """Figures of the whole set and of the order, and relevant items that are not in the set."""
         missed = [id_ for id_ in sorted(relevant) if not self.finds(id_)]
         ids = [self.items.mirror.id_of(dense) for dense in self.ranking.dense[:DEPTH].tolist()]
         grades = self.catalogue.grades(self.query) if self.catalogue else {}
@@ -135,7 +134,6 @@ class Search:
 
 
 def _figures(found: SetLike, relevant: SetLike) -> dict[str, float]:
-    """P, R and F1 of one retrieved set (paper, eq. 1)."""
     return full_set({"it": found}, {"it": relevant}).of("it")
 
 
@@ -208,7 +206,6 @@ def item(
 def _reaching(
     queries: Opened, words: Sequence[str], catalogue: Catalogue | None, id_: str
 ) -> dict[str, Any]:
-    """The queries that have one of an item's keywords, those that have the rarest first."""
     ranking = queries.mirror.search(words, _REACHING)
     found = []
     for query_id, dense in zip(ranking.ids, ranking.dense.tolist(), strict=True):
@@ -290,7 +287,6 @@ class Listing:
 
 
 def _found(text: str, items: Opened, stored: Opened | None) -> BitMap:
-    """The set, dense ids: what the keywords find, and literal matches."""
     own = stored.keywords_of(text) if stored else None
     keywords = query_keywords(text, own or ())[:MAX_CLAUSES]
     return items.mirror.retrieved(keywords) | items.literal(text)

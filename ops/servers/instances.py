@@ -254,9 +254,6 @@ def start(wanted: ServerSpec, say: Say = lambda _: None) -> Started:
 
 @contextmanager
 def _written(folder: Path) -> Iterator[None]:
-    """What is created meanwhile can be read by other users, also where root's umask closes it: root
-    writes for `nobody`. Raises StorageError where nothing can be written.
-    """
     old = os.umask(0o022)
     try:
         yield
@@ -270,9 +267,6 @@ def _written(folder: Path) -> Iterator[None]:
 
 
 def _launched(wanted: ServerSpec, folder: Path, say: Say) -> ServerState:
-    """Start a server's process and wait until it works. One that does not come up, or whose start
-    is interrupted, is not left behind.
-    """
     if wanted.port and not free_port(wanted.port):
         raise UserError(
             f"Port {wanted.port} of 127.0.0.1 is taken; give another --port, or leave it out."
@@ -297,7 +291,6 @@ def _launched(wanted: ServerSpec, folder: Path, say: Say) -> ServerState:
 
 
 def _spawn(program: Program, folder: Path) -> ProcessId:
-    """Start a process that outlives the caller. Raises ServiceError where that can't be done."""
     try:
         with (folder / "output.log").open("ab") as output:
             child = subprocess.Popen(
@@ -320,7 +313,6 @@ def _spawn(program: Program, folder: Path) -> ProcessId:
 
 
 def _wait(wanted: ServerSpec, state: ServerState, url: str) -> None:
-    """Wait until a new server works. Raises ServiceError when it ended or takes too long."""
     deadline = time.monotonic() + wanted.start_seconds
     while True:
         try:
@@ -336,7 +328,6 @@ def _wait(wanted: ServerSpec, state: ServerState, url: str) -> None:
 
 
 def _last_words(output: Path) -> str:
-    """The line that most likely says why a process ended."""
     lines = [line.strip() for line in output.read_text(errors="replace").splitlines()]
     lines = [line for line in lines if line and not line.startswith("at ")]
     errors = [line for line in lines if re.search(r"Exception|[Ee]rror|ERROR|FATAL", line)]

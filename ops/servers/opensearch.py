@@ -84,9 +84,6 @@ class OpenSearchSpec(ServerSpec):
         return Program([str(home / "bin/opensearch")], environment, version)
 
     def _container(self, name: str, port: int, options: str, say: Say) -> Program:
-        """The node as a container that ends with the process of `docker run`; its data is a volume
-        of the same name.
-        """
         version, name = self.version or DEFAULT_VERSION, f"cogr-{name}"
         say(f"Starting OpenSearch {version} with Docker ...")
         command = ["docker", "run", "--rm", "--name", name, "-p", f"127.0.0.1:{port}:9200"]
@@ -109,7 +106,6 @@ class OpenSearchSpec(ServerSpec):
 
 
 def _configure(folder: Path, home: Path, port: int) -> None:
-    """Create what the node writes into, and its configuration, for its user alone."""
     for name in ("logs", "tmp", "backups"):
         hand_over(folder / name)
     # Always a new folder: root must not write through links that the node's user could have

@@ -105,7 +105,6 @@ def rows(done: Replayed) -> list[dict[str, Any]]:
 
 
 def _mean(compared: Sequence[Compared], value: Callable[[Compared], float]) -> dict[str, float]:
-    """A mean over searches and its standard error over queries."""
     values = np.array([value(one) for one in compared], np.float64)
     weights = np.array([one.searched.count for one in compared], np.float64)
     figures = Figures(tuple(one.searched.text for one in compared), {"mean": values}, weights)
@@ -116,7 +115,6 @@ def _mean(compared: Sequence[Compared], value: Callable[[Compared], float]) -> d
 
 
 def _recall(answer: Answer, searched: Searched) -> float:
-    """Share of the clicked items that an answer has."""
     return len(searched.clicked.intersection(answer.ids)) / len(searched.clicked)
 
 
@@ -126,7 +124,6 @@ Share = Callable[[Compared], float]
 def _shares(
     compared: Sequence[Compared], present: Share, candidate: Share
 ) -> dict[str, Any] | None:
-    """The mean share of both searches, and their mean difference; None without queries."""
     if not compared:
         return None
     return {
@@ -151,7 +148,6 @@ def _zero_results(compared: Sequence[Compared]) -> dict[str, Any]:
 
 
 def _sources(compared: Sequence[Compared]) -> dict[str, int]:
-    """Searches by where their keywords came from, most first."""
     counts = Counter[str]()
     for one in compared:
         counts[one.candidate.source] += one.searched.count

@@ -391,7 +391,6 @@ def _fill(value: Any, query: str, expansion: KeywordQuery) -> Any:
 
 
 def _fields(value: Any) -> Iterator[str]:
-    """Names of the fields that a body's queries search, without boosts."""
     if isinstance(value, list):
         for inner in value:
             yield from _fields(inner)

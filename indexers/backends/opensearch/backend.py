@@ -229,9 +229,6 @@ class OpenSearchBackend:
         self.cluster.close()
 
     def _index(self, side: Side, snapshot: str | None) -> IndexState:
-        """The index to search: always a concrete one, so that a switch during an answer mixes
-        nothing.
-        """
         if snapshot is not None:
             check_side(snapshot, side)
             return pushed_index(self.cluster, snapshot)
@@ -253,7 +250,6 @@ class OpenSearchBackend:
         return states[0] if states else None
 
     def _aliased(self, sides: Sequence[Side] = SIDES) -> Mapping[Side, Sequence[IndexState]]:
-        """The indexes that the alias of each of these sides names, by one request."""
         names = {side: self._aliases[side] for side in sides}
         path, doing = ",".join(names.values()), f"looking at the aliases of {self.prefix}"
         params = {"ignore_unavailable": "true"}
@@ -293,27 +289,22 @@ class OpenSearchBackend:
 
     @property
     def _pattern(self) -> str:
-        """A pattern for every index of the prefix, and for none of a longer prefix."""
         return ",".join(f"{alias}-{side}-r*" for side, alias in self._aliases.items())
 
     def _all(self) -> Sequence[IndexState]:
-        """The indexes of the prefix that cogr wrote."""
         found = self.cluster.call("GET", f"/{self._pattern}", doing="listing the indexes")
         states = (IndexState.read(name, answer) for name, answer in found.items())
         return [state for state in states if state.snapshot]
 
     def _is_whole(self, state: IndexState) -> bool:
-        """Whether an index has the name of its snapshot, as a draft has not."""
         return state.name == index_name(self.prefix, state.snapshot)
 
 
 def _searchable(state: IndexState, words: Words | None) -> tuple[Words | None, str]:
-    """The words where the index has analysed texts, or else why they can't be searched."""
     if words and not state.meta.get("text_analyzer"):
         return None, _TEXTLESS.format(index=state.name)
     return words, ""
 
 
 def _removal(index: str, alias: str) -> dict[str, Any]:
-    """The alias action, which fails where the alias has moved meanwhile."""
     return {"remove": {"index": index, "alias": alias, "must_exist": True}}

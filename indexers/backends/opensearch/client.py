@@ -186,7 +186,6 @@ def connect_async(settings: OpenSearchSettings) -> Any:
 
 
 def _options(settings: OpenSearchSettings, *, for_async: bool = False) -> dict[str, Any]:
-    """The library tries a second host at once; `Cluster.call` does all other retries and waits."""
     urls = _urls(settings)
     return {
         "hosts": _hosts(urls),

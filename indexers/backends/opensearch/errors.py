@@ -156,7 +156,6 @@ _STATUS |= dict.fromkeys(
 
 
 def _sentence(refusal: Refusal) -> tuple[str, str]:
-    """The failure, with fields of the refusal to fill in, and the remedy."""
     kind, reason = refusal.kind, refusal.reason
     if kind == "tls":
         return _of_tls(reason)

@@ -142,9 +142,6 @@ def open_target(cluster: Cluster, name: str, field: str, ids: str = "{id}") -> T
 
 
 def _check_fields(state: IndexState, field: str) -> None:
-    """Refuse an index that has other fields of our names: a copy of documents whose mapping was
-    not copied guesses them.
-    """
     for name, made in state.properties.items():
         wanted = "alias" if name == field else "keyword" if snapshot_of(field, name) else None
         if wanted and made.get("type") != wanted:
@@ -172,9 +169,6 @@ def _item_ids(state: IndexState, named: str) -> ItemIds:
 
 
 def _check_whole_documents(state: IndexState) -> None:
-    """Refuse an index whose documents a partial update, or a copy, would index anew from less than
-    they were indexed from.
-    """
     source = state.mappings.get("_source", {})
     derived = state.settings.get("derived_source", {}).get("enabled", "false")
     lossy = {
@@ -350,7 +344,6 @@ def fill(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> Filled:
 
 
 def _held(cluster: Cluster, target: Target, name: str) -> list[str]:
-    """The fields of snapshots that documents have, but this one and the one that serves."""
     serving = target.state.properties.get(target.field, {}).get("path")
     old = [one for one in target.fields if one not in (name, serving)]
     if not old:
@@ -366,7 +359,6 @@ def _held(cluster: Cluster, target: Target, name: str) -> list[str]:
 def _changes(
     cluster: Cluster, target: Target, name: str, mirror: Mirror, done: Filled
 ) -> Iterator[tuple[Seen, Document]]:
-    """The updates of a sweep, each counted as a conflict until it is written."""
     by_version = done.sweeps <= CHECKED_SWEEPS
     lacking = {"bool": {"must_not": {"exists": {"field": name}}}}
     for hit in scroll(cluster, target.index, lacking, **target.ids.wanted):

@@ -95,7 +95,6 @@ def merge(cluster: Cluster, name: str, patience: float = 0.0) -> None:
 
 
 def _force_merge(cluster: Cluster, name: str) -> None:
-    """Force-merge to the end, also where a proxy cuts long requests; then refresh."""
     doing, params = f"merging the index {name}", {"max_num_segments": 1}
     deadline = time.monotonic() + MERGE_SECONDS
     while True:

@@ -87,7 +87,6 @@ def push(cluster: Cluster, snapshot: Snapshot, base: Snapshot | None = None) -> 
 
 
 def _open_index(cluster: Cluster, snapshot: Snapshot) -> IndexState:
-    """The snapshot's index, which is created where it does not exist."""
     name = index_name(cluster.settings.prefix, snapshot.id)
     meta = meta_of(snapshot.manifest, cluster.settings.text_analyzer)
     state = read_index(cluster, name)
@@ -107,7 +106,6 @@ def _open_index(cluster: Cluster, snapshot: Snapshot) -> IndexState:
 
 
 def _create(cluster: Cluster, name: str, snapshot: Snapshot, meta: dict[str, Any]) -> None:
-    """Create the index. Where the cluster lacks the analyser of texts, `STANDARD` is used."""
     doing, analyser = f"creating the index {name}", meta.get("text_analyzer", "")
     body = {
         "settings": index_settings(cluster.settings.shards),
@@ -127,9 +125,6 @@ def _create(cluster: Cluster, name: str, snapshot: Snapshot, meta: dict[str, Any
 
 
 def _is_stale(cluster: Cluster, state: IndexState, meta: dict[str, Any]) -> bool:
-    """True when the index must be rewritten: other content or layout, or half-written with other
-    shards.
-    """
     if not state.snapshot:
         raise ServiceError(
             f"The index {state.name} at {cluster.url} was not written by cogr; remove it or "
@@ -147,7 +142,6 @@ def _is_stale(cluster: Cluster, state: IndexState, meta: dict[str, Any]) -> bool
 
 
 def _fill(cluster: Cluster, state: IndexState, snapshot: Snapshot) -> int:
-    """Write the missing documents. Returns their number."""
     refresh(cluster, state.name)
     if stats(cluster, state.name, "docs")["docs"]["count"] == snapshot.manifest.entities:
         return 0
@@ -163,9 +157,6 @@ def _fill(cluster: Cluster, state: IndexState, snapshot: Snapshot) -> int:
 
 
 def _check_still_ours(cluster: Cluster, state: IndexState) -> None:
-    """Refuse to go on when the index was removed meanwhile. Later bulk requests may have created
-    one of its name with a guessed mapping, which is removed.
-    """
     now = read_index(cluster, state.name)
     if now is not None and now.uuid == state.uuid:
         return
@@ -178,7 +169,6 @@ def _check_still_ours(cluster: Cluster, state: IndexState) -> None:
 
 
 def _set_replicas(cluster: Cluster, state: IndexState) -> None:
-    """Set the configured number of replicas and wait for them, where there are enough nodes."""
     wanted, name = cluster.settings.replicas, state.name
     if state.replicas != wanted:
         doing = f"adding replicas to the index {name}"
@@ -212,12 +202,6 @@ _log = logging.getLogger(__name__)
 
 
 def _copy_and_change(cluster: Cluster, base: Snapshot, snapshot: Snapshot) -> int | None:
-    """Make the snapshot's index from its parent's. It is then merged and frozen, but not yet
-    marked.
-
-    Returns the number of documents changed, new or removed; None when it has to be written in full:
-    the parent is not pushed and verified, too much differs, or the cluster does not clone.
-    """
     name, old = (index_name(cluster.settings.prefix, one.id) for one in (snapshot, base))
     source = read_index(cluster, old)
     draft = f"{name}{DRAFT}"
@@ -246,9 +230,6 @@ def _copy_and_change(cluster: Cluster, base: Snapshot, snapshot: Snapshot) -> in
 
 
 def _fit(cluster: Cluster, state: IndexState, base: Snapshot, snapshot: Snapshot) -> bool:
-    """True when the parent's index is complete, verified and frozen, and has the settings that the
-    new one would have.
-    """
     analyser = cluster.settings.text_analyzer if snapshot.side == "item" else ""
     return (
         (state.snapshot, state.meta.get("content_hash")) == (base.id, base.manifest.content_hash)
@@ -266,9 +247,6 @@ class _TooMuchError(Exception):
 def _change_clone(
     cluster: Cluster, source: IndexState, draft: str, base: Snapshot, snapshot: Snapshot
 ) -> int | None:
-    """Clone an index, change the clone and name it. Returns the number of changes; None when the
-    cluster can't clone.
-    """
     changes = _changes(base, snapshot)
     naming = {"_meta": meta_of(snapshot.manifest, source.meta.get("text_analyzer", ""))}
     with ThreadPoolExecutor(1, "changes") as reader:
@@ -290,9 +268,6 @@ def _changes(base: Snapshot, snapshot: Snapshot) -> Iterator[tuple[str, Document
 
 
 def _clone(cluster: Cluster, source: str, target: str, settings: dict[str, Any]) -> bool:
-    """Clone a frozen index, with other settings; False when the cluster refuses or does not finish
-    in time.
-    """
     body = {"settings": {"index": {"number_of_replicas": 0, **settings}}}
     doing = f"cloning the index {source}"
     try:
@@ -311,9 +286,6 @@ def _clone(cluster: Cluster, source: str, target: str, settings: dict[str, Any])
 
 
 def _finish(cluster: Cluster, draft: str, name: str, snapshot: Snapshot) -> bool:
-    """Clone the frozen draft under the final name, and merge the clone. False when deleted
-    documents are left in it; it is then removed.
-    """
     if _clone(cluster, draft, name, {}):
         merge(cluster, name)
         try:

@@ -298,9 +298,6 @@ def float32s(printed: Sequence[float]) -> list[float]:
 
 
 def _parts(explanation: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
-    """(field, keyword or word, its part of the score) of Lucene's explanation: the nodes
-    `weight(FIELD:KEYWORD in DOC) [...]`.
-    """
     if found := _WEIGHT.fullmatch(explanation["description"]):
         yield found[1], found[2], explanation["value"]
     else:

@@ -53,9 +53,6 @@ def verify(
 
 
 def _check_documents(cluster: Cluster, index: str, snapshot: Snapshot) -> int:
-    """Compare a sample that is always the same for one snapshot; the number of documents
-    compared.
-    """
     chosen = sample(snapshot)
     sampled = documents(snapshot, chosen)
     while batch := dict(islice(sampled, _BATCH)):
@@ -76,7 +73,6 @@ def _check_documents(cluster: Cluster, index: str, snapshot: Snapshot) -> int:
 def _check_parity(
     cluster: Cluster, index: str, side: Side, mirror: Mirror, keywords: Keywords
 ) -> int:
-    """Compare the whole retrieved set of one keyword list; the number of scores compared."""
     boosts = boosts_of(keywords)
     whole = everything(cluster, index, side, boosts)
     total, hits = whole.total, whole.hits
@@ -121,7 +117,6 @@ def compare(
 def _documents(
     cluster: Cluster, index: str, side: Side, query: Mapping[str, Any]
 ) -> dict[str, Mapping[str, Any]]:
-    """`_id` -> document of everything that the query finds."""
     body = {
         "size": PAGE,
         "query": {"bool": {"filter": query}},

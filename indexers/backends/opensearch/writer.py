@@ -105,7 +105,6 @@ def _merging(seen: Seen, fields: Document, gone: Sequence[str]) -> bytes:
 
 
 def _send_all(cluster: Cluster, index: str, entries: Iterable[bytes]) -> int:
-    """Send entries from several threads. Returns how many took effect."""
     sender, done, pending = _Sender(cluster, index), 0, deque[Future[int]]()
     with ThreadPoolExecutor(BULK_THREADS, thread_name_prefix="bulk") as pool:
         try:
@@ -148,19 +147,12 @@ def chunks(entries: Iterable[bytes], most: int) -> Iterator[list[bytes]]:
 
 
 class _Sender:
-    """Sends chunks from several threads; each send is retried until all of its documents are
-    written.
-    """
-
     def __init__(self, cluster: Cluster, index: str) -> None:
         self._cluster, self._index, self._draw = cluster, index, random.Random()
         self._most = CHUNK_DOCUMENTS
         self.stop = threading.Event()
 
     def send(self, chunk: list[bytes]) -> int:
-        """Write the chunk's documents. Returns how many took effect. After a refusal for size
-        (status 413) this chunk and all later ones are sent in halves.
-        """
         if len(chunk) > self._most:
             half = len(chunk) // 2
             return self.send(chunk[:half]) + self.send(chunk[half:])
@@ -190,9 +182,6 @@ class _Sender:
 def _sort_out(
     chunk: list[bytes], answer: Mapping[str, Any]
 ) -> tuple[int, list[bytes], Refusal | None]:
-    """The outcome of a chunk: the number of documents written, the entries to send again, and the
-    worst reason.
-    """
     if not answer["errors"]:
         return len(chunk), [], None
     written, again, worst = 0, [], None

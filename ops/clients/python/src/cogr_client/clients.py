@@ -87,7 +87,6 @@ class _Requests:
         return self._read(queries, said.get("answers") if isinstance(said, dict) else None)
 
     def _read(self, queries: Sequence[str], answers: Any) -> list[Expansion]:
-        """The expansions in an answer; the queries alone where it can't be read."""
         try:
             found = [Expansion.read(one) for one in answers]
         except (KeyError, TypeError):
@@ -221,7 +220,6 @@ class AsyncClient(_Requests):
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never waits."""
     try:
         work.send(None)
     except StopIteration as ended:
@@ -230,7 +228,6 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _parameters(query: str, expansion: Expansion, options: SearchOptions) -> dict[str, Any]:
-    """Parameters of the search template."""
     given: dict[str, Any] = {"explain": True, "text": query[:MOST_TEXT], **options}
     if "text_query" in given:
         given["text_query"] = [given["text_query"]]
@@ -242,9 +239,6 @@ def _parameters(query: str, expansion: Expansion, options: SearchOptions) -> dic
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """Refuse unknown options: the search template would ignore them, such as a
-    misspelled filter.
-    """
     known = sorted(SearchOptions.__annotations__)
     for name in options.keys() - set(known):
         near = get_close_matches(name, known, n=1)
@@ -253,7 +247,6 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 def _said(answer: _Answer) -> Any:
-    """The expander's answer; None when it can't be reached, fails or is overloaded."""
     if isinstance(answer, httpx.RequestError) or answer.status_code == 429:
         return None
     if answer.is_client_error:
