@@ -85,12 +85,7 @@ def _usage_sentence(error: Any) -> str:
 
 
 def emit(json_mode: bool, payload: Mapping[str, Any], human: Callable[[Console], None]) -> None:
-    """Write a command's result to standard output.
-
-    Args:
-        human: writes the same for people. Its console reads no markup and shows control characters
-            as escapes, so text from items can be printed as it is, best as a plain string.
-    """
+    """Write a command's result to standard output."""
     if json_mode:
         # JSON escapes every control character but the last of ASCII's.
         print(json.dumps(dict(payload), default=_plain, allow_nan=False).replace("\x7f", "\\u007f"))
@@ -210,12 +205,7 @@ ItemPathOption = Annotated[
 
 @dataclass(frozen=True)
 class Call:
-    """Values of the common options of a command. See `common_options`.
-
-    Attributes:
-        backend: overrides the configuration's backend.
-        program: name of the command's program, also in its traces.
-    """
+    """Values of the common options of a command. See `common_options`."""
 
     config: Path | None = None
     overrides: list[str] = field(default_factory=list)
@@ -261,11 +251,7 @@ class Call:
         hide: str = "",
         notes: Sequence[str] = (),
     ) -> None:
-        """Write the result, for people as tables of names and values.
-
-        Args:
-            told: what people see instead of the payload.
-        """
+        """Write the result, for people as tables of names and values."""
         from indexers.tables import show_all
 
         shown = {n: v for n, v in (payload if told is None else told).items() if n != hide}

@@ -78,16 +78,7 @@ class Diff:
 def diff(
     before: Snapshot, after: Snapshot, other: Snapshot | None, *, top: int = 10, sample: int = 1000
 ) -> Diff:
-    """Compare two snapshots of one side.
-
-    Args:
-        other: a snapshot of the other side, to search with (or in); None compares no results.
-        top: how many keywords, entities and queries are named.
-        sample: queries that are searched, drawn by a fixed seed where there are more.
-
-    Raises:
-        SnapshotError: the snapshots are of two sides.
-    """
+    """Compare two snapshots of one side. Raises SnapshotError."""
     counts, keywords = Counter[str](), Counter[str]()
     found = _entities(before, after, counts, keywords)
     most = heapq.nlargest(top, found, key=lambda one: len(one.gained) + len(one.lost))

@@ -32,9 +32,7 @@ def documents(
         fields: of the documents that are read, such as `attributes.colour`; all when empty.
         since: a date field and a time: only documents that are not older.
 
-    Raises:
-        DataError: there is no such index.
-        ServiceError: the cluster can't be reached, or has forgotten the point in time.
+    Raises DataError and ServiceError.
     """
     doing = f"reading {index}"
     query = {"range": {since[0]: {"gte": since[1].isoformat()}}} if since else {"match_all": {}}
@@ -86,18 +84,8 @@ def copy_records(
     keeps: Callable[[Place, Mapping[str, Any]], bool],
     since: tuple[str, datetime] | None = None,
 ) -> tuple[int, int, str]:
-    """Documents of indexes as lines of JSON, in a file that is replaced as a whole.
-
-    Args:
-        keeps: whether a document is copied; raises DataError for one that is not a record of its
-            kind.
-
-    Returns:
-        documents written, documents that raised, and why the first of these did.
-
-    Raises:
-        ServiceError: as `documents`.
-        StorageError: the disk is full or read-only.
+    """Documents of indexes as lines of JSON, in a file that is replaced as a whole. Raises
+    ServiceError and StorageError.
     """
     written, bad, first = 0, 0, ""
     with replacing(to) as file:

@@ -44,13 +44,7 @@ Record = tuple[Place, Mapping[str, Any] | DataError]
 
 def file_records(paths: Sequence[Path], mapped: Mapped) -> Iterator[Record]:
     """The records of files, whose content tells the format; plain or packed by gzip (parquet:
-    plain).
-
-    Args:
-        mapped: names the fields that are read; a table must have those that were named.
-
-    Raises:
-        DataError: a file is missing or damaged.
+    plain). Raises DataError.
     """
     for path in paths:
         if not path.is_file():
@@ -102,10 +96,7 @@ def sql_records(url: str, query: str) -> tuple[str, Iterator[Record]]:
             installed.
         query: a table's name, or a SELECT.
 
-    Raises:
-        MissingExtraError: SQLAlchemy is not installed.
-        SettingsError: a malformed URL, or one whose driver is not installed; a refused query.
-        ServiceError: the database can't be reached.
+    Raises MissingExtraError, SettingsError and ServiceError.
     """
     try:
         import sqlalchemy as sql
@@ -246,18 +237,7 @@ def import_items(
     """Write items to a file, whole or not at all.
 
     With `mapped.since` they go into the file that is there: a known id is replaced, a new one
-    added.
-
-    Args:
-        to: the file of JSON lines.
-        name: of the source, for messages.
-        bad_share: the largest accepted share of bad records.
-
-    Raises:
-        DataError: too many bad records, a field that no record has, a damaged source; names file
-            and line, or the document.
-        ServiceError: the source can't be reached.
-        StorageError: the disk is full or read-only.
+    added. Raises DataError, ServiceError and StorageError.
     """
     found, ids = Imported(), dict[int, int]()
     counts = found.counts

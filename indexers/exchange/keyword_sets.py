@@ -57,15 +57,7 @@ class Exported:
 
 def export(snapshot: Snapshot, to: Path, format_: str, prefix: str = "cogr") -> Exported:
     """Write a snapshot's rows to a file, and what belongs to the format (manifest, mapping) beside
-    it.
-
-    Args:
-        format_: one of NAMES.
-        prefix: names of indexes in the formats of search engines begin with it.
-
-    Raises:
-        UserError: an unknown format, a format of the other side, or a folder that is not there.
-        StorageError: the disk is full or read-only.
+    it. Raises UserError and StorageError.
     """
     if format_ not in NAMES:
         raise UserError(f"The format {format_!r} is unknown; it is one of {', '.join(NAMES)}.")
@@ -145,13 +137,7 @@ def _escaped(word: str) -> str:
 
 @dataclass(frozen=True)
 class Format:
-    """One format.
-
-    Attributes:
-        pieces: the file's text, streaming, of a snapshot and the prefix of index names.
-        beside: ending -> text of the files beside it.
-        side: its only side; None for both.
-    """
+    """One format."""
 
     pieces: Callable[[Snapshot, str], Iterator[str]]
     beside: Callable[[Snapshot], Mapping[str, str]] = lambda _: {}
@@ -183,10 +169,7 @@ def import_snapshot(store: Store, path: Path, side: Side, k_max: int) -> Snapsho
         side: whose keyword sets these are, where no manifest says it.
         k_max: the budget that longer sets are cut to, where no manifest says it.
 
-    Raises:
-        DataError: a missing file, a bad record, an id twice.
-        SnapshotError: the manifest beside it is broken, of another normaliser, or of other content.
-        StorageError: the store is full or read-only.
+    Raises DataError, SnapshotError and StorageError.
     """
     if not path.is_file():
         raise DataError(f"The file {path} does not exist; name one that cogr-index export wrote.")

@@ -46,11 +46,7 @@ def save_queries(path: Path, queries: Sequence[Query]) -> int:
     """Add the queries whose ids a file of JSON lines lacks. Returns their number.
 
     The file is replaced as a whole: a kill leaves the old one or the new one, and a second time
-    adds nothing.
-
-    Raises:
-        DataError: the file that is there can't be read.
-        StorageError: the disk is full, or the folder read-only.
+    adds nothing. Raises DataError and StorageError.
     """
     there = {id_field(record, "id", place) for place, record in _records(path)}
     new = [{"id": one.id, "text": one.text} for one in queries if one.id not in there]
@@ -98,9 +94,7 @@ def import_labels(
         texts: of queries, where the files have ids alone: lines of id, tab and text, or JSON
             objects as in queries.jsonl.
 
-    Raises:
-        DataError: a bad record, or a query without a text; names file and line.
-        StorageError: the disk is full or read-only.
+    Raises DataError and StorageError.
     """
     found, queries = LabelsImported(), _Queries(folder / "queries.jsonl", texts)
     grades: dict[tuple[str, str], float] = {}

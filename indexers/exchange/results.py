@@ -89,10 +89,7 @@ def score(
     dataset: Dataset, run: Mapping[str, Sequence[str]], split: Split | None
 ) -> dict[str, Any]:
     """A run of any system, by the data set's labels and the metrics of `cogr-train evaluate`; a
-    query that the run lacks counts as 0.
-
-    Raises:
-        DataError: no query of the run is in the data set.
+    query that the run lacks counts as 0. Raises DataError.
     """
     queries = queries_of(dataset, split)
     asked = {query.id for query in queries}
@@ -123,11 +120,7 @@ def write_labels(dataset: Dataset, queries: Sequence[Query], to: Path, format: s
     """Write judgements in a format of `cogr.datasets.judgements`; how many there are.
 
     Beside formats that have ids alone lies `<file>.queries.tsv` with ids and texts, for `import
-    labels --queries`.
-
-    Raises:
-        DataError: an id that the format can't have.
-        StorageError: the disk is full or read-only.
+    labels --queries`. Raises DataError and StorageError.
     """
     judged = list(judged_of(dataset, queries))
     files = {to: FORMATS[format][1](judged)}

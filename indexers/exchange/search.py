@@ -85,10 +85,6 @@ def search(
 ) -> Answered:
     """Search the serving pair; a switch meanwhile does not mix two pairs.
 
-    Args:
-        keywords: comma-separated keywords, which are used alone.
-        keywords_only: search by keywords alone, without the query's words.
-
     Raises SnapshotError when nothing serves, ServiceError when the backend is away.
     """
     serving = workspace.backend.serving()

@@ -69,11 +69,8 @@ def address_of(redis: RedisSettings) -> RedisAddress:
 
 
 def make_app(redis: RedisSettings) -> Celery:
-    """The Celery application of coordinator and workers; connects to nothing yet.
-
-    Raises:
-        MissingExtraError: celery or redis is not installed.
-        SettingsError: redis.url is not set.
+    """The Celery application of coordinator and workers; connects to nothing yet. Raises
+    MissingExtraError and SettingsError.
     """
     if importlib.util.find_spec("celery") is None or importlib.util.find_spec("redis") is None:
         raise MissingExtraError("A rebuild on workers", "fleet")

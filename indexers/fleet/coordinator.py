@@ -71,11 +71,7 @@ _REPORT_SECONDS = 60.0
 def coordinate(
     workspace: Workspace, side: Side, generator: str | None, say: Say, command: str = "rebuild"
 ) -> Iterator[FleetExecutor]:
-    """Hold the side's lease as its coordinator, for the time of the block.
-
-    Raises:
-        LockedError: another rebuild of this side is under way in this store, wherever it runs.
-    """
+    """Hold the side's lease as its coordinator, for the time of the block. Raises LockedError."""
     doing = f"{command} --side {side}"
     with held_lease(workspace.store, lease_to_rebuild(side), doing, REBUILD_SECONDS) as lease:
         yield FleetExecutor(lease, workspace, generator, say)
@@ -167,14 +163,8 @@ class Coordinator:
             gauge.labels(self.job.side).set(0)
 
     def work(self) -> dict[str, Failure]:
-        """Returns the transient failures, by entity id, when all others have an answer.
-
-        Raises:
-            CheckFailedError: the run was cancelled.
-            LockedError: another coordinator took over.
-            ServiceError: the broker can't be reached for too long, or shards fail one after
-                another.
-            StorageError: answers that workers reported are not in this store.
+        """Returns the transient failures, by entity id, when all others have an answer. Raises
+        CheckFailedError, LockedError, ServiceError and StorageError.
         """
         self._open()
         rounds = 1

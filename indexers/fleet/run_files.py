@@ -49,13 +49,7 @@ class Record(BaseModel):
 
 
 class FleetRun(Record):
-    """What is rebuilt, and how far the coordinator is.
-
-    Attributes:
-        state: as long as it is running, only the coordinator writes this file.
-        answered: entities with an answer or a reason, of `to_generate`.
-        set_aside: id -> reason, of entities during which workers died.
-    """
+    """What is rebuilt, and how far the coordinator is."""
 
     id: str
     side: Side
@@ -304,11 +298,8 @@ STOPPED = 120.0
 
 
 def cancel(store: Store, side: Side, by: str) -> None:
-    """Stop the rebuild of a side and wait until it has stopped; what was generated is kept.
-
-    Raises:
-        UserError: no rebuild is under way, or it finished before.
-        CheckFailedError: its coordinator does not stop.
+    """Stop the rebuild of a side and wait until it has stopped; what was generated is kept. Raises
+    UserError and CheckFailedError.
     """
     opened = latest_run(store, side)
     if opened is None or opened[1].state != "running":

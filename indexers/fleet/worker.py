@@ -81,13 +81,7 @@ class LoadedGenerator:
         self._fingerprint = ""
 
     def get(self, run: FleetRun) -> Generator:
-        """The generator of a run.
-
-        Raises:
-            GeneratorError: this worker's generator differs from the run's.
-            CogrError: the generator can't be made here.
-            RestartNeededError: this process has to end first.
-        """
+        """The generator of a run. Raises GeneratorError, CogrError and RestartNeededError."""
         wanted, loaded = fingerprint_hash(run.fingerprint), self._generator
         if loaded is not None and self._fingerprint == wanted:
             return loaded
@@ -131,15 +125,7 @@ def _difference(wanted: Mapping[str, Any], have: Mapping[str, Any]) -> str:
 
 
 class Worker:
-    """Does shards, one after another.
-
-    Args:
-        stopping: called between answers; True ends the shard and leaves the rest to other workers.
-        abandon: called, in a thread of its own, when the generator hangs.
-
-    Attributes:
-        restart_needed: whether a shard needs a generator that only a new process can load.
-    """
+    """Does shards, one after another."""
 
     def __init__(
         self,

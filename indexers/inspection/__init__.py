@@ -44,15 +44,7 @@ _NAMED = 10
 
 @dataclass(frozen=True)
 class Findings:
-    """The results of `examine`. An unmeasured one is None, with the reason in `not_measured`.
-
-    Attributes:
-        holes: retriever -> share of its results that was judged.
-        ceiling: the best that BM25's rankings could give.
-        gain: the figures of `statistical` by cross-validation, where that was asked for.
-        label_next: texts of queries to label next, the most informative first.
-        advice: sentences on the verdict, the most important first.
-    """
+    """The results of `examine`. An unmeasured one is None, with the reason in `not_measured`."""
 
     counts: Report
     leakage: Leakage
@@ -78,14 +70,8 @@ class Findings:
 def examine(
     workspace: Workspace, *, cross_validation: bool = False, say: Say = lambda _: None
 ) -> Findings:
-    """Measure what can be measured with what is installed, and advise.
-
-    Args:
-        cross_validation: fit `statistical` on parts of the training queries; a minute or more.
-
-    Raises:
-        MissingExtraError: cross-validation without the extra `statistical`.
-        GeneratorError: cross-validation with too few labels for it.
+    """Measure what can be measured with what is installed, and advise. Raises MissingExtraError and
+    GeneratorError.
     """
     dataset = workspace.dataset
     missing = {} if cross_validation else {"gain": "asked for by --cross-validate"}

@@ -80,11 +80,8 @@ def ceiling(searches: Searches, dataset: Dataset, queries: Sequence[Query]) -> C
 
 
 def cross_validate(dataset: Dataset, say: Say = lambda _: None) -> Gain:
-    """Fit `statistical` on two thirds of the training queries and measure it on the others.
-
-    Raises:
-        MissingExtraError: without the extra `statistical`.
-        GeneratorError: too few training queries.
+    """Fit `statistical` on two thirds of the training queries and measure it on the others. Raises
+    MissingExtraError and GeneratorError.
     """
     train = dataset.require("train")
     queries = sample(train, MOST_QUERIES)

@@ -140,15 +140,7 @@ def release(
         check_lease: called just before the switch; raises when this process has lost the lease of
             its rebuild.
 
-    Raises:
-        SnapshotError: unknown, not pushed, two of one side, or of another normaliser than the other
-            side.
-        DataError: the file `publish.rules` is bad; nothing is written.
-        CheckFailedError: too many entities were set aside (nothing is pushed), the pushed index
-            differs from its snapshot, items and queries would be of two rounds, or the gate says
-            no; what serves stays.
-        LockedError: another process switches this catalogue and does not finish in time.
-        ServiceError: the cluster refuses; what serves stays.
+    Raises SnapshotError, DataError, CheckFailedError, LockedError and ServiceError.
     """
     store = workspace.store
     if gate:

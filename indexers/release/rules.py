@@ -223,9 +223,6 @@ def base_of(snapshot: Snapshot) -> Snapshot:
 def with_rules(workspace: Workspace, ids: Sequence[str], say: Say, *, both: bool) -> list[str]:
     """The snapshots with the rules of today; the given ones where `publish.rules` is not set.
 
-    Args:
-        both: also the serving snapshot of the other side, where its rules are older.
-
     Raises DataError before anything is written, where the file is bad.
     """
     path = workspace.settings.publish.rules

@@ -23,12 +23,7 @@ def observe(settings: Settings, service: str) -> None:
     Every command calls it once it has its settings; a second call changes no trace that is on.
 
     Only long-running commands serve metrics (`prometheus.serve`), so that short ones need no port.
-
-    Args:
-        service: the kind of process, such as cogr-index or cogr-worker: the traces' service name.
-
-    Raises:
-        MissingExtraError: traces are wanted, and the exporter is not installed.
+    Raises MissingExtraError.
     """
     # Imported here, because otherwise every module of this package would load both.
     from indexers.telemetry import logs, traces

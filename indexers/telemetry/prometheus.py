@@ -174,10 +174,7 @@ _server: WSGIServer | None = None
 
 def serve(settings: MetricsSettings) -> int | None:
     """Answer scrapes, where a port is set. A process has one endpoint: a second call returns the
-    port of the first.
-
-    Raises:
-        SettingsError: the port is taken, or may not be used.
+    port of the first. Raises SettingsError.
     """
     global _server
     if settings.port is None:
@@ -209,10 +206,6 @@ def push(settings: MetricsSettings, job: str, instance: str) -> None:
     They replace figures of the same names that this job and instance pushed before. Others stay,
     such as the time of the last success when the command failed. A command without a stage counted
     nothing and pushes nothing. A gateway that can't be reached is a warning.
-
-    Args:
-        job: the group's label `job`: program, command and side.
-        instance: its label `instance`: what tells this deployment from others.
     """
     if not settings.pushgateway or not any(family.samples for family in STAGE_SECONDS.collect()):
         return

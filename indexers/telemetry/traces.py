@@ -44,13 +44,8 @@ engines that trace too (vLLM) keep theirs, and a test can switch traces off agai
 
 
 def start(service: str) -> bool:
-    """Send spans where the environment names a collector. Returns whether they are sent.
-
-    Args:
-        service: the name of this kind of process; OTEL_SERVICE_NAME overrules it.
-
-    Raises:
-        MissingExtraError: a collector is named, and the exporter is not installed.
+    """Send spans where the environment names a collector. Returns whether they are sent. Raises
+    MissingExtraError.
     """
     global _provider
     said = os.environ.get
@@ -99,9 +94,6 @@ def span(name: str, parent: Carrier | None = None, **attributes: Value) -> Itera
 
     A failed span has the error's class in `error.type`. The sentence of a `CogrError` is its
     status; the text of any other error may quote an item and is left out.
-
-    Args:
-        parent: the carrier of the span that this one is a child of, else the span under way.
     """
     # The tracer that sends to the collector, else the process's own.
     tracer = trace.get_tracer("cogr", tracer_provider=_provider)
@@ -178,14 +170,7 @@ def recording() -> Iterator[list[Step]]:
 
 @contextmanager
 def stage(name: str, side: str, **facts: Value | None) -> Iterator[Step]:
-    """A stage for the time of the block.
-
-    Args:
-        name: one of a small number: load, plan, generate, assemble, push, verify, gate, warm_up,
-            publish; in training its own stages, such as train-query.
-        side: item or query; `pair` for what concerns both.
-        facts: see `Step.add`.
-    """
+    """A stage for the time of the block."""
     step = Step(name, side)
     if (steps := _steps.get()) is not None:
         steps.append(step)

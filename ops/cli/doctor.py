@@ -37,12 +37,7 @@ State = Literal["ok", "missing", "note"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report.
-
-    Attributes:
-        state: ok; missing; note for what is there and could be better.
-        fix: how to get it, or what to do; "" when it is ok.
-    """
+    """One line of the report."""
 
     group: Group
     name: str

@@ -36,13 +36,7 @@ def _emit(as_json: bool, payload: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of server.
-
-    Attributes:
-        group: name of its group of commands, and of its table of settings.
-        variable: the environment variable with the URL of an existing server.
-        ask: asks the server that settings name; None if they name none.
-    """
+    """A kind of server."""
 
     group: Literal["opensearch", "redis"]
     variable: str

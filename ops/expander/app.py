@@ -181,13 +181,7 @@ class _App(FastAPI):
 def create_app(
     parts: Parts, *, playground: bool = False, started: Callable[[], None] = lambda: None
 ) -> FastAPI:
-    """The application with its parts, which it starts and closes.
-
-    Args:
-        playground: whether `ops.playground` will be added; the root then leads there, and not to
-            openapi.json.
-        started: called when queries can be answered.
-    """
+    """The application with its parts, which it starts and closes."""
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:

@@ -41,12 +41,7 @@ class BadAnswerError(ValueError):
 
 
 class Upstream:
-    """One upstream behind its circuit breaker.
-
-    Args:
-        name: of the upstream, for metrics and log.
-        errors: what its client library raises, besides OSError and ValueError.
-    """
+    """One upstream behind its circuit breaker."""
 
     def __init__(
         self, name: str, metrics: Metrics, errors: tuple[type[Exception], ...] = ()

@@ -50,11 +50,7 @@ cluster.
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """One query's keywords; what each field says is in `ops.expander.app.OneAnswer`.
-
-    Attributes:
-        weights: boost of each keyword; () where all are 1.
-    """
+    """One query's keywords; what each field says is in `ops.expander.app.OneAnswer`."""
 
     keywords: Sequence[str]
     source: Source
@@ -303,14 +299,7 @@ _WARMING = 3
 def make_parts(
     workspace: Workspace, model: str | None = None, follow_seconds: float = FOLLOW_SECONDS
 ) -> Parts:
-    """Make the parts of a configuration. They connect at their first call.
-
-    Args:
-        model: name of the model at the endpoint; "{round}" in it stands for the serving round.
-
-    Raises:
-        SettingsError: an invalid address or limit.
-    """
+    """Make the parts of a configuration. They connect at their first call. Raises SettingsError."""
     settings, serving = workspace.settings, workspace.settings.serving
     metrics = Metrics()
     cache = Cache(settings.redis, serving, metrics) if settings.redis.url else None

@@ -74,13 +74,7 @@ class Pair:
 
 
 class Follower:
-    """Reads the serving pair at intervals.
-
-    Args:
-        read: reads the pair; raises UnavailableError.
-        changed: called with every new pair, before it is used.
-        every: seconds between two reads.
-    """
+    """Reads the serving pair at intervals."""
 
     def __init__(
         self,

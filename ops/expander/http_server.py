@@ -51,10 +51,7 @@ def free_address(host: str, port: int) -> tuple[str, int]:
 
 def serve(make: Callable[[], FastAPI], address: tuple[str, int]) -> None:
     """Serve the application that `make` gives, in one worker process, until SIGTERM or SIGINT.
-    Requests under way are finished.
-
-    Raises:
-        ServiceError: the worker ended by itself; the log says why.
+    Requests under way are finished. Raises ServiceError.
     """
     server = Granian(
         "",

@@ -129,13 +129,7 @@ def _row(answer: Answer, text: str, k_max: int) -> Row | None:
 
 
 class Models:
-    """The model that belongs to the pair that serves. It changes with the pair.
-
-    Args:
-        open_workspace: opens a new workspace with a freshly read data set; None where there is no
-            configuration.
-        name: of the model at the endpoint; "{round}" in it stands for the serving round.
-    """
+    """The model that belongs to the pair that serves. It changes with the pair."""
 
     def __init__(
         self,

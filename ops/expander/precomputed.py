@@ -58,11 +58,7 @@ class QueryIndex(Protocol):
 
 
 class ClusterIndex:
-    """An OpenSearch cluster.
-
-    Raises:
-        SettingsError: see `indexers.backends.opensearch.client.Cluster`.
-    """
+    """An OpenSearch cluster. Raises SettingsError."""
 
     def __init__(
         self, cluster: OpenSearchSettings, settings: ServingSettings, metrics: Metrics
@@ -199,11 +195,7 @@ stays in use.
 
 
 class StoreIndex:
-    """The memory backend of a store, for catalogues that fit into one process.
-
-    Args:
-        backend: the memory backend over `store`.
-    """
+    """The memory backend of a store, for catalogues that fit into one process."""
 
     def __init__(
         self, backend: Backend, store: Store, settings: ServingSettings, metrics: Metrics
@@ -245,11 +237,7 @@ class StoreIndex:
 
 
 def make_index(workspace: Workspace, metrics: Metrics) -> QueryIndex:
-    """The query index of a configuration: a cluster, or the memory backend.
-
-    Raises:
-        SettingsError: see `ClusterIndex`; or serving.into without a cluster.
-    """
+    """The configured query index: of a cluster, or in memory. Raises SettingsError."""
     serving = workspace.settings.serving
     if workspace.settings.backend_name == "opensearch":
         return ClusterIndex(workspace.settings.opensearch, serving, metrics)

@@ -180,11 +180,7 @@ class _Reads:
 
 
 def connect(redis: RedisSettings) -> Any:
-    """A client for asyncio without retries; it connects at the first call.
-
-    Raises:
-        SettingsError: redis.url is not set.
-    """
+    """A client for asyncio without retries; it connects at the first call. Raises SettingsError."""
     from redis.asyncio import Redis, Sentinel
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
@@ -223,12 +219,8 @@ class Worked:
 
 
 def work_off(workspace: Workspace, limit: int | None = None, say: Say = lambda _: None) -> Worked:
-    """Answer the backlog, the most asked first, up to `limit` queries.
-
-    Raises:
-        SettingsError: redis.url is not set.
-        SnapshotError: no pair of one round serves.
-        ServiceError: Redis, the backend or the generator can't be reached. Answers so far are kept.
+    """Answer the backlog, the most asked first, up to `limit` queries. Raises SettingsError,
+    SnapshotError and ServiceError.
     """
     if not workspace.settings.redis.url:
         raise SettingsError(

@@ -115,9 +115,6 @@ def add_playground(
 ) -> None:
     """Mount the page at /playground of the expander's application, whose parts it asks for
     keywords.
-
-    Args:
-        hosts: names under which the page is answered, besides this machine's own for itself.
     """
     expander.mount("/playground", _create(workspace, parts, hosts))
 

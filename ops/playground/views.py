@@ -72,12 +72,7 @@ class Search:
         return dense is not None and dense in self.retrieved
 
     def as_dict(self, size: int, beside: Search | None) -> dict[str, Any]:
-        """The answer: the best `size` hits, and figures where labels are known.
-
-        Args:
-            size: most hits.
-            beside: the other pair's search; hits say whether it finds them, too.
-        """
+        """The answer: the best `size` hits, and figures where labels are known."""
         mirror, ranking = self.items.mirror, self.ranking
         relevant = self.catalogue.relevant(self.query) if self.catalogue else None
         hits = [self._hit(at, relevant, beside) for at in range(min(size, len(ranking.dense)))]
@@ -237,11 +232,6 @@ class Listing:
         size: int,
     ) -> dict[str, Any]:
         """The queries that match, sorted, and how many there are.
-
-        Args:
-            pairs: ids of an item and a query snapshot, one pair or two.
-            shown: the pair whose figures sort.
-            size: most rows.
 
         Raises DataError or SettingsError without a data set.
         """

@@ -96,11 +96,7 @@ class ProcessId:
         return self.created >= 0 and self.of(self.pid) == self
 
     def end(self, patience: float = 30.0) -> bool:
-        """End it: SIGTERM, and SIGKILL when it has not gone after `patience` seconds.
-
-        Returns:
-            False when it was not running any more.
-        """
+        """End it: SIGTERM, and SIGKILL when it has not gone after `patience` seconds."""
         was_alive = self.alive()
         for name, seconds in (("terminate", patience), ("kill", 10.0)):
             deadline = time.monotonic() + seconds
@@ -114,12 +110,7 @@ class ProcessId:
 
 
 class ServerState(BaseModel):
-    """What is remembered of a server that was started here.
-
-    Attributes:
-        owner: the process that it must not outlive (a test session), if any.
-        url: where it answers; None until it has been seen ready.
-    """
+    """What is remembered of a server that was started here."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -186,13 +177,7 @@ class Program:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSpec(ABC):
-    """A server that is to run. Each kind of server has its own class.
-
-    Attributes:
-        name: None takes the name that servers of its kind have.
-        port: None takes `usual_port`, if free, else any free one; 0 takes any free one.
-        owner: id of a process; a later `reap_orphans` stops and removes the server when it is gone.
-    """
+    """A server that is to run. Each kind of server has its own class."""
 
     kind: ClassVar[str]
     usual_port: ClassVar[int]
@@ -226,12 +211,7 @@ class Started:
 
 def start(wanted: ServerSpec, say: Say = lambda _: None) -> Started:
     """Start a server and wait until it works; the running one when there is one of this name.
-
-    Raises:
-        UserError: the machine lacks something that it needs (program, port), or a server of this
-            name runs on another port.
-        StorageError: its folder can't be written.
-        ServiceError: the server did not come up; the message names its log.
+    Raises UserError, StorageError and ServiceError.
     """
     folder = server_folder(wanted.kind, wanted.server_name)
     with _written(folder):
@@ -355,10 +335,7 @@ def stop(state: ServerState, *, remove: bool = False) -> bool:
 
 def stop_named(kind: str, name: str, *, remove: bool = False) -> bool:
     """End a server's process; False when it was not running any more. Its data stays for the next
-    start; `remove` deletes its folder: data, logs and configuration.
-
-    Raises:
-        UserError: there is no such server.
+    start; `remove` deletes its folder: data, logs and configuration. Raises UserError.
     """
     folder = server_folder(kind, name)
     if not folder.exists():

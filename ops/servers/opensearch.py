@@ -28,13 +28,7 @@ LEAST_JAVA = 21
 
 @dataclass(frozen=True, kw_only=True)
 class OpenSearchSpec(ServerSpec):
-    """A node to start. Without a name it is opensearch-<version>.
-
-    Attributes:
-        version: None takes the default (or what COGR_OPENSEARCH_HOME has).
-        brief: compile without the optimising compiler: it is up in half the time and slower
-            afterwards; for tests.
-    """
+    """A node to start. Without a name it is opensearch-<version>."""
 
     kind: ClassVar[str] = "opensearch"
     usual_port: ClassVar[int] = 9200

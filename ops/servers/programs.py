@@ -31,12 +31,8 @@ JVM_FOLDERS = ("/usr/lib/jvm", "/Library/Java/JavaVirtualMachines", "/opt/java")
 
 def find_opensearch(version: str | None, default: str, say: Say) -> Path | None:
     """The folder of a distribution: that of COGR_OPENSEARCH_HOME, else one that was unpacked
-    before, else Maven's, which is kept. None where only Docker has it.
-
-    Raises:
-        SettingsError: COGR_OPENSEARCH_HOME names no distribution, or one of another version.
-        UserError: it is not on disk, and there is neither Maven nor Docker.
-        ServiceError: Maven could not fetch it.
+    before, else Maven's, which is kept. None where only Docker has it. Raises SettingsError,
+    UserError and ServiceError.
     """
     if named := os.environ.get(HOME_VARIABLE):
         home = Path(named).absolute()
@@ -143,14 +139,7 @@ class Java:
 
 
 def find_java(server: str, versions: range) -> Java:
-    """The first of `runtimes` that fits.
-
-    Args:
-        versions: which major versions fit; up to ANY_JAVA for no upper end.
-
-    Raises:
-        UserError: none fits.
-    """
+    """The first of `runtimes` that fits. Raises UserError."""
     found = runtimes()
     for java in found:
         if java.major in versions:

@@ -29,9 +29,6 @@ def rank_biased_overlap(one: Sequence[str], other: Sequence[str], p: float = PER
     RBO_EXT of Webber, Moffat and Zobel (A similarity measure for indefinite rankings, 2010),
     equation 32, which holds for rankings of different lengths. 1 for equal rankings, two empty ones
     included; 0 for rankings that share nothing.
-
-    Args:
-        p: how likely a reader is to go on to the next rank, above 0 and below 1.
     """
     short, long = sorted((one, other), key=len)
     s, length = len(short), len(long)
@@ -51,11 +48,7 @@ def overlap(one: Collection[str], other: Collection[str]) -> float:
 
 
 def summary(done: Replayed) -> dict[str, Any]:
-    """The report of a replay.
-
-    Raises:
-        ServiceError: no query was answered.
-    """
+    """The report of a replay. Raises ServiceError."""
     compared = done.compared
     if not compared:
         raise ServiceError(

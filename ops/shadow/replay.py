@@ -39,15 +39,7 @@ _HARMLESS = "a"
 
 @dataclass(frozen=True)
 class Answer:
-    """A search's answer.
-
-    Attributes:
-        ids: of the hits, best first.
-        seconds: until the answer was read.
-        finds: counts which of some items the same search finds, at any rank.
-        source: source of the keywords, from the expander; "" for a search without keywords.
-        expanding: seconds of `seconds` that the expander took.
-    """
+    """A search's answer."""
 
     ids: Sequence[str]
     seconds: float
@@ -89,11 +81,7 @@ class Searcher(Protocol):
 
 
 class FailedError(ServiceError):
-    """One query has no answer.
-
-    Attributes:
-        reason: in a word or two, to be counted.
-    """
+    """One query has no answer."""
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
@@ -110,10 +98,6 @@ class BadRequestError(UserError):
 class Reader:
     """Searches an index for ids only, so that both searches are compared without the cost of
     fetching documents.
-
-    Attributes:
-        size: hits.
-        id_field: of the documents; `_id` for their own ids.
     """
 
     cluster: Cluster
@@ -173,13 +157,7 @@ class Reader:
 
 
 class ExpanderClient:
-    """Asks a running expander.
-
-    Args:
-        url: its address.
-        token: its bearer token.
-        patience: seconds to wait for an answer.
-    """
+    """Asks a running expander."""
 
     def __init__(self, url: str, token: str | None = None, patience: float = 10.0) -> None:
         self.url = url.rstrip("/")
@@ -219,12 +197,7 @@ class ExpanderClient:
 
 @dataclass(frozen=True)
 class Search:
-    """One of the two searches.
-
-    Attributes:
-        index: what is searched; None for the index that the expander names.
-        expander: whose keywords fill the body.
-    """
+    """One of the two searches."""
 
     reader: Reader
     body: Body
@@ -273,14 +246,7 @@ def replay(
     literal: Callable[[str], Sequence[str]] = lambda _: (),
 ) -> Replayed:
     """Ask every query of both, at most `rate` a second. The two searches alternate in going first,
-    since the second one finds warmer caches.
-
-    Args:
-        literal: gives the ids of a query's literal matches.
-
-    Raises:
-        BadRequestError, FailedError: that happened to 10 queries in a row.
-        UserError: documents without ids, a wrong token.
+    since the second one finds warmer caches. Raises BadRequestError, FailedError and UserError.
     """
     done, in_a_row = Replayed(), 0
     for number, searched in _paced(queries, rate):

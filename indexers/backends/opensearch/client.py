@@ -66,11 +66,8 @@ class Version:
 
 
 class Cluster:
-    """An OpenSearch cluster. Nothing is sent before the first request.
-
-    Raises:
-        SettingsError: a malformed URL, a user without a password or the reverse, a missing CA file.
-        MissingExtraError: SigV4 is asked for and boto3 is not installed.
+    """An OpenSearch cluster. Nothing is sent before the first request. Raises SettingsError and
+    MissingExtraError.
     """
 
     def __init__(self, settings: OpenSearchSettings) -> None:

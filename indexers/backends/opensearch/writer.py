@@ -41,13 +41,8 @@ Document = Mapping[str, Any]
 
 
 def write_documents(cluster: Cluster, index: str, documents: Iterable[tuple[str, Document]]) -> int:
-    """Create documents; existing ones are left unchanged. Returns how many were new.
-    Memory: BULK_THREADS + 2 chunks.
-
-    Raises:
-        DataError: an id longer than OpenSearch takes.
-        ServiceError: the cluster can't be reached or refuses. Written documents stay; the same call
-            goes on.
+    """Create documents; existing ones are left unchanged. Returns how many were new. Memory:
+    BULK_THREADS + 2 chunks. Raises DataError and ServiceError.
     """
     return _send_all(cluster, index, (entry("create", id_, one) for id_, one in documents))
 
