@@ -54,7 +54,7 @@ from pydantic_core import from_json
 from cogr.settings import OpenSearchSettings, load_settings
 from cogr.snapshots import Provenance, Row, write_snapshot
 from cogr_client import Expansion
-from cogr_client.answers import SIZE, Memory
+from cogr_client.clients import SIZE, Memory
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.mapping import index_settings, mapping
 from indexers.backends.opensearch.search import query_body

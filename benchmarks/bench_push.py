@@ -27,8 +27,7 @@ from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch.client import BULK_THREADS, TIMEOUT, Cluster
 from indexers.backends.opensearch.mapping import documents, index_settings, mapping, meta_of
-from indexers.backends.opensearch.push import push
-from indexers.backends.opensearch.writer import CHUNK_DOCUMENTS
+from indexers.backends.opensearch.push import CHUNK_DOCUMENTS, push
 from ops.servers.instances import start, stop
 from ops.servers.opensearch import OpenSearchSpec, connection
 

@@ -196,7 +196,7 @@ def _source(
 
     if index is not None:
         from indexers.backends.opensearch.client import Cluster
-        from indexers.exchange.index_source import documents
+        from indexers.exchange.items import documents
 
         since = (mapped.columns.updated, mapped.since) if mapped.since else None
         cluster = Cluster(call.workspace.settings.opensearch)
@@ -253,7 +253,7 @@ def import_ubi(
     from cogr.datasets.query_logs import ubi_record
     from cogr.privacy import QueryFilter
     from indexers.backends.opensearch.client import Cluster
-    from indexers.exchange.index_source import copy_records
+    from indexers.exchange.items import copy_records
 
     cluster = Cluster(call.workspace.settings.opensearch)
     time = None if since is None else ("timestamp", time_of(since))
@@ -316,7 +316,7 @@ def export_labels(
     split: SplitOption = None,
 ) -> None:
     """Write the data set's judgements for another tool."""
-    from indexers.exchange.results import queries_of, write_labels
+    from indexers.exchange.labels import queries_of, write_labels
 
     dataset = call.workspace.dataset
     queries = queries_of(dataset, split)
@@ -334,7 +334,7 @@ def export_run(
     size: Annotated[int, Option(min=1, max=10_000, help="Most hits per query.")] = 1000,
 ) -> None:
     """Write what the serving pair finds for the data set's labelled queries."""
-    from indexers.exchange.results import queries_of, run_of, serving_pair, write_run
+    from indexers.exchange.labels import queries_of, run_of, serving_pair, write_run
 
     workspace = call.workspace
     pair = serving_pair(workspace, queries_of(workspace.dataset, split))
@@ -351,7 +351,7 @@ def score(
     labels.
     """
     from cogr.datasets.judgements import read_run
-    from indexers.exchange.results import score as figures_of
+    from indexers.exchange.labels import score as figures_of
 
     figures = figures_of(call.workspace.dataset, read_run(run), split)
     call.show("Figures", {"run": str(run), **figures})

@@ -126,7 +126,7 @@ def diff(
     """Show what changed between two snapshots: keywords, items or queries, and search results."""
     from cogr.snapshots import open_snapshot
     from indexers.cli import reports
-    from indexers.exchange.diff import diff as compare
+    from indexers.exchange.search import diff as compare
     from indexers.release.verify import other_side
 
     workspace = call.workspace

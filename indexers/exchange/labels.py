@@ -9,6 +9,8 @@ nothing. `lineage.json` says which files the labels come from.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,12 +21,16 @@ from typing import Any
 
 from cogr.datasets import LINEAGE, read_lineage
 from cogr.datasets.fields import id_field, number_field, text_field
-from cogr.datasets.judgements import Judged, read_judgements
-from cogr.datasets.reading import Place, find, json_records, lines
-from cogr.errors import DataError, SettingsError
+from cogr.datasets.judgements import FORMATS, Judged, read_judgements
+from cogr.datasets.reading import Place, find, json_records, lines, safe_cell
+from cogr.errors import DataError, SettingsError, SnapshotError
+from cogr.evaluation import measure, rows_of_queries, search_all
 from cogr.keywords import self_keyword
-from cogr.records import Query
+from cogr.records import Dataset, Query, Split
+from cogr.snapshots import Row, open_snapshot
 from cogr.store import replacing, storage_errors
+from indexers.backends import Hit
+from indexers.workspace import Workspace
 
 
 def check_place(path: Path) -> None:
@@ -220,3 +226,116 @@ def _records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
 
 def _lines(records: Iterable[Mapping[str, Any]]) -> bytes:
     return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The two snapshots that results are of, and each query's row."""
+
+    item: str
+    query: str
+    rows: Mapping[str, Row]
+
+
+def queries_of(dataset: Dataset, split: Split | None) -> list[Query]:
+    """The labelled queries of a split, or of all. Raises DataError for an empty split."""
+    return list(dataset.require(split) if split else dataset.all_queries())
+
+
+def serving_pair(workspace: Workspace, queries: Sequence[Query]) -> Pair:
+    """What serves, for some queries; one that the query side lacks is searched by its own text.
+
+    Raises SnapshotError where nothing serves, ServiceError.
+    """
+    item, query = (workspace.backend.serving()[side] for side in ("item", "query"))
+    if item is None or query is None:
+        raise SnapshotError("No pair serves yet: run cogr-index rebuild for both sides.")
+    weights = workspace.settings.keywords.weights
+    snapshot = open_snapshot(workspace.store, query)
+    return Pair(item, query, rows_of_queries(queries, snapshot, unknown=True, weights=weights))
+
+
+def run_of(workspace: Workspace, pair: Pair, size: int) -> dict[str, Sequence[Hit]]:
+    """Query id -> its best hits. Raises ServiceError."""
+
+    def search(keywords: Mapping[str, float]) -> Sequence[Hit]:
+        return workspace.backend.search(keywords, size=size, snapshot=pair.item).hits
+
+    return search_all(search, pair.rows)
+
+
+def write_run(run: Mapping[str, Sequence[Hit]], pair: Pair, to: Path) -> int:
+    """Write a table with texts where the file's name ends in .csv, and a TREC run otherwise, whose
+    tag names the query snapshot; how many hits.
+
+    Raises SettingsError for an id that a TREC run can't have, StorageError.
+    """
+    table, text = to.suffix == ".csv", io.StringIO()
+    writer = csv.writer(text, delimiter="," if table else " ", lineterminator="\n")
+    if table:
+        writer.writerow(("query_id", "query", "item", "rank", "score", "title"))
+    count = 0
+    for query, hits in run.items():
+        for rank, hit in enumerate(hits, start=1):
+            count, score = count + 1, repr(float(hit.score))
+            if table:
+                asked, title = safe_cell(pair.rows[query].text), safe_cell(hit.text)
+                writer.writerow((query, asked, hit.id, rank, score, title))
+                continue
+            if any(letter.isspace() for letter in query + hit.id):
+                raise SettingsError(
+                    f"The id {query!r} or {hit.id!r} has white space, which separates columns in "
+                    "a TREC run; write a .csv file."
+                )
+            text.write(f"{query} Q0 {hit.id} {rank} {score} cogr-{pair.query}\n")
+    with replacing(to) as file:
+        file.write(text.getvalue().encode())
+    return count
+
+
+def score(
+    dataset: Dataset, run: Mapping[str, Sequence[str]], split: Split | None
+) -> dict[str, Any]:
+    """A run of any system, by the data set's labels and the metrics of `cogr-train evaluate`; a
+    query that the run lacks counts as 0. Raises DataError.
+    """
+    queries = queries_of(dataset, split)
+    asked = {query.id for query in queries}
+    if not asked & run.keys():
+        raise DataError(
+            f"The run has none of the {len(queries)} labelled queries of the data set "
+            f"{dataset.name}; use the ids of its queries."
+        )
+    return {
+        "queries": len(queries),
+        "lacking": len(asked - run.keys()),
+        "unknown": len(run.keys() - asked),
+        **{name: round(one, 6) for name, one in measure(dataset, queries, run).items()},
+    }
+
+
+def judged_of(dataset: Dataset, queries: Sequence[Query]) -> Iterator[Judged]:
+    """The judgements of some queries, in the order of queries and of ids."""
+    number = 0
+    for query in queries:
+        for item, grade in sorted(dataset.judged.get(query.id, {}).items()):
+            number += 1
+            place = Place(f"the data set {dataset.name}", number, "judgement")
+            yield Judged(place, query.text, query.id, item, grade)
+
+
+def write_labels(dataset: Dataset, queries: Sequence[Query], to: Path, format: str) -> int:
+    """Write judgements in a format of `cogr.datasets.judgements`; how many there are.
+
+    Beside formats that have ids alone lies `<file>.queries.tsv` with ids and texts, for `import
+    labels --queries`. Raises DataError and StorageError.
+    """
+    judged = list(judged_of(dataset, queries))
+    files = {to: FORMATS[format][1](judged)}
+    if format != "quepid":
+        lines = (f"{query.id}\t{' '.join(query.text.split())}\n" for query in queries)
+        files[to.with_name(f"{to.name}.queries.tsv")] = "".join(lines)
+    for path, text in files.items():
+        with replacing(path) as file:
+            file.write(text.encode())
+    return len(judged)

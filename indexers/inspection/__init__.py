@@ -18,12 +18,18 @@ from cogr.datasets.inspection import Report, Verdict, inspect_dataset
 from cogr.errors import MissingExtraError
 from cogr.records import Dataset, Say
 from cogr.store import Store
-from indexers.inspection.gain import Ceiling, Gain, Holes, Searches, ceiling, cross_validate, holes
-from indexers.inspection.quality import (
+from indexers.inspection.gain import (
+    Ceiling,
     Disagreement,
+    Gain,
     Gap,
+    Holes,
     Leakage,
+    Searches,
+    ceiling,
+    cross_validate,
     disagreement,
+    holes,
     leakage,
     sample,
     vocabulary_gap,

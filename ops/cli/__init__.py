@@ -14,8 +14,7 @@ from cogr.errors import CheckFailedError
 from indexers.cli import console
 from indexers.cli.console import ConfigOption, JsonOption
 from ops.cli.serve import backlog, serve, worker
-from ops.cli.servers import opensearch_app, redis_app
-from ops.cli.services import wait
+from ops.cli.servers import opensearch_app, redis_app, wait
 from ops.cli.shadow import shadow
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ import psutil
 from cogr import __version__
 from cogr.errors import CogrError, masked
 from cogr.settings import DEFAULT_FILE, load_settings, table_of_environment
-from ops.cli.services import opensearch_answer
+from ops.cli.servers import opensearch_answer
 from ops.servers.instances import known
 from ops.servers.opensearch import LEAST_JAVA, OpenSearchSpec
 from ops.servers.programs import HOME_VARIABLE, runtimes

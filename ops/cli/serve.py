@@ -62,8 +62,8 @@ def serve(
     or Ctrl-C ends it.
     """
     check_installed()
-    from ops.expander.http_server import free_address
-    from ops.expander.http_server import serve as listen
+    from ops.expander.app import free_address
+    from ops.expander.app import serve as listen
 
     workspace = open_workspace(call)
     address = free_address(host, port)

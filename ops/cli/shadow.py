@@ -71,8 +71,7 @@ def shadow(
     from cogr.datasets.query_logs import LogOptions, read_log, sample
     from indexers.backends.opensearch.client import Cluster
     from indexers.telemetry.terminal import progress_bar
-    from ops.shadow.comparison import rows, summary
-    from ops.shadow.replay import (
+    from ops.shadow import (
         SERVED,
         Body,
         ExpanderClient,
@@ -80,6 +79,8 @@ def shadow(
         Search,
         check,
         replay,
+        rows,
+        summary,
     )
 
     bodies = Body.read(present), SERVED if candidate is None else Body.read(candidate)

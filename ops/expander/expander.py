@@ -25,13 +25,11 @@ from cogr.settings.generator import KeywordSettings
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Row
 from indexers.workspace import Workspace
-from ops.expander.circuit_breaker import MAX_IN_FLIGHT, MAX_REQUESTS, UnavailableError
-from ops.expander.entries import weigh
 from ops.expander.follower import Follower, Pair
 from ops.expander.live_models import Models
-from ops.expander.precomputed import QueryIndex, make_index
-from ops.expander.prometheus import Metrics
+from ops.expander.precomputed import QueryIndex, make_index, weigh
 from ops.expander.redis_cache import Cache
+from ops.expander.upstream import MAX_IN_FLIGHT, MAX_REQUESTS, Metrics, UnavailableError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

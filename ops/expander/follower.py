@@ -20,8 +20,7 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from cogr.snapshots import Manifest, why_no_pair
 from indexers.backends.opensearch.search import KEYWORDS
-from ops.expander.circuit_breaker import BadAnswerError, UnavailableError
-from ops.expander.prometheus import Metrics
+from ops.expander.upstream import BadAnswerError, Metrics, UnavailableError
 
 log = logging.getLogger(__name__)
 

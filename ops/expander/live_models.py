@@ -29,14 +29,14 @@ from indexers.generators import (
 )
 from indexers.generators.statistical.generator import Statistical
 from indexers.workspace import Workspace, generator_options
-from ops.expander.circuit_breaker import (
+from ops.expander.follower import Pair
+from ops.expander.upstream import (
     MODEL_CONCURRENCY,
     BadAnswerError,
+    Metrics,
     UnavailableError,
     Upstream,
 )
-from ops.expander.follower import Pair
-from ops.expander.prometheus import Metrics
 
 if TYPE_CHECKING:
     from indexers.generators.openai_api import OpenAIGenerator

@@ -29,17 +29,16 @@ from cogr.snapshots import Row
 from indexers.fleet.broker import PREFIX, address_of
 from indexers.generators import Completion, Generator, Request, query_row
 from indexers.workspace import Workspace
-from ops.expander.circuit_breaker import (
+from ops.expander.follower import Pair
+from ops.expander.precomputed import from_bytes, make_index, to_bytes
+from ops.expander.upstream import (
     MAX_IN_FLIGHT,
     MAX_REQUESTS,
     BadAnswerError,
+    Metrics,
     UnavailableError,
     Upstream,
 )
-from ops.expander.entries import from_bytes, to_bytes
-from ops.expander.follower import Pair
-from ops.expander.precomputed import make_index
-from ops.expander.prometheus import Metrics
 
 CACHE_SECONDS = 86_400
 """Seconds that an answer is cached; queries may be personal data, which is kept no longer than it

@@ -26,12 +26,20 @@ from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.release.rules import rules_of
 from indexers.workspace import Workspace
 from ops.expander.admission import AdmissionControl, RejectedError
-from ops.expander.entries import weigh
 from ops.expander.expander import Parts
 from ops.expander.follower import Pair
+from ops.expander.precomputed import weigh
 from ops.playground import views
-from ops.playground.page_data import Catalogue, Opened, PageData, Writers, snapshots_of
-from ops.playground.views import Listing, Search, Words
+from ops.playground.views import (
+    Catalogue,
+    Listing,
+    Opened,
+    PageData,
+    Search,
+    Words,
+    Writers,
+    snapshots_of,
+)
 
 Text = Annotated[str, StringConstraints(max_length=4096)]
 ItemSnapshot = Annotated[str, StringConstraints(pattern=r"^item-r\d{3,}-[0-9a-f]{12}$")]

@@ -32,7 +32,7 @@ from indexers.backends import check_side
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import hits_of, refresh
 from indexers.backends.opensearch.mapping import IndexState
-from indexers.backends.opensearch.writer import Document, Seen, merge_into_documents
+from indexers.backends.opensearch.push import Document, Seen, merge_into_documents
 
 _FIELD = re.compile(r"[a-z][a-z0-9_]*")
 _SUFFIX = r"r\d{3,}_[0-9a-f]{12}"

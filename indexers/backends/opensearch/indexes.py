@@ -8,8 +8,7 @@ from typing import Any
 
 from cogr.errors import CheckFailedError, ServiceError, SnapshotError
 from cogr.snapshots import Snapshot
-from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.errors import service_error
+from indexers.backends.opensearch.client import Cluster, service_error
 from indexers.backends.opensearch.mapping import IndexState, check_scored, index_name
 
 MERGE_SECONDS = 4 * 3600.0

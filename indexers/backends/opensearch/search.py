@@ -26,8 +26,7 @@ from cogr.errors import ServiceError, UserError
 from cogr.records import Side
 from cogr.snapshots import Row
 from indexers.backends import MOST_TEXT, Hit, Keywords, Words, boosts_of
-from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.errors import ForbiddenError, service_error
+from indexers.backends.opensearch.client import Cluster, ForbiddenError, service_error
 from indexers.backends.opensearch.mapping import LITERAL, WORDS, id_field
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cogr.snapshots import Provenance, Row, write_snapshot
 from cogr.store import Store
-from indexers.exchange.diff import average_overlap, diff
+from indexers.exchange.search import average_overlap, diff
 from tests.indexers.conftest import Command
 from tests.shops import write_jsonl
 

@@ -18,7 +18,7 @@ from cogr.datasets import load_dataset
 from cogr.settings import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
 from indexers.cli import main
-from indexers.exchange import index_source
+from indexers.exchange import items
 from indexers.workspace import Workspace
 from tests.commands import Ended, run_here
 
@@ -293,7 +293,7 @@ NAMED = ("--title", "name", "--text", "text.long,text.tags", "--field", "price=o
 def test_an_index_is_read_in_pages_and_later_only_what_changed(
     importer: Importer, index: tuple[Cluster, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_source, "PAGE", 100)
+    monkeypatch.setattr(items, "PAGE", 100)
     cluster, name = index
     there = ("--set", f"opensearch.url={cluster.url}", "--json")
     fixed = ("--index", name, *NAMED, "--updated", "changed", *there)

@@ -15,7 +15,7 @@ from cogr.evaluation import measure
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Provenance, Row, write_snapshot
 from indexers.backends.opensearch.client import Cluster
-from indexers.exchange.results import queries_of, run_of, serving_pair
+from indexers.exchange.labels import queries_of, run_of, serving_pair
 from indexers.workspace import Workspace
 from tests.indexers.conftest import Command
 from tests.shops import write_shop

@@ -9,8 +9,7 @@ import pytest
 from cogr.records import Dataset
 from cogr.settings import load_settings
 from indexers.inspection import examine, gain, render
-from indexers.inspection.gain import Searches, holes
-from indexers.inspection.quality import disagreement, leakage, vocabulary_gap
+from indexers.inspection.gain import Searches, disagreement, holes, leakage, vocabulary_gap
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.shops import write_shop

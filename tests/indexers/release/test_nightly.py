@@ -19,7 +19,7 @@ from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import refresh
-from indexers.backends.opensearch.writer import change_documents
+from indexers.backends.opensearch.push import change_documents
 from indexers.workspace import Workspace
 from ops.expander import precomputed
 from tests.indexers.conftest import Command

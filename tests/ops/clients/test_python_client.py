@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cogr_client import AsyncClient, Client, Expansion, SearchError
-from cogr_client.answers import SIZE, Memory
+from cogr_client.clients import SIZE, Memory
 from tests.ops.broken_servers import broken
 from tests.ops.expander.expander_worlds import running, serve_pair, wait_for, workspace
 

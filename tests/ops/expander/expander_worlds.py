@@ -24,9 +24,8 @@ from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from indexers.release import release
 from indexers.release.verify import push_and_verify
 from indexers.workspace import Workspace
-from ops.expander.app import create_app
+from ops.expander.app import create_app, free_address
 from ops.expander.expander import Parts, make_parts
-from ops.expander.http_server import free_address
 from ops.playground.app import add_playground
 from tests.shops import write_shop
 

@@ -21,11 +21,10 @@ from indexers.backends import Words
 from indexers.backends.opensearch.search import blended_body, query_body, set_body
 from indexers.release import release
 from ops.expander.app import OneAnswer
-from ops.expander.circuit_breaker import UnavailableError, Upstream
 from ops.expander.expander import Expander, make_parts
 from ops.expander.follower import Follower, Pair, ServedSide
 from ops.expander.live_models import Models
-from ops.expander.prometheus import Metrics
+from ops.expander.upstream import Metrics, UnavailableError, Upstream
 from tests.commands import program
 from tests.documents import examples
 from tests.ops.expander.expander_worlds import (
@@ -317,8 +316,8 @@ def test_a_follower_outlives_every_error(caplog: pytest.LogCaptureFixture) -> No
 def test_a_breaker_opens_for_an_upstream_that_fails_and_tries_it_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ops.expander.circuit_breaker.BREAKER_FAILURES", 2)
-    monkeypatch.setattr("ops.expander.circuit_breaker.BREAKER_SECONDS", 0.1)
+    monkeypatch.setattr("ops.expander.upstream.BREAKER_FAILURES", 2)
+    monkeypatch.setattr("ops.expander.upstream.BREAKER_SECONDS", 0.1)
 
     async def fail() -> None:
         raise OSError("canary")

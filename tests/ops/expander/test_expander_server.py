@@ -23,7 +23,7 @@ import pytest
 
 from ops.cli import main
 from ops.expander.admission import READ_SECONDS
-from ops.expander.http_server import GRACE, HEAD_BYTES
+from ops.expander.app import GRACE, HEAD_BYTES
 from tests.commands import run_here
 from tests.ops.expander.expander_worlds import is_ready, running, wait_for, workspace
 

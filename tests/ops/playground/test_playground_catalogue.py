@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cogr.records import Dataset, Item
-from ops.playground.page_data import Catalogue
+from ops.playground.views import Catalogue
 from tests.cogr.datasets.test_items import spooled
 
 IDS = st.lists(

@@ -23,8 +23,7 @@ from cogr.errors import DataError, ServiceError
 from indexers.backends import Words
 from indexers.backends.opensearch.search import Fields, blended_body, query_body
 from ops.cli import app, main
-from ops.shadow.comparison import overlap, rank_biased_overlap, rows, summary
-from ops.shadow.replay import (
+from ops.shadow import (
     IN_A_ROW,
     SERVED,
     Answer,
@@ -33,7 +32,11 @@ from ops.shadow.replay import (
     FailedError,
     KeywordQuery,
     Replayed,
+    overlap,
+    rank_biased_overlap,
     replay,
+    rows,
+    summary,
 )
 from tests.commands import Command, Ended, run_here
 

@@ -20,8 +20,13 @@ from pydantic import SecretStr, ValidationError
 from cogr.errors import MissingExtraError, ServiceError, SettingsError
 from cogr.settings import OpenSearchSettings
 from indexers.backends.opensearch import client
-from indexers.backends.opensearch.client import Cluster, read_version, wait_before
-from indexers.backends.opensearch.errors import Refusal, service_error
+from indexers.backends.opensearch.client import (
+    Cluster,
+    Refusal,
+    read_version,
+    service_error,
+    wait_before,
+)
 from tests.indexers.backends.fault_proxy import Answer, Request, serve
 
 

@@ -18,7 +18,7 @@ import pytest
 from cogr.errors import CogrError, ServiceError
 from cogr.settings import OpenSearchSettings
 from cogr.store import Store
-from indexers.backends.opensearch import OpenSearchBackend, client, writer
+from indexers.backends.opensearch import OpenSearchBackend, client, push
 from indexers.backends.opensearch.indexes import read_index
 from indexers.backends.opensearch.mapping import IndexState, index_name
 from ops.servers.instances import start, stop
@@ -68,7 +68,7 @@ def test_a_node_killed_in_mid_push(
     store = Store(tmp_path)
     rows = random_world(3000)
     old, new = frozen(store, "item", SHOP), frozen(store, "item", rows, round_=1)
-    monkeypatch.setattr(writer, "CHUNK_DOCUMENTS", 100)
+    monkeypatch.setattr(push, "CHUNK_DOCUMENTS", 100)
     direct = OpenSearchBackend(connection(mortal.state), store)
     direct.push(old)
     direct.verify(old, [])
@@ -107,8 +107,8 @@ import sys
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import open_snapshot
 from cogr.store import Store
-from indexers.backends.opensearch import OpenSearchBackend, writer
-writer.CHUNK_DOCUMENTS = 10
+from indexers.backends.opensearch import OpenSearchBackend, push
+push.CHUNK_DOCUMENTS = 10
 store = Store(sys.argv[2])
 settings = OpenSearchSettings.model_validate_json(sys.argv[1])
 OpenSearchBackend(settings, store).push(open_snapshot(store, sys.argv[3]))

@@ -17,7 +17,7 @@ from cogr.errors import CheckFailedError, DataError, ServiceError, SnapshotError
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
-from indexers.backends.opensearch import OpenSearchBackend, client, push, writer
+from indexers.backends.opensearch import OpenSearchBackend, client, push
 from indexers.backends.opensearch.mapping import index_name
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, random_world
 from tests.indexers.backends.fault_proxy import Answer, Fault, Proxy, Request, error_body, proxy_to
@@ -76,7 +76,7 @@ def shop(
     monkeypatch.setattr(push, "LOOK_EVERY", 0.01)
     store = Store(tmp_path)
     old, new = frozen(store, "item", SHOP), frozen(store, "item", random_world(60), round_=1)
-    monkeypatch.setattr(writer, "CHUNK_DOCUMENTS", 10)
+    monkeypatch.setattr(push, "CHUNK_DOCUMENTS", 10)
     settings = opensearch.model_copy(update={"prefix": f"test-{uuid.uuid4().hex[:8]}"})
     direct = OpenSearchBackend(settings, store)
     direct.push(old)

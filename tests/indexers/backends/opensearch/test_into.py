@@ -21,7 +21,7 @@ from cogr.matching.mirror import Mirror
 from cogr.settings import OpenSearchSettings, load_settings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
-from indexers.backends.opensearch import foreign_field, writer
+from indexers.backends.opensearch import foreign_field, push
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.foreign_field import (
     Coverage,
@@ -270,7 +270,7 @@ def test_a_fill_that_died_goes_on(products: Products, monkeypatch: pytest.Monkey
             yield hit
 
     place = ForeignIndex(products.workspace, products.alias, "cogr_keywords")
-    monkeypatch.setattr(writer, "CHUNK_DOCUMENTS", 10)
+    monkeypatch.setattr(push, "CHUNK_DOCUMENTS", 10)
     monkeypatch.setattr(foreign_field, "scroll", dies)
     with pytest.raises(ServiceError):
         place.publish([snapshot.id], lambda _: None)

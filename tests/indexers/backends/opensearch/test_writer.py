@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cogr.errors import ServiceError
 from cogr.settings import OpenSearchSettings
-from indexers.backends.opensearch import writer
+from indexers.backends.opensearch import push
 from indexers.backends.opensearch.client import Cluster
 from tests.indexers.backends.fault_proxy import Answer, Request, serve
 
@@ -32,10 +32,10 @@ def test_chunks_keep_every_document_in_order_and_their_limits(
     documents: list[tuple[str, str]], most: int, limit: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writer, "CHUNK_BYTES", limit)
+        patch.setattr(push, "CHUNK_BYTES", limit)
         chunks = list(
-            writer.chunks(
-                (writer.entry("create", id_, {"text": text}) for id_, text in documents), most
+            push.chunks(
+                (push.entry("create", id_, {"text": text}) for id_, text in documents), most
             )
         )
     lines = [
@@ -73,9 +73,9 @@ def test_a_slow_cluster_slows_the_reader_down(monkeypatch: pytest.MonkeyPatch) -
         return 200, b'{"errors": false}'
 
     with serve(slow) as url:
-        monkeypatch.setattr(writer, "CHUNK_DOCUMENTS", 10)
+        monkeypatch.setattr(push, "CHUNK_DOCUMENTS", 10)
         settings = OpenSearchSettings(url=url)
-        assert writer.write_documents(Cluster(settings), "x", documents()) == 400
+        assert push.write_documents(Cluster(settings), "x", documents()) == 400
     assert written == 400
     # Two chunks on their way, one waiting for a thread, one being filled, one handed over.
     assert most_ahead <= 10 * (2 + 3)
@@ -89,16 +89,16 @@ def test_requests_that_are_too_large_go_in_halves(monkeypatch: pytest.MonkeyPatc
         return (413, b"<html>too large") if sizes[-1] > 30 else (200, b'{"errors": false}')
 
     documents = [(str(number), {"text": "x"}) for number in range(3000)]
-    monkeypatch.setattr(writer, "BULK_THREADS", 1)
+    monkeypatch.setattr(push, "BULK_THREADS", 1)
     with serve(small) as url:
         cluster = Cluster(OpenSearchSettings(url=url))
-        assert writer.write_documents(cluster, "x", documents) == 3000
+        assert push.write_documents(cluster, "x", documents) == 3000
     assert sum(size for size in sizes if size <= 30) == 3000
     assert sum(size > 30 for size in sizes) < 10, "a limit is learned"
     with serve(lambda _: (413, b"<html>too large")) as url:
         cluster = Cluster(OpenSearchSettings(url=url))
         with pytest.raises(ServiceError, match="too large .*; raise the limit there"):
-            writer.write_documents(cluster, "x", documents)
+            push.write_documents(cluster, "x", documents)
 
 
 def test_one_refused_document_ends_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,10 +108,10 @@ def test_one_refused_document_ends_the_write(monkeypatch: pytest.MonkeyPatch) ->
         "items": [{"create": {"status": 201}}, {"create": {"status": 400, "error": error}}],
     }
     with serve(lambda _: (200, json.dumps(items).encode())) as url:
-        monkeypatch.setattr(writer, "CHUNK_DOCUMENTS", 2)
+        monkeypatch.setattr(push, "CHUNK_DOCUMENTS", 2)
         cluster = Cluster(OpenSearchSettings(url=url))
         documents = ((str(number), {"text": "x"}) for number in range(100))
         with pytest.raises(
             ServiceError, match="strict_dynamic_mapping_exception mapping set to strict"
         ):
-            writer.write_documents(cluster, "x", documents)
+            push.write_documents(cluster, "x", documents)

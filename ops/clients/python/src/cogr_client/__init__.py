@@ -5,7 +5,14 @@
 these names.
 """
 
-from cogr_client.answers import Expansion, Found, Hit, RefusedError, SearchError
-from cogr_client.clients import AsyncClient, Client
+from cogr_client.clients import (
+    AsyncClient,
+    Client,
+    Expansion,
+    Found,
+    Hit,
+    RefusedError,
+    SearchError,
+)
 
 __all__ = ["AsyncClient", "Client", "Expansion", "Found", "Hit", "RefusedError", "SearchError"]

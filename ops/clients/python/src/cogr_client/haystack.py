@@ -7,8 +7,7 @@ from typing import Any
 from haystack import Document, component
 from haystack.utils import Secret
 
-from cogr_client.answers import Found
-from cogr_client.clients import AsyncClient, Client
+from cogr_client.clients import AsyncClient, Client, Found
 
 
 @component

@@ -12,8 +12,7 @@ from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from pydantic import ConfigDict, Field
 
-from cogr_client.answers import Found
-from cogr_client.clients import AsyncClient, Client
+from cogr_client.clients import AsyncClient, Client, Found
 
 
 class CogrRetriever(BaseRetriever):
