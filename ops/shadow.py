@@ -1,4 +1,7 @@
-"""Sends a log's queries to both searches and measures the times. `comparison` compares the answers.
+"""`cogr-ops shadow`: a query log asked of the search that serves today and of one with CoGR's
+keywords, and the answers compared. It changes no index; shoppers notice nothing. Means are over
+searches, so a query that was asked ten times weighs ten times as much; latencies are over distinct
+queries, since each is sent once.
 
 A request body has placeholders, which are filled after the JSON is parsed, so that a query can't
 become syntax. `{{query}}` inside of any string becomes the query's text. A string that is

@@ -1,8 +1,8 @@
 """Whether a data set's labels can be trusted, and what to do next: train, label more, or keep BM25.
 
 `examine` measures and advises; `write_page` writes one HTML file without scripts that needs no
-network. Texts of queries and items are untrusted, so the template escapes them. `quality` checks
-labels and texts; `gain` estimates possible gains and has the retrievers. `cogr.datasets.inspection`
+network. Texts of queries and items are untrusted, so the template escapes them. `gain` checks
+labels and texts, estimates gains and has the retrievers. `cogr.datasets.inspection`
 only counts, and needs none of these modules.
 """
 

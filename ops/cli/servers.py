@@ -1,6 +1,6 @@
-"""`cogr-ops opensearch` and `cogr-ops redis`: start, stop and status of local servers.
-
-What start does is in `ops.servers`.
+"""`cogr-ops opensearch` and `cogr-ops redis`: start, stop and status of local servers. What start
+does is in `ops.servers`. `cogr-ops wait` waits until the services that settings name answer: those
+of a container may start later than it does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""The HTTP side of the expander: its routes, and the models of its answers for OpenAPI.
+"""The HTTP side of the expander: its routes, the models of its answers for OpenAPI, and the server,
+Granian, with its limits. `expander` makes the answers.
 
-`expander` makes the answers.
+The server speaks only HTTP/1.1 and ignores offers of another protocol (RFC 9110, section 7.8), such
+as of Java's HttpClient. Slow heads and idle connections are closed. Connections are accepted only
+while there are file descriptors for them; the kernel keeps the others waiting.
 """
 
 from __future__ import annotations
@@ -237,10 +240,15 @@ def _add_state_routes(app: FastAPI, parts: Parts, page: str) -> None:
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
+        """Whether the process lives."""
         return {"status": "ok"}
 
     @app.get("/readyz", responses={503: {"description": "Still starting, or without keywords"}})
     async def readyz(response: Response) -> dict[str, Any]:
+        """Whether queries are answered, and the index of `serving.into` has its keywords.
+
+        An unreachable upstream does not change it: the fallback, the query alone, is an answer too.
+        """
         follower = parts.follower
         lost = parts.settings.into and follower.seen_ago is not None and follower.pair.item is None
         ready = follower.looked.is_set() and not lost
@@ -249,6 +257,7 @@ def _add_state_routes(app: FastAPI, parts: Parts, page: str) -> None:
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
+        """Counts for Prometheus."""
         return Response(parts.metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

@@ -2,7 +2,7 @@
 store, or nothing.
 
 Each tells which pair serves, and looks a query up in the query side of a given pair, in the
-concrete index, never by the alias.
+concrete index, never by the alias. Rows that index and Redis store are checked when they are read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The contents of the page as plain data: a search, the baseline, an item, and all labelled
-queries.
+queries; and what they are made from: snapshots as mirrors with texts, the data set, and models for
+queries that a pair's snapshot lacks. All are opened when first asked for. Nothing here uses HTTP.
 
-Nothing here uses HTTP or a model. The list of labelled queries measures each pair by the keywords
+The list of labelled queries measures each pair by the keywords
 of its query snapshot, or by the query alone where the snapshot has none.
 """
 

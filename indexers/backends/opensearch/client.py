@@ -2,7 +2,7 @@
 failures.
 
 Every request of this package goes through `Cluster.call`, so that every failure becomes one
-sentence (`errors`). Nothing here knows snapshots or indexes.
+sentence. Nothing here knows snapshots or indexes.
 """
 
 from __future__ import annotations

@@ -9,6 +9,9 @@ By difference, where the parent's index exists: clone it (hard links) -> change 
 index keeps deleted documents for the recovery of copies for up to half a minute, and they count in
 the statistics behind scores. A new clone has no copies to recover, so its merge drops them at once.
 If a step fails, the snapshot is written in full instead.
+
+The bulk writer has threads, and retries of whole requests and of single documents:
+`helpers.parallel_bulk` of opensearch-py never retries, and `streaming_bulk` has one connection.
 """
 
 from __future__ import annotations

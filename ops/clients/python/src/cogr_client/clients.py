@@ -1,5 +1,5 @@
 """The two clients, one blocking, one with `await`, and what they share: the requests to expander
-and OpenSearch, and the reading of the answers.
+and OpenSearch, the answers as values, and the memory of expansions.
 
 What is shared are coroutines. Those of the blocking client never wait for one another, so that a
 single step runs each to its end.
