@@ -1,6 +1,6 @@
 """One search, as `cogr-index search` shows it: the source of the keywords, their confidence, the
-set that keywords and literal matches find, what more the text finds, and the keywords that matched. And
-`cogr-index diff`: what changed from one snapshot to another, in keywords, entities and results.
+set that keywords and literal matches find, what more the text finds, and the keywords that matched.
+And `cogr-index diff`: what changed from one snapshot to another, in keywords, entities and results.
 """
 
 from __future__ import annotations

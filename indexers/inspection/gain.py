@@ -1,6 +1,6 @@
 """Labels and texts looked at: leaks between splits, labels that disagree, relevant pairs without a
-common word. Possible gains: the ceiling of BM25's rankings, and `statistical` by cross-validation. Also the
-retrievers with which labels are examined and pairs to judge are pooled:
+common word. Possible gains: the ceiling of BM25's rankings, and `statistical` by cross-validation.
+Also the retrievers with which labels are examined and pairs to judge are pooled:
 
 bm25: the items' own text. keywords: the serving pair, where one serves. neighbours: items with the
 most similar text to the query's relevant items, or to BM25's first three where none is known.

@@ -1,5 +1,6 @@
 """Calls to an upstream, each with a timeout and behind a circuit breaker. Failures are counted, and
-each becomes an UnavailableError. Also the expander's metrics; no label holds a query, token or address.
+each becomes an UnavailableError. Also the expander's metrics; no label holds a query, token or
+address.
 
 The breaker is the library `circuitbreaker`: after several failures in a row it is open for some
 seconds, in which no call is made; then calls try the upstream again.

@@ -2,8 +2,8 @@
 queries; and what they are made from: snapshots as mirrors with texts, the data set, and models for
 queries that a pair's snapshot lacks. All are opened when first asked for. Nothing here uses HTTP.
 
-The list of labelled queries measures each pair by the keywords
-of its query snapshot, or by the query alone where the snapshot has none.
+The list of labelled queries measures each pair by the keywords of its query snapshot, or by the
+query alone where the snapshot has none.
 """
 
 from __future__ import annotations
