@@ -197,31 +197,3 @@ class Broker:
 
 def _client(connection: Any) -> Any:
     return connection.default_channel.client
-
-
-def refuse_unreadable(refuse: Callable[[str], object]) -> None:
-    """Have this process refuse messages that kombu can't read: by default one of them ends a
-    worker, and a restarted one, too.
-    """
-    from kombu.transport import TRANSPORT_ALIASES, redis
-
-    class Reading:
-        """The part of kombu's channel that reads a message."""
-
-        def _brpop_read(self: Any, **options: Any) -> Any:
-            before = set(self.qos._delivered)
-            try:
-                return super()._brpop_read(**options)  # type: ignore[misc]
-            except (ValueError, TypeError, LookupError, AttributeError) as error:
-                for tag in set(self.qos._delivered) - before:
-                    self.basic_reject(tag, requeue=False)
-                refuse(f"it can't be read ({type(error).__name__})")
-                return True
-
-    for base, names in (
-        (redis.Transport, ("redis", "rediss")),
-        (redis.SentinelTransport, ("sentinel",)),
-    ):
-        channel = type("Channel", (Reading, base.Channel), {})
-        transport = type("Transport", (base,), {"Channel": channel})
-        TRANSPORT_ALIASES.update(dict.fromkeys(names, lambda made=transport: made))

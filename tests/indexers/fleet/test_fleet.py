@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 import signal
 import sys
 import time
@@ -14,11 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from redis import Redis
 
-from cogr.settings import load_settings
 from cogr.settings.fleet import RedisSettings
-from indexers.fleet.broker import make_app, queue_of
+from indexers.fleet.broker import make_app
 from indexers.fleet.run_files import Attempt, RunFolder, runs_of
 from indexers.generators import Failure
 from indexers.generators.scripted import Scripted
@@ -248,26 +245,6 @@ def test_two_coordinators_and_cancel(fleet: Fleet) -> None:
     outcome = fleet.outcome(fleet.rebuild())
     assert outcome["generated"] < 240
     assert outcome["snapshot"] == fleet.calm()
-
-
-UNREADABLE = [b"null", b"[]", b"\xff\xfe", b"{", b"7", b"{}", b'{"body": 1, "properties": {}}']
-
-
-@pytest.mark.drill
-def test_messages_that_can_t_be_read_are_refused_logged_and_counted(fleet: Fleet) -> None:
-    settings = load_settings(fleet.folder / "cogr.toml")
-    key = f"{fleet.prefix}:{queue_of('item', settings.generator.of('item'))}"
-    with Redis.from_url(str(fleet.redis.url)) as client:
-        client.rpush(key, *UNREADABLE)
-        worker = fleet.worker(metrics__port="0")
-        outcome = fleet.outcome(fleet.rebuild())
-        assert outcome["snapshot"] == fleet.calm()
-        assert client.llen(key) == 0
-    assert worker.poll() is None
-    log = fleet.log_of(worker)
-    assert log.count("A message is refused: ") == len(UNREADABLE)
-    (port,) = re.findall(r"Metrics: http://\S+:(\d+)/metrics", log)
-    assert scraped(int(port))["cogr_worker_messages_refused_total"] == len(UNREADABLE)
 
 
 def test_a_fault_ends_the_worker_with_a_status(fleet: Fleet) -> None:

@@ -71,8 +71,8 @@ def test_what_is_not_ok_says_how_to_get_it_and_what_is_ok_does_not(
     assert all(bool(finding.fix) == (finding.state != "ok") for finding in findings)
     assert not core_is_broken(findings)
     named = {finding.name: finding for finding in findings}
-    looked = {"python", "cogr", "java", "maven", "opensearch", "valkey", "processors", "memory"}
-    assert set(named) >= {*looked, "store", "gpu"}
+    looked = {"python", "cogr", "java", "maven", "opensearch", "valkey", "store"}
+    assert set(named) >= looked
     assert (named["configuration"].state, named["store"].state) == ("note", "ok")
     told = doctor("--json")
     assert (told.status, told.err, told.json["ok"]) == (0, "", True)
@@ -85,7 +85,6 @@ def test_a_broken_configuration_and_a_cluster_that_is_away_are_findings_not_fail
     elsewhere: Path, doctor: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (elsewhere / "cogr.toml").write_text("[dataset]\nloader = 'beir'\nloadr = 'beir'\n")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1000")
     ended = doctor()
     assert ended.status == 0
     assert "dataset.loadr is unknown" in ended.out
@@ -96,30 +95,15 @@ def test_a_broken_configuration_and_a_cluster_that_is_away_are_findings_not_fail
     assert named["configuration"].state == "ok"
     assert named["opensearch"].state == "missing"
     assert "127.0.0.1:9" in named["opensearch"].detail
-    assert named["processors"].state == "note"
 
 
 def test_a_missing_tool_is_missing_and_a_broken_core_is_exit_1(
     elsewhere: Path, doctor: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(elsewhere))
-    named = by_name()
-    assert (named["maven"].state, named["gpu"].detail) == ("missing", "none")
+    assert by_name()["maven"].state == "missing"
     without(monkeypatch, "pyroaring")
     assert doctor().status == 1
-
-
-def test_another_distribution_with_a_package_of_our_name_is_told(
-    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert "namesakes" not in by_name()
-    charmed = elsewhere / "ops-3.0.dist-info"
-    charmed.mkdir()
-    (charmed / "METADATA").write_text("Metadata-Version: 2.1\nName: ops\nVersion: 3.0\n")
-    monkeypatch.syspath_prepend(elsewhere)
-    found = by_name()["namesakes"]
-    assert (found.state, found.detail) == ("note", "ops brings a package of the same name too")
-    assert not core_is_broken(examine())
 
 
 def test_the_demo_brings_what_its_walkthrough_uses() -> None:
