@@ -23,7 +23,7 @@ from cogr.settings import OpenSearchSettings
 from indexers.text import Analyser
 from ops.servers import instances, opensearch
 from ops.servers.instances import servers_folder
-from ops.servers.programs import fetch_with_maven, find_opensearch, made_once, unpack
+from ops.servers.opensearch import fetch_with_maven, find_opensearch, made_once, unpack
 
 VERSION = "3.5.0"
 DIMENSIONS = 128

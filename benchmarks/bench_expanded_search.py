@@ -56,7 +56,7 @@ from cogr.snapshots import Provenance, Row, write_snapshot
 from cogr_client import Expansion
 from cogr_client.clients import SIZE, Memory
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.mapping import index_settings, mapping
+from indexers.backends.opensearch.indexes import index_settings, mapping
 from indexers.backends.opensearch.search import query_body
 from indexers.release import release
 from indexers.workspace import Workspace

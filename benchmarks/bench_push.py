@@ -26,7 +26,7 @@ from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch.client import BULK_THREADS, TIMEOUT, Cluster
-from indexers.backends.opensearch.mapping import documents, index_settings, mapping, meta_of
+from indexers.backends.opensearch.indexes import documents, index_settings, mapping, meta_of
 from indexers.backends.opensearch.push import CHUNK_DOCUMENTS, push
 from ops.servers.instances import start, stop
 from ops.servers.opensearch import OpenSearchSpec, connection

@@ -1,5 +1,5 @@
 """A command with other values of constants, for tests that start processes:
-`python -m tests.altered '{"ops.expander.admission.READ_SECONDS": 60}' ops.cli serve ...`.
+`python -m tests.altered '{"ops.expander.app.READ_SECONDS": 60}' ops.cli serve ...`.
 """
 
 from __future__ import annotations

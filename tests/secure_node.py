@@ -16,8 +16,14 @@ from cogr.records import Say
 from cogr.settings import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
 from ops.servers.instances import Program, ServerState, servers_folder
-from ops.servers.opensearch import OpenSearchSpec
-from ops.servers.programs import fetch_with_maven, find_java, find_opensearch, made_once, unpack
+from ops.servers.opensearch import (
+    OpenSearchSpec,
+    fetch_with_maven,
+    find_java,
+    find_opensearch,
+    made_once,
+    unpack,
+)
 
 VERSION = "3.4.0"
 PLUGIN = "opensearch-security"

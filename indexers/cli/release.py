@@ -265,7 +265,7 @@ def roles(call: Call, into: IntoOption = None) -> None:
 
     With --into, also the role that writes keywords into that index.
     """
-    from indexers.backends.opensearch.mapping import ROLES, role
+    from indexers.backends.opensearch.indexes import ROLES, role
 
     prefix = call.workspace.settings.opensearch.prefix
     wanted = [name for name in ROLES if into or name != "merger"]

@@ -43,7 +43,7 @@ from cogr.records import Side
 from cogr.snapshots import HEAVIEST, Manifest, Provenance, Row, Snapshot, rounded, write_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch.client import Version
-from indexers.backends.opensearch.mapping import PLURAL, document, index_settings, mapping, meta_of
+from indexers.backends.opensearch.indexes import PLURAL, document, index_settings, mapping, meta_of
 from indexers.rebuild.assembly import typed_rows
 
 

@@ -33,8 +33,7 @@ from indexers.backends.opensearch.foreign_field import (
     template_name,
 )
 from indexers.release import Released, release, roll_back
-from indexers.release.history import Serving, standing
-from indexers.release.order import WARM_UP_QUERIES
+from indexers.release.order import WARM_UP_QUERIES, Serving, standing
 from indexers.release.verify import warm_up
 from indexers.telemetry import prometheus
 from indexers.telemetry.traces import stage

@@ -24,7 +24,7 @@ from indexers.backends import Backend, Listed, side_of
 from indexers.backends.memory import mirror_folder
 from indexers.lease import Lease, switching_lease
 from indexers.release.gate import forget_figures, known_figures
-from indexers.release.history import (
+from indexers.release.order import (
     finish_switch,
     kept_histories,
     named_last,

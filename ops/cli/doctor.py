@@ -22,8 +22,7 @@ from cogr.errors import CogrError, masked
 from cogr.settings import DEFAULT_FILE, load_settings, table_of_environment
 from ops.cli.servers import opensearch_answer
 from ops.servers.instances import known
-from ops.servers.opensearch import LEAST_JAVA, OpenSearchSpec
-from ops.servers.programs import HOME_VARIABLE, runtimes
+from ops.servers.opensearch import HOME_VARIABLE, LEAST_JAVA, OpenSearchSpec, runtimes
 
 LOW_DISK = 5_000_000_000
 

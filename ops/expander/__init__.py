@@ -3,6 +3,6 @@ clause, within a deadline.
 
 `expander` looks for keywords in the three upstreams: `redis_cache`, `precomputed` and
 `live_models`, each behind the circuit breaker of `upstream`. `follower` follows the pair of
-snapshots that serves. `app` has routes and server, `admission` checks requests. Nothing here
-searches items: the caller does, with the clause.
+snapshots that serves. `app` has routes, checks of requests, and server. Nothing here searches
+items: the caller does, with the clause.
 """

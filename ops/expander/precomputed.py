@@ -26,7 +26,7 @@ from cogr.snapshots import Row, read_manifest
 from cogr.snapshots.writing import HEAVIEST
 from cogr.store import Store
 from indexers.backends.opensearch.foreign_field import snapshot_of
-from indexers.backends.opensearch.mapping import alias_name
+from indexers.backends.opensearch.indexes import alias_name
 from indexers.backends.opensearch.search import MAX_CLAUSES, lookup_body
 from indexers.workspace import Workspace
 from ops.expander.follower import Pair, ServedSide, served_side

@@ -25,7 +25,7 @@ from indexers.backends import text_boost
 from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.release.rules import rules_of
 from indexers.workspace import Workspace
-from ops.expander.admission import AdmissionControl, RejectedError
+from ops.expander.app import AdmissionControl, RejectedError
 from ops.expander.expander import Parts
 from ops.expander.follower import Pair
 from ops.expander.precomputed import weigh

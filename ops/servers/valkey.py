@@ -18,7 +18,7 @@ from cogr.errors import UserError
 from cogr.records import Say
 from cogr.settings.fleet import RedisSettings
 from ops.servers.instances import Program, ServerSpec, ServerState, hand_over, servers_folder
-from ops.servers.programs import made_once
+from ops.servers.opensearch import made_once
 
 
 @dataclass(frozen=True, kw_only=True)

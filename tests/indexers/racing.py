@@ -17,7 +17,7 @@ from tests.commands import Ended
 _WORKER = """
 import contextlib, io, json, sys, time, traceback
 from indexers import cli
-import indexers.release.inventory, indexers.release.history
+import indexers.release.inventory, indexers.release.order
 import indexers.backends.memory, indexers.backends.opensearch
 
 print("ready", flush=True)

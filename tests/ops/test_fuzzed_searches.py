@@ -99,8 +99,8 @@ def shop(
         running(opened) as expander,
         httpx.Client(base_url=str(opensearch.url), timeout=120) as client,
     ):
-        patch.setattr("ops.expander.admission.MAX_BODY_BYTES", 10_000_000)
-        patch.setattr("ops.expander.admission.MAX_QUERY_CHARS", 20_000)
+        patch.setattr("ops.expander.app.MAX_BODY_BYTES", 10_000_000)
+        patch.setattr("ops.expander.app.MAX_QUERY_CHARS", 20_000)
         wait_for(lambda: expander.parts.follower.pair.matches)
         yield Shop(expander, client, f"{prefix}-search", mirror)
 

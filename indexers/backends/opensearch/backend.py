@@ -32,8 +32,15 @@ from indexers.backends import (
 from indexers.backends.memory import mirror_of
 from indexers.backends.opensearch import push, search, verify
 from indexers.backends.opensearch.client import Cluster, ForbiddenError
-from indexers.backends.opensearch.indexes import complete_index, mark, pushed_index, remove_index
-from indexers.backends.opensearch.mapping import IndexState, alias_name, index_name
+from indexers.backends.opensearch.indexes import (
+    IndexState,
+    alias_name,
+    complete_index,
+    index_name,
+    mark,
+    pushed_index,
+    remove_index,
+)
 
 DRAFT_SECONDS = 3600.0
 """Age in seconds after which a draft counts as abandoned: longer than a push under way takes."""

@@ -30,8 +30,7 @@ from cogr.matching.bm25 import DEFAULT
 from cogr.matching.mirror import Mirror
 from indexers.backends import check_side
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.indexes import hits_of, refresh
-from indexers.backends.opensearch.mapping import IndexState
+from indexers.backends.opensearch.indexes import IndexState, hits_of, refresh
 from indexers.backends.opensearch.push import Document, Seen, merge_into_documents
 
 _FIELD = re.compile(r"[a-z][a-z0-9_]*")

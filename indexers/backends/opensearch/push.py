@@ -42,28 +42,26 @@ from indexers.backends.opensearch.client import (
     wait_before,
 )
 from indexers.backends.opensearch.indexes import (
-    LEASE_SECONDS,
-    block_writes,
-    check_count,
-    mark,
-    merge,
-    put_settings,
-    read_index,
-    refresh,
-    remove_index,
-    stats,
-)
-from indexers.backends.opensearch.mapping import (
     DRAFT,
     LAYOUT,
+    LEASE_SECONDS,
     IndexState,
+    block_writes,
+    check_count,
     check_scored,
     document,
     documents,
     index_name,
     index_settings,
     mapping,
+    mark,
+    merge,
     meta_of,
+    put_settings,
+    read_index,
+    refresh,
+    remove_index,
+    stats,
 )
 
 CHUNK_BYTES = 4 << 20

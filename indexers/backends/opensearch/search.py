@@ -27,7 +27,7 @@ from cogr.records import Side
 from cogr.snapshots import Row
 from indexers.backends import MOST_TEXT, Hit, Keywords, Words, boosts_of
 from indexers.backends.opensearch.client import Cluster, ForbiddenError, service_error
-from indexers.backends.opensearch.mapping import LITERAL, WORDS, id_field
+from indexers.backends.opensearch.indexes import LITERAL, WORDS, id_field
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,15 @@ from cogr.records import Side
 from cogr.snapshots import Row, Snapshot
 from indexers.backends import Keywords, Mismatch, Verified, boosts_of, mismatches, sample
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.indexes import check_count, hits_of, mark
-from indexers.backends.opensearch.mapping import IndexState, document, documents, id_field
+from indexers.backends.opensearch.indexes import (
+    IndexState,
+    check_count,
+    document,
+    documents,
+    hits_of,
+    id_field,
+    mark,
+)
 from indexers.backends.opensearch.search import everything, pages
 
 _BATCH = 100

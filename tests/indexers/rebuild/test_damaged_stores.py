@@ -17,7 +17,7 @@ from cogr.snapshots import read_manifest
 from cogr.store import Store
 from indexers.backends.memory import MemoryBackend
 from indexers.cli import app
-from indexers.release.history import read_history
+from indexers.release.order import read_history
 from tests.damages import HARMS, Met, damage, files_below, meet
 from tests.indexers.conftest import CONFIGURATION, ITEMS, LABELS, QUERIES, Command
 from tests.shops import write_shop

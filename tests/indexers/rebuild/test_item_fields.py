@@ -16,7 +16,7 @@ from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row, list_snapshots, open_snapshot, write_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.mapping import index_name
+from indexers.backends.opensearch.indexes import index_name
 from tests.commands import Ended
 from tests.indexers.conftest import ITEMS, Command
 from tests.shops import write_jsonl

@@ -30,7 +30,7 @@ from indexers.generators.scripted import Scripted
 from indexers.lease import LeaseKind, acquire, held_lease, lease_to_rebuild, lease_to_switch
 from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.release import release
-from indexers.release.history import read_history
+from indexers.release.order import read_history
 from indexers.workspace import Workspace
 from tests.commands import run_here
 from tests.indexers.backends.fault_proxy import proxy_to

@@ -28,7 +28,7 @@ from indexers.backends import Backend
 from indexers.backends.memory import MemoryBackend
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.lease import acquire, lease_to_switch, switching_lease
-from indexers.release.history import (
+from indexers.release.order import (
     begin_switch,
     finish_switch,
     kept_histories,

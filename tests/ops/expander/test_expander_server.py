@@ -22,8 +22,7 @@ import psutil
 import pytest
 
 from ops.cli import main
-from ops.expander.admission import READ_SECONDS
-from ops.expander.app import GRACE, HEAD_BYTES
+from ops.expander.app import GRACE, HEAD_BYTES, READ_SECONDS
 from tests.commands import run_here
 from tests.ops.expander.expander_worlds import is_ready, running, wait_for, workspace
 
@@ -64,7 +63,7 @@ def served(
     """`cogr-ops serve` in a process of its own, with so many descriptors at most; its address."""
     workspace(folder)
     limit = f"ulimit -n {descriptors} && " if descriptors else ""
-    constants = json.dumps({"ops.expander.admission.READ_SECONDS": read_seconds})
+    constants = json.dumps({"ops.expander.app.READ_SECONDS": read_seconds})
     command = [sys.executable, "-m", "tests.altered", constants, "ops.cli", "serve"]
     line = shlex.join([*command, "--port", "0", "-c", str(folder / "cogr.toml")])
     with subprocess.Popen(

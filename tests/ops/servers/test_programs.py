@@ -10,9 +10,15 @@ from pathlib import Path
 import pytest
 
 from cogr.errors import ServiceError, SettingsError, UserError
-from ops.servers import programs
-from ops.servers.opensearch import OpenSearchSpec
-from ops.servers.programs import ANY_JAVA, find_java, find_opensearch, maven_reason, unpack
+from ops.servers import opensearch
+from ops.servers.opensearch import (
+    ANY_JAVA,
+    OpenSearchSpec,
+    find_java,
+    find_opensearch,
+    maven_reason,
+    unpack,
+)
 
 
 def java_home(folder: Path, version: str) -> Path:
@@ -28,7 +34,7 @@ def javas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("JAVA_HOME", "OPENSEARCH_JAVA_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(programs, "JVM_FOLDERS", (tmp_path / "jvm",))
+    monkeypatch.setattr(opensearch, "JVM_FOLDERS", (tmp_path / "jvm",))
     return tmp_path / "jvm"
 
 

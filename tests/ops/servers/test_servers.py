@@ -37,8 +37,7 @@ from ops.servers.instances import (
     start,
     stop,
 )
-from ops.servers.opensearch import OpenSearchSpec
-from ops.servers.programs import find_opensearch
+from ops.servers.opensearch import OpenSearchSpec, find_opensearch
 from ops.servers.valkey import ValkeySpec
 from tests.commands import Command
 from tests.damages import HARMS, damage

@@ -14,17 +14,17 @@ import pytest
 from cogr.settings import OpenSearchSettings
 from cogr.store import Store
 from indexers.backends.opensearch import backend as backends
-from indexers.backends.opensearch.indexes import read_index
-from indexers.backends.opensearch.mapping import (
+from indexers.backends.opensearch.indexes import (
     ROLES,
     index_name,
     index_settings,
     mapping,
     meta_of,
+    read_index,
     role,
 )
-from indexers.release.history import begin_switch, finish_switch
 from indexers.release.inventory import prune
+from indexers.release.order import begin_switch, finish_switch
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen
 from tests.indexers.backends.opensearch_worlds import backend_of, flags_of
 from tests.indexers.conftest import Command

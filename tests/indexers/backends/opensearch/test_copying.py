@@ -16,8 +16,7 @@ from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
 from indexers.backends import Words
 from indexers.backends.opensearch import push
-from indexers.backends.opensearch.indexes import read_index, stats
-from indexers.backends.opensearch.mapping import index_name
+from indexers.backends.opensearch.indexes import index_name, read_index, stats
 from tests.indexers.backends.backend_worlds import random_queries, random_world
 from tests.indexers.backends.opensearch_worlds import backend_of
 

@@ -19,8 +19,7 @@ from cogr.errors import CogrError, ServiceError
 from cogr.settings import OpenSearchSettings
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend, client, push
-from indexers.backends.opensearch.indexes import read_index
-from indexers.backends.opensearch.mapping import IndexState, index_name
+from indexers.backends.opensearch.indexes import IndexState, index_name, read_index
 from ops.servers.instances import start, stop
 from ops.servers.opensearch import OpenSearchSpec, connection
 from tests.indexers.backends.backend_worlds import SHOP, frozen, random_queries, random_world

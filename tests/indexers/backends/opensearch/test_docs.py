@@ -17,7 +17,7 @@ from cogr.settings import OpenSearchSettings
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.client import Version
-from indexers.backends.opensearch.mapping import index_settings, mapping
+from indexers.backends.opensearch.indexes import index_settings, mapping
 from indexers.backends.opensearch.search import query_body
 from indexers.release.verify import push_and_verify
 from tests.commands import program

@@ -18,7 +18,7 @@ from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend, client, push
-from indexers.backends.opensearch.mapping import index_name
+from indexers.backends.opensearch.indexes import index_name
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, random_world
 from tests.indexers.backends.fault_proxy import Answer, Fault, Proxy, Request, error_body, proxy_to
 

@@ -16,7 +16,7 @@ from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend, search
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.foreign_field import field_of
-from indexers.backends.opensearch.mapping import ROLES, role
+from indexers.backends.opensearch.indexes import ROLES, role
 from indexers.release.external import ForeignIndex
 from indexers.release.verify import compare_all, warm_up
 from indexers.workspace import Workspace
