@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from rich.console import Console
 from typer import Argument, Option
 
-from cogr.datasets.reading import safe_cell
 from cogr.errors import StorageError
 from cogr.records import CLICKS, LogFormat
 from indexers.cli import console
@@ -32,7 +29,7 @@ IdFieldOption = Annotated[
 ]
 ReportOption = Annotated[
     Path | None,
-    Option(help="Write figures and results to this file, as JSON; .csv: a table of the queries."),
+    Option(help="Write figures and results of every query to this file, as JSON."),
 ]
 
 
@@ -113,24 +110,11 @@ def shadow(
 def _write(path: Path, report: Mapping[str, Any]) -> None:
     text = json.dumps(report, ensure_ascii=False, indent=1)
     try:
-        path.write_text(_table(report["rows"]) if path.suffix == ".csv" else text, "utf-8")
+        path.write_text(text, "utf-8")
     except OSError as error:
         raise StorageError(
             f"The report can't be written to {path} ({error.strerror}); name another file."
         ) from error
-
-
-def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(rows[0])
-    for row in rows:
-        cells = (
-            json.dumps(cell, ensure_ascii=False) if isinstance(cell, list | dict) else cell
-            for cell in row.values()
-        )
-        writer.writerow([safe_cell(cell) if isinstance(cell, str) else cell for cell in cells])
-    return text.getvalue()
 
 
 _SHARES = {"clicked": "recall of clicked items", "literal": "literal matches kept"}
