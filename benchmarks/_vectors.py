@@ -57,7 +57,7 @@ def node() -> Iterator[OpenSearchSettings]:
 
     home = made_once(servers_folder() / "distributions" / f"opensearch-{VERSION}-knn", with_plugin)
     wanted = opensearch.OpenSearchSpec(
-        name=f"bench-knn-{os.getpid()}", home=home, port=0, heap="1g", owner=os.getpid()
+        name=f"bench-knn-{os.getpid()}", home=home, port=0, heap="1g"
     )
     state = instances.start(wanted).state
     try:

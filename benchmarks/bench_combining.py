@@ -286,9 +286,7 @@ def a_node(url: str | None, *, vectors: bool) -> Iterator[OpenSearchSettings]:
         with node() as settings:
             yield settings
         return
-    state = start(
-        OpenSearchSpec(name=f"bench-search-{os.getpid()}", port=0, owner=os.getpid())
-    ).state
+    state = start(OpenSearchSpec(name=f"bench-search-{os.getpid()}", port=0)).state
     try:
         yield connection(state)
     finally:

@@ -73,9 +73,7 @@ uvicorn.run(app, port=int(sys.argv[2]), log_config=None, access_log=False)
 @contextmanager
 def redis() -> Iterator[RedisSettings]:
     """A Valkey of our own."""
-    state = instances.start(
-        valkey.ValkeySpec(name=f"bench-{os.getpid()}", port=0, owner=os.getpid())
-    ).state
+    state = instances.start(valkey.ValkeySpec(name=f"bench-{os.getpid()}", port=0)).state
     try:
         yield valkey.connection(state)
     finally:

@@ -58,7 +58,7 @@ DELAY, AT_ONCE = 0.1, 4
 
 def workers_over_one(entities: int) -> Row:
     """Rates of one and of two workers at an endpoint of fixed speed."""
-    wanted = valkey.ValkeySpec(name=f"bench-{os.getpid()}", port=0, owner=os.getpid())
+    wanted = valkey.ValkeySpec(name=f"bench-{os.getpid()}", port=0)
     state = instances.start(wanted).state
     try:
         with FakeEndpoint(delay=DELAY) as endpoint:

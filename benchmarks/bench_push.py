@@ -128,7 +128,6 @@ def node(url: str | None) -> Iterator[str]:
             name=f"benchmark-{os.getpid()}",
             port=0,
             heap="1g",
-            owner=os.getpid(),
         )
     )
     try:

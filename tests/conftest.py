@@ -20,9 +20,10 @@ from cogr.settings import OpenSearchSettings
 from cogr.settings.fleet import RedisSettings
 from indexers.telemetry import traces
 from ops.servers import opensearch as opensearch_servers
-from ops.servers.instances import ServerSpec, ServerState, known, reap_orphans, start, stop
+from ops.servers.instances import ServerSpec, ServerState, known, stop
 from ops.servers.opensearch import OpenSearchSpec
 from ops.servers.valkey import ValkeySpec
+from tests.owned_servers import owner_of, start_owned
 from tests.secure_node import SecureSpec, secured
 
 
@@ -113,8 +114,7 @@ def shared(wanted: ServerSpec) -> ServerState:
     Every file of tests uses prefixes of its own in it.
     """
     try:
-        reap_orphans(wanted.kind)
-        return start(wanted).state
+        return start_owned(wanted, run_process())
     except CogrError as error:
         if os.environ.get("CI", "").lower() in ("1", "true"):
             pytest.fail(f"No {wanted.server_name} for the tests: {error}")
@@ -126,13 +126,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if not hasattr(session.config, "workerinput"):
         for kind in (OpenSearchSpec.kind, ValkeySpec.kind):
             for state in known(kind):
-                if state.owner is not None and state.owner.pid == os.getpid():
+                if (owner := owner_of(state)) is not None and owner.pid == os.getpid():
                     stop(state, remove=True)
 
 
 def _node(version: str) -> OpenSearchSettings:
     name = f"{run_name()}-{version}"
-    wanted = OpenSearchSpec(version=version, name=name, port=0, brief=True, owner=run_process())
+    wanted = OpenSearchSpec(version=version, name=name, port=0, brief=True)
     return opensearch_servers.connection(shared(wanted))
 
 
@@ -153,7 +153,7 @@ def opensearch_secure() -> OpenSearchSettings:
     """OpenSearch 3.4.0 with the security plugin: TLS, basic authentication; the settings hold user,
     password and CA file.
     """
-    wanted = SecureSpec(name=f"{run_name()}-secure", port=0, brief=True, owner=run_process())
+    wanted = SecureSpec(name=f"{run_name()}-secure", port=0, brief=True)
     return secured(shared(wanted))
 
 
@@ -189,7 +189,7 @@ def s3(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture(scope="session")
 def valkey() -> RedisSettings:
     """The run's Valkey, no password; each process of tests has a database of its own."""
-    wanted = ValkeySpec(name=f"{run_name()}-valkey", port=0, owner=run_process())
+    wanted = ValkeySpec(name=f"{run_name()}-valkey", port=0)
     number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
     url = str(shared(wanted).url).rpartition("/")[0]
     return RedisSettings(url=f"{url}/{int(number) % 16}")

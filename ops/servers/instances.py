@@ -118,7 +118,6 @@ class ServerState(BaseModel):
     name: str
     version: str
     process: ProcessId
-    owner: ProcessId | None = None
     url: str | None = Field(None, pattern=r"^[a-z]+://[A-Za-z0-9.]+:[1-9]\d{0,4}(/\d*)?$")
 
     @property
@@ -185,7 +184,6 @@ class ServerSpec(ABC):
     address: ClassVar[str]
     name: str | None = None
     port: int | None = None
-    owner: int | None = None
 
     @property
     @abstractmethod
@@ -255,9 +253,8 @@ def _launched(wanted: ServerSpec, folder: Path, say: Say) -> ServerState:
     program = wanted.prepare(folder, port, say)
     process = _spawn(program, folder)
     try:
-        owner = None if wanted.owner is None else ProcessId.of(wanted.owner)
         names = {"kind": wanted.kind, "name": folder.name, "version": program.version}
-        state = ServerState.model_validate({**names, "process": process, "owner": owner})
+        state = ServerState.model_validate({**names, "process": process})
         state.write()
         url = wanted.address.format(port)
         _wait(wanted, state, url)
@@ -347,15 +344,6 @@ def stop_named(kind: str, name: str, *, remove: bool = False) -> bool:
         if remove:
             shutil.rmtree(folder)
     return ended
-
-
-def reap_orphans(kind: str) -> None:
-    """Stop and remove the servers of a kind whose owner process is gone, such as a test session
-    that was killed.
-    """
-    for state in known(kind):
-        if state.owner is not None and not state.owner.alive():
-            stop(state, remove=True)
 
 
 def free_port(port: int = 0) -> int:

@@ -7,7 +7,6 @@ drain and scrapes.
 from __future__ import annotations
 
 import json
-import os
 import re
 import threading
 import tomllib
@@ -25,12 +24,13 @@ from cogr.settings import OpenSearchSettings
 from cogr.settings.fleet import RedisSettings
 from cogr.store import Store
 from indexers.fleet.run_files import Overview, overview
-from ops.servers.instances import free_port, start, stop
+from ops.servers.instances import free_port, stop
 from ops.servers.valkey import ValkeySpec
 from tests.charts.conftest import Render, merged
 from tests.charts.pods import BY_SIGTERM, Machine, Started, containers_of
 from tests.charts.test_monitoring import named_metrics
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, Misbehave
+from tests.owned_servers import start_owned
 from tests.shops import TINY_TRAINING, read_jsonl, write_jsonl, write_sample_part, write_thing_shop
 from tests.trainers import shop
 
@@ -304,12 +304,12 @@ def test_a_pod_waits_for_a_service_that_comes_late(render: Render, tmp_path: Pat
     wait, _ = containers_of(machine.objects, "Deployment", "-worker")
     with machine.running(wait) as waiting:
         waiting.until(lambda: "Waiting for Redis" in waiting.log.read_text())
-        late = ValkeySpec(name=f"tests-late-{uuid.uuid4().hex[:8]}", port=port, owner=os.getpid())
-        started = start(late)
+        late = ValkeySpec(name=f"tests-late-{uuid.uuid4().hex[:8]}", port=port)
+        started = start_owned(late)
         try:
             assert waiting.end(240) == 0, waiting.log.read_text()
         finally:
-            stop(started.state, remove=True)
+            stop(started, remove=True)
         said = waiting.log.read_text()
         assert "Redis answers" in said
         assert "OpenSearch" not in said

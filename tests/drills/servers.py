@@ -17,7 +17,8 @@ from cogr.settings import OpenSearchSettings
 from cogr.settings.fleet import RedisSettings
 from indexers.fleet.broker import make_app
 from ops.servers import opensearch, valkey
-from ops.servers.instances import ServerSpec, reap_orphans, start, stop
+from ops.servers.instances import ServerSpec, start, stop
+from tests.owned_servers import start_owned
 
 BALLAST = "ballast"
 
@@ -26,8 +27,7 @@ class Mortal:
     """A server that may be killed."""
 
     def __init__(self, wanted: ServerSpec) -> None:
-        reap_orphans(wanted.kind)
-        self.state = start(wanted).state
+        self.state = start_owned(wanted)
         self._wanted = replace(wanted, port=self.state.port)
 
     def kill(self) -> None:
@@ -57,7 +57,7 @@ class Broker(Mortal):
 
     def __init__(self, memory: str = "256mb") -> None:
         name = f"tests-{os.getpid()}-drill"
-        super().__init__(valkey.ValkeySpec(name=name, port=0, memory=memory, owner=os.getpid()))
+        super().__init__(valkey.ValkeySpec(name=name, port=0, memory=memory))
 
     @property
     def redis(self) -> RedisSettings:
@@ -89,9 +89,7 @@ class Node(Mortal):
 
     def __init__(self) -> None:
         name = f"tests-{os.getpid()}-drill"
-        super().__init__(
-            opensearch.OpenSearchSpec(name=name, port=0, brief=True, owner=os.getpid())
-        )
+        super().__init__(opensearch.OpenSearchSpec(name=name, port=0, brief=True))
         self._returning = threading.Thread(target=self.revive)
 
     @property

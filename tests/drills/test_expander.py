@@ -88,7 +88,7 @@ def server_of(kind: str) -> Iterator[tuple[str, Callable[[], None], Callable[[],
     """
     spec = ValkeySpec if kind == "redis" else OpenSearchSpec
     name = f"tests-{os.getpid()}-expander-{kind}"
-    server = Mortal(spec(name=name, port=0, owner=os.getpid()))
+    server = Mortal(spec(name=name, port=0))
     try:
         yield str(server.state.url), server.kill, server.revive
     finally:

@@ -17,6 +17,7 @@ from ops.servers import instances
 from ops.servers import valkey as valkey_servers
 from tests.ops.broken_servers import FAULTS, broken
 from tests.ops.expander.expander_worlds import running, serve_pair, wait_for, workspace
+from tests.owned_servers import start_owned
 
 pytestmark = pytest.mark.slow
 
@@ -69,8 +70,8 @@ def test_a_broken_upstream_means_bare_queries(
 
 def test_redis_stops_and_goes_on(tmp_path: Path) -> None:
     """SIGSTOP and SIGKILL of a real server, in mid-service."""
-    wanted = valkey_servers.ValkeySpec(name=f"faults-{os.getpid()}", port=0, owner=os.getpid())
-    state = instances.start(wanted).state
+    wanted = valkey_servers.ValkeySpec(name=f"faults-{os.getpid()}", port=0)
+    state = start_owned(wanted)
     try:
         patient = ("serving.deadline=20",)
         opened = workspace(tmp_path, f"redis.url={state.url}", *patient)

@@ -32,7 +32,6 @@ from ops.servers.instances import (
     ProcessId,
     known,
     read_state,
-    reap_orphans,
     servers_folder,
     start,
     stop,
@@ -42,6 +41,7 @@ from ops.servers.valkey import ValkeySpec
 from tests.commands import Command
 from tests.damages import HARMS, damage
 from tests.ops.conftest import alone
+from tests.owned_servers import reap_orphans, start_owned
 
 AS_ROOT = os.geteuid() == 0
 OTHER_USER = 1234
@@ -316,8 +316,8 @@ def test_a_server_whose_session_was_killed_is_removed(
 ) -> None:
     monkeypatch.setenv("COGR_CACHE_DIR", str(cache))
     gone = child(cache)
-    orphan = start(ValkeySpec(name="orphan", port=0, owner=gone.pid)).state
-    kept = start(ValkeySpec(name="kept", port=0, owner=os.getpid())).state
+    orphan = start_owned(ValkeySpec(name="orphan", port=0), gone.pid)
+    kept = start_owned(ValkeySpec(name="kept", port=0))
     gone.end()
     reap_orphans("valkey")
     assert not orphan.running

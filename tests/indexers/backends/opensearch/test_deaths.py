@@ -20,10 +20,11 @@ from cogr.settings import OpenSearchSettings
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend, client, push
 from indexers.backends.opensearch.indexes import IndexState, index_name, read_index
-from ops.servers.instances import start, stop
+from ops.servers.instances import stop
 from ops.servers.opensearch import OpenSearchSpec, connection
 from tests.indexers.backends.backend_worlds import SHOP, frozen, random_queries, random_world
 from tests.indexers.backends.fault_proxy import Answer, Request, proxy_to
+from tests.owned_servers import start_owned
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.fault]
 
@@ -34,8 +35,8 @@ class Mortal:
     """
 
     def __init__(self) -> None:
-        self._wanted = OpenSearchSpec(name=f"tests-{os.getpid()}-mortal", port=0, owner=os.getpid())
-        self.state = start(self._wanted).state
+        self._wanted = OpenSearchSpec(name=f"tests-{os.getpid()}-mortal", port=0)
+        self.state = start_owned(self._wanted)
 
     def kill(self) -> None:
         """SIGKILL; when it returns, the port is free."""
@@ -45,9 +46,7 @@ class Mortal:
 
     def restart(self) -> None:
         port = int((self.state.url or "").rsplit(":", 1)[1])
-        self.state = start(
-            OpenSearchSpec(name=self._wanted.name, port=port, owner=os.getpid())
-        ).state
+        self.state = start_owned(OpenSearchSpec(name=self._wanted.name, port=port))
 
 
 @pytest.fixture

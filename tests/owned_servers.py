@@ -1,0 +1,49 @@
+"""Servers that a run of tests starts, and that the next run removes where it was killed: a file in
+the server's folder names the process that it must not outlive.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ops.servers.instances import (
+    ProcessId,
+    ServerSpec,
+    ServerState,
+    known,
+    server_folder,
+    start,
+    stop,
+)
+
+
+def start_owned(wanted: ServerSpec, owner: int | None = None) -> ServerState:
+    """A running server that belongs to a process, this one by default."""
+    reap_orphans(wanted.kind)
+    file = _owner_file(wanted.kind, wanted.server_name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    process = ProcessId.of(owner or os.getpid())
+    file.write_text(f"{process.pid} {process.created}")
+    return start(wanted).state
+
+
+def owner_of(state: ServerState) -> ProcessId | None:
+    """The process that a server must not outlive."""
+    file = _owner_file(state.kind, state.name)
+    if not file.exists():
+        return None
+    pid, created = file.read_text().split()
+    return ProcessId(int(pid), float(created))
+
+
+def reap_orphans(kind: str) -> None:
+    """Stop and remove the servers of a kind whose process is gone."""
+    for state in known(kind):
+        owner = owner_of(state)
+        if owner is not None and not owner.alive():
+            stop(state, remove=True)
+
+
+def _owner_file(kind: str, name: str) -> Path:
+    return server_folder(kind, name) / "owner"
