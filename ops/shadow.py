@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import urllib3
@@ -74,14 +74,6 @@ class Replayed:
 
     compared: list[Compared] = field(default_factory=list)
     failed: Counter[str] = field(default_factory=Counter)
-
-
-class Searcher(Protocol):
-    """One of the two searches."""
-
-    def ask(self, query: str) -> Answer:
-        """Search. Raises ServiceError, or UserError when the request is at fault."""
-        ...
 
 
 class FailedError(ServiceError):
@@ -232,7 +224,7 @@ class Search:
         return self.reader.literal(str(self.index), query, fields) if fields else []
 
 
-def check(*searches: Searcher) -> None:
+def check(*searches: Search) -> None:
     """Ask a first, harmless query, which also opens the connections.
 
     Raises UserError for a bad request, ServiceError.
@@ -243,8 +235,8 @@ def check(*searches: Searcher) -> None:
 
 def replay(
     queries: Sequence[Searched],
-    present: Searcher,
-    candidate: Searcher,
+    present: Search,
+    candidate: Search,
     rate: float,
     advance: Callable[[int], object] = lambda _: None,
     literal: Callable[[str], Sequence[str]] = lambda _: (),

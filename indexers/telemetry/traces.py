@@ -11,7 +11,6 @@ shard's message, so that the worker's spans are children of the shard's.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import time
@@ -52,13 +51,13 @@ def start(service: str) -> bool:
     off = said("OTEL_SDK_DISABLED", "").lower() == "true" or said("OTEL_TRACES_EXPORTER") == "none"
     if _provider is not None or off or not any(map(said, _ENDPOINTS)):
         return _provider is not None
-    if not has_exporter():
-        raise MissingExtraError("Traces (OTEL_EXPORTER_OTLP_ENDPOINT)", "traces")
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("Traces (OTEL_EXPORTER_OTLP_ENDPOINT)", "traces") from error
     resource = Resource.create({"service.name": said("OTEL_SERVICE_NAME") or service})
     _provider = TracerProvider(resource=resource)
     _provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
@@ -77,15 +76,6 @@ def flush() -> None:
     """Send finished spans now, for a process that may be killed."""
     if _provider is not None:
         _provider.force_flush(10_000)
-
-
-def has_exporter() -> bool:
-    """Whether the packages of the extra `traces` that send spans are installed."""
-    needed = ("requests", "opentelemetry.exporter.otlp.proto.http.trace_exporter")
-    try:
-        return all(importlib.util.find_spec(name) is not None for name in needed)
-    except ModuleNotFoundError:
-        return False
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from cogr.errors import CogrError, SettingsError
 from cogr.prompts import Prompter
@@ -49,17 +49,6 @@ deadline is cached for who asks next.
 """
 IN_PROCESS = ("statistical", "extractive", "scripted")
 """Kinds of generators that answer a query in milliseconds in this process."""
-
-
-class Model(Protocol):
-    """Writes keywords for one normalised text.
-
-    Raises UnavailableError; None means that it has no keywords for the text.
-    """
-
-    async def ask(self, text: str) -> Row | None: ...
-
-    async def close(self) -> None: ...
 
 
 class LocalModel:
@@ -113,6 +102,10 @@ class EndpointModel:
 
     async def close(self) -> None:
         await self._client.close()
+
+
+Model = LocalModel | EndpointModel
+"""Writes keywords for one normalised text; None means that it has none. Raises UnavailableError."""
 
 
 def _request(text: str, prompter: Prompter) -> Request:

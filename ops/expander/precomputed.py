@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 from pydantic_core import to_json
@@ -85,27 +85,6 @@ def weigh(text: str, row: Row) -> tuple[Sequence[str], Sequence[float]]:
     for word, weight in zip(row.keywords, weights, strict=True):
         found.setdefault(word, weight)
     return list(found)[:MAX_CLAUSES], list(found.values())[:MAX_CLAUSES]
-
-
-class QueryIndex(Protocol):
-    """A source of precomputed keywords."""
-
-    async def pair(self) -> Pair:
-        """The pair that serves.
-
-        Raises UnavailableError, and BadAnswerError where an alias names an index that `cogr-index`
-        did not make.
-        """
-        ...
-
-    async def lookup(self, pair: Pair, text: str) -> Row | None:
-        """The row of a normalised text in the pair's query side; None when it has none.
-
-        Raises UnavailableError.
-        """
-        ...
-
-    async def close(self) -> None: ...
 
 
 class ClusterIndex:
@@ -285,6 +264,13 @@ class StoreIndex:
 
     async def close(self) -> None:
         self._backend.close()
+
+
+QueryIndex = ClusterIndex | StoreIndex
+"""Where precomputed keywords are. `pair` says what serves, `lookup` gives the row of a text in the
+pair's query side. Both raise UnavailableError, and `pair` raises BadAnswerError where an alias
+names an index that `cogr-index` did not make.
+"""
 
 
 def make_index(workspace: Workspace, metrics: Metrics) -> QueryIndex:

@@ -276,7 +276,8 @@ def fail_in_a_span(carriers: list[dict[str, str]]) -> None:
 
 
 def test_traces_without_opentelemetry_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "has_exporter", lambda: False)
+    exporter = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
+    monkeypatch.setitem(sys.modules, exporter, None)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     with pytest.raises(MissingExtraError, match=r"cogr\[traces\]"):
         traces.start("test")
