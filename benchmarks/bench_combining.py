@@ -27,8 +27,7 @@ from typing import Any
 import _combining as combining
 from _vectors import MAPPING, Lsa, node
 
-from cogr.evaluation import grades_of
-from cogr.metrics import ranked
+from cogr.metrics import grades_of, ranked
 from cogr.records import Query, Split
 from cogr.settings import OpenSearchSettings, load_settings
 from cogr.snapshots import Row, open_snapshot

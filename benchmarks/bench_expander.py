@@ -37,7 +37,7 @@ import psutil
 from _http_load import Load, for_seconds, in_turns, request_bytes, run, send
 
 from cogr.settings import load_settings
-from cogr.settings.fleet import RedisSettings
+from cogr.settings.indexing import RedisSettings
 from cogr.snapshots import Provenance, Row, write_snapshot
 from indexers.release import release
 from indexers.workspace import Workspace

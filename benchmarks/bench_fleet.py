@@ -37,7 +37,7 @@ from cogr.records import Advance
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from cogr.settings.fleet import RedisSettings
+from cogr.settings.indexing import RedisSettings
 from indexers.fleet.broker import Message
 from indexers.fleet.run_files import runs_of
 from indexers.fleet.worker import Worker

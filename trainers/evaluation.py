@@ -1,7 +1,7 @@
 """Evaluation on one split: a snapshot pair, searched through a backend, and its baselines: BM25
 over the items' own text, and the exact cut of the ranker behind `statistical`.
 
-`cogr.evaluation` measures all three: the whole retrieved set, and rankings in one total order.
+`cogr.metrics` measures all three: the whole retrieved set, and rankings in one total order.
 Memory and OpenSearch give equal figures.
 """
 
@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cogr.evaluation import grades_of, measure, rows_of_queries, search_all
-from cogr.metrics import sweep_cutoff
+from cogr.metrics import grades_of, measure, rows_of_queries, search_all, sweep_cutoff
 from cogr.records import Dataset, Query, Split
 from cogr.snapshots import Snapshot, check_pair
 from indexers.backends import Backend, Words, text_boost
@@ -172,7 +171,7 @@ class Evaluation:
 
     Attributes:
         queries: how many queries the split has.
-        figures: measure -> macro average over them, as `cogr.evaluation.measure` gives it.
+        figures: measure -> macro average over them, as `cogr.metrics.measure` gives it.
         graded: whether gains in nDCG are the labels' grades; else they are 1 for relevant items.
         keywords_per_item: mean size of S_i over all items.
         keywords_per_query: mean size of S_q over the split's queries.

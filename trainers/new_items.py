@@ -15,10 +15,9 @@ import numpy as np
 from cogr.datasets.changes import Changes
 from cogr.datasets.splits import by_hash
 from cogr.errors import DataError
-from cogr.evaluation import retrieved_ids
 from cogr.keywords import self_keyword
 from cogr.matching.mirror import Mirror
-from cogr.metrics import full_set
+from cogr.metrics import full_set, retrieved_ids
 from cogr.records import Dataset, Item, Query, Split
 from indexers.workspace import Workspace
 

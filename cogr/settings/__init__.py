@@ -6,15 +6,16 @@ environment and `--set opensearch.url=...` on the command line. Paths in the fil
 the file. Each file of this package holds the tables of one subject.
 """
 
-from cogr.settings.dataset import DatasetSettings
-from cogr.settings.generator import GeneratorName, GeneratorSettings, Sampling
+from cogr.settings.indexing import DatasetSettings, GeneratorName, GeneratorSettings, Sampling
 from cogr.settings.loading import (
     DEFAULT_FILE,
     URL_VARIABLE,
+    Settings,
+    known_keys,
     load_settings,
+    secret_keys,
     table_of_environment,
 )
-from cogr.settings.root import Settings, known_keys, secret_keys
 from cogr.settings.serving import OpenSearchSettings, PublishSettings
 
 __all__ = [

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from cogr.item_fields import FieldType
+from cogr.records import FieldType
 from cogr.settings.table import LONGEST, Table, check_url, http_url, usable_path
 
 _OWN_FIELDS = ("item_id", "keywords", "text")

@@ -7,25 +7,23 @@ is written last: a folder without it is not a snapshot. Write-once. Nothing here
 models.
 """
 
-from cogr.snapshots.manifest import (
-    ID,
-    Manifest,
-    Provenance,
-    check_normalisers,
-    check_pair,
-    list_snapshots,
-    read_manifest,
-    why_no_pair,
-)
 from cogr.snapshots.snapshot import (
     CONFIDENCE,
+    ID,
     WEIGHTS,
+    Manifest,
+    Provenance,
     Row,
     Snapshot,
+    check_normalisers,
+    check_pair,
     damaged_snapshots,
+    list_snapshots,
     open_snapshot,
+    read_manifest,
     rounded,
     rows_of,
+    why_no_pair,
 )
 from cogr.snapshots.writing import HEAVIEST, SCHEMA, write_snapshot
 

@@ -19,18 +19,23 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from cogr.errors import SnapshotError
-from cogr.item_fields import FieldType
 from cogr.keywords import NORMALISER
 from cogr.mapped import integers
-from cogr.records import Side
-from cogr.snapshots.manifest import (
+from cogr.records import FieldType, Side
+from cogr.snapshots.snapshot import (
+    CONFIDENCE,
+    ROWS,
+    WEIGHTS,
     Manifest,
     Provenance,
+    Row,
+    Snapshot,
     id_of,
     manifest_path,
+    open_snapshot,
     read_manifest,
+    rounded,
 )
-from cogr.snapshots.snapshot import CONFIDENCE, ROWS, WEIGHTS, Row, Snapshot, open_snapshot, rounded
 from cogr.store import Store, storage_errors
 
 SCHEMA = pa.schema(

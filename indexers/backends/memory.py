@@ -22,12 +22,11 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from cogr.errors import CheckFailedError, MissingExtraError, SnapshotError
-from cogr.item_fields import values_of
 from cogr.keywords import self_keyword
 from cogr.mapped import Strings
 from cogr.matching.mirror import Mirror
 from cogr.matching.postings import to_array
-from cogr.records import SIDES, Item, Side, fields_of
+from cogr.records import SIDES, Item, Side, fields_of, values_of
 from cogr.snapshots import (
     CONFIDENCE,
     ID,

@@ -30,7 +30,6 @@ from pydantic import (
 from cogr.datasets.fields import check_id, check_text, fields_as_json
 from cogr.datasets.reading import Place, json_records, parquet_rows
 from cogr.errors import DataError, SnapshotError, UserError
-from cogr.item_fields import types_of
 from cogr.keywords import (
     NORMALISER,
     cut_to_budget,
@@ -39,7 +38,7 @@ from cogr.keywords import (
     self_keyword,
     with_self,
 )
-from cogr.records import Side
+from cogr.records import Side, types_of
 from cogr.snapshots import HEAVIEST, Manifest, Provenance, Row, Snapshot, rounded, write_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch.client import Version

@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 
 from cogr.datasets.splits import cluster_key, place
 from cogr.errors import ServiceError, SnapshotError
-from cogr.evaluation import rows_of_queries, set_figures
 from cogr.keywords import self_keyword
-from cogr.metrics import best_head, sweep_cutoff
+from cogr.metrics import best_head, rows_of_queries, set_figures, sweep_cutoff
 from cogr.records import Dataset, Query, Say
 from indexers.text import Analyser, Lexical
 from indexers.workspace import Workspace

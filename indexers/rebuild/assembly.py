@@ -1,6 +1,6 @@
 """Turns answers into a snapshot: they are parsed into keyword sets, counted and frozen.
 
-`cogr.keywords` parses keywords, `cogr.item_fields` extra fields. Rows stream in id order. Memory:
+`cogr.keywords` parses keywords, `cogr.records` extra fields. Rows stream in id order. Memory:
 one batch of rows, and a reason for each entity without keywords.
 """
 
@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 
 from cogr.errors import StorageError
-from cogr.item_fields import FieldType, typed
 from cogr.keywords import Parsed, cut_to_budget, parse_counted, self_keyword
-from cogr.records import Entity, Item, self_text
+from cogr.records import Entity, FieldType, Item, self_text, typed
 from cogr.snapshots import Provenance, Row, Snapshot, rounded, write_snapshot
 from cogr.snapshots.snapshot import write_set_aside
 from indexers.generators import Answer, Completion, Failure, weights_of

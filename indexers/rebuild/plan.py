@@ -16,9 +16,8 @@ from typing import Any
 from pyroaring import BitMap
 
 from cogr.datasets.items import in_id_order
-from cogr.item_fields import FieldType, typed, types_of
 from cogr.prompts import Prompt, Prompter
-from cogr.records import Advance, Entity, Item, Side
+from cogr.records import Advance, Entity, FieldType, Item, Side, typed, types_of
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.generators import Answer, Completion, Failure, Generator, Request

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pyroaring import BitMap
 
 from cogr.errors import CheckFailedError, SnapshotError
-from cogr.evaluation import f1_of_pair
 from cogr.matching.mirror import Mirror
+from cogr.metrics import f1_of_pair
 from cogr.records import SIDES, Dataset, Side, Split
 from cogr.settings import PublishSettings
 from cogr.snapshots import Snapshot, open_snapshot, read_manifest

@@ -17,7 +17,7 @@ from typer import Option
 
 from cogr.errors import CheckFailedError, CogrError, ServiceError, UserError
 from cogr.settings import URL_VARIABLE, OpenSearchSettings, load_settings, table_of_environment
-from cogr.settings.fleet import RedisSettings
+from cogr.settings.indexing import RedisSettings
 from indexers.cli import console
 from indexers.cli.console import Call, JsonOption, common_options
 from indexers.tables import show_all

@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeVar
 from cachetools import TTLCache
 
 from cogr.keywords import normalise, self_keyword
-from cogr.settings.generator import KeywordSettings
+from cogr.settings.indexing import KeywordSettings
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Row
 from indexers.workspace import Workspace

@@ -23,7 +23,7 @@ from cogr.errors import ServiceError, SettingsError, SnapshotError
 from cogr.keywords import NORMALISER
 from cogr.privacy import QueryFilter, personal_data
 from cogr.records import Query, Say
-from cogr.settings.fleet import RedisSettings
+from cogr.settings.indexing import RedisSettings
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Row
 from indexers.fleet.broker import PREFIX, address_of

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from cogr.errors import UserError
 from cogr.records import Say
-from cogr.settings.fleet import RedisSettings
+from cogr.settings.indexing import RedisSettings
 from ops.servers.instances import Program, ServerSpec, ServerState, hand_over, servers_folder
 from ops.servers.opensearch import made_once
 

@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from cogr.settings import OpenSearchSettings, load_settings
-from cogr.settings.fleet import RedisSettings
+from cogr.settings.indexing import RedisSettings
 from ops.servers.instances import free_port
 from tests.charts.conftest import ROOT, Object
 from tests.charts.pods import BY_SIGTERM, Machine

@@ -21,7 +21,7 @@ import httpx
 import pytest
 
 from cogr.settings import OpenSearchSettings
-from cogr.settings.fleet import RedisSettings
+from cogr.settings.indexing import RedisSettings
 from cogr.store import Store
 from indexers.fleet.run_files import Overview, overview
 from ops.servers.instances import free_port, stop

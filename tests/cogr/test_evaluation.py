@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cogr.datasets import load_dataset
 from cogr.errors import SnapshotError
-from cogr.evaluation import f1_of_pair, rows_of_queries
+from cogr.metrics import f1_of_pair, rows_of_queries
 from cogr.records import Dataset, Item, Query, Side
 from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store

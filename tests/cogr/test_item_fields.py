@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cogr.errors import DataError, SettingsError
-from cogr.item_fields import TYPES, FieldType, typed, types_of
+from cogr.records import TYPES, FieldType, typed, types_of
 from cogr.settings import PublishSettings, load_settings
 from cogr.snapshots import Provenance, Row, open_snapshot, write_snapshot
 from cogr.store import Store

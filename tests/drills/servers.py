@@ -14,7 +14,7 @@ from typing import Any
 
 from cogr.errors import CogrError
 from cogr.settings import OpenSearchSettings
-from cogr.settings.fleet import RedisSettings
+from cogr.settings.indexing import RedisSettings
 from indexers.fleet.broker import make_app
 from ops.servers import opensearch, valkey
 from ops.servers.instances import ServerSpec, start, stop

@@ -13,8 +13,7 @@ import pytest
 
 from cogr.datasets import load_dataset
 from cogr.errors import DataError
-from cogr.evaluation import grades_of, measure
-from cogr.metrics import full_set
+from cogr.metrics import full_set, grades_of, measure
 from cogr.records import Dataset
 from indexers.generators.statistical.fitting import fit
 from indexers.text import Lexical

@@ -21,8 +21,7 @@ from typing import Any
 from cogr import __version__
 from cogr.datasets.splits import DEV_SHARE, by_hash
 from cogr.errors import CogrError, DataError, MissingExtraError
-from cogr.evaluation import grades_of, set_figures
-from cogr.metrics import sets_of
+from cogr.metrics import grades_of, set_figures, sets_of
 from cogr.records import SPLITS, Dataset, Query, Say
 from cogr.settings import Settings
 from cogr.store import Store

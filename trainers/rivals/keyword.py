@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from cogr.errors import CogrError
-from cogr.evaluation import rows_of_queries
 from cogr.keywords import parse, query_keywords, self_keyword
 from cogr.matching.mirror import Mirror
+from cogr.metrics import rows_of_queries
 from cogr.records import Item, Query
 from cogr.snapshots import open_snapshot
 from cogr.store import Store

@@ -13,8 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cogr.errors import UserError
-from cogr.evaluation import grades_of, per_query, set_figures
-from cogr.metrics import Figures, best_head, f1_of_heads, ranked, sets_of, sweep_cutoff
+from cogr.metrics import (
+    Figures,
+    best_head,
+    f1_of_heads,
+    grades_of,
+    per_query,
+    ranked,
+    set_figures,
+    sets_of,
+    sweep_cutoff,
+)
 from cogr.records import Dataset, Query
 from trainers.rivals import Fitted, Ranked, Sets
 
@@ -143,7 +152,7 @@ def favoured(found: Mapping[str, float], metric: str) -> str:
 def figures(
     dataset: Dataset, queries: Sequence[Query], sets: Mapping[str, Sets], run: Ranked
 ) -> Figures:
-    """Every figure of a run, per query: those of `cogr.evaluation.measure`, `binary_ndcg@k` where
+    """Every figure of a run, per query: those of `cogr.metrics.measure`, `binary_ndcg@k` where
     the labels have grades, and `perfect_f1`: F1 of the ranking's best cutoff for each query.
 
     Args:

@@ -20,7 +20,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from cogr.errors import GeneratorError, MissingExtraError, SnapshotError
-from cogr.evaluation import figures_of_pair
+from cogr.metrics import figures_of_pair
 from cogr.records import SIDES, Say, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot, read_manifest
 from indexers.backends.memory import MemoryBackend, mirror_of

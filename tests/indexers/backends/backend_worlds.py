@@ -7,8 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cogr.item_fields import types_of
-from cogr.records import Side
+from cogr.records import Side, types_of
 from cogr.snapshots import Provenance, Row, Snapshot, rounded, write_snapshot
 from cogr.store import Store
 

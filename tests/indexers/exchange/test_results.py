@@ -11,7 +11,7 @@ from pathlib import Path
 import ir_measures
 import pytest
 
-from cogr.evaluation import measure
+from cogr.metrics import measure
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Provenance, Row, write_snapshot
 from indexers.backends.opensearch.client import Cluster

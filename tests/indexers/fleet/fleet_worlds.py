@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cogr.records import Advance, Side
-from cogr.settings.fleet import RedisSettings
+from cogr.settings.indexing import RedisSettings
 from cogr.store import Store
 from indexers.fleet.run_files import Overview, overview
 from indexers.rebuild.run import RebuildRequest, rebuild_side

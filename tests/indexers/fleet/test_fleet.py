@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cogr.settings.fleet import RedisSettings
+from cogr.settings.indexing import RedisSettings
 from indexers.fleet.broker import make_app
 from indexers.fleet.run_files import Attempt, RunFolder, runs_of
 from indexers.generators import Failure

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cogr.evaluation import retrieved_ids, rows_of_queries
 from cogr.keywords import self_keyword
 from cogr.matching.mirror import Mirror
+from cogr.metrics import retrieved_ids, rows_of_queries
 from cogr.records import Dataset, Query
 from cogr.settings import load_settings
 from cogr.snapshots import Snapshot

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from cogr.errors import ServiceError
-from cogr.settings.fleet import RedisSettings
+from cogr.settings.indexing import RedisSettings
 from indexers.fleet.broker import Broker, Message, server_version
 from ops.expander.redis_cache import connect
 from ops.servers import valkey

@@ -17,8 +17,7 @@ from granian.constants import Interfaces
 from granian.log import LogLevels
 from granian.server.embed import Server
 
-from cogr.item_fields import types_of
-from cogr.records import Side
+from cogr.records import Side, types_of
 from cogr.settings import load_settings
 from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from indexers.release import release

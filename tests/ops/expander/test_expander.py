@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cogr.keywords import NORMALISER
-from cogr.settings.generator import KeywordSettings
+from cogr.settings.indexing import KeywordSettings
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Row
 from indexers.backends import Words

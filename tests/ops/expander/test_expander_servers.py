@@ -19,7 +19,7 @@ from aiohttp import web
 from cogr.errors import SettingsError
 from cogr.keywords import NORMALISER
 from cogr.settings import OpenSearchSettings
-from cogr.settings.fleet import RedisSettings
+from cogr.settings.indexing import RedisSettings
 from cogr.snapshots import Row, open_snapshot
 from indexers.backends import Words
 from indexers.backends.opensearch.client import Cluster

@@ -24,7 +24,7 @@ from redis import Redis
 
 from cogr.errors import StorageError
 from cogr.settings import OpenSearchSettings
-from cogr.settings.fleet import RedisSettings
+from cogr.settings.indexing import RedisSettings
 from indexers.backends.opensearch.client import Cluster
 from ops.servers import valkey as valkey_servers
 from ops.servers.instances import (

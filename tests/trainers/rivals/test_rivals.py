@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from cogr.datasets import load_dataset
-from cogr.evaluation import measure
-from cogr.metrics import full_set
+from cogr.metrics import full_set, measure
 from cogr.records import Dataset, Item, Query
 from cogr.settings import Settings
 from tests.trainers.report_worlds import whole_run

@@ -187,7 +187,7 @@ def _text(completion: Any) -> str:
 
 def _writer(folder: Path, task: Task, tokens: int) -> Callable[[Sequence[Query]], Any]:
     """From queries to their texts and the keywords that a trained model writes, greedily."""
-    from cogr.settings.generator import Sampling
+    from cogr.settings.indexing import Sampling
     from indexers.generators import Completion, Request
     from indexers.generators.transformers_lm import TransformersGenerator, TransformersOptions
 

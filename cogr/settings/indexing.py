@@ -1,0 +1,384 @@
+"""Settings of what keywords are made of, and by: the tables `[dataset]`, `[keywords]`, `[prompts]`,
+`[generator]`, `[rebuild]` and `[redis]`.
+
+What they do is in `cogr.datasets`, `cogr.keywords`, `cogr.prompts`, `indexers.generators`,
+`indexers.rebuild` and `indexers.fleet`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import parse_qsl, unquote
+
+from pydantic import ConfigDict, Field, SecretStr, field_validator
+
+from cogr.prompts import ItemVariant, QueryVariant, Template, read_templates
+from cogr.records import Side
+from cogr.settings.table import Table, check_url, http_url, usable_path
+
+
+class ColumnSettings(Table):
+    """Names of the items' fields or columns, for the loaders jsonl, csv and parquet."""
+
+    id: str = Field("id", min_length=1, description="Field or column of an item's id")
+    title: str = Field("title", min_length=1, description="Field of its title")
+    text: tuple[str, ...] = Field(
+        ("text",), min_length=1, description="Fields of its text; several are joined, one a line"
+    )
+    updated: str = Field(
+        "updated",
+        description="Field of its time of last change, if there is one; empty to ignore it",
+    )
+    fields: dict[str, str] = Field(
+        default_factory=dict,
+        description=("Names in the data of those publish.fields that have other names there"),
+    )
+
+    @field_validator("text", mode="before")
+    @classmethod
+    def _one(cls, text: Any) -> Any:
+        return (text,) if isinstance(text, str) and not text.lstrip().startswith("[") else text
+
+
+class DatasetSettings(Table):
+    """The data to index. A data set of your own needs only `loader` and `path`."""
+
+    loader: str = Field(
+        description="jsonl, csv, parquet, beir, wands, nfcorpus, msrd, chorus or ir_datasets:NAME"
+    )
+    path: str | None = Field(
+        None, description="Folder of the data; the named data sets default to $COGR_DATA_DIR/NAME"
+    )
+    threshold: float | None = Field(
+        None, description="Lowest grade that counts as relevant; each loader has its own default"
+    )
+    dev_share: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Share of the training queries set apart as dev, drawn with seed 0",
+    )
+    split_by: Literal["shuffle", "query", "cluster", "time"] = Field(
+        "shuffle",
+        description=(
+            "How queries are split if the data name no splits: shuffle (with seed 0); query or "
+            "cluster (by a hash of the text or of its stems, so that new queries change "
+            "nothing); time (the newest are test)"
+        ),
+    )
+    columns: ColumnSettings = Field(default_factory=ColumnSettings)
+
+    _is_path = field_validator("path")(usable_path)
+
+
+class KeywordSettings(Table):
+    """The budget of a keyword set, and whether its keywords are weighted."""
+
+    k_max: int = Field(
+        30, ge=1, description="K_max: most keywords of an item or a query (paper, section 3.3)"
+    )
+    weights: bool = Field(
+        True,
+        description=(
+            "A query's keywords have the weights that its generator gives, which change the "
+            "order of the results but not the set; false: all weights are 1, as in the paper"
+        ),
+    )
+
+
+Source = Literal["bm25", "statistical"]
+
+
+class PromptSettings(Table):
+    """The texts that a language model is asked with."""
+
+    item_variant: ItemVariant = Field(
+        "full",
+        description=(
+            "full: title and description; title: the title alone; search: title, description and "
+            "titles of the best other items by BM25; proposals: title, description and the "
+            "item's keywords by the generator statistical, each with its confidence, (0) to (9)"
+        ),
+    )
+    query_variant: QueryVariant = Field(
+        "plain",
+        description=(
+            "plain: the query alone; search: with titles of the best items by BM25; proposals: "
+            "with keywords proposed by the generator statistical (out of fold for training "
+            "queries), each with its confidence, (0) to (9)"
+        ),
+    )
+    templates: str = Field(
+        "paper",
+        description=(
+            "paper; bare (the texts alone, for very small models); or a TOML file of your own with "
+            "system and user for [item] and [query], and in user {item}, {query}, {description} "
+            "or {search_results}"
+        ),
+    )
+
+    def source(self, side: Side) -> Source:
+        """What {search_results} are on one side, where its text has them."""
+        variant = self.item_variant if side == "item" else self.query_variant
+        return "statistical" if variant == "proposals" else "bm25"
+
+    def template(self, side: Side) -> Template:
+        """The template of one side, in its variant. Raises SettingsError for a bad file."""
+        variant = self.item_variant if side == "item" else self.query_variant
+        return read_templates(self.templates)[side].varied(variant)
+
+
+GeneratorName = Literal[
+    "auto", "statistical", "extractive", "vllm", "transformers", "openai", "scripted"
+]
+
+
+class Sampling(Table):
+    """How an LLM draws the next token.
+
+    The defaults are the paper's for initialisation, evaluation and indexing (table "sampling").
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    temperature: float = Field(0.7, ge=0, le=2, description="0 takes the most probable token")
+    top_p: float = Field(0.8, gt=0, le=1, description="Nucleus mass; 1 is off")
+    top_k: int = Field(
+        20, ge=0, description="Most probable tokens to draw from; 0 is off, and so is -1"
+    )
+    max_tokens: int = Field(
+        512, ge=1, description="Longest completion (paper, max_response_length)"
+    )
+
+    @field_validator("top_k", mode="before")
+    @classmethod
+    def _off(cls, top_k: object) -> object:
+        # The paper and vLLM spell it -1 (table "sampling").
+        return 0 if top_k == -1 else top_k
+
+
+class EndpointSettings(Table):
+    """An OpenAI-compatible endpoint, for `generator.name = "openai"`."""
+
+    base_url: str | None = Field(None, description="For example http://localhost:8000/v1")
+    api_key: SecretStr | None = Field(None, description="Sent as the bearer token; never printed")
+
+    _is_url = field_validator("base_url")(http_url)
+
+
+class StatisticalSettings(Table):
+    """The generator that learns a ranker from labels and writes keywords that retrieve what it
+    ranks as relevant: `generator.name = "statistical"`, and everywhere else that uses it.
+    """
+
+    language: str = Field(
+        "auto",
+        description=(
+            "Language of stems and stop words, by its Snowball name, such as german; auto: that of "
+            "the items' texts"
+        ),
+    )
+    signals: tuple[str, ...] = Field(
+        (),
+        description=(
+            "Numeric fields of items that the ranker learns from, such as popularity, price or "
+            "margin; each also in publish.fields"
+        ),
+    )
+    pair_signals: tuple[str, ...] = Field(
+        (),
+        description=(
+            "Columns with numbers about a query and an item that the ranker learns from, such as "
+            "clicks, purchases or seconds, in the files labels.* or pairs.* (jsonl, csv, parquet)"
+        ),
+    )
+    encoder: str | None = Field(
+        None,
+        description=(
+            "Encoder in sentence-transformers' layout that the ranker learns from: a folder, a "
+            "name on the Hugging Face hub, or `minilm`"
+        ),
+    )
+
+
+class SideGenerator(Table):
+    """Settings of one side alone: after training, each side has a model of its own."""
+
+    name: GeneratorName | None = Field(None, description="Generator of this side")
+    model: str | None = Field(None, description="Model of this side")
+
+
+class GeneratorSettings(Table):
+    """What writes the keywords."""
+
+    name: GeneratorName = Field(
+        "auto",
+        description=(
+            "auto: statistical where training queries have labels (refused without its extra), "
+            "else extractive"
+        ),
+    )
+    model: str | None = Field(
+        None,
+        description=(
+            "Folder of a model or of a LoRA adapter, Hugging Face name, or smollm2; the model's "
+            "name for openai"
+        ),
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="Number format of vllm and transformers"
+    )
+    max_model_len: int | None = Field(
+        None, ge=1, description="Longest prompt plus completion; the model's own by default"
+    )
+    constrained: bool = Field(
+        False,
+        description=(
+            "Queries may only use the item snapshot's keywords and titles (vllm, transformers); "
+            "rollouts are not constrained"
+        ),
+    )
+    vllm: dict[str, Any] = Field(
+        default_factory=dict,
+        description=(
+            "Arguments of vLLM's engine, passed as they are, such as gpu_memory_utilization or "
+            "tensor_parallel_size"
+        ),
+    )
+    sampling: Sampling = Field(default_factory=Sampling)
+    openai: EndpointSettings = Field(default_factory=EndpointSettings)
+    statistical: StatisticalSettings = Field(default_factory=StatisticalSettings)
+    item: SideGenerator = Field(default_factory=SideGenerator)
+    query: SideGenerator = Field(default_factory=SideGenerator)
+
+    def of(self, side: Side) -> GeneratorSettings:
+        """These settings with one side's own values put in."""
+        own = (self.item if side == "item" else self.query).model_dump(exclude_none=True)
+        return self.model_copy(update=own)
+
+
+_SCHEMES = ("redis", "rediss", "sentinel", "unix")
+_EXAMPLE = "redis://host:6379/0, rediss://, unix:///path or sentinel://"
+_TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+_CHECKS = {"ssl_cert_reqs": "required", "ssl_check_hostname": "true"}
+_OPTIONS = {
+    "redis": (),
+    "rediss": (*_TLS_FILES, *_CHECKS),
+    "unix": ("db",),
+    "sentinel": ("master_name", "sentinel_password", "ssl", *_TLS_FILES, *_CHECKS),
+}
+
+
+class RebuildSettings(Table):
+    """How a rebuild generates keywords."""
+
+    workers: Literal["local", "celery"] = Field(
+        "local",
+        description=(
+            "local: in this process; celery: on workers (cogr-ops worker), through redis.url"
+        ),
+    )
+    max_failure_share: float = Field(
+        0.02,
+        ge=0,
+        le=1,
+        description="Nothing is published if a larger share of items or queries was set aside",
+    )
+
+
+@dataclass(frozen=True)
+class RedisAddress:
+    """`redis.url`, taken apart.
+
+    Attributes:
+        hosts: the server, or all sentinels.
+        tls: redis-py's options for TLS, which check certificate and host name; None without TLS.
+    """
+
+    scheme: str
+    hosts: tuple[tuple[str, int], ...]
+    username: str | None
+    password: str | None
+    database: int
+    path: str
+    tls: Mapping[str, Any] | None
+    master: str
+    sentinel_password: str | None
+
+    @classmethod
+    def parse(cls, url: str) -> RedisAddress:
+        """Raises ValueError with the part of a sentence that follows the setting's name."""
+        if "cluster" in url.partition("://")[0]:
+            raise ValueError(
+                "Celery has no broker on Redis Cluster; name one server (redis://), or sentinels "
+                "(sentinel://)"
+            )
+        parts = [check_url(one.strip(), _SCHEMES, _EXAMPLE, host=False) for one in url.split(";")]
+        first, last = parts[0], parts[-1]
+        scheme = first.scheme.lower()
+        options = dict(parse_qsl(last.query, keep_blank_values=True))
+        _check_options(scheme, options)
+        database = options.get("db", "0") if scheme == "unix" else last.path.strip("/") or "0"
+        if not re.fullmatch(r"\d{1,4}", database):
+            raise ValueError(
+                "the part after the host is not a database number; write it as redis://host:6379/0"
+            )
+        files = {name: options[name] for name in _TLS_FILES if options.get(name)}
+        if relative := [name for name, file in files.items() if not Path(file).is_absolute()]:
+            raise ValueError(f"the file of {relative[0]} is relative; write its absolute path")
+        tls = scheme == "rediss" or files or options.get("ssl") == "true"
+        port = 26379 if scheme == "sentinel" else 6379
+        return cls(
+            scheme=scheme,
+            hosts=tuple((part.hostname or "localhost", part.port or port) for part in parts),
+            username=unquote(first.username) if first.username else None,
+            password=unquote(first.password) if first.password else None,
+            database=int(database),
+            path=unquote(first.path),
+            tls={"ssl_cert_reqs": "required", "ssl_check_hostname": True, **files} if tls else None,
+            master=options.get("master_name", ""),
+            sentinel_password=options.get("sentinel_password"),
+        )
+
+
+def _check_options(scheme: str, options: Mapping[str, str]) -> None:
+    known = _OPTIONS[scheme]
+    if odd := [name for name in options if name not in known]:
+        offered = f"; {scheme}:// knows {', '.join(known)}" if known else ""
+        raise ValueError(f"its option {odd[0]} is unknown{offered}")
+    for name, value in _CHECKS.items():
+        if options.get(name, value).lower() != value:
+            raise ValueError(
+                f"{name}={options[name]} would switch off a check of the server's certificate; "
+                "remove it, and name the certificate's authority by ssl_ca_certs=/FILE"
+            )
+    if scheme == "sentinel" and not options.get("master_name"):
+        raise ValueError("it names sentinels but no master; end it with ?master_name=NAME")
+
+
+class RedisSettings(Table):
+    """Redis or Valkey: the broker of task messages between the coordinator and its workers, and the
+    cache of the expander.
+    """
+
+    url: str | None = Field(
+        None,
+        description=(
+            "redis://user:password@host:6379/0; rediss:// for TLS (?ssl_ca_certs=/FILE, "
+            "ssl_certfile, ssl_keyfile); unix:///path?db=0; "
+            "sentinel://:password@a:26379;sentinel://b:26379/0?master_name=NAME. "
+            "With a password it is a secret: set COGR_REDIS__URL. Each catalogue needs a database "
+            "of its own"
+        ),
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _is_an_address(cls, url: str | None) -> str | None:
+        if url:
+            RedisAddress.parse(url)
+        return url
