@@ -24,7 +24,7 @@ from cogr.snapshots import Snapshot, check_normalisers, list_snapshots, open_sna
 from cogr.store import Store
 from indexers.generators.statistical import LEAST_QUERIES
 from indexers.generators.statistical.generator import is_installed
-from indexers.rebuild.prompt_candidates import SEPARATORS, search_results
+from indexers.rebuild.plan import SEPARATORS, search_results
 
 if TYPE_CHECKING:
     from indexers.backends import Backend

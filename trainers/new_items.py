@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from cogr.datasets.builder import by_hash
 from cogr.datasets.changes import Changes
-from cogr.datasets.splits import by_hash
 from cogr.errors import DataError
 from cogr.keywords import self_keyword
 from cogr.matching.mirror import Mirror

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cogr.datasets.splits import cluster_key, place
+from cogr.datasets.builder import cluster_key, place
 from cogr.errors import ServiceError, SnapshotError
 from cogr.keywords import self_keyword
 from cogr.metrics import best_head, rows_of_queries, set_figures, sweep_cutoff

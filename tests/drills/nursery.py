@@ -26,7 +26,7 @@ IMPORTED = (
     "celery.worker.autoscale",
     "celery.worker.consumer",
     "celery.worker.strategy",
-    "cogr.datasets.loaders",
+    "cogr.datasets",
     "indexers.backends.memory",
     "indexers.backends.opensearch",
     "indexers.cli",

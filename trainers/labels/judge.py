@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from cogr.datasets.splits import place
+from cogr.datasets.builder import place
 from cogr.errors import DataError, GeneratorError, SettingsError
 from cogr.prompts import Prompt
 from cogr.records import SPLITS, Dataset, Item, Query, Say

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cogr import __version__
-from cogr.datasets.splits import DEV_SHARE, by_hash
+from cogr.datasets.builder import DEV_SHARE, by_hash
 from cogr.errors import CogrError, DataError, MissingExtraError
 from cogr.metrics import grades_of, set_figures, sets_of
 from cogr.records import SPLITS, Dataset, Query, Say

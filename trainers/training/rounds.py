@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from cogr.datasets.splits import DEV_SHARE, by_hash
+from cogr.datasets.builder import DEV_SHARE, by_hash
 from cogr.errors import TrainingError
 from cogr.keywords import NORMALISER
 from cogr.records import Dataset, Query, Split

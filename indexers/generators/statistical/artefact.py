@@ -1,6 +1,9 @@
-"""The fitted state: everything that gives an item or an unseen query its keywords.
+"""The fitted state: everything that gives an item or an unseen query its keywords, and the
+confidence of an answer.
 
-Saved by `storage`, made by `fitting`.
+Saved by `storage`, made by `fitting`. The expected F1 of a selected set is already an estimate of
+its F1. A line through its logit straightens it (`Calibration`); `fitting` fits the line on training
+queries.
 """
 
 from __future__ import annotations
@@ -14,12 +17,12 @@ from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 
 from cogr.keywords import query_keywords, self_keyword
 from cogr.matching.mirror import Mirror
 from cogr.metrics import f1_of
 from cogr.records import Item, Query
-from indexers.generators.statistical.calibration import Calibration
 from indexers.generators.statistical.edits import Editor, EditState, QueryToEdit, edit_states
 from indexers.generators.statistical.item_keywords import (
     ANCHOR,
@@ -28,6 +31,7 @@ from indexers.generators.statistical.item_keywords import (
     ItemKeywords,
     NearestAnchors,
 )
+from indexers.generators.statistical.keyword_selection import Floats as Floats64
 from indexers.generators.statistical.keyword_selection import Selection, exact_cut, select_keywords
 from indexers.generators.statistical.keyword_weights import ScoredIndex, weights_in
 from indexers.generators.statistical.ranking.features import candidates
@@ -36,6 +40,55 @@ from indexers.generators.statistical.ranking.ranker import Ranker
 from indexers.generators.statistical.ranking.text_index import TextIndex, item_text
 from indexers.generators.statistical.ranking.training_queries import FeatureSources
 from indexers.text import phrases
+
+PRIOR = 4.0
+"""Weight, in queries, of the prior that confidence equals expected F1."""
+
+
+def logit(value: Floats64) -> Floats64:
+    """ln(value / (1 - value)), of values clipped to 0.01 ... 0.99."""
+    clipped = np.clip(value, 0.01, 0.99)
+    logits: Floats64 = np.log(clipped / (1 - clipped))
+    return logits
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Confidence from expected F1: a line through its logit."""
+
+    intercept: float = 0.0
+    slope: float = 1.0
+
+    def __call__(self, expected: Floats64) -> Floats64:
+        """In (0, 1)."""
+        sure: Floats64 = 1 / (1 + np.exp(-(self.intercept + self.slope * logit(expected))))
+        return sure
+
+
+def calibrate(expected: Floats64, f1: Floats64) -> Calibration:
+    """The line of highest likelihood, with a prior of no change (`PRIOR`); its slope is never
+    negative.
+    """
+    x = logit(expected)
+
+    def loss(line: Floats64) -> float:
+        logits = line[0] + line[1] * x
+        pull = PRIOR / 2 * (line[0] ** 2 + (line[1] - 1) ** 2)
+        return float((np.logaddexp(0, logits) - f1 * logits).sum() + pull)
+
+    found = minimize(loss, np.array([0.0, 1.0]), bounds=[(-5, 5), (0.1, 5)], method="L-BFGS-B").x
+    return Calibration(round(float(found[0]), 4), round(float(found[1]), 4))
+
+
+def out_of_sample(expected: Floats64, f1: Floats64, seed: int) -> Floats64:
+    """Confidence of each query by a calibration on four fifths of the others."""
+    folds = np.random.default_rng(seed).permutation(expected.size) % 5
+    found = np.zeros(expected.size)
+    for fold in range(5):
+        held = folds == fold
+        found[held] = calibrate(expected[~held], f1[~held])(expected[held])
+    return found
+
 
 K_MAX = 30
 

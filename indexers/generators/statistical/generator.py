@@ -14,7 +14,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from cogr.datasets.splits import DEV_SHARE, by_hash
+from cogr.datasets.builder import DEV_SHARE, by_hash
 from cogr.errors import GeneratorError, MissingExtraError, SnapshotError
 from cogr.keywords import NORMALISER
 from cogr.records import Dataset, Item, Query

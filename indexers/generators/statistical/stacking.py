@@ -29,8 +29,7 @@ from cogr.records import Query
 from cogr.snapshots import check_pair, open_snapshot
 from cogr.store import Store
 from indexers.backends.memory import mirror_of
-from indexers.generators.statistical.artefact import Artefact
-from indexers.generators.statistical.calibration import Calibration, calibrate
+from indexers.generators.statistical.artefact import Artefact, Calibration, calibrate
 from indexers.generators.statistical.keyword_selection import Floats, Ints, exact_cut
 from indexers.generators.statistical.ranking.matrices import Floats as Floats32
 from indexers.generators.statistical.ranking.ranker import MULTIPLIERS

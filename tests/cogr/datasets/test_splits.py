@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cogr.datasets.builder import Builder, Options
+from cogr.datasets.builder import Builder, Options, SplitBy, cluster_key
 from cogr.datasets.reading import Place
-from cogr.datasets.splits import SplitBy, cluster_key
 from cogr.errors import DataError, SettingsError
 from cogr.records import SPLITS, Dataset
 from tests.shops import chair_shop

@@ -13,7 +13,7 @@ from cogr.keywords import self_keyword
 from cogr.records import Item, Query
 from cogr.settings import Settings
 from indexers.generators.statistical.artefact import Artefact
-from indexers.rebuild.prompt_candidates import by_bm25, by_statistical
+from indexers.rebuild.plan import by_bm25, by_statistical
 from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
 

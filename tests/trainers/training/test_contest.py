@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cogr.datasets.splits import DEV_SHARE, by_hash
+from cogr.datasets.builder import DEV_SHARE, by_hash
 from cogr.errors import CheckFailedError, TrainingError
 from cogr.snapshots import open_snapshot
 from indexers.workspace import Workspace

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from cogr.records import Dataset
 from cogr.store import Store
 from indexers.generators import Completion
-from indexers.generators.statistical.artefact import Artefact
-from indexers.generators.statistical.assessment import unseen
-from indexers.generators.statistical.calibration import calibrate
+from indexers.generators.statistical.artefact import Artefact, calibrate
+from indexers.generators.statistical.fitting import unseen
 from indexers.generators.statistical.generator import Statistical
 from tests.indexers.generators.statistical.retrieval import f1, retrieved
 from tests.indexers.generators.statistical.test_generator import request

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cogr.datasets.splits import by_hash
+from cogr.datasets.builder import by_hash
 from cogr.errors import GeneratorError, SnapshotError
 from cogr.records import Dataset, Item, Query
 from cogr.snapshots import Provenance, Row, write_snapshot
