@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cogr.records import Item
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from indexers.text import Analyser
 from ops.servers import instances, opensearch
 from ops.servers.instances import servers_folder

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from cogr.matching.mirror import Mirror
-from cogr.snapshots import SCHEMA, Manifest, Snapshot
+from cogr.snapshots import Manifest, Snapshot
+from cogr.snapshots.writing import SCHEMA
 from cogr.store import Store
 
 KEYWORDS_EACH = 15

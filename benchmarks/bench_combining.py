@@ -29,7 +29,8 @@ from _vectors import MAPPING, Lsa, node
 
 from cogr.metrics import grades_of, ranked
 from cogr.records import Query, Split
-from cogr.settings import OpenSearchSettings, load_settings
+from cogr.settings import load_settings
+from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row, open_snapshot
 from indexers.backends import text_boost
 from indexers.backends.opensearch.client import Cluster

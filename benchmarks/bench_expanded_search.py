@@ -51,8 +51,10 @@ from bench_combining import a_node
 from bench_expander import expander, redis, server
 from pydantic_core import from_json
 
-from cogr.settings import OpenSearchSettings, load_settings
-from cogr.snapshots import Provenance, Row, write_snapshot
+from cogr.settings import load_settings
+from cogr.settings.serving import OpenSearchSettings
+from cogr.snapshots import Provenance, Row
+from cogr.snapshots.writing import write_snapshot
 from cogr_client import Expansion
 from cogr_client.clients import SIZE, Memory
 from indexers.backends.opensearch.client import Cluster

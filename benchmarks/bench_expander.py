@@ -38,7 +38,8 @@ from _http_load import Load, for_seconds, in_turns, request_bytes, run, send
 
 from cogr.settings import load_settings
 from cogr.settings.indexing import RedisSettings
-from cogr.snapshots import Provenance, Row, write_snapshot
+from cogr.snapshots import Provenance, Row
+from cogr.snapshots.writing import write_snapshot
 from indexers.release import release
 from indexers.workspace import Workspace
 from ops.servers import instances, valkey

@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from cogr.datasets import load_dataset
 from cogr.keywords import parse
 from cogr.prompts import PAPER, Prompter, cut_by_estimate
-from cogr.settings import Sampling
+from cogr.settings.indexing import Sampling
 from indexers.generators import Request
 from indexers.generators.vllm_lm import VllmGenerator, VllmOptions, set_environment
 from trainers.demo import CATALOGUE

@@ -22,8 +22,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from cogr.settings import OpenSearchSettings
-from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.settings.serving import OpenSearchSettings
+from cogr.snapshots import Provenance, Row, Snapshot
+from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch.client import BULK_THREADS, TIMEOUT, Cluster
 from indexers.backends.opensearch.indexes import documents, index_settings, mapping, meta_of

@@ -21,8 +21,9 @@ from collections.abc import Iterator
 
 from bench_push import PREFIX, node, rows
 
-from cogr.settings import OpenSearchSettings
-from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.settings.serving import OpenSearchSettings
+from cogr.snapshots import Provenance, Row, Snapshot
+from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import mark, read_index

@@ -19,7 +19,8 @@ from cogr.errors import MissingExtraError, SettingsError, SnapshotError
 from cogr.keywords import NORMALISER
 from cogr.prompts import Cut, Prompter, cut_by_estimate, cut_by_tokenizer
 from cogr.records import Dataset, Entity, Side
-from cogr.settings import GeneratorSettings, Settings, load_settings
+from cogr.settings import Settings, load_settings
+from cogr.settings.indexing import GeneratorSettings
 from cogr.snapshots import Snapshot, check_normalisers, list_snapshots, open_snapshot, read_manifest
 from cogr.store import Store
 from indexers.generators.statistical import LEAST_QUERIES

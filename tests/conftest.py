@@ -16,8 +16,8 @@ from filelock import FileLock
 
 from cogr import errors
 from cogr.errors import CogrError
-from cogr.settings import OpenSearchSettings
 from cogr.settings.indexing import RedisSettings
+from cogr.settings.serving import OpenSearchSettings
 from indexers.telemetry import traces
 from ops.servers import opensearch as opensearch_servers
 from ops.servers.instances import ServerSpec, ServerState, known, stop

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from cogr.records import Say
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
 from ops.servers.instances import Program, ServerState, servers_folder
 from ops.servers.opensearch import (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 
 ROOT = Path(__file__).parents[1]
 

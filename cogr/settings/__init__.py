@@ -1,35 +1,384 @@
 """Settings: one TOML file, then COGR_ environment variables, then flags. Unknown keys are errors
-that name the nearest key.
+that name the nearest key, and every error names the source of the value that it is about.
 
 Nested keys are spelled `[opensearch] url = ...` in the file, `COGR_OPENSEARCH__URL` in the
 environment and `--set opensearch.url=...` on the command line. Paths in the file are relative to
-the file. Each file of this package holds the tables of one subject.
+the file. Each other file of this package holds the tables of one subject.
 """
 
-from cogr.settings.indexing import DatasetSettings, GeneratorName, GeneratorSettings, Sampling
-from cogr.settings.loading import (
-    DEFAULT_FILE,
-    URL_VARIABLE,
-    Settings,
-    known_keys,
-    load_settings,
-    secret_keys,
-    table_of_environment,
-)
-from cogr.settings.serving import OpenSearchSettings, PublishSettings
+from __future__ import annotations
 
-__all__ = [
-    "DEFAULT_FILE",
-    "URL_VARIABLE",
-    "DatasetSettings",
-    "GeneratorName",
-    "GeneratorSettings",
-    "OpenSearchSettings",
-    "PublishSettings",
-    "Sampling",
-    "Settings",
-    "known_keys",
-    "load_settings",
-    "secret_keys",
-    "table_of_environment",
-]
+import copy
+import difflib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+from pydantic_settings.exceptions import SettingsError as UnreadableError
+
+from cogr.errors import SettingsError, learn, learn_address
+from cogr.settings.indexing import (
+    DatasetSettings,
+    GeneratorSettings,
+    KeywordSettings,
+    PromptSettings,
+    RebuildSettings,
+    RedisSettings,
+)
+from cogr.settings.serving import (
+    LogSettings,
+    MetricsSettings,
+    OpenSearchSettings,
+    PublishSettings,
+    ServingSettings,
+)
+from cogr.settings.table import sound, store_url, usable_path
+from cogr.settings.training import CompareSettings, TrainingSettings
+
+PREFIX = "COGR_"
+
+
+class Settings(BaseSettings):
+    """Everything that can be set."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid",
+        validate_default=True,
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+    )
+
+    dataset: DatasetSettings
+    store: str = Field(
+        ".cogr", description="Place of snapshots, runs and caches: a folder or an fsspec URL"
+    )
+    backend: Literal["auto", "memory", "opensearch"] = Field(
+        "auto", description="auto: opensearch when opensearch.url is set, else memory"
+    )
+    keywords: KeywordSettings = Field(default_factory=KeywordSettings)
+    prompts: PromptSettings = Field(default_factory=PromptSettings)
+    generator: GeneratorSettings = Field(default_factory=GeneratorSettings)
+    rebuild: RebuildSettings = Field(default_factory=RebuildSettings)
+    redis: RedisSettings = Field(default_factory=RedisSettings)
+    publish: PublishSettings = Field(default_factory=PublishSettings)
+    opensearch: OpenSearchSettings = Field(default_factory=OpenSearchSettings)
+    serving: ServingSettings = Field(default_factory=ServingSettings)
+    training: TrainingSettings = Field(default_factory=TrainingSettings)
+    compare: CompareSettings = Field(default_factory=CompareSettings)
+    log: LogSettings = Field(default_factory=LogSettings)
+    metrics: MetricsSettings = Field(default_factory=MetricsSettings)
+
+    _sound = field_validator("store")(sound)
+    _is_path = field_validator("store")(usable_path)
+    _is_store = field_validator("store")(store_url)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _secrets_are_masked(cls, values: Any) -> Any:
+        if isinstance(values, Mapping):
+            learn_secrets(values)
+        return values
+
+    @model_validator(mode="after")
+    def _backend_has_url(self) -> Settings:
+        if self.backend == "opensearch" and not self.opensearch.url:
+            raise ValueError("backend is opensearch, but opensearch.url is not set")
+        return self
+
+    @property
+    def backend_name(self) -> Literal["memory", "opensearch"]:
+        if self.backend == "auto":
+            return "opensearch" if self.opensearch.url else "memory"
+        return self.backend
+
+
+def known_fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every key that can be set, dotted, and its type."""
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from known_fields(inner, f"{prefix}{name}.")
+        else:
+            yield prefix + name, inner
+
+
+def known_keys() -> Iterator[str]:
+    """Every key that can be set, dotted."""
+    return (key for key, _ in known_fields(Settings))
+
+
+def secret_keys() -> Iterator[str]:
+    """Every key that holds a secret, dotted."""
+    return (key for key, kind in known_fields(Settings) if SecretStr in get_args(kind))
+
+
+def learn_secrets(values: Mapping[str, Any]) -> None:
+    """Keep secret values out of every sentence: those of secret keys, users and passwords of
+    URLs.
+    """
+    secret = set(secret_keys())
+    for path, value in leaves(values):
+        if isinstance(value, str):
+            learn_address(value)
+            if ".".join(path) in secret:
+                learn(value)
+
+
+def leaves(
+    values: Mapping[str, Any], at: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every value that is not a table, and empty tables, with their paths."""
+    for name, value in values.items():
+        path = (*at, str(name))
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, path)
+        else:
+            yield path, value
+
+
+FLAG = "--set"
+DEFAULT_FILE = "cogr.toml"
+URL_VARIABLE = "COGR_OPENSEARCH_URL"
+"""Names a running cluster, where nothing else does."""
+# Variables that start with COGR_ but are not settings: where data and caches lie on this machine,
+# servers for tests.
+OTHER_VARIABLES = frozenset(
+    {"COGR_CONFIG", "COGR_DATA_DIR", "COGR_CACHE_DIR", URL_VARIABLE, "COGR_OPENSEARCH_HOME"}
+)
+_PATHS = ("store", "dataset.path", "opensearch.ca_file", "publish.rules")
+_NAMES = ("generator.model", "prompts.templates", "training.model", "training.accelerate")
+"""Keys whose value is a path or a name."""
+_FLAG_EXAMPLE = "such as opensearch.url=http://localhost:9200"
+_EXAMPLE = 'a data set of your own needs [dataset] loader = "beir" and path = "DIR"'
+_Path = tuple[str, ...]
+
+
+def load_settings(
+    file: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    otherwise: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Settings of a TOML file, the environment and `key=value` overrides; later ones win.
+
+    Args:
+        file: the TOML file; ./cogr.toml when None.
+        overrides: `--set` values such as "opensearch.url=http://localhost:9200"; read as TOML where
+            they parse, otherwise as text.
+        otherwise: replaces the file where none is named and there is no ./cogr.toml.
+
+    Raises:
+        SettingsError: a missing or broken file, an unknown key, a value of the wrong kind.
+    """
+    named = file or os.environ.get("COGR_CONFIG")
+    path = Path(named or DEFAULT_FILE)
+    absent = otherwise is not None and named is None and not path.exists()
+    written = dict(otherwise or {}) if absent else _read_toml(path)
+    _check_variables()
+    flags: dict[str, Any] = {}
+    for override in overrides:
+        _merge(flags, _flag(override))
+    values: dict[str, Any] = {}
+    try:
+        for layer in (_cluster(), _absolute(path.resolve().parent, written), _environment(), flags):
+            _merge(values, layer)
+        return Settings(**values)
+    except (UnreadableError, RecursionError):
+        raise _unreadable_variable() from None
+    except ValidationError as error:
+        said = [*_said(written, str(path)), *_variables(), *_said(flags, FLAG)]
+        # Not from the library's error, which quotes what was given.
+        raise SettingsError(_explain(error, said, str(path))) from None
+
+
+def table_of_environment(name: Literal["opensearch", "redis"]) -> Any:
+    """One table as the environment alone says it; None where it names no URL.
+
+    Raises SettingsError.
+    """
+    values = {**_cluster(), **_environment()}.get(name, {})
+    if not values.get("url"):
+        return None
+    learn_secrets({name: values})
+    model: Any = Settings.model_fields[name].annotation
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise SettingsError(_explain(error, _variables(), "the environment", (name,))) from None
+
+
+def _environment() -> dict[str, Any]:
+    return EnvSettingsSource(Settings)()
+
+
+def _cluster() -> dict[str, Any]:
+    url = os.environ.get(URL_VARIABLE)
+    return {"opensearch": {"url": url}} if url else {}
+
+
+def _said(values: Mapping[str, Any], source: str) -> Iterator[tuple[_Path, str]]:
+    return ((path, source) for path, _ in leaves(values))
+
+
+def _variables() -> list[tuple[_Path, str]]:
+    names = [name for name in os.environ if name.upper().startswith(PREFIX)]
+    said = [(tuple(name.upper().removeprefix(PREFIX).lower().split("__")), name) for name in names]
+    if URL_VARIABLE in os.environ:
+        said.insert(0, (("opensearch", "url"), URL_VARIABLE))
+    return [(path, f"the environment variable {name}") for path, name in said]
+
+
+def _explain(
+    error: ValidationError, said: Sequence[tuple[_Path, str]], file: str, at: _Path = ()
+) -> str:
+    # A misspelt key comes first: a value may be missing for it.
+    errors = error.errors(include_url=False, include_context=False)
+    first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
+    path = (*at, *(str(part) for part in first["loc"]))
+    key = ".".join(path)
+    if first["type"] == "missing":
+        return f"{file}: {key} is missing; add it ({_EXAMPLE})."
+    source = _source(path, said, file)
+    if first["type"] == "extra_forbidden":
+        what, near = ("table", "one") if isinstance(first["input"], Mapping) else ("key", "key")
+        nearest = _nearest(key, list(known_keys()))
+        return f"{source}: the {what} {key:.80} is unknown; the nearest known {near} is {nearest}."
+    message = str(first["msg"]).removeprefix("Value error, ").rstrip(".")
+    if not key:
+        return f"{message[:1].upper() + message[1:]}."
+    shown = _shown(first["input"]) if key in set(known_keys()) - set(secret_keys()) else ""
+    return f"{source}: {key}: {message[:1].lower() + message[1:]}{shown}."
+
+
+def _source(path: _Path, said: Sequence[tuple[_Path, str]], file: str) -> str:
+    at = [who for where, who in said if where == path[: len(where)]][-1:]
+    below = [who for where, who in said if where[: len(path)] == path]
+    source = " and ".join(dict.fromkeys(at or below)) or file
+    return f"The{source[3:]}" if source.startswith("the environment") else source
+
+
+def _nearest(key: str, keys: Collection[str]) -> str:
+    table, _, name = key.rpartition(".")
+    depth = key.count(".") + 1
+    known = sorted({".".join(known.split(".")[:depth]) for known in keys})
+    beside = {one.rpartition(".")[2]: one for one in known if one.rpartition(".")[0] == table}
+    if near := difflib.get_close_matches(name.lower(), beside, n=1):
+        return beside[near[0]]
+    elsewhere = [one for one in sorted(keys) if one.endswith(f".{name}")]
+    return (elsewhere or difflib.get_close_matches(key, [*keys], n=1, cutoff=0.0))[0]
+
+
+def _shown(given: object) -> str:
+    if not isinstance(given, str | float | int) or (isinstance(given, str) and "@" in given):
+        return ""
+    return f" (given: {given!r:.60})"
+
+
+def _flag(override: str) -> dict[str, Any]:
+    key, equals, text = (part.strip() for part in override.partition("="))
+    if not equals or not re.fullmatch(r"[^\s.\"'@/]+(\.[^\s.\"'@/]+)*", key):
+        # The rest may be a secret that lacks its equals sign.
+        named = re.match(r"[a-z_]+\.[a-z_.]+(?=\s|$)", key)
+        about = f" {named[0]:.60}" if named else ""
+        raise SettingsError(f"{FLAG}{about} is not of the form key=value, {_FLAG_EXAMPLE}.")
+    try:
+        read = tomllib.loads(f"value = {text}")
+    except (tomllib.TOMLDecodeError, RecursionError):
+        read = {"value": text}
+    nested: Any = read["value"] if len(read) == 1 else text
+    for part in reversed(key.split(".")):
+        nested = {part: nested}
+    return dict(nested)
+
+
+def _merge(values: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for key, value in more.items():
+        if isinstance(value, Mapping) and isinstance(values.get(key), dict):
+            _merge(values[key], value)
+        else:
+            values[key] = value
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        # Editors on Windows begin a file with a byte order mark.
+        return tomllib.loads(path.read_text("utf-8-sig"))
+    except FileNotFoundError as error:
+        raise SettingsError(
+            f'There is no configuration {path}: write one with [dataset] loader = "beir" and '
+            'path = "DIR", or name one with -c.'
+        ) from error
+    except OSError as error:
+        raise SettingsError(
+            f"The configuration {path} can't be read ({error.strerror}); name a TOML file with -c."
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise SettingsError(f"The configuration {path} is not valid TOML: {reason}.") from error
+
+
+def _absolute(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
+    # The file means the same from every working directory. A model or a name of templates is a path
+    # only where such a file is there.
+    resolved: dict[str, Any] = {"store": ".cogr"}
+    _merge(resolved, copy.deepcopy(values))
+    for path, text in [*leaves(resolved)]:
+        key = ".".join(path)
+        # The value of `compare.models.cogr` is the name of a training run.
+        model = key in _NAMES or (key.startswith("compare.models.") and path[-1] != "cogr")
+        if isinstance(text, str) and text and "://" not in text and (key in _PATHS or model):
+            table = resolved
+            for parent in path[:-1]:
+                table = table[parent]
+            table[path[-1]] = _path(folder, text, there=model)
+    return resolved
+
+
+def _path(folder: Path, text: str, *, there: bool) -> str:
+    try:
+        found = folder / Path(text).expanduser()
+        return text if there and not found.exists() else str(found)
+    except (RuntimeError, OSError, ValueError):  # the settings' own checks say why
+        return text
+
+
+def _check_variables() -> None:
+    known, tables = set(map(_variable, known_keys())), set(map(_variable, Settings.model_fields))
+    for name in os.environ:
+        if name.startswith(PREFIX) and name.upper() not in known | tables | OTHER_VARIABLES:
+            near = difflib.get_close_matches(
+                name.upper(), known | OTHER_VARIABLES, n=1, cutoff=0.0
+            )[0]
+            raise SettingsError(
+                f"The environment variable {name} is not a setting; the nearest one is {near}."
+            )
+
+
+def _variable(key: str) -> str:
+    return f"{PREFIX}{key.replace('.', '__')}".upper()
+
+
+def _unreadable_variable() -> SettingsError:
+    keys = {name for name, kind in known_fields(Settings) if get_origin(kind) in (dict, tuple)}
+    names = {_variable(name) for name in keys | set(Settings.model_fields)}
+    wrong = [name for name, text in os.environ.items() if name.upper() in names and not _json(text)]
+    variables = " or ".join(wrong) or f"{PREFIX}..."
+    return SettingsError(
+        f"The environment variable {variables} is not valid JSON; write a list as "
+        '["a", "b"], and a table key by key.'
+    )
+
+
+def _json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -22,7 +22,7 @@ from cogr.errors import SnapshotError
 from cogr.keywords import NORMALISER
 from cogr.mapped import integers
 from cogr.records import FieldType, Side
-from cogr.snapshots.snapshot import (
+from cogr.snapshots import (
     CONFIDENCE,
     ROWS,
     WEIGHTS,

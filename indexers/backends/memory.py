@@ -30,7 +30,6 @@ from cogr.records import SIDES, Item, Side, fields_of, values_of
 from cogr.snapshots import (
     CONFIDENCE,
     ID,
-    SCHEMA,
     WEIGHTS,
     Row,
     Snapshot,
@@ -38,6 +37,7 @@ from cogr.snapshots import (
     open_snapshot,
     rows_of,
 )
+from cogr.snapshots.writing import SCHEMA
 from cogr.store import Store
 from indexers.backends import (
     MOST_TEXT,

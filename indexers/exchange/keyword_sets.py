@@ -39,7 +39,14 @@ from cogr.keywords import (
     with_self,
 )
 from cogr.records import Side, types_of
-from cogr.snapshots import HEAVIEST, Manifest, Provenance, Row, Snapshot, rounded, write_snapshot
+from cogr.snapshots import (
+    Manifest,
+    Provenance,
+    Row,
+    Snapshot,
+    rounded,
+)
+from cogr.snapshots.writing import HEAVIEST, write_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch.client import Version
 from indexers.backends.opensearch.indexes import PLURAL, document, index_settings, mapping, meta_of

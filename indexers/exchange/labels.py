@@ -24,8 +24,8 @@ from cogr.datasets.fields import id_field, number_field, text_field
 from cogr.datasets.judgements import FORMATS, Judged, read_judgements
 from cogr.datasets.reading import Place, find, json_records, lines, safe_cell
 from cogr.errors import DataError, SettingsError, SnapshotError
-from cogr.metrics import measure, rows_of_queries, search_all
 from cogr.keywords import self_keyword
+from cogr.metrics import measure, rows_of_queries, search_all
 from cogr.records import Dataset, Query, Split
 from cogr.snapshots import Row, open_snapshot
 from cogr.store import replacing, storage_errors

@@ -18,8 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from cogr.errors import MissingExtraError, ServiceError, SettingsError
 from cogr.records import Side
-from cogr.settings import GeneratorSettings
-from cogr.settings.indexing import RedisAddress, RedisSettings
+from cogr.settings.indexing import GeneratorSettings, RedisAddress, RedisSettings
 
 if TYPE_CHECKING:
     from celery import Celery

@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_fie
 from cogr.errors import CheckFailedError, UserError
 from cogr.prompts import Prompt
 from cogr.records import Item, Query, Side
-from cogr.settings import GeneratorSettings
+from cogr.settings.indexing import GeneratorSettings
 from cogr.store import Store
 from indexers.generators import Request
 from indexers.lease import read_lease

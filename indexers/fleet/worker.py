@@ -23,7 +23,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from cogr.errors import CogrError, GeneratorError, ServiceError
-from cogr.settings import GeneratorSettings
+from cogr.settings.indexing import GeneratorSettings
 from indexers.fleet.broker import TASK, Message, make_app
 from indexers.fleet.run_files import (
     Attempt,

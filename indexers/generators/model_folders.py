@@ -26,7 +26,7 @@ from pydantic import Field
 
 from cogr.errors import GeneratorError, MissingExtraError, ServiceError, masked
 from cogr.prompts import ChatTokenizer, Prompt, render
-from cogr.settings import Sampling
+from cogr.settings.indexing import Sampling
 from cogr.snapshots import Snapshot, open_snapshot
 from cogr.store import Store, file_sha256, storage_errors
 from indexers.generators import Failure, Generator, Options, Request

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic import Field, SecretStr, field_validator
 
 from cogr.errors import GeneratorError, MissingExtraError, ServiceError
-from cogr.settings import Sampling
+from cogr.settings.indexing import Sampling
 from cogr.settings.table import check_url
 from indexers.generators import Answer, Completion, Context, Failure, Generator, Options, Request
 from indexers.generators.model_folders import first_line

@@ -16,8 +16,14 @@ from dataclasses import asdict, dataclass, field, replace
 from cogr.errors import StorageError
 from cogr.keywords import Parsed, cut_to_budget, parse_counted, self_keyword
 from cogr.records import Entity, FieldType, Item, self_text, typed
-from cogr.snapshots import Provenance, Row, Snapshot, rounded, write_snapshot
-from cogr.snapshots.snapshot import write_set_aside
+from cogr.snapshots import (
+    Provenance,
+    Row,
+    Snapshot,
+    rounded,
+    write_set_aside,
+)
+from cogr.snapshots.writing import write_snapshot
 from indexers.generators import Answer, Completion, Failure, weights_of
 from indexers.rebuild.cache import Cached, GenerationCache
 from indexers.rebuild.plan import Carried, Job, Plan

@@ -23,8 +23,7 @@ import pyarrow.compute as pc
 from cogr import __version__
 from cogr.errors import CheckFailedError, CogrError, LockedError, ServiceError, StorageError
 from cogr.records import Side
-from cogr.snapshots import Snapshot
-from cogr.snapshots.snapshot import read_set_aside
+from cogr.snapshots import Snapshot, read_set_aside
 from cogr.store import Store
 from indexers.telemetry import logs, prometheus, traces
 from indexers.telemetry.traces import Step, recording

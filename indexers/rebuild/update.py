@@ -29,8 +29,7 @@ from cogr.datasets.query_logs import LogOptions, read_log
 from cogr.errors import SettingsError, SnapshotError
 from cogr.keywords import self_keyword
 from cogr.records import Entity, Item, ProgressBar, Say, self_text
-from cogr.snapshots import Snapshot, open_snapshot
-from cogr.snapshots.snapshot import read_set_aside
+from cogr.snapshots import Snapshot, open_snapshot, read_set_aside
 from indexers.backends import check_side
 from indexers.exchange.labels import check_place, save_queries
 from indexers.generators.statistical.generator import Statistical, options_hash

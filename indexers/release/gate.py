@@ -18,7 +18,7 @@ from cogr.errors import CheckFailedError, SnapshotError
 from cogr.matching.mirror import Mirror
 from cogr.metrics import f1_of_pair
 from cogr.records import SIDES, Dataset, Side, Split
-from cogr.settings import PublishSettings
+from cogr.settings.serving import PublishSettings
 from cogr.snapshots import Snapshot, open_snapshot, read_manifest
 from cogr.store import Store
 from indexers.backends.memory import mirror_of

@@ -32,8 +32,7 @@ from typing_extensions import TypedDict
 
 from cogr.errors import CheckFailedError, CogrError, SnapshotError, StorageError, UserError
 from cogr.records import Say, Side
-from cogr.snapshots import open_snapshot, read_manifest, why_no_pair
-from cogr.snapshots.snapshot import read_set_aside
+from cogr.snapshots import open_snapshot, read_manifest, read_set_aside, why_no_pair
 from cogr.store import Store
 from indexers.backends import Backend, side_of
 from indexers.lease import Lease, switching_lease

@@ -25,17 +25,17 @@ from cogr.errors import DataError
 from cogr.keywords import parse, self_keyword
 from cogr.records import Query, Say
 from cogr.snapshots import (
-    HEAVIEST,
     Manifest,
     Provenance,
     Row,
     Snapshot,
     open_snapshot,
     read_manifest,
+    read_set_aside,
     rounded,
-    write_snapshot,
+    write_set_aside,
 )
-from cogr.snapshots.snapshot import read_set_aside, write_set_aside
+from cogr.snapshots.writing import HEAVIEST, write_snapshot
 from indexers.backends import side_of
 from indexers.generators import Completion, Request, query_row
 from indexers.generators.statistical.generator import Statistical, is_installed

@@ -20,8 +20,7 @@ from pydantic_core import to_json
 from cogr.errors import SettingsError
 from cogr.keywords import with_self
 from cogr.records import SIDES, Side
-from cogr.settings import OpenSearchSettings
-from cogr.settings.serving import ServingSettings
+from cogr.settings.serving import OpenSearchSettings, ServingSettings
 from cogr.snapshots import Row, read_manifest
 from cogr.snapshots.writing import HEAVIEST
 from cogr.store import Store

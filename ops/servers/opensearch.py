@@ -24,7 +24,7 @@ from filelock import FileLock
 
 from cogr.errors import ServiceError, SettingsError, UserError
 from cogr.records import Say
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from ops.servers.instances import Program, ServerSpec, ServerState, hand_over, servers_folder
 
 HOME_VARIABLE = "COGR_OPENSEARCH_HOME"

@@ -20,8 +20,9 @@ import httpx
 import pytest
 import yaml
 
-from cogr.settings import OpenSearchSettings, load_settings
+from cogr.settings import load_settings
 from cogr.settings.indexing import RedisSettings
+from cogr.settings.serving import OpenSearchSettings
 from ops.servers.instances import free_port
 from tests.charts.conftest import ROOT, Object
 from tests.charts.pods import BY_SIGTERM, Machine

@@ -20,8 +20,8 @@ from typing import Any
 import httpx
 import pytest
 
-from cogr.settings import OpenSearchSettings
 from cogr.settings.indexing import RedisSettings
+from cogr.settings.serving import OpenSearchSettings
 from cogr.store import Store
 from indexers.fleet.run_files import Overview, overview
 from ops.servers.instances import free_port, stop

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from cogr.differences import Difference, differences
 from cogr.errors import SnapshotError
-from cogr.snapshots import Provenance, Row, Snapshot, snapshot, write_snapshot, writing
+from cogr.snapshots import (
+    Provenance,
+    Row,
+    Snapshot,
+    snapshot,
+    writing,
+)
+from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 
 ROWS = st.dictionaries(

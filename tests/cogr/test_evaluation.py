@@ -14,7 +14,8 @@ from cogr.datasets import load_dataset
 from cogr.errors import SnapshotError
 from cogr.metrics import f1_of_pair, rows_of_queries
 from cogr.records import Dataset, Item, Query, Side
-from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.snapshots import Provenance, Row, Snapshot
+from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.backends.memory import MemoryBackend, mirror_of
 from tests.shops import write_data

@@ -11,8 +11,10 @@ import pytest
 
 from cogr.errors import DataError, SettingsError
 from cogr.records import TYPES, FieldType, typed, types_of
-from cogr.settings import PublishSettings, load_settings
-from cogr.snapshots import Provenance, Row, open_snapshot, write_snapshot
+from cogr.settings import load_settings
+from cogr.settings.serving import PublishSettings
+from cogr.snapshots import Provenance, Row, open_snapshot
+from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from cogr.errors import CogrError
-from cogr.settings import OpenSearchSettings
 from cogr.settings.indexing import RedisSettings
+from cogr.settings.serving import OpenSearchSettings
 from indexers.fleet.broker import make_app
 from ops.servers import opensearch, valkey
 from ops.servers.instances import ServerSpec, start, stop

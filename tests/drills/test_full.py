@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
 from tests.drills.fire import Fire
 from tests.drills.nursery import Nursery

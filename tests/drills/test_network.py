@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from tests.drills.fire import Fire
 from tests.drills.nursery import Nursery
 from tests.drills.relay import Link

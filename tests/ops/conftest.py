@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cogr.errors import StorageError
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from ops.cli import main
 from ops.servers.instances import read_state
 from tests.commands import Command, Ended, run_here

@@ -18,7 +18,7 @@ import pytest
 
 from cogr.keywords import self_keyword
 from cogr.matching.mirror import Mirror
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row, open_snapshot
 from tests.indexers.hostile_texts import hostile
 from tests.ops.expander.expander_worlds import (

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from cogr.records import SIDES, SPLITS, Side, self_text
-from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.snapshots import Provenance, Row, Snapshot
+from cogr.snapshots.writing import write_snapshot
 from indexers.backends.memory import MemoryBackend
 from indexers.workspace import Workspace
 from tests.shops import write_sample_part

@@ -12,7 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cogr.rewards import World, query_reward
-from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snapshot
+from cogr.snapshots import (
+    Provenance,
+    Row,
+    Snapshot,
+    open_snapshot,
+)
+from cogr.snapshots.writing import write_snapshot
 from indexers.workspace import Workspace
 from trainers.training.checkpoints import check_model
 from trainers.training.driver import Driver

@@ -28,7 +28,7 @@ from cogr.datasets.builder import place
 from cogr.errors import DataError, GeneratorError, SettingsError
 from cogr.prompts import Prompt
 from cogr.records import SPLITS, Dataset, Item, Query, Say
-from cogr.settings import Sampling
+from cogr.settings.indexing import Sampling
 from cogr.store import Store
 from indexers.generators import Answer, Completion, Failure, Generator, Request, make_generator
 from indexers.inspection.gain import Retriever, Searches

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cogr.rewards import Reference, World
-from cogr.snapshots import Provenance, Snapshot, write_snapshot
+from cogr.snapshots import Provenance, Snapshot
+from cogr.snapshots.writing import write_snapshot
 from trainers.training.building import draw_sets
 from trainers.training.inputs import Inputs, Wrote, counts_of
 

@@ -18,7 +18,7 @@ from pyroaring import BitMap
 from cogr.keywords import over_budget, parse, self_keyword
 from cogr.prompts import Prompt
 from cogr.records import Advance, Entity, Side, self_text
-from cogr.settings import GeneratorSettings
+from cogr.settings.indexing import GeneratorSettings
 from cogr.snapshots import Snapshot
 from indexers.generators import Answer, Completion, Request, make_generator
 from indexers.generators.model_folders import encode

@@ -14,7 +14,7 @@ from typing import Any
 from cogr.errors import CheckFailedError, ServiceError, SnapshotError
 from cogr.keywords import self_keyword
 from cogr.records import SIDES, Side
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot, check_normalisers, open_snapshot
 from cogr.store import Store
 from indexers.backends import (

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from cogr.errors import CogrError, MissingExtraError, ServiceError, SettingsError
 from cogr.matching.bm25 import BM25
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 
 _TRANSIENT = {429, 502, 503, 504}
 _LONGEST = 500

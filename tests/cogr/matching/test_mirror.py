@@ -25,7 +25,8 @@ from cogr.matching import bm25, postings
 from cogr.matching.bm25 import BM25
 from cogr.matching.mirror import Mirror
 from cogr.matching.postings import PostingsBuilder
-from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.snapshots import Provenance, Row, Snapshot
+from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 
 WORDS = ["velvet sofa", "sofa", "sessel", "椅子", "mid century", "a", "zz top"]

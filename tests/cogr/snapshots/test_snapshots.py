@@ -18,9 +18,9 @@ from cogr.snapshots import (
     check_pair,
     list_snapshots,
     open_snapshot,
-    write_snapshot,
     writing,
 )
+from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 
 ROWS = [

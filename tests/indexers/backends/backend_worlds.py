@@ -8,7 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cogr.records import Side, types_of
-from cogr.snapshots import Provenance, Row, Snapshot, rounded, write_snapshot
+from cogr.snapshots import (
+    Provenance,
+    Row,
+    Snapshot,
+    rounded,
+)
+from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 
 SHOP = [

@@ -18,7 +18,7 @@ import pytest
 from cogr.errors import CheckFailedError, SnapshotError
 from cogr.matching.bm25 import BM25, DEFAULT
 from cogr.matching.mirror import Mirror
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends import Backend, Words

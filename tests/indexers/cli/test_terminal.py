@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cogr import __version__
-from cogr.settings import GeneratorName
+from cogr.settings.indexing import GeneratorName
 from indexers.cli import console
 from indexers.cli.console import FormatName, GeneratorKind
 from indexers.exchange.keyword_sets import NAMES

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cogr.snapshots import Provenance, Row, write_snapshot
+from cogr.snapshots import Provenance, Row
+from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.exchange.search import average_overlap, diff
 from tests.indexers.conftest import Command

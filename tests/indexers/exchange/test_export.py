@@ -13,7 +13,7 @@ import pytest
 
 from cogr.errors import DataError, UserError
 from cogr.matching.mirror import Mirror
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster

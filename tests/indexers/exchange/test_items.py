@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cogr.datasets import load_dataset
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
 from indexers.cli import main
 from indexers.exchange import items

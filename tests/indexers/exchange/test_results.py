@@ -12,8 +12,9 @@ import ir_measures
 import pytest
 
 from cogr.metrics import measure
-from cogr.settings import OpenSearchSettings
-from cogr.snapshots import Provenance, Row, write_snapshot
+from cogr.settings.serving import OpenSearchSettings
+from cogr.snapshots import Provenance, Row
+from cogr.snapshots.writing import write_snapshot
 from indexers.backends.opensearch.client import Cluster
 from indexers.exchange.labels import queries_of, run_of, serving_pair
 from indexers.workspace import Workspace

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.snapshots import Provenance, Row, Snapshot
+from cogr.snapshots.writing import write_snapshot
 from indexers.backends.memory import MemoryBackend
 from indexers.exchange.search import search
 from indexers.workspace import Workspace

@@ -8,8 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from cogr.errors import ServiceError, SettingsError
-from cogr.settings import GeneratorSettings
-from cogr.settings.indexing import RedisSettings
+from cogr.settings.indexing import GeneratorSettings, RedisSettings
 from indexers.fleet.broker import Broker, make_app, printable, queue_of
 from ops.expander.redis_cache import connect
 

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cogr.settings import GeneratorSettings
-from cogr.settings.indexing import RedisSettings
+from cogr.settings.indexing import GeneratorSettings, RedisSettings
 from indexers.fleet.run_files import RunFolder, runs_of
 from indexers.generators import read_options
 from indexers.generators.vllm_lm import VllmGenerator

@@ -20,7 +20,8 @@ from cogr.errors import GeneratorError
 from cogr.keywords import parse
 from cogr.prompts import PAPER, Prompter
 from cogr.records import Query
-from cogr.snapshots import Provenance, Row, write_snapshot
+from cogr.snapshots import Provenance, Row
+from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.generators import Completion, Request
 from indexers.generators.constraint import KeywordConstraint, known_keywords

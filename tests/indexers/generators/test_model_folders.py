@@ -15,7 +15,7 @@ import pytest
 from cogr.errors import GeneratorError, ServiceError
 from cogr.prompts import PAPER, Prompter
 from cogr.records import Item
-from cogr.settings import Sampling
+from cogr.settings.indexing import Sampling
 from indexers.generators import Completion, Request, make_generator
 from indexers.generators import model_folders as models
 from indexers.generators.transformers_lm import TransformersGenerator, TransformersOptions

@@ -22,7 +22,7 @@ from aiohttp import web
 from cogr.errors import GeneratorError, ServiceError, SettingsError
 from cogr.prompts import PAPER, Prompter
 from cogr.records import Query
-from cogr.settings import GeneratorSettings
+from cogr.settings.indexing import GeneratorSettings
 from indexers.generators import Completion, Failure, Request, make_generator
 from indexers.generators.openai_api import OpenAIGenerator, OpenAIOptions, without_credentials
 from indexers.workspace import generator_options

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from cogr.settings import OpenSearchSettings
-from cogr.snapshots import Row, list_snapshots, open_snapshot, write_snapshot
+from cogr.settings.serving import OpenSearchSettings
+from cogr.snapshots import Row, list_snapshots, open_snapshot
+from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import index_name

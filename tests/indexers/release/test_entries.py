@@ -18,7 +18,7 @@ import pytest
 
 from cogr.errors import CheckFailedError, CogrError, ServiceError
 from cogr.records import Side
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Snapshot
 from cogr.store import Store
 from indexers.backends import Verified

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import refresh

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from cogr.snapshots import Provenance, Row, write_snapshot
+from cogr.snapshots import Provenance, Row
+from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.backends import Backend
 from indexers.release.verify import probes

@@ -21,8 +21,9 @@ import pytest
 
 from cogr.errors import LockedError, ServiceError, SnapshotError
 from cogr.records import Side
-from cogr.settings import OpenSearchSettings
-from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.settings.serving import OpenSearchSettings
+from cogr.snapshots import Provenance, Row, Snapshot
+from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.backends import Backend
 from indexers.backends.memory import MemoryBackend

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row
 from indexers.backends.opensearch.client import Cluster
 from indexers.release.rules import MOST_PINS, Rule, Rules

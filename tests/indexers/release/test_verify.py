@@ -8,7 +8,7 @@ import pytest
 
 from cogr.errors import CheckFailedError
 from cogr.matching.mirror import Mirror
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row
 from cogr.store import Store
 from indexers.backends.memory import MemoryBackend, mirror_folder

@@ -19,7 +19,8 @@ from granian.server.embed import Server
 
 from cogr.records import Side, types_of
 from cogr.settings import load_settings
-from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.snapshots import Provenance, Row, Snapshot
+from cogr.snapshots.writing import write_snapshot
 from indexers.release import release
 from indexers.release.verify import push_and_verify
 from indexers.workspace import Workspace

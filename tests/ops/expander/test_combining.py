@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 
 ROOT = Path(__file__).parents[3]
 BENCHMARK = ROOT / "benchmarks" / "bench_combining.py"

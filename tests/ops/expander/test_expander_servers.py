@@ -18,8 +18,8 @@ from aiohttp import web
 
 from cogr.errors import SettingsError
 from cogr.keywords import NORMALISER
-from cogr.settings import OpenSearchSettings
 from cogr.settings.indexing import RedisSettings
+from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row, open_snapshot
 from indexers.backends import Words
 from indexers.backends.opensearch.client import Cluster

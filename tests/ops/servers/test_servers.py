@@ -23,8 +23,8 @@ import pytest
 from redis import Redis
 
 from cogr.errors import StorageError
-from cogr.settings import OpenSearchSettings
 from cogr.settings.indexing import RedisSettings
+from cogr.settings.serving import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
 from ops.servers import valkey as valkey_servers
 from ops.servers.instances import (

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
 from ops.cli import main
 from tests.commands import Ended, run_here

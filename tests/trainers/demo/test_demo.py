@@ -24,7 +24,8 @@ import pytest
 from rich.console import Console
 
 from cogr.errors import ServiceError, SettingsError, StorageError, UserError
-from cogr.settings import OpenSearchSettings, load_settings
+from cogr.settings import load_settings
+from cogr.settings.serving import OpenSearchSettings
 from indexers.backends import Hit
 from indexers.exchange.search import Answered
 from indexers.workspace import Workspace

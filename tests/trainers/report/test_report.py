@@ -20,7 +20,13 @@ from hypothesis import strategies as st
 
 from cogr.errors import MissingExtraError, TrainingError
 from cogr.records import Dataset, Query, Side
-from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snapshot
+from cogr.snapshots import (
+    Provenance,
+    Row,
+    Snapshot,
+    open_snapshot,
+)
+from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.workspace import Workspace
 from tests.trainers.report_worlds import Told, whole_run

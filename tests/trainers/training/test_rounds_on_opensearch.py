@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from indexers.backends.opensearch import OpenSearchBackend
 from tests.indexers.backends.fault_proxy import Fault, Proxy, proxy_to
 from tests.trainers.conftest import Command

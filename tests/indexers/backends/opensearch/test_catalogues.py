@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from cogr.store import Store
 from indexers.backends.opensearch import backend as backends
 from indexers.backends.opensearch.indexes import (

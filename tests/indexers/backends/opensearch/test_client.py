@@ -18,7 +18,7 @@ from botocore.credentials import Credentials
 from pydantic import SecretStr, ValidationError
 
 from cogr.errors import MissingExtraError, ServiceError, SettingsError
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from indexers.backends.opensearch import client
 from indexers.backends.opensearch.client import (
     Cluster,

@@ -11,8 +11,9 @@ import pytest
 
 from cogr.differences import differences
 from cogr.errors import CheckFailedError
-from cogr.settings import OpenSearchSettings
-from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.settings.serving import OpenSearchSettings
+from cogr.snapshots import Provenance, Row, Snapshot
+from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.backends import Words
 from indexers.backends.opensearch import push

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from cogr.errors import CogrError, ServiceError
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend, client, push
 from indexers.backends.opensearch.indexes import IndexState, index_name, read_index

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.client import Version

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cogr.errors import CheckFailedError, DataError, ServiceError, SnapshotError, UserError
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend, client, push

@@ -18,7 +18,8 @@ import pytest
 
 from cogr.errors import CheckFailedError, ServiceError, UserError
 from cogr.matching.mirror import Mirror
-from cogr.settings import OpenSearchSettings, load_settings
+from cogr.settings import load_settings
+from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import foreign_field, push

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cogr.errors import CogrError, ServiceError
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend

@@ -10,8 +10,11 @@ import pytest
 from pydantic import SecretStr
 
 from cogr.errors import ServiceError
-from cogr.settings import DatasetSettings, OpenSearchSettings, Settings
-from cogr.snapshots import Provenance, write_snapshot
+from cogr.settings import Settings
+from cogr.settings.indexing import DatasetSettings
+from cogr.settings.serving import OpenSearchSettings
+from cogr.snapshots import Provenance
+from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend, search
 from indexers.backends.opensearch.client import Cluster

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cogr.errors import ServiceError
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Snapshot
 from cogr.store import Store
 from indexers.backends import MOST_TEXT, Words

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cogr.errors import ServiceError
-from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import OpenSearchSettings
 from indexers.backends.opensearch import push
 from indexers.backends.opensearch.client import Cluster
 from tests.indexers.backends.fault_proxy import Answer, Request, serve

@@ -11,7 +11,8 @@ import pytest
 from cogr.datasets.builder import by_hash
 from cogr.errors import GeneratorError, SnapshotError
 from cogr.records import Dataset, Item, Query
-from cogr.snapshots import Provenance, Row, write_snapshot
+from cogr.snapshots import Provenance, Row
+from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.generators import make_generator
 from indexers.generators.statistical.generator import (
