@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cogr.evaluation import rows_of_queries, search_all
+from cogr.metrics import rows_of_queries, search_all
 from cogr.records import Advance, Dataset, Say, Side, Split
 from cogr.snapshots import open_snapshot
 from indexers.rebuild.run import RebuildRequest, rebuild_side
