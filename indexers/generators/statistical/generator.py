@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from cogr.datasets.builder import DEV_SHARE, by_hash
-from cogr.errors import GeneratorError, MissingExtraError, SnapshotError
+from cogr.errors import GeneratorError, MissingExtraError, SnapshotError, StorageError
 from cogr.keywords import NORMALISER
 from cogr.records import Dataset, Item, Query
 from cogr.store import Store
@@ -46,6 +46,12 @@ VERSION = 7
 
 FOLDER = "statistical"
 """Where a store keeps fitted artefacts, one folder a data set and options."""
+
+LATEST = f"{FOLDER}/latest.json"
+"""Names of a store's `MOST_LATEST` newest fits, newest first."""
+
+MOST_LATEST = 10
+"""Nightly fits are many, and each says which items were new to it, by all fits before it."""
 
 EVIDENCE, STACKING = "evidence", "stacking"
 """The keys of a fingerprint that name the snapshot pairs used as evidence, and their coefficients.
@@ -209,8 +215,15 @@ class Statistical(Generator):
         artefact = fit(dataset, **options, encoder=self._encoder)
         if store is not None:
             save(artefact, store)
+            self._remember()
         artefact.prepare()
         return artefact
+
+    def _remember(self) -> None:
+        assert self._store is not None
+        own = fingerprint_hash(self._of_fit)
+        others = [name for name in _latest(self._store) if name != own]
+        self._store.write_json(LATEST, [own, *others][:MOST_LATEST])
 
     @property
     def is_fitted(self) -> bool:
@@ -370,7 +383,7 @@ class KeptFit(Statistical):
 
 
 def _younger(dataset: Dataset, store: Store | None) -> frozenset[str]:
-    fits = store.list(FOLDER) if store is not None else []
+    fits = [] if store is None else _latest(store)
     if store is None or not fits:
         return frozenset()
     from indexers.generators.statistical.storage import MANIFEST, known_before
@@ -390,6 +403,13 @@ def _younger(dataset: Dataset, store: Store | None) -> frozenset[str]:
         if {pair for pair in known if pair[1] in ids} == labels:
             found |= (ids - before) | new
     return frozenset((found & ids).difference(*dataset.relevant.values(), *dataset.judged.values()))
+
+
+def _latest(store: Store) -> list[str]:
+    try:
+        return [str(name) for name in store.read_json(LATEST)]
+    except (FileNotFoundError, StorageError, TypeError):
+        return []  # Nothing is fitted yet, or the list is damaged: it says nothing.
 
 
 def options_hash(fingerprint: Mapping[str, Any]) -> str:

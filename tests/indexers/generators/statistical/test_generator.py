@@ -24,9 +24,10 @@ from cogr.prompts import PAPER, Prompter
 from cogr.records import Dataset, Entity, Item, Query
 from cogr.store import Store
 from indexers.generators import Completion, Request, make_generator
+from indexers.generators.statistical import storage
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.fitting import fit
-from indexers.generators.statistical.generator import Statistical
+from indexers.generators.statistical.generator import LATEST, Statistical
 from indexers.generators.statistical.item_keywords import assemble, unknown_items, writable
 from indexers.text import Analyser
 from tests.damages import damage, files_below
@@ -170,6 +171,26 @@ def test_a_store_keeps_what_was_fitted_and_a_damaged_artefact_is_fitted_again(
     again = Statistical(dataset, store=Store(tmp_path))
     assert again.artefact.facts == artefact.facts
     assert "It is fitted again" in caplog.text
+
+
+@pytest.mark.usefixtures("artefact")
+def test_only_the_newest_fits_say_which_items_are_new(
+    dataset: Dataset, kept: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fits are many where one is made each night."""
+    assert kept.read_json(LATEST)
+    store, read = Store(tmp_path), list[str]()
+    for name in map(str, range(30)):
+        store.below(f"statistical/{name}").write_json("manifest.json", {})
+    store.write_json(LATEST, ["7", "3"])
+
+    def known_before(fit: Store) -> tuple[set[str], set[tuple[str, str]], set[str]]:
+        read.append(fit.url[-1])
+        return set(), set(), set()
+
+    monkeypatch.setattr(storage, "known_before", known_before)
+    assert Statistical(dataset, None, store).fingerprint
+    assert read == ["7", "3"]
 
 
 def test_a_new_or_changed_item_gets_known_phrases(dataset: Dataset, artefact: Artefact) -> None:
