@@ -169,15 +169,12 @@ class Workspace:
         from indexers.generators import make_generator
 
         chosen = self.generator_settings(side, name)
-        vocabulary = self._vocabulary(chosen) if side == "query" and chosen.constrained else None
+        constrained = side == "query" and self.settings.prompts.constrains
+        vocabulary = self._vocabulary(chosen) if constrained else None
         options = generator_options(chosen, vocabulary, self.settings.keywords.k_max)
         return make_generator(options, side, self.dataset, self.store)
 
     def _vocabulary(self, chosen: GeneratorSettings) -> str | None:
-        if chosen.name == "openai":
-            raise SettingsError(
-                "generator.constrained needs the generator vllm or transformers, not openai."
-            )
         if chosen.name not in _CAN_BE_CONSTRAINED:
             return None
         serving = self.backend.serving().get("item")

@@ -109,7 +109,8 @@ class PromptSettings(Table):
         description=(
             "plain: the query alone; search: with titles of the best items by BM25; proposals: "
             "with keywords proposed by the generator statistical (out of fold for training "
-            "queries), each with its confidence, (0) to (9)"
+            "queries), each with its confidence, (0) to (9); vllm and transformers then write only "
+            "keywords and titles of the item snapshot, rollouts aside"
         ),
     )
     templates: str = Field(
@@ -120,6 +121,13 @@ class PromptSettings(Table):
             "or {search_results}"
         ),
     )
+
+    @property
+    def constrains(self) -> bool:
+        """Whether a model in this process may only write keywords that items have: it copies most
+        of what it is shown, and what it makes up besides matches nothing.
+        """
+        return self.query_variant == "proposals"
 
     def source(self, side: Side) -> Source:
         """What {search_results} are on one side, where its text has them."""
@@ -234,13 +242,6 @@ class GeneratorSettings(Table):
     )
     max_model_len: int | None = Field(
         None, ge=1, description="Longest prompt plus completion; the model's own by default"
-    )
-    constrained: bool = Field(
-        False,
-        description=(
-            "Queries may only use the item snapshot's keywords and titles (vllm, transformers); "
-            "rollouts are not constrained"
-        ),
     )
     vllm: dict[str, Any] = Field(
         default_factory=dict,

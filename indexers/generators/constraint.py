@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +37,8 @@ def known_keywords(items: Snapshot) -> list[str]:
     return sorted(found - {""})
 
 
-@dataclass(frozen=True)
-class _Node:
-    later: bool
+class _Node(NamedTuple):
+    # A prefix of `depth` tokens that the rows `low` to `high` share.
     low: int
     high: int
     depth: int
@@ -59,32 +58,6 @@ class Writing:
     ended: bool = False
 
 
-class _Table:
-    def __init__(self, sequences: Sequence[Sequence[int]]) -> None:
-        longest = max(map(len, sequences))
-        # One more column, so that every sequence ends with -1.
-        rows = np.full((len(sequences), longest + 1), -1, dtype=np.int32)
-        for row, sequence in zip(rows, sequences, strict=True):
-            row[: len(sequence)] = sequence
-        self.order = np.lexsort(rows.T[::-1])
-        self.rows: Tokens = np.ascontiguousarray(rows[self.order].T)
-        self.place = np.argsort(self.order)
-
-    def ends(self, node: _Node) -> bool:
-        return bool(self.rows[node.depth, node.low] == -1)
-
-    def children(self, node: _Node) -> Tokens:
-        column = self.rows[node.depth, node.low + self.ends(node) : node.high]
-        return column[np.flatnonzero(np.diff(column, prepend=-2))]
-
-    def child(self, node: _Node, token: int) -> _Node | None:
-        column = self.rows[node.depth, node.low : node.high]
-        low, high = np.searchsorted(column, [token, token + 1])
-        if low == high or token < 0:
-            return None
-        return _Node(node.later, node.low + int(low), node.low + int(high), node.depth + 1)
-
-
 class KeywordConstraint:
     """What may follow, for one tokenizer.
 
@@ -100,35 +73,41 @@ class KeywordConstraint:
     def __init__(
         self, keywords: Iterable[str], tokenizer: Any, ends: Iterable[int], limit: int
     ) -> None:
-        self.ends = sorted(ends)
+        self.ends, self._limit = sorted(ends), limit
         self._ends = np.array(self.ends, dtype=np.int32)
-        self._limit = limit
         self.keywords, first, later = _spellings(list(dict.fromkeys(keywords)), tokenizer)
         if not self.keywords:
             raise GeneratorError(
                 "None of the item snapshot's keywords can be written by this model's tokenizer; "
-                "set generator.constrained to false."
+                "set another prompts.query_variant than proposals."
             )
-        self._first, self._later = _Table(first), _Table(later)
-        self._roots = {kind: _Node(kind, 0, len(self.keywords), 0) for kind in (False, True)}
+        # One row for each spelling, in lexicographic order: 0 at the head of a list, 1 further on,
+        # then its tokens, filled up with -1.
+        spelled = [*((0, *tokens) for tokens in first), *((1, *tokens) for tokens in later)]
+        rows = np.full((len(spelled), max(map(len, spelled)) + 1), -1, dtype=np.int32)
+        for row, tokens in zip(rows, spelled, strict=True):
+            row[: len(tokens)] = tokens
+        self._order = np.lexsort(rows.T[::-1])
+        self._rows: Tokens = np.ascontiguousarray(rows[self._order].T)
+        self._place = np.argsort(self._order)
+        self._first = _Node(0, len(first), 1)
+        self._later = _Node(len(first), len(spelled), 1)
         self._known: dict[_Node, Tokens] = {}
 
     def start(self) -> Writing:
         """An empty completion."""
-        return Writing(self._roots[False])
+        return Writing(self._first)
 
     def allowed(self, writing: Writing) -> Tokens:
         """The tokens that may come next, in no particular order; none after the end."""
         if writing.ended:
             return _NOTHING
-        node = writing.node
-        further = self._unused(node, writing.used)
-        if self._keyword_at(node, writing.used) is None:
-            return further
-        parts = [further, self._ends]
-        if len(writing.used) + 1 < self._limit:
-            now = [*writing.used, self._keyword_at(node, ())]
-            parts.append(self._unused(self._roots[True], now))
+        parts = [self._unused(writing.node, writing.used)]
+        keyword = self._keyword_at(writing.node, writing.used)
+        if keyword is not None:
+            parts.append(self._ends)
+            if len(writing.used) + 1 < self._limit:
+                parts.append(self._unused(self._later, [*writing.used, keyword]))
         return np.concatenate(parts)
 
     def advance(self, writing: Writing, token: int) -> None:
@@ -136,13 +115,13 @@ class KeywordConstraint:
         ended = self._keyword_at(writing.node, writing.used)
         if ended is not None:
             writing.complete = writing.written
-        if ended is not None and token in self._ends:
-            writing.ended = True
-            return
-        following = self._table(writing.node).child(writing.node, token)
+            if token in self._ends:
+                writing.ended = True
+                return
+        following = self._child(writing.node, token)
         if following is None and ended is not None:
             writing.used.append(ended)
-            following = self._later.child(self._roots[True], token)
+            following = self._child(self._later, token)
         if following is None:
             raise ValueError(f"token {token} may not follow")
         writing.node = following
@@ -155,37 +134,44 @@ class KeywordConstraint:
         writing = self.start()
         for token in tokens:
             self.advance(writing, token)
-        return (
-            writing.written
-            if self._keyword_at(writing.node, writing.used) is not None
-            else writing.complete
-        )
+        ended = self._keyword_at(writing.node, writing.used) is not None
+        return writing.written if ended else writing.complete
 
-    def _table(self, node: _Node) -> _Table:
-        return self._later if node.later else self._first
-
-    def _keyword_at(self, node: _Node, used: Iterable[int | None]) -> int | None:
-        table = self._table(node)
-        if not table.ends(node):
+    def _keyword_at(self, node: _Node, used: Sequence[int]) -> int | None:
+        # A keyword that ends at a node is the node's first row.
+        if self._rows[node.depth, node.low] != -1:
             return None
-        keyword = int(table.order[node.low])
+        keyword = int(self._order[node.low]) % len(self.keywords)
         return None if keyword in used else keyword
 
-    def _unused(self, node: _Node, used: Sequence[int | None]) -> Tokens:
-        table = self._table(node)
-        tokens = self._known.get(node)
-        if tokens is None:
+    def _child(self, node: _Node, token: int) -> _Node | None:
+        column = self._rows[node.depth, node.low : node.high]
+        low, high = np.searchsorted(column, [token, token + 1])
+        if low == high or token < 0:
+            return None
+        return _Node(node.low + int(low), node.low + int(high), node.depth + 1)
+
+    def _children(self, node: _Node) -> Tokens:
+        if node not in self._known:
             if len(self._known) >= _CACHED_NODES:
                 self._known.clear()
-            tokens = self._known[node] = table.children(node)
-        places = [int(table.place[keyword]) for keyword in used if keyword is not None]
+            column = self._rows[node.depth, node.low : node.high]
+            tokens = column[np.flatnonzero(np.diff(column, prepend=-2))]
+            self._known[node] = tokens[tokens >= 0]
+        return self._known[node]
+
+    def _unused(self, node: _Node, used: Sequence[int]) -> Tokens:
+        # Without the tokens that lead only to keywords that have been written.
+        count = len(self.keywords)
+        places = self._place[[*used, *(keyword + count for keyword in used)]].tolist()
         inside = [place for place in places if node.low <= place < node.high]
         spent = []
-        for token in {int(table.rows[node.depth, place]) for place in inside} - {-1}:
-            child = table.child(node, token)
+        for token in {int(self._rows[node.depth, place]) for place in inside} - {-1}:
+            child = self._child(node, token)
             assert child is not None
             if sum(child.low <= place < child.high for place in inside) == child.high - child.low:
                 spent.append(token)
+        tokens = self._children(node)
         return np.setdiff1d(tokens, spent) if spent else tokens
 
 

@@ -77,8 +77,8 @@ class Build:
         model: a model folder in the store, or a model's name; None for generators without one.
         generator: its kind; "self" is the untrained model, by the engine of the rollouts.
         entities: the entities to write for, instead of the whole side.
-        vocabulary: with `generator.constrained`, the item snapshot to whose keywords completions
-            are constrained.
+        vocabulary: the item snapshot to whose keywords completions are constrained, where the
+            prompts ask for it (`PromptSettings.constrains`).
         evidence: snapshot pairs (items, queries) that `statistical` uses beside its ranker.
     """
 
@@ -183,7 +183,7 @@ def _job(workspace: Workspace, build: Build) -> Iterator[Job]:
     chosen = list(workspace.dataset.entities(side) if build.entities is None else build.entities)
     own = _settings(workspace, side, build.model, build.generator)
     options = generator_options(
-        own, build.vocabulary if own.constrained else None, settings.keywords.k_max
+        own, build.vocabulary if settings.prompts.constrains else None, settings.keywords.k_max
     )
     options |= {"evidence": build.evidence} if build.evidence else {}
     with make_generator(options, side, workspace.dataset, workspace.store) as writer:

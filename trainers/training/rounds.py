@@ -325,7 +325,7 @@ def frozen_settings(settings: Settings) -> dict[str, Any]:
     own = {
         "generator": {
             name: values["generator"][name]
-            for name in ("dtype", "max_model_len", "constrained", "sampling", "statistical")
+            for name in ("dtype", "max_model_len", "sampling", "statistical")
         }
     }
     return {key: value for key, value in _flat({**values, **own}) if key not in _FREE}
