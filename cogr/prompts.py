@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal
 
 from cogr.errors import SettingsError
 from cogr.records import SIDES, Entity, Side, self_text
@@ -156,31 +156,21 @@ class Prompt:
         return f"{self.system}\n\n{self.user}\n"
 
 
-class ChatTokenizer(Protocol):
-    """The part of a Hugging Face tokenizer that `render` needs."""
-
-    chat_template: str | None
-
-    def apply_chat_template(
-        self, conversation: list[dict[str, str]], **kwargs: object
-    ) -> object: ...
-
-
-def render(prompt: Prompt, tokenizer: ChatTokenizer) -> str:
+def render(prompt: Prompt, tokenizer: Any) -> str:
     """The prompt as the model reads it: by its chat template (thinking off), or as plain text where
     it has none.
     """
     return _spelled(prompt, tokenizer)[1]
 
 
-def chat(prompt: Prompt, tokenizer: ChatTokenizer) -> str | list[dict[str, str]]:
+def chat(prompt: Prompt, tokenizer: Any) -> str | list[dict[str, str]]:
     """The prompt for a trainer, which applies the chat template itself: the messages of `render`,
     or the plain text where there is no template.
     """
     return _spelled(prompt, tokenizer)[0]
 
 
-def _spelled(prompt: Prompt, tokenizer: ChatTokenizer) -> tuple[str | list[dict[str, str]], str]:
+def _spelled(prompt: Prompt, tokenizer: Any) -> tuple[str | list[dict[str, str]], str]:
     if not tokenizer.chat_template:
         return prompt.text, prompt.text
     from jinja2 import TemplateError  # the tokenizer needs it to apply any template
@@ -194,7 +184,7 @@ def _spelled(prompt: Prompt, tokenizer: ChatTokenizer) -> tuple[str | list[dict[
         return messages, _spell(messages, tokenizer)
 
 
-def _spell(messages: list[dict[str, str]], tokenizer: ChatTokenizer) -> str:
+def _spell(messages: list[dict[str, str]], tokenizer: Any) -> str:
     # Paper, section 4.3: keywords are generated without chain of thought; templates without such a
     # switch ignore it.
     return str(
@@ -226,13 +216,7 @@ def cut_by_estimate(text: str, tokens: int) -> str:
     return text
 
 
-class OffsetTokenizer(Protocol):
-    """The part of a fast Hugging Face tokenizer that `cut_by_tokenizer` needs."""
-
-    def __call__(self, text: str, **kwargs: object) -> Mapping[str, Sequence[tuple[int, int]]]: ...
-
-
-def cut_by_tokenizer(tokenizer: OffsetTokenizer) -> Cut:
+def cut_by_tokenizer(tokenizer: Any) -> Cut:
     """A cut by a model's own (fast) tokenizer: the longest beginning of the text with so many
     tokens.
     """

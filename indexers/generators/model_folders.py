@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from pydantic import Field
 
 from cogr.errors import GeneratorError, MissingExtraError, ServiceError, masked
-from cogr.prompts import ChatTokenizer, Prompt, render
+from cogr.prompts import Prompt, render
 from cogr.settings.indexing import Sampling
 from cogr.snapshots import Snapshot, open_snapshot
 from cogr.store import Store, file_sha256, storage_errors
@@ -386,14 +386,14 @@ def _known_tokenizer(folder: Path, files: tuple[tuple[str, int, int], ...]) -> A
     return load_tokenizer(folder)
 
 
-def encode(prompt: Prompt, tokenizer: ChatTokenizer) -> list[int]:
+def encode(prompt: Prompt, tokenizer: Any) -> list[int]:
     """The prompt's token ids.
 
     A chat template writes its own special tokens; plain text gets the tokenizer's.
     """
     text = render(prompt, tokenizer)
     special = not tokenizer.chat_template
-    found = tokenizer(text, add_special_tokens=special, verbose=False)  # type: ignore[operator]
+    found = tokenizer(text, add_special_tokens=special, verbose=False)
     ids: list[int] = found["input_ids"]
     return ids
 

@@ -16,7 +16,7 @@ import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pyroaring import BitMap
 
@@ -25,7 +25,6 @@ from cogr.keywords import self_keyword
 from cogr.prompts import SEARCH_RESULTS, Prompt, Prompter
 from cogr.records import (
     Advance,
-    Dataset,
     Entity,
     FieldType,
     Item,
@@ -35,7 +34,6 @@ from cogr.records import (
     typed,
     types_of,
 )
-from cogr.settings import Settings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.generators import Answer, Completion, Failure, Generator, Request, batched
@@ -43,6 +41,9 @@ from indexers.generators.statistical.generator import Statistical
 from indexers.rebuild.cache import GenerationCache, Keys, request_key
 from indexers.telemetry import prometheus
 from indexers.telemetry.traces import stage
+
+if TYPE_CHECKING:
+    from indexers.workspace import Workspace
 
 Keyed = tuple[bytes, Request]
 """A request and the cache key of its answer."""
@@ -318,22 +319,8 @@ _BATCH = 64
 _SEGMENT = 2048
 
 
-class Sources(Protocol):
-    """The settings, data and store that proposals are made from."""
-
-    settings: Settings
-
-    @property
-    def dataset(self) -> Dataset: ...
-
-    @property
-    def store(self) -> Store: ...
-
-    def generator(self, side: Side, name: str | None = None) -> Generator: ...
-
-
 def search_results(
-    sources: Sources, side: Side, entities: Sequence[Entity]
+    workspace: Workspace, side: Side, entities: Sequence[Entity]
 ) -> Callable[[Entity], Sequence[str]]:
     """A function from an entity to the texts that its prompt shows. It knows these entities only;
     their texts are computed before it returns.
@@ -341,29 +328,29 @@ def search_results(
     Raises MissingExtraError without the extra `statistical`, GeneratorError where nothing can be
     learned from the labels.
     """
-    source = sources.settings.prompts.source(side)
+    source = workspace.settings.prompts.source(side)
     # BM25's scores compare a title with the best one; they are not probabilities.
     scored = source == "statistical"
     spelled = {
         id_: [_spell(*proposal, scored=scored) for proposal in own]
-        for id_, own in proposals(sources, side, entities).items()
+        for id_, own in proposals(workspace, side, entities).items()
     }
     return lambda entity: spelled[entity.id]
 
 
 def proposals(
-    sources: Sources, side: Side, entities: Sequence[Entity]
+    workspace: Workspace, side: Side, entities: Sequence[Entity]
 ) -> Mapping[str, list[Proposal]]:
     """Entity id -> what the side's prompt variant proposes for it, best first.
 
     Raises as `search_results` does.
     """
-    settings = sources.settings.prompts
+    settings = workspace.settings.prompts
     if settings.source(side) == "bm25":
-        return by_bm25(sources.dataset.items, entities, SEARCH_RESULTS)
-    with sources.generator("query", "statistical") as generator:
+        return by_bm25(workspace.dataset.items, entities, SEARCH_RESULTS)
+    with workspace.generator("query", "statistical") as generator:
         return by_statistical(
-            cast("Statistical", generator), entities, SEARCH_RESULTS, sources.store
+            cast("Statistical", generator), entities, SEARCH_RESULTS, workspace.store
         )
 
 
@@ -402,8 +389,6 @@ def by_statistical(
     For training queries they are out of fold; for items they are the items' keywords. They are
     cached in the store, as generated keywords are, because a query takes some milliseconds.
     """
-    from indexers.rebuild.cache import GenerationCache, Keys, request_key
-
     made_from = {"proposals": size, "version of proposals": _VERSION}
     cache = GenerationCache(store, {**generator.fingerprint, **made_from})
     # The id and the text decide; there is no prompt yet.
