@@ -16,8 +16,9 @@ import typer
 from typer import Option
 
 from cogr.errors import CheckFailedError, CogrError, ServiceError, UserError
-from cogr.settings import URL_VARIABLE, OpenSearchSettings, load_settings, table_of_environment
+from cogr.settings import URL_VARIABLE, load_settings, table_of_environment
 from cogr.settings.indexing import RedisSettings
+from cogr.settings.serving import OpenSearchSettings
 from indexers.cli import console
 from indexers.cli.console import Call, JsonOption, common_options
 from indexers.tables import show_all
