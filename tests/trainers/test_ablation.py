@@ -15,7 +15,7 @@ from tests.commands import Command
 from tests.shops import write_sample_part
 from tests.trainers.shop import InThisProcess
 from trainers.ablation import VARIANTS, Row, ablate, run_name, table
-from trainers.training import driver, stage
+from trainers.training import driver
 from trainers.training.driver import Driver
 from trainers.training.rounds import Round, Run, create, open_run
 from trainers.training.trainer_config import check_settings
@@ -123,7 +123,6 @@ def test_what_is_trained_is_not_trained_again_and_what_fails_keeps_the_others(
 ) -> None:
     shop, rows = trained
     shop.said.clear()
-    monkeypatch.setattr(stage, "Launcher", InThisProcess)
     failing = "training.item.reward=tests.trainers.shop:failing_reward"
     again = shop.rows(["full", "shared"])
     assert again == [rows["full"], rows["shared"]]

@@ -159,8 +159,11 @@ def test_models_that_are_none(shop: Path, cogr_index: Command) -> None:
         bad(cogr_index(*asked, "--set", f"generator.model={shop / 'model'}"), "config.json")
 
 
-@pytest.mark.slow
-def test_an_endpoint_that_is_away(shop: Path, cogr_index: Command) -> None:
+def test_an_endpoint_that_is_away(
+    shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once = "openai._base_client.BaseClient._calculate_retry_timeout"
+    monkeypatch.setattr(at_once, lambda *_, **__: 0)
     asked = ("rebuild", "--side", "item", "--generator", "openai", "--set", "generator.model=m")
     ended = cogr_index(*asked, "--set", "generator.openai.base_url=http://127.0.0.1:9/v1")
     assert ended.status == 3

@@ -115,7 +115,7 @@ def test_all_that_may_be_written_can_be(tokenizer: Any) -> None:
             assert writing.ended
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_a_step_costs_little_in_a_large_vocabulary(tokenizer: Any) -> None:
     """The time of a step must not grow with the vocabulary: a hundred steps over 20,000 keywords
     within some milliseconds each.

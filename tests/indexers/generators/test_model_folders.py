@@ -194,8 +194,8 @@ def answers(generator: TransformersGenerator, count: int = 6) -> list[Completion
     return sorted((a for a in found if isinstance(a, Completion)), key=lambda answer: answer.id)
 
 
+@pytest.mark.drill
 @pytest.mark.model
-@pytest.mark.slow
 def test_transformers_repeats_itself_with_the_same_seed_in_any_batches(tiny: Path) -> None:
     def written(seed: int, size: int = 4, temperature: float = 0.7) -> list[str]:
         sampling = Sampling(max_tokens=12, temperature=temperature)

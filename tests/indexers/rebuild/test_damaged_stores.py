@@ -107,7 +107,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(folder, ids, expected, files)
 
 
-@pytest.mark.parametrize("trials", [3, pytest.param(20, marks=pytest.mark.drill)])
+@pytest.mark.parametrize("trials", [1, pytest.param(20, marks=pytest.mark.drill)])
 @pytest.mark.parametrize("how", HARMS)
 def test_nothing_ends_in_a_traceback_serves_other_keywords_or_stays_broken(
     world: World, monkeypatch: pytest.MonkeyPatch, how: str, trials: int

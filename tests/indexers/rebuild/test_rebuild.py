@@ -141,7 +141,7 @@ def command(shop: Path, *more: str, flush_answers: int = 16, delay: float = 0.00
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("most", [4, pytest.param(50, marks=pytest.mark.drill)])
+@pytest.mark.parametrize("most", [2, pytest.param(50, marks=pytest.mark.drill)])
 def test_kills_at_random_moments_leave_the_snapshot_of_an_undisturbed_run(
     shop: Path, most: int
 ) -> None:

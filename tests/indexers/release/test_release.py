@@ -156,7 +156,7 @@ def two_publishes_of_two_sides(world: World, race: Racers, trials: int) -> None:
         assert world.history[-1] == world.serving
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 @pytest.mark.fault
 def test_a_prune_beside_switches_leaves_what_serves(memory: World, shop: Path) -> None:
     with racers(2, shop) as race:
@@ -170,7 +170,7 @@ def test_two_publishes_of_two_sides_at_once_both_count(memory: World, shop: Path
         two_publishes_of_two_sides(memory, race, 12)
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 @pytest.mark.fault
 @pytest.mark.server
 def test_both_on_opensearch(cluster: World, shop: Path) -> None:
@@ -369,7 +369,7 @@ def killed_after(number: int, folder: Path, *command: str) -> bool:
     return ended.returncode != 0
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 @pytest.mark.fault
 def test_a_rollback_killed_at_any_write_and_repeated_goes_back_once(
     memory: World, shop: Path, cogr_index: Command
@@ -453,7 +453,7 @@ def test_a_rollback_killed_after_the_switch_of_the_aliases_is_finished(
         assert further.json["serving"]["item"] == cluster.items[0].id
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 @pytest.mark.fault
 def test_of_two_rollbacks_at_once_none_goes_further_than_it_was_meant_to(
     memory: World, shop: Path

@@ -18,8 +18,7 @@ import pytest
 from cogr.errors import TrainingError
 from tests.shops import read_jsonl, write_jsonl, write_sample_part
 from tests.trainers.conftest import Command, Ended
-from tests.trainers.shop import InThisProcess, Shop
-from trainers.training import stage
+from tests.trainers.shop import Shop
 from trainers.training.checkpoints import check_model, trainable_tokenizer
 from trainers.training.rounds import open_run
 from trainers.training.trainer_config import is_out_of_memory
@@ -208,10 +207,7 @@ def test_torch_names_a_lack_of_memory_as_it_is_expected() -> None:
     assert is_out_of_memory(found.value)
 
 
-def test_a_loss_that_is_no_number(
-    copied: Shop, cogr_train: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stage, "Launcher", InThisProcess)
+def test_a_loss_that_is_no_number(copied: Shop, cogr_train: Command) -> None:
     asked = ("-c", copied.config, "--run", "wild", "--set", "training.sft.learning_rate=1e30")
     bad(cogr_train("run", *asked), "the training has diverged; lower the learning rate")
     # The targets stay.

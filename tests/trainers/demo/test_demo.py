@@ -200,7 +200,7 @@ def test_what_stages_print_goes_to_a_file_where_one_is_named(tmp_path: Path) -> 
     assert "There is no run none" in (tmp_path / "training.log").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_models_of_this_size_take_one_thread(tmp_path: Path) -> None:
     folder = lay_out(tmp_path, "memory")
     code = (
@@ -300,7 +300,7 @@ def test_the_readme_shows_what_the_demo_prints(shown: Shown) -> None:
         )
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 @pytest.mark.server
 @pytest.mark.model
 def test_a_second_demo_trains_nothing_and_opensearch_gives_the_same_figures(

@@ -241,6 +241,7 @@ def _killed_and_resumed(shop: Path, cogr_train: Command, kills: int, seed: int) 
         assert (shop / "killed" / name).read_bytes() == (shop / "whole" / name).read_bytes()
 
 
+@pytest.mark.drill
 @pytest.mark.fault
 def test_a_killed_judge_goes_on_where_it_was(shop: Path, cogr_train: Command) -> None:
     _killed_and_resumed(shop, cogr_train, 1, seed=1)

@@ -96,6 +96,7 @@ def edited(dataset: Dataset) -> Artefact:
     return artefact
 
 
+@pytest.mark.drill
 def test_edited_sets_hold_the_budget_and_are_kept_with_what_was_fitted(
     dataset: Dataset, artefact: Artefact, edited: Artefact, tmp_path: Path
 ) -> None:
@@ -108,6 +109,7 @@ def test_edited_sets_hold_the_budget_and_are_kept_with_what_was_fitted(
     assert open_artefact(tmp_path).query_keywords(queries) == after
 
 
+@pytest.mark.drill
 def test_a_training_query_hears_the_model_that_has_not_seen_it(edited: Artefact) -> None:
     editor = edited.editor
     assert editor is not None

@@ -287,6 +287,7 @@ def test_importing_the_kind_imports_nothing_heavy() -> None:
     assert done.stdout == "set()\n"
 
 
+@pytest.mark.drill
 def test_new_items_are_found_by_their_text(dataset: Dataset, kept: Store) -> None:
     """A fifth of the items came after the labels. A ranker for such items, which has learned from
     masked old ones, finds them; it is saved with the fit.
