@@ -18,7 +18,7 @@ from nbclient import NotebookClient
 
 from cogr.settings import load_settings
 from tests.commands import run_here
-from tests.shops import sample_shop, write_beir, write_jsonl
+from tests.shops import sample_part, write_beir, write_jsonl
 from tests.trainers.labels.users import write_log
 
 ROOT = Path(__file__).parent.parent
@@ -179,11 +179,11 @@ def _blank(block: re.Match[str]) -> str:
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundled sample in the layout that the README asks for, with the README's two-line
+    """A part of the bundled sample in the layout that the README asks for, with the README's two-line
     configuration.
     """
     folder = tmp_path_factory.mktemp("shop")
-    sample = sample_shop()
+    sample = sample_part(120)
     write_beir(
         folder / "data",
         [{"id": item.id, "title": item.title, "text": item.text} for item in sample.items],
