@@ -179,7 +179,7 @@ def _blank(block: re.Match[str]) -> str:
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A part of the bundled sample in the layout that the README asks for, with the README's two-line
+    """Part of the bundled sample in the layout that the README asks for, with the README's two-line
     configuration.
     """
     folder = tmp_path_factory.mktemp("shop")

@@ -20,7 +20,7 @@ from trainers.training import stage
 from trainers.training.contest import of_round, publish_pair
 from trainers.training.driver import Driver
 from trainers.training.inputs import Inputs, Wrote
-from trainers.training.rounds import branch, open_run
+from trainers.training.rounds import open_run
 from trainers.training.step_log import SHARES, Scoring, StepLog
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
@@ -75,14 +75,6 @@ def test_a_trained_model_rebuilds_an_index_as_it_is(
     )  # fmt: skip
     assert ended.status == 0, ended.err
     assert ended.json["snapshot"].rpartition("-")[2] == first.queries.rpartition("-")[2]
-
-
-def test_a_round_is_published_as_a_pair(copied: Shop) -> None:
-    workspace = copied.workspace()
-    first = whole(copied)[1]
-    publish_pair(workspace, of_round(first), copied.said.append)
-    serving = workspace.backend.serving()
-    assert (serving["item"], serving["query"]) == (first.items, first.queries)
 
 
 def test_a_round_that_is_worse_than_what_serves_is_not_published(copied: Shop) -> None:
@@ -165,20 +157,6 @@ def test_a_lost_snapshot_goes_back_too(copied: Shop) -> None:
     assert any(f"Going back to round 1, {stage}." in sentence for sentence in copied.said)
     assert stage in ("index-item", "accept-items")
     assert len(whole(copied)) == 2
-
-
-@pytest.mark.drill
-def test_a_reward_that_fails_stops_the_stage_and_loses_nothing(copied: Shop) -> None:
-    override = "training.query.reward=tests.trainers.shop:failing_reward"
-    workspace = copied.workspace(override)
-    run = branch(workspace, "main", "other")
-    with pytest.raises(
-        TrainingError, match=r"reward failed on .*no margin known.*r002-query\.failed\.json"
-    ):
-        Driver(
-            workspace, run, InThisProcess(copied.config, (override,)), copied.said.append
-        ).round()
-    assert len(whole(copied, "other")) == 2
 
 
 def test_out_of_memory_is_tried_again_with_half_the_micro_batch(
