@@ -208,8 +208,8 @@ class Stack:
         return str(httpx.post(url, json={"query": query}, timeout=30).json()["source"])
 
 
+@pytest.mark.drill
 @pytest.mark.server
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_services_work_together(
     valkey: RedisSettings, opensearch: OpenSearchSettings, tmp_path: Path
