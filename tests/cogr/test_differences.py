@@ -12,7 +12,6 @@ from cogr.snapshots import (
     Provenance,
     Row,
     Snapshot,
-    snapshot,
     writing,
 )
 from cogr.snapshots.writing import write_snapshot
@@ -49,7 +48,7 @@ def test_differences_are_those_of_plain_dicts(
         old = frozen("a", before)
         patch.setattr(writing, "ROWS", batches[1])
         new = frozen("b", after)
-        patch.setattr(snapshot, "ROWS", batches[2])
+        patch.setattr("cogr.snapshots.ROWS", batches[2])
         found = list(differences(old, new))
     assert found == [
         Difference(old.by_id.get(id_), new.by_id.get(id_))
