@@ -50,8 +50,8 @@ from numpy.typing import NDArray
 from cogr.datasets import load_dataset
 from cogr.keywords import self_keyword
 from cogr.metrics import f1_of, full_set
-from cogr.records import Dataset, Split
-from indexers.generators.statistical.artefact import Artefact
+from cogr.records import Dataset, Query, Split
+from indexers.generators.statistical.artefact import Artefact, Spelled
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.keyword_selection import exact_cut as best_prefix
 from indexers.generators.statistical.ranking.encoder import Encoder
@@ -432,6 +432,17 @@ def _of_queries(
     )
 
 
+def _scores(artefact: Artefact, query: Query, spelled: Spelled) -> NDArray[np.float64]:
+    """What a search by keywords scores the retrieved items, in their order."""
+    owners = [*map(artefact.keywords.all.owners, spelled.words)]
+    if spelled.own:
+        unknown = artefact.row_of(query) < 0
+        owners[0] = artefact.keywords.owners(self_keyword(query.text), anchors=unknown)
+    words = np.array(spelled.words, dtype=np.int64)
+    parts = artefact.scored.parts(spelled.retrieved, words, owners)
+    return np.asarray(parts @ np.array(spelled.weights or [1.0] * words.size))
+
+
 def _of_artefact(artefact: Artefact, dataset: Dataset, split: Split) -> NDArray[np.float64]:
     queries, found = dataset.queries[split], []
     for query, (items, p) in zip(queries, artefact.probabilities(queries), strict=True):
@@ -443,7 +454,7 @@ def _of_artefact(artefact: Artefact, dataset: Dataset, split: Split) -> NDArray[
             f1_of(float(np.isin(one, relevant).sum()), one.size, relevant.size)
             for one in (spelled.retrieved, items[cut])
         ]
-        order = np.lexsort((spelled.retrieved, -artefact.scores(query, spelled)))[:10]
+        order = np.lexsort((spelled.retrieved, -_scores(artefact, query, spelled)))[:10]
         gains = np.isin(spelled.retrieved[order], relevant) @ DISCOUNTS[: order.size]
         found.append([*f1, gains / DISCOUNTS[: min(10, max(relevant.size, 1))].sum()])
     return np.array(found)
