@@ -80,7 +80,9 @@ def reproduced(name: str, asked: argparse.Namespace) -> list[str]:
     out: Path = asked.out / name
     out.mkdir(parents=True, exist_ok=True)
     config = out / "cogr.toml"
-    config.write_text(f'store = "store"\n[dataset]\nloader = "{name}"\n', "utf-8")
+    # An encoder is there or not, as the network is.
+    own = '[generator.statistical]\nencoder = "none"\n'
+    config.write_text(f'store = "store"\n[dataset]\nloader = "{name}"\n{own}', "utf-8")
     workspace = Workspace.open(config, [])
     comparison = Comparison(METHODS, asked.seeds, True, out / "compare")
     results = run(workspace, comparison, "f1", lambda line: print(line, flush=True))

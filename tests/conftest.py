@@ -26,6 +26,10 @@ from ops.servers.valkey import ValkeySpec
 from tests.owned_servers import owner_of, start_owned
 from tests.secure_node import SecureSpec, secured
 
+# No test fetches weights, or finds some that a person has fetched.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_HUB_CACHE"] = os.devnull
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with the most long tests come first, so that no process is left with one at the end."""

@@ -204,11 +204,11 @@ class StatisticalSettings(Table):
             "clicks, purchases or seconds, in the files labels.* or pairs.* (jsonl, csv, parquet)"
         ),
     )
-    encoder: str | None = Field(
-        None,
+    encoder: str = Field(
+        "auto",
         description=(
             "Encoder in sentence-transformers' layout that the ranker learns from: a folder, a "
-            "name on the Hugging Face hub, or `minilm`"
+            "name on the Hugging Face hub, or `minilm`; auto: a MiniLM, if it can be fetched; none"
         ),
     )
 

@@ -42,6 +42,9 @@ LEAST_ROOM = 32
 keywords fits.
 """
 
+HUB_SECONDS = 5.0
+"""The hub's own client waits without end for an answer; one that takes longer counts as none."""
+
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt")
@@ -221,7 +224,8 @@ def from_hub(name: str, files: Sequence[str]) -> Path:
     except ImportError as error:
         raise MissingExtraError(f"The model {name} on the Hugging Face hub", "train") from error
     try:
-        return Path(snapshot_download(name, allow_patterns=list(files)))
+        here = not _hub_answers()
+        return Path(snapshot_download(name, allow_patterns=list(files), local_files_only=here))
     except RepositoryNotFoundError as error:
         raise GeneratorError(
             f"The Hugging Face hub has no model {name} that may be read; check the name, or set "
@@ -232,6 +236,17 @@ def from_hub(name: str, files: Sequence[str]) -> Path:
             f"The model {name} is neither in the local Hugging Face cache nor can the hub be "
             "reached; fetch it where there is a network, or give a folder."
         ) from error
+
+
+def _hub_answers() -> bool:
+    import httpx
+    from huggingface_hub import constants, get_session
+
+    try:
+        get_session().head(constants.ENDPOINT, timeout=HUB_SECONDS)
+    except (httpx.HTTPError, OSError):  # The latter where HF_HUB_OFFLINE is set.
+        return False
+    return True
 
 
 def check_folder(folder: Path) -> None:

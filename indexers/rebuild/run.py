@@ -145,6 +145,8 @@ def job_by(
 def plan_rebuild(workspace: Workspace, request: RebuildRequest) -> Mapping[str, Any]:
     """What `rebuild` would do now, for --dry-run. Generates nothing, writes nothing."""
     job = make_job(workspace, request)
+    if isinstance(job.generator, Statistical):
+        job.generator.decides = False
     with job.generator:
         plan = make_plan(job)
         return {
@@ -204,6 +206,8 @@ def generator_line(job: Job) -> str:
     whose = "queries" if job.side == "query" else "items"
     language = job.generator.fingerprint.get("language")
     spoken = f"; their language is {language}" if language else ""
+    if isinstance(job.generator, Statistical):
+        spoken += f"; {job.generator.told_encoder}"
     return f"keywords of {whose} by {job.generator.fingerprint.get('kind')} ({job.why}{spoken})"
 
 

@@ -223,6 +223,8 @@ class Models:
         self, workspace: Workspace, kind: str, manifest: Manifest | None, items: str | None
     ) -> Model:
         found: Generator | None = workspace.generator("query", kind)
+        if isinstance(found, Statistical):
+            found.decides = False
         if manifest is not None and isinstance(found, Statistical):
             found = found.live(manifest.generator, items)
         elif found and manifest:

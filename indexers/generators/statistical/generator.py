@@ -35,7 +35,7 @@ from indexers.text import DETECT, detect_language
 if TYPE_CHECKING:
     from cogr.matching.mirror import Mirror
     from indexers.generators.statistical.artefact import Artefact
-    from indexers.generators.statistical.ranking.encoder import Encoder
+    from indexers.generators.statistical.ranking.encoder import Choice, Encoder
     from indexers.generators.statistical.ranking.ranker import Ranker
     from indexers.generators.statistical.stacking import Stacked
 
@@ -63,6 +63,8 @@ JOINED = "joined"
 _OF_DATA = ("dataset_hash", "new", "signals_digest", "pair_signals_digest", STACKING, JOINED)
 """The keys of a fingerprint that follow from the data."""
 
+AUTO, NO_ENCODER = "auto", "none"
+
 _BATCH = 16
 
 
@@ -70,7 +72,8 @@ class StatisticalOptions(Options):
     """Options of the kind `statistical`.
 
     Attributes:
-        encoder: an encoder whose vectors the ranker learns from, see `ranking.encoder.Encoder`.
+        encoder: an encoder whose vectors the ranker learns from, see `ranking.encoder.Encoder`;
+            "auto" (see `ranking.encoder.choose`) or "none".
         evidence: snapshot pairs (items, queries) whose retrieved sets count beside the ranker's
             probabilities (`stacking`), where that gains F1. They don't change the item side. Where
             the data have no dev queries, `DEV_SHARE` of the training queries are what the pairs
@@ -81,7 +84,7 @@ class StatisticalOptions(Options):
     seed: int = 0
     signals: tuple[str, ...] = ()
     pair_signals: tuple[str, ...] = ()
-    encoder: str | None = None
+    encoder: str = NO_ENCODER
     evidence: tuple[tuple[str, str], ...] = ()
 
 
@@ -97,7 +100,13 @@ class Statistical(Generator):
 
     Args:
         store: where the artefact is kept; None keeps it in memory only.
+
+    Attributes:
+        decides: whether the encoder is chosen, and fetched, where `auto` has no recorded choice;
+            there is none otherwise.
     """
+
+    decides = True
 
     def __init__(
         self,
@@ -132,16 +141,35 @@ class Statistical(Generator):
             **self._signals,
             **self._pair_signals,
             **self._new,
-            **({"encoder": self._encoder.digest} if self._encoder else {}),
+            "encoder": self._encoder.digest if self._encoder else None,
         }
 
     @cached_property
     def _encoder(self) -> Encoder | None:
-        if self.options.encoder is None:
+        name = self.options.encoder
+        if name == NO_ENCODER:
             return None
         from indexers.generators.statistical.ranking.encoder import Encoder
 
-        return Encoder(self.options.encoder, self._store)
+        if name != AUTO:
+            return Encoder(name, self._store)
+        chosen = self._choice
+        return Encoder(chosen.model, self._store, kept=chosen.digest) if chosen.model else None
+
+    @cached_property
+    def _choice(self) -> Choice:
+        from indexers.generators.statistical.ranking.encoder import Choice, choose, recorded
+
+        if self.decides:
+            return choose(self._dataset.items, self.options.language, self._store)
+        return recorded(self._store) or Choice(why="none is chosen yet")
+
+    @property
+    def told_encoder(self) -> str:
+        """Which encoder there is, or why none, for a person."""
+        name = self.options.encoder
+        named = "no encoder" if name == NO_ENCODER else f"encoder {name}"
+        return str(self._choice) if name == AUTO else named
 
     @cached_property
     def _signals(self) -> Mapping[str, object]:
@@ -230,6 +258,8 @@ class Statistical(Generator):
         """Whether the store has an artefact for this data set and these options."""
         from indexers.generators.statistical.storage import MANIFEST
 
+        if self._store is None or not self._store.list(FOLDER):
+            return False  # And no encoder is chosen for that answer.
         store = self._folder()
         return store is not None and store.exists(MANIFEST)
 
@@ -258,10 +288,11 @@ class Statistical(Generator):
             written: the fingerprint in that snapshot's manifest.
             items: id of the item snapshot that serves.
         """
-        alone = self
+        alone, self.decides = self, False
         if self.options.evidence:
             options = self.options.model_copy(update={"evidence": ()})
             alone = Statistical(self._dataset, options, self._store)
+            alone.decides = False
         fit = {name: of for name, of in without_evidence(written).items() if name != JOINED}
         return alone.keeping(fit, items, None)
 
@@ -308,6 +339,7 @@ class KeptFit(Statistical):
         pair: tuple[str | None, str | None],
     ) -> None:
         self.options, self._dataset, self._store = options, dataset, store
+        self.decides = False
         self._written, self._pair = written, pair
 
     @property

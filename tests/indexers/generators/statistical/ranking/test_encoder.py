@@ -5,18 +5,19 @@ near one another.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cogr.errors import GeneratorError, MissingExtraError
-from cogr.records import Dataset, Query
+from cogr.errors import GeneratorError, MissingExtraError, ServiceError
+from cogr.records import Dataset, Item, Query
 from cogr.store import Store
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.generator import Statistical, StatisticalOptions
 from indexers.generators.statistical.ranking import encoder as module
-from indexers.generators.statistical.ranking.encoder import Encoder
+from indexers.generators.statistical.ranking.encoder import Encoder, choose
 from indexers.generators.statistical.ranking.features import ENCODED_FEATURES, FEATURES
 from indexers.generators.statistical.storage import open_artefact, save
 
@@ -167,3 +168,116 @@ def test_minilm_without_its_package_comes_from_the_hub(
     monkeypatch.setattr(module, "from_hub", lambda name, _: asked.append(name) or onnx)
     assert Encoder("minilm").digest == Encoder(str(onnx)).digest
     assert asked == [module.MINILM_ON_HUB]
+
+
+# `auto`
+
+AUTO = StatisticalOptions(encoder="auto")
+
+
+@pytest.fixture
+def hub(onnx: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A hub that has every encoder; the names that it was asked for."""
+    asked = list[str]()
+
+    def from_hub(name: str, files: Sequence[str]) -> Path:
+        asked.append(name)
+        return onnx
+
+    monkeypatch.setattr(module, "from_hub", from_hub)
+    return asked
+
+
+def away(name: str, _files: Sequence[str]) -> Path:
+    raise ServiceError(f"{name} can't be reached.")
+
+
+def test_auto_is_chosen_once_and_kept_in_the_store(
+    hub: list[str], onnx: Path, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Statistical(dataset, AUTO, Store(tmp_path))
+    assert first.told_encoder == f"encoder {module.MINILM_ON_HUB}"
+    assert first.artefact.index.encoded.shape[1] == 16
+    monkeypatch.setattr(module, "from_hub", away)
+    again = Statistical(dataset, AUTO, Store(tmp_path))
+    assert again.is_fitted
+    assert again.fingerprint == first.fingerprint
+    live = again.live(first.fingerprint, None)
+    assert live is not None
+    asked = [*dataset.queries["train"], Query("live", "never heard of")]
+    assert live.artefact.query_keywords(asked) == first.artefact.query_keywords(asked)
+    found = Encoder("", Store(tmp_path), kept=str(first.fingerprint["encoder"])).points(["a sofa"])
+    assert found == pytest.approx(Encoder(str(onnx)).points(["a sofa"]), abs=1e-6)
+    assert hub == [module.MINILM_ON_HUB]
+
+
+def test_auto_without_weights_is_none_from_then_on(
+    hub: list[str], dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as offline:
+        offline.setattr(module, "from_hub", away)
+        first = Statistical(dataset, AUTO, Store(tmp_path))
+        assert first.told_encoder == f"no encoder: {module.MINILM_ON_HUB} can't be reached"
+    again = Statistical(dataset, AUTO, Store(tmp_path))
+    assert again.told_encoder == first.told_encoder
+    assert again.fingerprint == Statistical(dataset).fingerprint
+    assert not hub
+
+
+def test_who_only_looks_chooses_nothing(hub: list[str], dataset: Dataset, tmp_path: Path) -> None:
+    looking = Statistical(dataset, AUTO, Store(tmp_path))
+    assert not looking.is_fitted
+    looking.decides = False
+    assert looking.fingerprint["encoder"] is None
+    assert looking.told_encoder == "no encoder: none is chosen yet"
+    assert not hub
+    assert not Store(tmp_path).list("encoded")
+
+
+def test_of_two_choices_at_once_one_counts(
+    onnx: Path, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+
+    def slow(_name: str, _files: Sequence[str]) -> Path:
+        with monkeypatch.context() as other:
+            other.setattr(module, "from_hub", away)
+            choose(dataset.items, "english", store)
+        return onnx
+
+    monkeypatch.setattr(module, "from_hub", slow)
+    assert not choose(dataset.items, "english", store).model
+
+
+@pytest.mark.parametrize(
+    ("title", "language", "model"),
+    [
+        ("Café chairs, oak, set of 2 for small kitchens and gardens", "english", "MINILM"),
+        ("Kommode", "german", "MULTILINGUAL"),
+        ("实木 书桌", "english", "MULTILINGUAL"),
+        ("Стул", "english", "MULTILINGUAL"),
+    ],
+)
+def test_other_languages_get_a_multilingual_encoder(
+    hub: list[str], title: str, language: str, model: str
+) -> None:
+    items = [Item("1", title, "")]
+    assert choose(items, language, None).model == getattr(module, f"{model}_ON_HUB") == hub[0]
+
+
+def test_too_many_items_get_none(
+    hub: list[str], dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_ITEMS", len(dataset.items) - 1)
+    found = choose(dataset.items, "english", None)
+    assert "new queries would be slow with more than" in str(found)
+    assert not hub
+
+
+def test_a_store_that_lost_its_encoder_says_so(
+    hub: list[str], dataset: Dataset, tmp_path: Path
+) -> None:
+    digest = choose(dataset.items, "english", Store(tmp_path)).digest
+    Store(tmp_path).remove(f"encoded/{digest}/onnx")
+    with pytest.raises(GeneratorError, match="has lost its encoder; remove encoded/choice"):
+        Encoder("", Store(tmp_path), kept=digest).points(["a sofa"])
