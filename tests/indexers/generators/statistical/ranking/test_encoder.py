@@ -250,7 +250,7 @@ def test_of_two_choices_at_once_one_counts(
 
 
 @pytest.mark.parametrize(
-    ("title", "language", "model"),
+    ("title", "language", "wanted"),
     [
         ("Café chairs, oak, set of 2 for small kitchens and gardens", "english", "MINILM"),
         ("Kommode", "german", "MULTILINGUAL"),
@@ -259,10 +259,10 @@ def test_of_two_choices_at_once_one_counts(
     ],
 )
 def test_other_languages_get_a_multilingual_encoder(
-    hub: list[str], title: str, language: str, model: str
+    hub: list[str], title: str, language: str, wanted: str
 ) -> None:
     items = [Item("1", title, "")]
-    assert choose(items, language, None).model == getattr(module, f"{model}_ON_HUB") == hub[0]
+    assert choose(items, language, None).model == getattr(module, f"{wanted}_ON_HUB") == hub[0]
 
 
 def test_too_many_items_get_none(
