@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from indexers.rebuild.run import Outcome
     from indexers.release import Released as Switched
     from trainers.evaluation import Evaluation
-    from trainers.report.drawing import Figure
+    from trainers.report.figures import Figure
     from trainers.rivals.results import Results
     from trainers.training.contest import Choice
     from trainers.training.driver import Driver, RunStatus
@@ -232,10 +232,10 @@ class Trained(Result):
 
         Raises MissingExtraError without the extra `report`.
         """
-        from trainers.report.page import check_extra, drawn
+        from trainers.report import Facts, drawn
 
-        check_extra()
-        return {one.name: one for one in drawn(self.driver.workspace, self.driver.run)}
+        made = drawn(Facts(self.driver.workspace, self.driver.run))
+        return {one.name: one for section in made.values() for one in section}
 
 
 @dataclass(frozen=True, repr=False)

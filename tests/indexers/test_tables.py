@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from indexers.tables import Table, short, show_all, write_page
+from indexers.tables import Table, short, show_all
 from indexers.telemetry.terminal import console_of
 
 ROWS = [
@@ -60,19 +59,6 @@ def test_a_mapping_and_a_dataclass_are_names_and_values() -> None:
 def test_long_texts_are_cut() -> None:
     assert short("x" * 400) == "x" * 299 + "…"
     assert short(" a \n b ") == "a b"
-
-
-def test_a_page_is_one_closed_file(tmp_path: Path) -> None:
-    (tmp_path / "page.html").write_text("an older page")
-    empty, facts = Table(""), {"dataset": "<script>"}
-    write_page(
-        tmp_path / "page.html", "trainers.rivals", facts=facts, made="today", metric="", advice="",
-        figures=[], quality=empty, costs=empty, reasons=[], losses=None,
-    )  # fmt: skip
-    page = (tmp_path / "page.html").read_text("utf-8")
-    assert "default-src 'none'" in page
-    assert "&lt;script&gt;" in page
-    assert "<script" not in page
 
 
 def test_any_result_is_names_and_values_and_its_records_are_tables(

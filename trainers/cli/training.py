@@ -151,7 +151,7 @@ def report(
     ] = None,
 ) -> None:
     """Write an HTML report of a run: one file, no network. Needs no torch."""
-    from trainers.report.page import check_extra, write_report
+    from trainers.report import check_extra, write_report
     from trainers.training.rounds import open_run
 
     check_extra()

@@ -34,8 +34,7 @@ from trainers.demo.rows import (
     step_row,
 )
 from trainers.demo.show import Ended, Progress, results
-from trainers.report.facts import Changed, changes, examples
-from trainers.report.page import check_extra, write_report
+from trainers.report import Changed, changes, check_extra, examples, write_report
 from trainers.training.contest import Choice, choose, contenders, known_rivals, rivals
 from trainers.training.rounds import DEFAULT_RUN, Run
 from trainers.training.stage import calm_threads

@@ -18,7 +18,7 @@ from indexers.exchange.search import Answered
 from indexers.telemetry import logs
 from indexers.telemetry.terminal import console_of
 from trainers.demo.rows import Row
-from trainers.report.facts import Changed
+from trainers.report import Changed
 from trainers.training.contest import Choice
 
 _KEYWORDS_SHOWN = 8

@@ -1,3 +1,454 @@
 """The report of a training run: one HTML file for people that needs no network, and its figures as
-files. `facts` reads the run, `figures` says what is drawn, `page` writes the file.
+files (`figures`). Everything is read from the run's files: finished rounds, step logs, snapshots.
 """
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from cogr.differences import differences
+from cogr.errors import ServiceError, TrainingError
+from cogr.records import SIDES, SPLITS, Dataset, Say, Side, Split
+from cogr.snapshots import Snapshot, open_snapshot
+from indexers.tables import Table, need, page, pick, write_page
+from indexers.telemetry.terminal import duration
+from indexers.workspace import Workspace
+from trainers.training.contest import (
+    Choice,
+    Rivals,
+    choose,
+    contenders,
+    known_rivals,
+    rivals,
+    round_name,
+)
+from trainers.training.rounds import Round, Run, StageRecord, with_dev
+
+if TYPE_CHECKING:
+    from trainers.report.figures import Figure
+
+PACKAGE = "trainers.report"
+EXAMPLES: Mapping[Side, int] = {"item": 3, "query": 2}
+"""How many entities of each side are shown as examples."""
+MEASURES = {"p": "P", "r": "R", "f1": "F1", "f1_se": "standard error", "ndcg@10": "nDCG@10"}
+_ACCEPTED = {
+    "moved": "items with a new set",
+    "accepted": "taken",
+    "train_f_before": "F1 before",
+    "promised": "promised",
+    "all_at_once": "all at once",
+    "realised": "realised",
+}
+Drawn = Mapping[str, Sequence["Figure"]]
+"""Section of the page -> its figures."""
+Snapshots = Mapping[Side, Snapshot]
+"""The snapshots of one round."""
+
+
+def check_extra() -> None:
+    """Raise MissingExtraError where figures and pages can't be made."""
+    need("The report", "report", ("matplotlib", "jinja2"))
+
+
+@dataclass(frozen=True)
+class StageLog:
+    """The steps of one training stage, as its log has them."""
+
+    round: int
+    side: Side
+    steps: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The keywords of one round's pair.
+
+    Attributes:
+        shared: distinct keywords that both sides have.
+        lengths: words in a keyword -> number of such distinct keywords of both sides.
+    """
+
+    distinct: Mapping[Side, int]
+    shared: int
+    lengths: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Bubble:
+    """A keyword that queries with labels and items came to have (`added`), or to have no more.
+
+    Attributes:
+        p: of all pairs of a query and an item that have it, the share that is relevant.
+        r: of all relevant items of the queries that have it, the share that has it too.
+        entities: queries and items that have it.
+    """
+
+    keyword: str
+    added: bool
+    p: float
+    r: float
+    entities: int
+
+
+@dataclass(frozen=True)
+class Changed:
+    """One entity before and after: keywords, in the order in which the set has them."""
+
+    side: Side
+    id: str
+    text: str
+    gained: Sequence[str]
+    lost: Sequence[str]
+    kept: Sequence[str]
+
+
+class Facts:
+    """Everything that a report says of one run. Each fact is read when it is first asked for.
+
+    Attributes:
+        rounds: the finished ones; SFT is the first.
+        base: the last round that is built upon.
+
+    Raises:
+        TrainingError: SFT is not finished.
+        SnapshotError: a snapshot is gone or broken; raised by the fact that needs it, too.
+    """
+
+    def __init__(self, workspace: Workspace, run: Run, say: Say = lambda _: None) -> None:
+        self._run, self._state, self._say = run, run.state(), say
+        if not self._state.finished or self._state.base is None:
+            raise TrainingError(
+                f"The run {run.name} has nothing to report yet: run cogr-train run."
+            )
+        self.run, self.frozen = run.name, run.frozen()
+        self.rounds, self.base = self._state.finished, self._state.base
+        self._workspace = with_dev(workspace)
+        self._same_data = self._workspace.dataset.dataset_hash == self.frozen["dataset_hash"]
+        self._snapshot = cache(partial(open_snapshot, workspace.store))
+
+    @property
+    def under_way(self) -> str:
+        """The round that is not finished, and its next stage; "" where there is none."""
+        now = self._state.unfinished
+        return f"{round_name(now.number)} is under way, next is {now.next_stage}" if now else ""
+
+    @property
+    def splits(self) -> list[Split]:
+        """The splits that were measured, the one of the headlines first: test, else dev, else
+        train.
+        """
+        return [split for split in reversed(SPLITS) if split in figures_of(self.rounds[0])]
+
+    @property
+    def split(self) -> Split:
+        """The split that headlines are about."""
+        return self.splits[0]
+
+    @cached_property
+    def rivals(self) -> Rivals | None:
+        """What the rounds are compared with, measured now where it was not; None where the data are
+        no longer the run's.
+        """
+        if not self._same_data:
+            return known_rivals(self._run)
+        return rivals(self._workspace, self._run, self._say)
+
+    @cached_property
+    def choice(self) -> Choice | None:
+        """The pair chosen on dev, whoever wrote it; None where nothing is judged."""
+        return choose(contenders(self._state, self.rivals))
+
+    @cached_property
+    def serves(self) -> str:
+        """The name of the pair that serves; "" for one of another run, none, or no answer."""
+        try:
+            serving = self._workspace.backend.serving()
+        except ServiceError:
+            return ""
+        pair = (serving.get("item"), serving.get("query"))
+        known = contenders(self._state, self.rivals)
+        return next((one.name for one in known if (one.items, one.queries) == pair), "")
+
+    @cached_property
+    def logs(self) -> list[StageLog]:
+        """Of all training stages, in their order."""
+        return [
+            StageLog(round_.number, cast("Side", stage.name[6:]), self._lines(round_.number, stage))
+            for round_ in self._state.rounds
+            for stage in round_.stages
+            if stage.name.startswith("train-")
+        ]
+
+    def _lines(self, number: int, stage: StageRecord) -> list[Mapping[str, Any]]:
+        """A log beside the model that the stage wrote, which may lie in the run that this one is a
+        branch of.
+        """
+        owner, store = stage.output.partition("/models/")[0], self._run.store
+        path = f"{owner}/logs/r{number:03d}-{stage.name[6:]}.jsonl"
+        steps: list[Any] = []
+        for line in store.read(path).splitlines() if store.exists(path) else ():
+            # The last line of a stage that was killed may be torn.
+            with suppress(ValueError):
+                steps.append(json.loads(line))
+        return [step for step in steps if isinstance(step, dict)]
+
+    @cached_property
+    def vocabularies(self) -> list[Vocabulary]:
+        """Round by round."""
+        return [vocabulary(self._opened(round_)) for round_ in self.rounds]
+
+    @cached_property
+    def overall(self) -> Mapping[Side, Sequence[Changed]]:
+        """Side -> what changed from SFT to `base`; empty while that is SFT."""
+        if not self.base.number:
+            return {}
+        before, after = self._opened(self.rounds[0]), self._opened(self.base)
+        return {side: changes(before[side], after[side]) for side in SIDES}
+
+    @cached_property
+    def moved(self) -> Sequence[Bubble]:
+        """Keywords added and dropped from SFT to `base`; none while that is SFT, and where the data
+        are no longer the run's.
+        """
+        if not (self._same_data and self.base.number):
+            return ()
+        before, after = self._opened(self.rounds[0]), self._opened(self.base)
+        return moved(before, after, self._workspace.dataset)
+
+    @property
+    def examples(self) -> list[Changed]:
+        """Entities to look at, of those that changed since SFT."""
+        return examples(self.overall["item"], self.overall["query"]) if self.overall else []
+
+    def _opened(self, round_: Round) -> Snapshots:
+        return {"item": self._snapshot(round_.items), "query": self._snapshot(round_.queries)}
+
+
+def figures_of(round_: Round) -> Mapping[str, Mapping[str, float]]:
+    """Split -> figures of the pair that a round ended with."""
+    stage = round_.stage("evaluate")
+    assert stage is not None
+    return stage.notes
+
+
+# Keywords
+
+
+def vocabulary(pair: Snapshots) -> Vocabulary:
+    """The keywords of a pair."""
+    words = {side: {word for row in pair[side].rows() for word in row.keywords} for side in SIDES}
+    return Vocabulary(
+        distinct={side: len(found) for side, found in words.items()},
+        shared=len(words["item"] & words["query"]),
+        lengths=Counter(len(word.split()) for word in words["item"] | words["query"]),
+    )
+
+
+def moved(before: Snapshots, after: Snapshots, dataset: Dataset) -> list[Bubble]:
+    """What one pair has and the other has not, and how well each keyword matches by itself (paper,
+    section 5.4); the keywords of most entities first.
+
+    Memory: the owners of every keyword of both pairs.
+    """
+    first, last = _owners(before), _owners(after)
+    bubbles = [
+        bubble
+        for added, new, old in ((True, last, first), (False, first, last))
+        for word in new.keys() - old.keys()
+        if (bubble := _bubble(word, new[word], dataset, added=added)) is not None
+    ]
+    return sorted(bubbles, key=lambda one: (-one.entities, one.keyword))
+
+
+def _owners(pair: Snapshots) -> Mapping[str, Mapping[Side, set[str]]]:
+    found: dict[str, dict[Side, set[str]]] = defaultdict(lambda: {"query": set(), "item": set()})
+    for side in SIDES:
+        for row in pair[side].rows():
+            for word in row.keywords:
+                found[word][side].add(row.id)
+    return found
+
+
+def _bubble(
+    word: str, owners: Mapping[Side, set[str]], dataset: Dataset, *, added: bool
+) -> Bubble | None:
+    items = owners["item"]
+    wanted = [dataset.relevant[id_] for id_ in owners["query"] if dataset.relevant.get(id_)]
+    if not wanted or not items:
+        return None
+    hits = sum(len(items & ids) for ids in wanted)
+    p, r = hits / (len(wanted) * len(items)), hits / sum(map(len, wanted))
+    return Bubble(word, added, p, r, len(items) + len(owners["query"]))
+
+
+def changes(before: Snapshot, after: Snapshot) -> list[Changed]:
+    """The entities with other keywords, in id order. One that only the later snapshot has gained
+    everything; one that only the earlier one has does not count.
+
+    Raises SnapshotError where one is of items and the other of queries.
+    """
+    return [
+        Changed(after.side, one.id, one.after.text, one.gained, one.lost, one.kept)
+        for one in differences(before, after)
+        if one.after is not None and (one.gained or one.lost)
+    ]
+
+
+def examples(items: Sequence[Changed], queries: Sequence[Changed]) -> list[Changed]:
+    """Five entities to look at, three items and two queries, evenly from those that changed: not
+    chosen by their result.
+    """
+    both = ((items, EXAMPLES["item"]), (queries, EXAMPLES["query"]))
+    return [one for found, count in both for one in evenly(found, count)]
+
+
+def evenly(found: Sequence[Changed], count: int) -> list[Changed]:
+    """So many of a sequence, in its order, from the middles of equally long stretches."""
+    if len(found) <= count:
+        return list(found)
+    return [found[(2 * at + 1) * len(found) // (2 * count)] for at in range(count)]
+
+
+# The page
+
+
+def write_report(
+    workspace: Workspace,
+    run: Run,
+    file: Path,
+    say: Say = lambda _: None,
+    figures: Path | None = None,
+) -> list[Path]:
+    """Write a run's report, replacing the file atomically; returns the files written, it first.
+    A folder `figures` gets every figure as SVG and PNG.
+
+    Raises:
+        MissingExtraError: without the extra `report`.
+        TrainingError: the run has no finished round.
+        SnapshotError: a snapshot of the run is gone or broken.
+        StorageError: the file can't be written.
+    """
+    check_extra()
+    facts = Facts(workspace, run, say)
+    made = drawn(facts)
+    write_page(file, PACKAGE, **_values(facts, made))
+    if figures is None:
+        return [file]
+    return [file, *(path for one in chain(*made.values()) for path in one.write(figures))]
+
+
+def drawn(facts: Facts) -> Drawn:
+    """The figures of a report. Raises MissingExtraError without the extra `report`."""
+    check_extra()
+    from trainers.report.figures import draw
+
+    return draw(facts)
+
+
+def render(facts: Facts, figures: Drawn) -> str:
+    """The page of some facts with their figures."""
+    return page(PACKAGE, **_values(facts, figures))
+
+
+def _values(facts: Facts, figures: Drawn) -> dict[str, Any]:
+    """What the template is filled with."""
+    return {
+        "facts": facts,
+        "compared": _compared(facts),
+        "rounds": _rounds(facts),
+        "acceptance": _acceptance(facts),
+        "changed": _changed(facts),
+        "stages": _stages(facts),
+        "settings": Table.of("", dict(sorted(facts.frozen["settings"].items()))),
+        "base": round_name(facts.base.number),
+        "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        **figures,
+    }
+
+
+def _row(figures: Mapping[str, Any]) -> dict[str, str]:
+    return {name: f"{figures[key]:.3f}" for key, name in MEASURES.items() if key in figures}
+
+
+def _compared(facts: Facts) -> Table:
+    """BM25, statistical and distilled beside SFT and the last round that is built upon."""
+    beside = {} if facts.rivals is None else facts.rivals.rows()
+    pairs = {round_name(one.number): figures_of(one) for one in (facts.rounds[0], facts.base)}
+    best = "" if facts.choice is None else facts.choice.chosen.name
+    rows = []
+    for name, of in {**beside, **pairs}.items():
+        if (figures := of.get(facts.split)) is not None:
+            words = figures.get("keywords_per_item")
+            row = {facts.split: name, **_row(figures), "MRR@10": f"{figures['mrr@10']:.3f}"}
+            row["keywords an item"] = "" if words is None else f"{words:.1f}"
+            marks = {"serves": facts.serves, "best on dev": best}
+            told = [mark for mark, marked in marks.items() if marked == name]
+            if "cutoff" in figures:
+                told.append(f"the best {figures['cutoff']} items of each ranking")
+            rows.append(row | {"": ", ".join(told)})
+    notes = [
+        "P, R and F1 are of the whole retrieved set, averaged over queries; nDCG@10 and MRR@10 are "
+        "of the whole ranking. bm25 searches the items' own text, cut at the number of items that "
+        "serves the training queries best; statistical writes keywords from the same labels "
+        "without a language model."
+    ]
+    if facts.choice:
+        notes.append(f"What should serve is {best}: {facts.choice.reason()}.")
+    return Table("", rows, notes)
+
+
+def _rounds(facts: Facts) -> Table:
+    """Every round and rival on every split."""
+    beside = {} if facts.rivals is None else facts.rivals.rows()
+    each = [(name, of, "") for name, of in beside.items()]
+    for one in facts.rounds:
+        verdict = f"{one.verdict}: {one.reason}" if one.reason else one.verdict or ""
+        each.append((round_name(one.number), figures_of(one), verdict))
+    rows = [
+        {"": name, "split": split, **_row(of[split]), "verdict": verdict}
+        for name, of, verdict in each
+        for split in facts.splits
+        if split in of
+    ]
+    return Table("", rows)
+
+
+def _acceptance(facts: Facts) -> Table:
+    """What moving the items was to bring, and brought."""
+    found = [(one.number, one.stage("accept-items")) for one in facts.rounds]
+    rows = [
+        {"round": round_name(number), **pick([stage.notes], _ACCEPTED)[0]}
+        for number, stage in found
+        if stage is not None
+    ]
+    note = "Which new item sets were taken. Figures are changes of mean training F1."
+    return Table("", rows, [note])
+
+
+def _changed(facts: Facts) -> Table:
+    """The keywords that most entities gained and lost."""
+    rows = []
+    for side, found in facts.overall.items():
+        for kind in ("gained", "lost"):
+            counted = Counter(word for one in found for word in getattr(one, kind))
+            words = ", ".join(f"{word} ({times:,})" for word, times in counted.most_common(10))
+            rows.append({"side": side, "most often": kind, "keywords": words})
+    return Table("", rows)
+
+
+def _stages(facts: Facts) -> Table:
+    stages = [(round_name(one.number), stage) for one in facts.rounds for stage in one.stages]
+    rows = [
+        {"round": name, "stage": of.name, "time": duration(of.seconds), "wrote": of.output}
+        for name, of in stages
+    ]
+    return Table("", rows)

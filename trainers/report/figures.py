@@ -1,184 +1,285 @@
-"""The report's figures: which facts stand in which picture, with what words."""
+"""The report's figures by matplotlib: inline SVG for pages and notebooks, SVG and PNG files for
+papers.
+"""
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from html import escape
 from itertools import accumulate, chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import rc_context
+from matplotlib.figure import Figure as Drawing
+from matplotlib.style import context
 
-from cogr.records import SIDES, Side
+from cogr.records import SIDES
+from cogr.store import Store
 from indexers.tables import short
-from trainers.report.drawing import COLOURS, LINES, Canvas, Figure, style
-from trainers.report.facts import Facts, Pair, round_name
+from trainers.report import Facts, figures_of
+from trainers.training.contest import round_name
 
-SIDE_NAMES: Mapping[Side, str] = {"query": "queries", "item": "items"}
+_SIZE = (6.1, 3.9)
+"""Inches, near the width of a paper's text."""
+_MOST_POINTS = 240
 _BUBBLES, _NAMED_BUBBLES = 120, 5
 _LATIN_ENDS = 0x250
-_LENGTHS = (("1 word", "grey"), ("2 words", "teal"), ("3 words", "blue"), ("4 or more", "purple"))
+_INK, _LINE = "#16202a", "#a0acb7"
+_COLOURS = ["#1d5fc2", "#d9730d", "#0b8f81", "#9a4fc4"]
+_LENGTHS = ("1 word", "2 words", "3 words", "4 or more")
+_STYLE: Mapping[str, Any] = {
+    # Marks too, so that colour alone tells nothing apart.
+    "axes.prop_cycle": f"cycler(color={_COLOURS}, marker=['o', 's', '^', 'D'])",
+    "font.family": "DejaVu Sans",  # matplotlib brings it: the same picture everywhere.
+    "svg.fonttype": "none",
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": _LINE,
+    "grid.alpha": 0.4,
+    "legend.frameon": False,
+    **dict.fromkeys(
+        ["text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"], _INK
+    ),
+}
 
 
-def draw(facts: Facts) -> Mapping[str, Sequence[Figure]]:
+@dataclass(frozen=True)
+class Figure:
+    """One picture with its words; `name` is that of its files, `note` how it was measured."""
+
+    name: str
+    title: str
+    note: str
+    drawing: Drawing
+
+    @property
+    def inline(self) -> str:
+        """SVG for a page: ink has the colour of the page's text, and ids of groups are gone, since
+        other figures have the same.
+        """
+        svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>|<metadata>.*?</metadata>", "",
+                     self._saved("svg").decode(), flags=re.DOTALL)  # fmt: skip
+        svg = re.sub(r'<g id="[^"]*"', "<g", svg[svg.index("<svg") :])
+        label = f'<svg role="img" aria-label="{escape(self.title)}"'
+        return svg.replace(_INK, "currentColor").replace("<svg", label, 1)
+
+    def _repr_svg_(self) -> str:
+        """For notebooks."""
+        return self.inline
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write <name>.svg and <name>.png; returns them. Raises StorageError."""
+        store, names = Store(folder.resolve()), [f"{self.name}.{kind}" for kind in ("svg", "png")]
+        for name in names:
+            store.write(name, self._saved(name[-3:]))
+        return [folder / name for name in names]
+
+    def _saved(self, kind: str) -> bytes:
+        data = io.BytesIO()
+        options: dict[str, Any] = {"metadata": {"Date": None}}
+        if kind == "png":
+            options = {"metadata": {"Software": None}, "dpi": 200, "facecolor": "white"}
+        with _style(), rc_context({"svg.hashsalt": self.name}):
+            self.drawing.savefig(data, format=kind, **options)
+        return data.getvalue()
+
+
+def _style() -> AbstractContextManager[None]:
+    """Draw alike everywhere: matplotlib's own defaults and ours, whatever the user has set."""
+    return context(["default", dict(_STYLE)])
+
+
+def draw(facts: Facts) -> dict[str, list[Figure]]:
     """Section of the page -> its figures; those with nothing to draw are left out."""
     sections = {
-        "quality": (f1_figure, steps_figure, precision_recall_figure),
-        "training": (training_figures,),
-        "keywords": (vocabulary_figures, words_figure, moved_figure),
+        "quality": (_f1, _precision_recall),
+        "training": (_training,),
+        "keywords": (_vocabulary, _words, _moved),
     }
-    with style():
+    with _style():
         return {
             name: [one for make in makers for one in make(facts) if one.drawing.axes[0].has_data()]
             for name, makers in sections.items()
         }
 
 
-def f1_figure(facts: Facts) -> Iterator[Figure]:
-    """F1 of every split over the stages of the rounds."""
-    canvas, pairs = Canvas("stage", "F1"), facts.pairs
+def _axes(x: str, y: str) -> Any:
+    return Drawing(figsize=_SIZE, layout="constrained").add_subplot(xlabel=x, ylabel=y)
+
+
+def _done(axes: Any, name: str, title: str, note: str = "") -> Figure:
+    """The figure, with a legend where it shows several things."""
+    drawing = axes.figure
+    labels = axes.get_legend_handles_labels()[1]
+    if len(labels) > 1:
+        drawing.legend(loc="outside upper left", ncols=2 if len("".join(labels)) > 40 else 4)
+    # Laid out once: a layout that is made again is off by a hair, and so would its file be.
+    drawing.draw_without_rendering()
+    drawing.set_layout_engine("none")
+    return Figure(name, title, note, drawing)
+
+
+def _rules(axes: Any, places: Sequence[float], names: Sequence[str]) -> None:
+    """Vertical lines with names."""
+    for x, name in zip(places, names, strict=False):
+        axes.axvline(x, color=_LINE, ls=":", lw=1)
+        above = {"transform": axes.get_xaxis_transform(), "va": "top"}
+        axes.text(x, 1, f" {name}", fontsize=8, in_layout=False, **above)
+
+
+def steps_done(facts: Facts) -> list[int]:
+    """GRPO steps at the end of each finished round."""
+    steps = dict.fromkeys((one.number for one in facts.rounds), 0)
+    for log in facts.logs:
+        if log.round in steps and log.round:
+            steps[log.round] += len(log.steps)
+    return list(accumulate(steps.values()))
+
+
+def _f1(facts: Facts) -> Iterator[Figure]:
+    """F1 of every split over the GRPO steps (paper, section 5.2)."""
+    axes, at = _axes("GRPO step", "F1"), steps_done(facts)
     for split in facts.splits:
-        _over(canvas, split, pairs, [pair.figures[split]["f1"] for pair in pairs])
-    errors = [pair.figures[facts.split].get("f1_se", 0.0) for pair in pairs]
-    values = [pair.figures[facts.split]["f1"] for pair in pairs]
-    tone = COLOURS[LINES[facts.split][0]]
-    canvas.axes.errorbar(range(len(errors)), values, errors, fmt="none", color=tone)
-    canvas.axes.set_ylim(0)
-    note = (
-        f"Of the whole retrieved set. Whiskers on {facts.split}: one standard error over its "
-        "queries. “1 queries”: the queries of round 1 on the items of the round before. Rings: "
-        "rounds that are not built upon."
-    )
-    yield canvas.done("f1", "F1 after each stage", note)
-
-
-def _over(canvas: Canvas, name: str, pairs: Sequence[Pair], values: Sequence[float]) -> None:
-    """A mark a pair, a ring where it is rejected."""
-    canvas.line(name, list(enumerate(values)), _rejected(pairs))
-    canvas.names([pair.name for pair in pairs])
-
-
-def _rejected(pairs: Sequence[Pair]) -> list[int]:
-    return [at for at, pair in enumerate(pairs) if pair.verdict == "rejected"]
-
-
-def steps_figure(facts: Facts) -> Iterator[Figure]:
-    """F1 over all GRPO steps (paper, section 5.2)."""
-    canvas, logs = Canvas("GRPO step", "F1"), [log for log in facts.logs if log.round and log.steps]
-    begun = [0, *accumulate(len(log.steps) for log in logs)]
-    for split in [split for split in facts.splits if split != "train"] or facts.splits:
-        if logs:
-            canvas.line(split, steps_line(facts, split))
-    canvas.rules(begun, [f"{log.side} {log.round}" for log in logs])
-    note = "A dotted line is where a side begins to be trained."
-    yield canvas.done("f1-steps", "F1 over training steps", note)
-
-
-def steps_line(facts: Facts, split: str) -> list[tuple[float, float]]:
-    """(step, F1) of a split over all GRPO steps."""
+        values = [figures_of(one)[split]["f1"] for one in facts.rounds]
+        errors = [figures_of(one)[split].get("f1_se", 0.0) for one in facts.rounds]
+        axes.errorbar(at, values, errors if split == facts.split else None, label=split)
+    axes.set_ylim(0)
     logs = [log for log in facts.logs if log.round and log.steps]
     begun = [0, *accumulate(len(log.steps) for log in logs)]
-    after = {(pair.round, pair.verdict is None): pair.figures for pair in facts.pairs}
-    points = [(0.0, after[0, False][split]["f1"])]
-    for end, log in zip(begun[1:], logs, strict=False):
-        if (figures := after.get((log.round, log.side == "query"))) is not None:
-            points.append((float(end), figures[split]["f1"]))
-    return points
+    _rules(axes, begun, [f"{log.side} {log.round}" for log in logs])
+    note = (
+        f"Of the whole retrieved set, after SFT and each round. Whiskers on {facts.split}: one "
+        "standard error over its queries. A dotted line is where a side begins to be trained."
+    )
+    yield _done(axes, "f1", "F1 over training steps", note)
 
 
-def precision_recall_figure(facts: Facts) -> Iterator[Figure]:
+def _precision_recall(facts: Facts) -> Iterator[Figure]:
     """The path of the rounds through precision and recall, over lines of equal F1."""
-    canvas = Canvas("recall", "precision")
+    axes = _axes("recall", "precision")
     paths = {
-        split: [(pair.figures[split]["r"], pair.figures[split]["p"]) for pair in facts.whole]
+        split: [(figures_of(one)[split]["r"], figures_of(one)[split]["p"]) for one in facts.rounds]
         for split in facts.splits
     }
     for split, points in paths.items():
-        canvas.line(split, points, _rejected(facts.whole))
-    canvas.equal_f1(list(chain(*paths.values())))
-    for pair, point in zip(facts.whole, paths[facts.split], strict=True):
-        canvas.axes.annotate(pair.name, point, (7, 5), textcoords="offset points", fontsize=8)
+        axes.plot(*zip(*points, strict=True), label=split)
+    every = zip(*chain(*paths.values()), strict=True)
+    right, top = (min(1.0, 1.15 * max(0.1, *axis)) for axis in every)
+    r, p = np.meshgrid(np.linspace(1e-3, right, 100), np.linspace(1e-3, top, 100))
+    lines = axes.contour(r, p, 2 * p * r / (p + r), 4, colors=_LINE, linewidths=1)
+    axes.clabel(lines, fmt="F1 %.2g", fontsize=8)
+    axes.set(xlim=(0, right), ylim=(0, top))
+    for one, point in zip(facts.rounds, paths[facts.split], strict=True):
+        name = round_name(one.number)
+        axes.annotate(name, point, (7, 5), textcoords="offset points", fontsize=8)
     note = "Thin lines join points of equal F1. Points are in the order of the rounds."
-    yield canvas.done("precision-recall", "Precision and recall of each round", note)
+    yield _done(axes, "precision-recall", "Precision and recall of each round", note)
 
 
-def training_figures(facts: Facts) -> Iterator[Figure]:
+def _training(facts: Facts) -> Iterator[Figure]:
     """The reward of every GRPO step over all rounds, and the loss of SFT."""
     for side in SIDES:
         of_side = [log for log in facts.logs if log.side == side and log.steps]
         logs = [log for log in of_side if log.round and "reward" in log.steps[0]]
+        axes = _axes("step", "reward")
         mean, spread = (
             [float(one[key]) for log in logs for one in log.steps]
             for key in ("reward", "reward_std")
         )
-        canvas = Canvas("step", "reward")
-        canvas.steps("reward", "blue", mean, spread)
+        _steps(axes, mean, spread)
         begun = [0, *accumulate(len(log.steps) for log in logs)]
-        canvas.rules(begun, [round_name(log.round) for log in logs])
+        _rules(axes, begun, [round_name(log.round) for log in logs])
         note = "Line: the mean of a step. Band: one standard deviation over its completions."
-        yield canvas.done(f"reward-{side}", f"Reward of the {side} side", note)
+        yield _done(axes, f"reward-{side}", f"Reward of the {side} side", note)
         losses = [float(one["loss"]) for log in of_side if not log.round for one in log.steps]
-        canvas = Canvas("step", "loss a token (nats)")
-        canvas.steps("loss", "purple", losses, ())
-        yield canvas.done(f"loss-{side}", f"Loss of supervised fine-tuning, {side} side")
+        axes = _axes("step", "loss a token (nats)")
+        _steps(axes, losses, [0.0] * len(losses))
+        yield _done(axes, f"loss-{side}", f"Loss of supervised fine-tuning, {side} side")
 
 
-def vocabulary_figures(facts: Facts) -> Iterator[Figure]:
-    """Distinct keywords of both sides and those that they share; the mean size of their sets."""
-    distinct, size = Canvas("round", "distinct keywords"), Canvas("round", "keywords an entity")
-    for side, name in SIDE_NAMES.items():
-        found = facts.vocabularies
-        _over(distinct, name, facts.whole, [float(one.distinct[side]) for one in found])
-        _over(size, name, facts.whole, [one.size[side] for one in found])
-    _over(distinct, "both", facts.whole, [float(one.shared) for one in facts.vocabularies])
-    distinct.axes.set_yscale("symlog")
+def _steps(axes: Any, values: Sequence[float], spread: Sequence[float]) -> None:
+    """A line over steps with a band; a long log is thinned to means of equally long stretches."""
+    if not values:
+        return
+    many = min(len(values), _MOST_POINTS)
+    shown, wide = (
+        np.array([part.mean() for part in np.array_split(column, many)])
+        for column in (values, spread)
+    )
+    at = (np.arange(many) + 1) * len(values) / many
+    axes.plot(at, shown, marker="" if many > 1 else "o")
+    axes.fill_between(at, shown - wide, shown + wide, alpha=0.2, lw=0)
+
+
+def _vocabulary(facts: Facts) -> Iterator[Figure]:
+    """Distinct keywords of both sides, and those that they share."""
+    axes, names = _axes("", "distinct keywords"), [round_name(one.number) for one in facts.rounds]
+    found = facts.vocabularies
+    axes.plot(names, [one.distinct["query"] for one in found], label="queries")
+    axes.plot(names, [one.distinct["item"] for one in found], label="items")
+    axes.plot(names, [one.shared for one in found], label="both")
+    axes.set_yscale("symlog")
     note = (
         "Both: keywords that items and queries have in common; only these can match. The scale is "
         "logarithmic."
     )
-    yield distinct.done("vocabulary", "Vocabulary", note)
-    yield size.done("size", "Size of keyword sets")
+    yield _done(axes, "vocabulary", "Vocabulary", note)
 
 
-def words_figure(facts: Facts) -> Iterator[Figure]:
+def _words(facts: Facts) -> Iterator[Figure]:
     """How long the distinct keywords of both sides are, in words, round by round (paper, section
     5.4).
     """
-    shares, means = [], []
-    for one in facts.vocabularies:
-        words, times = (np.array([*them], int) for them in (one.lengths, one.lengths.values()))
-        total = max(1, times.sum())
-        counts = np.bincount(np.minimum(words, len(_LENGTHS)), times, len(_LENGTHS) + 1)
-        shares.append(counts[1:] / total)
-        means.append(f"{words @ times / total:.2f} words")
-    parts = zip(_LENGTHS, np.transpose(shares), strict=True)
-    canvas = Canvas("round", "share of the distinct keywords")
-    names = [pair.name for pair in facts.whole]
-    canvas.bars(names, [(name, tone, share.tolist()) for (name, tone), share in parts], means)
+    axes, bottom = _axes("", "share of the distinct keywords"), np.zeros(len(facts.rounds))
+    names = [round_name(one.number) for one in facts.rounds]
+    totals = [max(1, sum(one.lengths.values())) for one in facts.vocabularies]
+    for least, label in enumerate(_LENGTHS, 1):
+        shares = np.array([
+            sum(n for words, n in one.lengths.items() if min(words, len(_LENGTHS)) == least) / total
+            for one, total in zip(facts.vocabularies, totals, strict=True)
+        ])  # fmt: skip
+        bars = axes.bar(names, shares, 0.6, bottom, label=label, alpha=0.85)
+        bottom += shares
+    means = [
+        sum(words * n for words, n in one.lengths.items()) / total
+        for one, total in zip(facts.vocabularies, totals, strict=True)
+    ]
+    axes.bar_label(bars, [f"{mean:.2f} words" for mean in means], padding=2, fontsize=8)
     note = "Every keyword counts once, however many queries and items have it. Above: the mean."
-    yield canvas.done("words", "Length of keywords", note)
+    yield _done(axes, "words", "Length of keywords", note)
 
 
-def moved_figure(facts: Facts) -> Iterator[Figure]:
+def _moved(facts: Facts) -> Iterator[Figure]:
     """Keywords added and dropped since SFT, each by how well it matches alone (paper, section
     5.4).
     """
-    shown, canvas = facts.moved[:_BUBBLES], Canvas("recall", "precision")
+    shown, axes = facts.moved[:_BUBBLES], _axes("recall", "precision")
     most = max((one.entities for one in shown), default=1)
-    for kind, tone, added in (("added", "blue", True), ("dropped", "red", False)):
+    for kind, added in (("added", True), ("dropped", False)):
         own = [one for one in shown if one.added == added]
         sizes = [12 + 588 * one.entities / most for one in own]
-        look: dict[str, Any] = {"color": COLOURS[tone], "alpha": 0.35, "label": kind}
         if own:
-            canvas.axes.scatter([one.r for one in own], [one.p for one in own], sizes, **look)
+            r, p = [one.r for one in own], [one.p for one in own]
+            axes.scatter(r, p, sizes, alpha=0.35, label=kind)
         # matplotlib's own font has Latin letters alone.
         named = [one for one in own if max(map(ord, one.keyword)) < _LATIN_ENDS]
         for one in named[:_NAMED_BUBBLES]:
             word = short(one.keyword, 24)
-            canvas.axes.annotate(word, (one.r, one.p), fontsize=8, parse_math=False)
+            axes.annotate(word, (one.r, one.p), fontsize=8, parse_math=False)
     note = (
         f"From SFT to {round_name(facts.base.number)}: the {len(shown):,} keywords that most "
         "queries and items have (the area), of those that both sides have: only these match. "
         "Precision and recall are of the pairs of a query and an item that the keyword alone "
         "brings together."
     )
-    yield canvas.done("moved", "Keywords added and dropped", note)
+    yield _done(axes, "moved", "Keywords added and dropped", note)

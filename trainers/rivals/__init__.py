@@ -25,8 +25,6 @@ Ranked = Mapping[str, Sequence[tuple[str, float]]]
 """Query id -> (item id, score), best first, ties by item id."""
 Sets = Mapping[str, Sequence[str]]
 """Query id -> ids of the retrieved set."""
-Search = Callable[[Query], Sequence[tuple[str, float]]]
-"""Ranks one query."""
 Params = Mapping[str, Any]
 T = TypeVar("T")
 
@@ -72,19 +70,14 @@ class Fitted:
         model: whether serving an unprepared query needs a model.
         sets: of a method with retrieved sets of its own: from its rankings of all items to the
             sets. None: the runner cuts the rankings.
-        prepared: a search for queries whose keywords, vectors or weights are prepared before they
-            are asked, as production does for known queries.
-        known_only: whether it has prepared queries alone.
         said: a remark for the table.
-        before: seconds of parts of the fit that were found on disk.
+        before: seconds of parts of the fit that were done before.
     """
 
     rank: Callable[[Sequence[Query], int], Ranked]
     bytes_an_item: float
     model: bool = False
     sets: Callable[[Ranked], Sets] | None = None
-    prepared: Callable[[Sequence[Query], int], Search] | None = None
-    known_only: bool = False
     said: str = ""
     before: float = 0.0
 
@@ -102,11 +95,7 @@ class Fitted:
             made = read(queries)
             return {q.id: search(one, depth) for q, one in zip(queries, made, strict=True)}
 
-        def prepared(queries: Sequence[Query], depth: int) -> Search:
-            known = {query.id: one for query, one in zip(queries, read(queries), strict=True)}
-            return lambda query: search(known[query.id], depth)
-
-        return cls(rank, bytes_an_item, **{"prepared": prepared, **more})
+        return cls(rank, bytes_an_item, **more)
 
 
 def grid(names: str, *rows: Sequence[Any]) -> Sequence[Params]:
@@ -153,9 +142,9 @@ _PLACES: dict[str, str] = {
     "cogr": "keyword:Cogr",
     "statistical": "keyword:StatisticalKeywords",
     "extractive": "keyword:ExtractiveKeywords",
-    "nearest": "bounds:Nearest",
-    "oracle-keywords": "bounds:OracleKeywords",
-    "perfect-cutoff": "bounds:PerfectCutoff",
+    "nearest": "lexical:Nearest",
+    "oracle-keywords": "keyword:OracleKeywords",
+    "perfect-cutoff": "lexical:PerfectCutoff",
 }
 """Name -> file of this package and class in it."""
 

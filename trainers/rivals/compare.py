@@ -25,20 +25,11 @@ from cogr.metrics import grades_of, set_figures, sets_of
 from cogr.records import SPLITS, Dataset, Query, Say
 from cogr.settings import Settings
 from cogr.store import Store
+from indexers.tables import need
 from indexers.workspace import Workspace
 from trainers.rivals import METHODS, Fitted, Method, NotRunError, Params, Ranked, Task
 from trainers.rivals.measuring import CUTS, DEPTH, Swept, above, checked_run, figures, latencies
-from trainers.rivals.page import check_extra, render
-from trainers.rivals.results import (
-    Kept,
-    MethodRow,
-    Results,
-    State,
-    Trial,
-    key_of,
-    latex,
-    markdown,
-)
+from trainers.rivals.results import Kept, MethodRow, Results, State, Trial, key_of, latex, markdown
 from trainers.training.rounds import SET_APART, set_apart
 
 SWEPT = 1000
@@ -219,14 +210,12 @@ class Runner:
                 "model_at_serving": float(fitted.model),
             },
         )
-        self.kept.keep_run("runs", row, run)
-        ranks = {q: [(id_, -at) for at, id_ in enumerate(ids)] for q, ids in sets["f1"].items()}
-        self.kept.keep_run("sets", row, ranks)
+        self.kept.keep_run(row, run)
         return row
 
 
 def run(workspace: Workspace, asked: Comparison, metric: str, say: Say) -> Results:
-    """Run the comparison and write compare.json, compare.md, compare.tex and compare.html.
+    """Run the comparison and write compare.json, compare.md and compare.tex.
 
     Interrupted by Ctrl-C it writes them with the finished rows, and raises KeyboardInterrupt again.
 
@@ -235,7 +224,7 @@ def run(workspace: Workspace, asked: Comparison, metric: str, say: Say) -> Resul
         DataError: no test queries, or no training queries.
         StorageError: the folder can't be written.
     """
-    check_extra()
+    need("cogr-train compare", "compare", ("bm25s", "pandas", "scipy"))
     runner, rows = Runner(workspace, asked, say), []
     try:
         for name in asked.methods:
@@ -251,15 +240,12 @@ def run(workspace: Workspace, asked: Comparison, metric: str, say: Say) -> Resul
 
 
 def write(runner: Runner, results: Results) -> None:
-    """The four files. Raises StorageError."""
+    """The three files. Raises StorageError."""
     folder = runner.kept.folder
     folder.write_json("compare.json", results.as_dict())
     folder.write("compare.md", markdown(results).encode())
     if results.done:
         folder.write("compare.tex", latex(results).encode())
-        sets = {one.name: runner.kept.sets(one.name) for one in results.done}
-        page = render(results, runner.dataset, sets)
-        folder.write("compare.html", page.encode("utf-8", "replace"))
 
 
 def facts_of(runner: Runner) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """CoGR's own methods, by the same protocol: keyword sets on both sides, matched exactly, ranked by
-BM25 over the keywords. Their retrieved sets are what the keywords match; no cutoff is swept.
+BM25 over the keywords. Their retrieved sets are what the keywords match; no cutoff is swept. One
+is a ceiling, which knows the labels that it is measured by.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from cogr.errors import CogrError
 from cogr.keywords import parse, query_keywords, self_keyword
@@ -120,6 +123,31 @@ class StatisticalKeywords(Method):
         return keyword_ranks(mirror, answers, model=True, before=before)
 
 
+class OracleKeywords(Method):
+    """The best choice among the items' keywords for a query, by the true labels."""
+
+    family = "ceiling"
+    seeded = False
+
+    def fit(self, task: Task, params: Params) -> Fitted:  # noqa: ARG002
+        from indexers.generators.statistical.artefact import K_MAX
+        from indexers.generators.statistical.keyword_selection import select_keywords
+
+        generator, before = fitted_generator(task)
+        items, keywords = task.dataset.items, generator.artefact.keywords
+        numbers = {item.id: number for number, item in enumerate(items)}
+
+        def chosen(query: Query) -> dict[str, float]:
+            relevant = np.zeros(len(items))
+            relevant[[numbers[id_] for id_ in task.dataset.relevant[query.id]]] = 1.0
+            forced = keywords.owners(self_keyword(query.text))
+            found = select_keywords(relevant, keywords.writable, limit=K_MAX, forced=forced)
+            return weighted(query, [keywords.keywords[number] for number in found.keywords], {})
+
+        mirror = mirror_of(items, item_keywords(generator, items))
+        return keyword_ranks(mirror, lambda asked: [*map(chosen, asked)], before=before)
+
+
 class ExtractiveKeywords(Method):
     """Keywords from the words of the collection, without labels."""
 
@@ -156,7 +184,6 @@ class Cogr(Method):
     how = f"cogr-train run --run {DEFAULT_RUN} makes one"
 
     def fit(self, task: Task, params: Params) -> Fitted:  # noqa: ARG002
-        """Raises NotRunError without a finished round of a run on these data."""
         workspace, run = Workspace(task.settings), self._run(task)
         state = run.state()
         rounds = [one for one in state.finished if one.number and one.verdict == "accepted"]
@@ -172,13 +199,8 @@ class Cogr(Method):
             return [found[query.id].weighted for query in asked]
 
         seconds = sum(stage.seconds for round_ in state.finished for stage in round_.stages)
-        return keyword_ranks(
-            Mirror.build(open_snapshot(workspace.store, best.items)),
-            answers,
-            model=True,
-            known_only=True,
-            before=seconds,
-        )
+        mirror = Mirror.build(open_snapshot(workspace.store, best.items))
+        return keyword_ranks(mirror, answers, model=True, before=seconds)
 
     def _run(self, task: Task) -> Run:
         workspace = Workspace(task.settings)

@@ -1,5 +1,5 @@
 """The results of a comparison: rows as its folder keeps them, averages over seeds, significance,
-advice, and tables for a terminal, Markdown, LaTeX and the page.
+advice, and tables for a terminal, Markdown and LaTeX.
 """
 
 from __future__ import annotations
@@ -27,22 +27,6 @@ from trainers.rivals.measuring import CUTS, favoured, holm, paired_p
 SIGNIFICANT = 0.05
 METRICS = ("p", "r", "f1", *(f"{name}@{k}" for k in CUTOFFS for name in ("mrr", "ndcg", "r", "f1")))
 """The metrics for comparing methods; each has one value for a query."""
-PAPER: Mapping[str, Mapping[str, float]] = {
-    "wands": {
-        "bm25": 0.4418,
-        "splade": 0.4903,
-        "embeddings": 0.2634,
-        "dpr": 0.4520,
-        "ance": 0.4554,
-        "dsi": 0.2890,
-        "dsi-qg": 0.4023,
-        "ripor": 0.3595,
-        "deepretrieval": 0.4431,
-        "cogr-frozen": 0.4662,
-        "cogr": 0.6819,
-    }
-}
-"""F1 in the paper's table 1, by data set. It is shown in a column of its own."""
 _MARK = "comparison.json"
 State = Literal["done", "not run", "failed"]
 
@@ -98,7 +82,7 @@ class Kept:
                 f"The folder {folder.url} has other files than a comparison's; name another one "
                 "with --out."
             )
-        for name in ("rows", "runs", "sets", "work") if anew else ():
+        for name in ("rows", "runs", "work") if anew else ():
             folder.remove(name)
         folder.write_json(_MARK, {"key": key})
 
@@ -117,7 +101,7 @@ class Kept:
         path = f"rows/{row.method}.{row.seed}.json"
         self.folder.write_json(path, {"key": self.key, **asdict(row)})
 
-    def keep_run(self, kind: Literal["runs", "sets"], row: MethodRow, run: Ranked) -> None:
+    def keep_run(self, row: MethodRow, run: Ranked) -> None:
         """Write a run as TREC has it: query, Q0, item, rank, score, name. Raises StorageError."""
         name = f"{row.method}.{row.seed}"
         lines = [
@@ -125,15 +109,7 @@ class Kept:
             for query, pairs in run.items()
             for rank, (id_, score) in enumerate(pairs, 1)
         ]
-        self.folder.write(f"{kind}/{name}.trec", "".join(lines).encode("utf-8", "replace"))
-
-    def sets(self, method: str) -> dict[str, list[str]]:
-        """Query id -> ids of the retrieved set, as the first seed's file has them."""
-        found: dict[str, list[str]] = {}
-        for line in self.folder.read(f"sets/{method}.0.trec").decode().splitlines():
-            query, _, id_, *_ = line.split()
-            found.setdefault(query, []).append(id_)
-        return found
+        self.folder.write(f"runs/{name}.trec", "".join(lines).encode("utf-8", "replace"))
 
 
 def key_of(dataset: Dataset, settings: Settings, budget: Sequence[Any]) -> str:
@@ -288,21 +264,13 @@ class Results:
             if one.row.reason
         ]
 
-    @property
-    def paper(self) -> Mapping[str, float]:
-        """The paper's F1 on these data, by method."""
-        return PAPER.get(str(self.facts["dataset"]), {})
-
     def best(self, *, ours: bool) -> Summary | None:
         """The best on test of CoGR's keyword methods, or of the others."""
         return next((one for one in self.usable if (one.family == "keyword") == ours), None)
 
     def as_dict(self) -> dict[str, Any]:
         """For compare.json and --json."""
-        rows = [
-            one.as_dict() | ({"paper_f1": self.paper[one.name]} if one.name in self.paper else {})
-            for one in self.methods
-        ]
+        rows = [one.as_dict() for one in self.methods]
         best = self.usable[0].name if self.usable else None
         more = {"metric": self.metric, "reference": best, "rows": rows, "advice": advice(self)}
         return {**self.facts, **more}
@@ -396,8 +364,6 @@ def quality(results: Results, names: Sequence[str]) -> Table:
         if one.spread:
             row["F1"] += f" ±{one.spread['f1']:.4f}"
         row["p (Holm)"] = "< 0.001" if one.p is not None and one.p < 0.001 else _number(one.p)
-        if results.paper:
-            row["paper's F1"] = _number(results.paper.get(one.name), "{:.4f}")
         rows.append(row)
     return Table("", rows)
 
@@ -412,22 +378,17 @@ def costs(results: Results) -> Table:
 
 
 def cost_cells(one: Summary) -> dict[str, str]:
-    """Heading -> cost. A method that prepares nothing has equal times for known and new queries;
-    unmeasured ones are empty.
-    """
+    """Heading -> cost."""
     cost, k = one.cost, one.row.cuts
-    known = "known_" * ("known_p50_ms" in cost)
     return {
         "fit, s": f"{cost['train_seconds']:,.1f}",
         "bytes an item": f"{cost['index_bytes_per_item']:,.0f}",
-        "p50, ms": _number(cost[f"{known}p50_ms"], "{:.2f}"),
-        "p99, ms": _number(cost[f"{known}p99_ms"], "{:.2f}"),
-        "p50, new query": _number(cost.get("p50_ms"), "{:.2f}"),
-        "model at serving": ("new queries" if known else "yes") if one.cost["model_at_serving"]
-        else "no",
+        "p50, ms": f"{cost['p50_ms']:.2f}",
+        "p99, ms": f"{cost['p99_ms']:.2f}",
+        "model at serving": "yes" if cost["model_at_serving"] else "no",
         "sets": f"the best {k['f1']} items; by dev {k['dev_cut_f1']}" if k else "its own",
         "chosen on dev": ", ".join(f"{name} {value}" for name, value in one.row.params.items()),
-    }  # fmt: skip
+    }
 
 
 def show(out: Console, results: Results) -> None:

@@ -135,7 +135,6 @@ class Synonyms(Method):
             lambda queries: stems_of([query.text for query in queries]),
             index.rank,
             index.size_bytes / len(ids),
-            prepared=None,
         )
 
 

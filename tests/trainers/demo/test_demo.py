@@ -37,7 +37,7 @@ from trainers.demo.demo import SEARCHES
 from trainers.demo.folder import as_toml, lay_out, sample_overrides, train_sample
 from trainers.demo.rows import Row
 from trainers.demo.show import Progress, results, safe, table
-from trainers.report.facts import Changed
+from trainers.report import Changed
 from trainers.training.contest import Choice, Contender
 from trainers.training.driver import Driver
 from trainers.training.rounds import Run, create, open_run

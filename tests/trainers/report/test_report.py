@@ -30,13 +30,19 @@ from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.workspace import Workspace
 from tests.trainers.report_worlds import Told, whole_run
-from trainers.report.drawing import Figure, thin
-from trainers.report.facts import EXAMPLES, Changed, Facts, evenly, moved
-from trainers.report.figures import draw, steps_line
-from trainers.report.page import render, write_report
+from trainers.report import (
+    EXAMPLES,
+    Changed,
+    Facts,
+    drawn,
+    evenly,
+    figures_of,
+    moved,
+    render,
+    write_report,
+)
+from trainers.report.figures import Figure, steps_done
 from trainers.training.rounds import Round, Run, State, branch, open_run
-
-finite = st.floats(-1e6, 1e6, allow_nan=False).map(lambda value: round(value, 4))
 
 
 class Page(HTMLParser):
@@ -62,7 +68,7 @@ class Page(HTMLParser):
 
 
 def page_of(facts: Facts) -> Page:
-    return Page(render(facts, draw(facts)))
+    return Page(render(facts, drawn(facts)))
 
 
 World = tuple[Workspace, Run]
@@ -80,7 +86,7 @@ def facts(world: World) -> Facts:
 
 @pytest.fixture(scope="module")
 def figures(facts: Facts) -> Mapping[str, Sequence[Figure]]:
-    return draw(facts)
+    return drawn(facts)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +96,6 @@ def told(facts: Facts, figures: Mapping[str, Sequence[Figure]]) -> Page:
 
 def test_it_tells_what_the_run_has_done(told: Page) -> None:
     for words in (
-        "F1 after each stage",
         "Precision and recall",
         "Reward of the query side",
         "Reward of the item side",
@@ -99,7 +104,6 @@ def test_it_tells_what_the_run_has_done(told: Page) -> None:
         "Keywords added and dropped",
         "F1 over training steps",
         "rejected: dev F1 0.5000 -> 0.4000",
-        "2 queries",  # The pair in the middle of round 2.
         "0.080 0.050 0.060",
     ):
         assert words in told.text
@@ -107,16 +111,9 @@ def test_it_tells_what_the_run_has_done(told: Page) -> None:
 
 
 def test_figures_of_the_page_are_those_of_the_run(world: World, facts: Facts, told: Page) -> None:
-    workspace = world[0]
-    names = [pair.name for pair in facts.pairs]
-    assert names == ["SFT", "1 queries", "round 1", "2 queries", "round 2"]
-    for pair in facts.whole:
-        evaluation = facts.rounds[pair.round].stage("evaluate")
-        assert evaluation is not None
-        assert pair.figures == evaluation.notes
-    text = told.text
+    workspace, text = world[0], told.text
     for split in facts.splits:
-        assert all(f"{pair.figures[split]['f1']:.3f}" in text for pair in facts.whole)
+        assert all(f"{figures_of(one)[split]['f1']:.3f}" in text for one in facts.rounds)
     assert len(facts.vocabularies) == 3
     found = facts.vocabularies[1]
     words = [
@@ -147,7 +144,7 @@ def test_it_opens_with_bm25_and_statistical_beside_the_trained_pairs(
         "bm25": facts.rivals.bm25["test"],
         "statistical": facts.rivals.statistical.figures["test"],
     }
-    opening = text[: text.index("Retrieval F1 after each stage")]
+    opening = text[: text.index("Retrieval F1 over training steps")]
     for name, figures in rivals.items():
         shown = " ".join(f"{figures[measure]:.3f}" for measure in ("p", "r", "f1", "f1_se"))
         assert f"{name} {shown}" in opening
@@ -167,7 +164,7 @@ def test_what_serves_is_marked(world: World, tmp_path: Path) -> None:
     workspace.backend.publish({"item": first.items, "query": first.queries})
     facts = Facts(workspace, run)
     assert facts.serves == "sft"
-    row = page_of(facts).text.partition("SFT ")[2]
+    row = page_of(facts).text.partition(" sft ")[2]
     assert "serves" in row[: row.index("round 1")]
 
 
@@ -188,7 +185,7 @@ def test_the_file_needs_nothing_and_runs_nothing(told: Page) -> None:
 def test_hostile_text_is_text(tmp_path: Path) -> None:
     workspace, run = whole_run(tmp_path, hostile=True)
     facts = Facts(workspace, run)
-    html = render(facts, draw(facts))
+    html = render(facts, drawn(facts))
     page = Page(html)
     assert not {"script", "img"} & set(page.tags)
     assert page.tags.count("style") == page.tags.count("link") == 1
@@ -224,15 +221,7 @@ def test_logs_of_a_branch_lie_with_its_parent_and_lost_ones_leave_their_figures_
         log.unlink()
     text = page_of(Facts(told.workspace, told.run)).text
     assert "Reward of the query side" not in text
-    assert "F1 after each stage" in text
-
-
-def test_other_data_leave_the_middles_of_rounds_out(tmp_path: Path) -> None:
-    told = Told(tmp_path)
-    told.add(0)
-    told.add(1)
-    other = Workspace.open(told.config, ["dataset.dev_share=0.3"])
-    assert [pair.name for pair in Facts(other, told.run).pairs] == ["SFT", "round 1"]
+    assert "F1 over training steps" in text
 
 
 def test_a_run_without_a_round_is_one_sentence(tmp_path: Path) -> None:
@@ -272,10 +261,8 @@ def test_the_command_writes_a_file_without_torch(world: World, tmp_path: Path) -
 
 
 def test_f1_is_drawn_over_all_steps(facts: Facts) -> None:
-    points = steps_line(facts, "test")
-    # SFT, after query 1, after item 1, after query 2, after item 2: six steps each.
-    assert [step for step, _ in points] == [0, 6, 12, 18, 24]
-    assert points[2][1] == facts.whole[1].figures["test"]["f1"], "the pair that stands"
+    # SFT, then two rounds of six query steps and six item steps.
+    assert steps_done(facts) == [0, 12, 24]
 
 
 def test_a_bubble_is_how_well_a_keyword_matches_by_itself(tmp_path: Path) -> None:
@@ -327,18 +314,18 @@ def test_examples_are_spread_evenly(there: int, wanted: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def drawn(figures: Mapping[str, Sequence[Figure]]) -> list[Figure]:
+def pictures(figures: Mapping[str, Sequence[Figure]]) -> list[Figure]:
     return [one for made in figures.values() for one in made]
 
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_every_figure_is_named_and_lies_on_its_canvas(drawn: list[Figure]) -> None:
-    names = {one.name for one in drawn}
-    assert len(names) == len(drawn) >= 10
-    assert {"f1", "f1-steps", "precision-recall", "moved", "words", "vocabulary"} <= names
-    for one in drawn:
+def test_every_figure_is_named_and_lies_on_its_canvas(pictures: list[Figure]) -> None:
+    names = {one.name for one in pictures}
+    assert len(names) == len(pictures) >= 9
+    assert {"f1", "precision-recall", "moved", "words", "vocabulary"} <= names
+    for one in pictures:
         root = ET.fromstring(one.inline)
         assert (root.get("role"), root.get("aria-label")) == ("img", one.title)
         assert "#16202a" not in one.inline, "the ink is the page's"
@@ -350,17 +337,9 @@ def test_every_figure_is_named_and_lies_on_its_canvas(drawn: list[Figure]) -> No
             assert 0 <= float(y) <= height, (one.name, text.text)
 
 
-def test_files_are_the_same_each_time(drawn: list[Figure], tmp_path: Path) -> None:
-    for one in drawn[:3]:
+def test_files_are_the_same_each_time(pictures: list[Figure], tmp_path: Path) -> None:
+    for one in pictures[:3]:
         svg, png = one.write(tmp_path)
         first = [path.read_bytes() for path in (svg, png)]
         assert [path.read_bytes() for path in one.write(tmp_path)] == first
         assert (svg.suffix, png.suffix) == (".svg", ".png")
-
-
-@given(st.lists(finite, min_size=1, max_size=500), st.integers(1, 100))
-def test_a_long_log_is_thinned_by_means(values: list[float], most: int) -> None:
-    shown = thin(values, most)
-    assert len(shown) == min(len(values), most)
-    assert min(values) - 1e-6 <= min(shown)
-    assert max(shown) <= max(values) + 1e-6

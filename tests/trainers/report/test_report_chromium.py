@@ -13,7 +13,7 @@ import pytest
 from indexers.tables import short as clean
 from tests.browser import launched
 from tests.trainers.report_worlds import HOSTILE, whole_run
-from trainers.report.page import write_report
+from trainers.report import write_report
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +51,7 @@ def test_it_renders_and_stays_by_itself(chromium: Any, file: Path, scheme: str, 
     assert said == []
     assert page.title() == "Training run main"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.locator("figure > svg").count() >= 10
+    assert page.locator("figure > svg").count() >= 9
     heights = page.eval_on_selector_all(
         "figure > svg", "found => found.map(one => one.getBoundingClientRect().height)"
     )

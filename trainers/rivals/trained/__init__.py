@@ -1,5 +1,5 @@
 """Methods that train their own model with the usual libraries, and their common parts: the start
-model, and a fit that can be resumed.
+model, and a fit, which is made in `work/fit`.
 
 A method starts from the model that `compare.models` names. There is no default, so that gigabytes
 of weights are never downloaded by surprise. Two kinds of names need no download: `tiny`, a model of
@@ -9,13 +9,11 @@ models in packages (`PACKAGED`).
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-import json
 import logging
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +25,6 @@ from numpy.typing import NDArray
 from cogr.errors import CogrError, GeneratorError
 from cogr.records import Item
 from indexers.generators.model_folders import (
-    digest,
     first_line,
     has_bfloat16,
     packaged,
@@ -44,8 +41,6 @@ PACKAGED = {
 """Name -> module and distribution of a model that a package carries."""
 READ_TOKENS = 256
 """Most tokens of an item that a model reads; most encoders were trained on fewer."""
-SAVE_STEPS = 100
-"""A fit is saved after so many steps, so that a killed one goes on."""
 Architecture = Literal["bert", "mt5", "qwen3"]
 
 
@@ -69,7 +64,6 @@ class Start:
 
     folder: Path
     name: str
-    digest: str
     said: str = ""
 
 
@@ -88,7 +82,7 @@ def start_of(
     if name == TINY:
         folder = tiny(task, architecture)
         said = f"from {architecture.upper()} of random weights, a stand-in for {usual}"
-        return Start(folder, name, digest(folder), said)
+        return Start(folder, name, said)
     folder = _local(name, method)
     kind = read_json(folder / "config.json", f"The model folder {folder}").get("model_type")
     if kinds and str(kind) not in kinds:
@@ -96,7 +90,7 @@ def start_of(
             f"compare.models.{method} is {name}, a model of type {kind}, but {method} needs one "
             f"of {', '.join(sorted(kinds))}; name another, such as {usual}."
         )
-    return Start(folder, name, digest(folder))
+    return Start(folder, name)
 
 
 def _local(name: str, method: str) -> Path:
@@ -118,26 +112,19 @@ def _local(name: str, method: str) -> Path:
 
 
 def tiny(task: Task, architecture: Architecture) -> Path:
-    """A model with random weights and a tokenizer of the catalogue's words, made once in each
-    folder.
-    """
+    """A model with random weights and a tokenizer of the catalogue's words."""
     import torch
 
     from trainers.tiny import texts_of, tiny_tokenizer
 
-    folder = task.work / f"tiny-{architecture}-{task.seed}"
-    if (folder / "config.json").is_file():
-        return folder
-    making = folder.with_name(f".{folder.name}")
-    shutil.rmtree(making, ignore_errors=True)
+    folder = task.work / f"tiny-{architecture}"
     tokenizer = tiny_tokenizer(texts_of(task.dataset), 4000)
     tokenizer.model_max_length = 512
     quiet()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(task.seed)
-        _tiny(architecture, tokenizer).save_pretrained(making)
-    tokenizer.save_pretrained(making)
-    making.rename(folder)
+        _tiny(architecture, tokenizer).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     return folder
 
 
@@ -206,11 +193,11 @@ class Trained(Method):
         """
         need_training(*self.packages)
         start = start_of(task, self.name, self.usual, self.architecture, self.kinds)
-        folder, before = fit_once(
-            task, self.name, params, start, lambda folder: self._make(folder, task, params, start)
-        )
-        found = self._opened(folder, task, start)
-        return replace(found, model=True, said=start.said, before=before)
+        folder = task.work / "fit"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        self._make(folder, task, params, start)
+        return replace(self._opened(folder, task, start), model=True, said=start.said)
 
     def _make(self, folder: Path, task: Task, params: Params, start: Start) -> None:
         """Train, and write into the folder what `_opened` reads."""
@@ -233,45 +220,13 @@ def loading(what: str, folder: Path, other: str) -> Iterator[None]:
         ) from error
 
 
-def fit_once(
-    task: Task, method: str, params: Params, start: Start, train: Callable[[Path], None]
-) -> tuple[Path, float]:
-    """The folder of a fit, trained where it is not finished, and the seconds of earlier attempts;
-    those of one that was killed outright are not known.
-
-    An interrupted comparison finds the folder again: there is one for each data set, model, seed
-    and set of hyperparameters.
-    """
-    decided = [method, task.dataset.dataset_hash, task.seed, task.steps, params, start.digest]
-    key = hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()[:12]
-    folder = task.work / f"{method}-{key}"
-    folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / "fit.json"
-    fit = {"done": False, "seconds": 0.0}
-    if kept.is_file():
-        fit = json.loads(kept.read_bytes())
-    before = float(fit["seconds"])
-    if fit["done"]:
-        return folder, before
-    began = time.perf_counter()
-    try:
-        train(folder)
-        fit["done"] = True
-    finally:
-        fit["seconds"] = before + time.perf_counter() - began
-        kept.write_text(json.dumps(fit), "utf-8")
-    for left in folder.glob("*/checkpoint-*"):
-        shutil.rmtree(left, ignore_errors=True)
-    return folder, before
-
-
-def arguments(folder: Path, task: Task, params: Params, steps: int) -> dict[str, Any]:
-    """Arguments of every trainer: no output, and a checkpoint every `SAVE_STEPS`."""
+def arguments(task: Task, params: Params, steps: int) -> dict[str, Any]:
+    """Arguments of every trainer: no output, no checkpoints."""
     import torch
 
     gpu = torch.cuda.is_available()
     return {
-        "output_dir": str(folder),
+        "output_dir": str(task.work / "fit"),
         "max_steps": steps,
         "learning_rate": params["learning_rate"],
         "warmup_steps": max(1, steps // 10),
@@ -281,22 +236,19 @@ def arguments(folder: Path, task: Task, params: Params, steps: int) -> dict[str,
         "report_to": [],
         "disable_tqdm": True,
         "logging_strategy": "no",
-        "save_strategy": "steps",
-        "save_steps": SAVE_STEPS,
-        "save_total_limit": 1,
+        "save_strategy": "no",
     }
 
 
-def run(trainer: Any, say: Callable[[str], None], name: str) -> None:
-    """Train; goes on from the newest checkpoint."""
+def run(trainer: Any, task: Task, what: str = "") -> None:
+    """Train, and say how long it took."""
     from transformers import PrinterCallback
-    from transformers.trainer_utils import get_last_checkpoint
 
-    output, began = Path(trainer.args.output_dir), time.monotonic()
+    began = time.monotonic()
     trainer.remove_callback(PrinterCallback)
-    last = get_last_checkpoint(str(output)) if output.is_dir() else None
-    trainer.train(resume_from_checkpoint=last)
-    say(f"{name}: {trainer.state.global_step} steps, {time.monotonic() - began:.0f} s")
+    trainer.train()
+    taken = f"{trainer.state.global_step} steps, {time.monotonic() - began:.0f} s"
+    task.say(f"{task.work.parent.name}{what}: {taken}")
 
 
 def quiet() -> None:

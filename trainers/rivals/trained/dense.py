@@ -2,12 +2,18 @@
 
 `embeddings` is an encoder without training on these data. `dpr` trains one on the labels with BM25
 negatives (Karpukhin et al. 2020), `ance` goes on with negatives from its own index, found again in
-every loop (Xiong et al. 2021). One encoder reads both sides.
+every loop (Xiong et al. 2021). One encoder reads both sides. A batch holds queries, one relevant
+item each, and hard negatives; every other item of the batch is a negative too, and no text is in a
+batch twice.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
+import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,30 +22,30 @@ from numpy.typing import NDArray
 
 from cogr.records import Query
 from indexers.generators.model_folders import in_bfloat16
+from indexers.text import Lexical
 from trainers.rivals import Family, Fitted, Params, Task
 from trainers.rivals.trained import (
     READ_TOKENS,
     Start,
     Trained,
+    arguments,
     best,
     clean,
     in_order,
     loading,
     need_training,
     rates,
-)
-from trainers.rivals.trained.pairs import (
-    Labels,
-    bm25_negatives,
-    examples,
-    mined_negatives,
-    train_pairs,
+    run,
 )
 
 Vectors = NDArray[np.float32]
 Hits = list[tuple[str, float]]
+TRAIN_TOKENS = 128
+"""Most tokens of an item that training reads; half as many tokens allow twice as many pairs."""
 _AT_ONCE = 32
 _LLMS = ("qwen3", "qwen2", "llama", "mistral", "gemma", "gemma2", "gemma3_text")
+_PAIRS_A_QUERY = 32
+_NEGATIVES_FROM = 100
 
 
 def open_encoder(folder: Path) -> Any:
@@ -74,7 +80,7 @@ class Embeddings(Trained):
     open = staticmethod(open_encoder)
     encode = staticmethod(encode)
 
-    def train(self, folder: Path, task: Task, model: Any, params: Params) -> None:
+    def train(self, task: Task, model: Any, params: Params) -> None:
         """Train the model in place; this one is not trained."""
 
     def search(self, ids: Sequence[str], matrix: Any, row: Any, depth: int) -> Hits:
@@ -88,15 +94,13 @@ class Embeddings(Trained):
     def _make(self, folder: Path, task: Task, params: Params, start: Start) -> None:
         if self.seeded:
             model = self.open(start.folder)
-            self.train(folder, task, model, params)
+            self.train(task, model, params)
             model.save_pretrained(str(folder / "model"), create_model_card=False)
 
     def _opened(self, folder: Path, task: Task, start: Start) -> Fitted:
         items = in_order(task.dataset.items)
-        ids, model = (
-            [i.id for i in items],
-            self.open(folder / "model" if self.seeded else start.folder),
-        )
+        ids = [item.id for item in items]
+        model = self.open(folder / "model" if self.seeded else start.folder)
         matrix = self.encode(model, [task.text(item) for item in items], "document")
 
         def read(queries: Sequence[Query]) -> list[Any]:
@@ -117,12 +121,11 @@ class DPR(Embeddings):
     grid = rates(5e-5, 2e-4, batch=32, negatives=1)
     fresh = rates(1e-3, 3e-3, batch=32, negatives=1)
 
-    def train(self, folder: Path, task: Task, model: Any, params: Params) -> None:
+    def train(self, task: Task, model: Any, params: Params) -> None:
         """One training."""
         labels = Labels.of(task)
-        negatives = bm25_negatives(task, labels, params["negatives"])
-        rows, steps = examples(labels, negatives, task.seed), task.steps or self.steps
-        train_pairs(folder / "steps", task, model, self.loss(model, params), rows, params, steps)
+        rows = examples(labels, bm25_negatives(task, labels, params["negatives"]), task.seed)
+        train_pairs(task, model, self.loss(model, params), rows, params, task.steps or self.steps)
 
     def loss(self, model: Any, params: Params) -> Any:  # noqa: ARG002
         """InfoNCE over a batch and its hard negatives, by cosine and a temperature of 0.05;
@@ -141,7 +144,7 @@ class ANCE(DPR):
     usual = "FacebookAI/roberta-base"
     loops = 2
 
-    def train(self, folder: Path, task: Task, model: Any, params: Params) -> None:
+    def train(self, task: Task, model: Any, params: Params) -> None:
         """The start with BM25 negatives, and the loops."""
         if model.transformers_model.config.model_type in _LLMS:
             add_adapter(model)
@@ -151,8 +154,7 @@ class ANCE(DPR):
             if loop:
                 negatives = mined_negatives(model, labels, params["negatives"])
             rows = examples(labels, negatives, task.seed)
-            within, loss = folder / f"loop-{loop}", self.loss(model, params)
-            train_pairs(within, task, model, loss, rows, params, max(1, steps))
+            train_pairs(task, model, self.loss(model, params), rows, params, max(1, steps))
 
 
 def add_adapter(model: Any) -> None:
@@ -163,3 +165,110 @@ def add_adapter(model: Any) -> None:
     model.add_adapter(
         LoraConfig(task_type="FEATURE_EXTRACTION", r=16, lora_alpha=32, target_modules="all-linear")
     )
+
+
+# Pairs and negatives
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The training labels: the items' texts, cut to what training reads, and for each query the
+    numbers of its relevant items.
+    """
+
+    queries: Sequence[Query]
+    texts: Sequence[str]
+    relevant: Sequence[frozenset[int]]
+
+    @classmethod
+    def of(cls, task: Task) -> Labels:
+        """Of the training split."""
+        number = {item.id: at for at, item in enumerate(task.dataset.items)}
+        train, relevant = task.dataset.require("train"), task.dataset.relevant
+        texts = clean([task.text(item)[: 8 * TRAIN_TOKENS] for item in task.dataset.items])
+        wanted = [frozenset(number[id_] for id_ in relevant[query.id]) for query in train]
+        return cls(train, texts, wanted)
+
+
+def bm25_negatives(task: Task, labels: Labels, most: int) -> list[list[int]]:
+    """For each query `most` items that BM25 finds and that are not relevant, drawn from its first
+    hundred; random ones where it finds too few (DPR, Karpukhin et al. 2020).
+    """
+    draw, lexical = random.Random(task.seed), Lexical(task.dataset.items)
+    number = {item.id: at for at, item in enumerate(task.dataset.items)}
+    found = []
+    for query, relevant in zip(labels.queries, labels.relevant, strict=True):
+        ranked = [number[item.id] for item, _ in lexical.rank(query.text, _NEGATIVES_FROM)]
+        wrong = [at for at in ranked if at not in relevant]
+        others = [at for at in range(len(labels.texts)) if at not in relevant]
+        pool = wrong if len(wrong) >= most else others
+        found.append(draw.sample(pool, min(most, len(pool))))
+    return found
+
+
+def mined_negatives(model: Any, labels: Labels, most: int) -> list[list[int]]:
+    """For each query the nearest items of the model's present index that are not relevant."""
+    from datasets import Dataset
+    from sentence_transformers.util import mine_hard_negatives
+
+    number = {text: at for at, text in enumerate(labels.texts)}
+    asked = {query.text: at for at, query in enumerate(labels.queries)}
+    pairs = [
+        {"query": query.text, "positive": labels.texts[item]}
+        for query, relevant in zip(labels.queries, labels.relevant, strict=True)
+        for item in sorted(relevant)
+    ]
+    with contextlib.redirect_stderr(io.StringIO()):  # Its progress can't be switched off.
+        mined = mine_hard_negatives(
+            Dataset.from_list(pairs),
+            model,
+            corpus=list(labels.texts),
+            num_negatives=most,
+            query_prompt_name="query" if "query" in model.prompts else None,
+            output_format="n-tuple",
+            verbose=False,
+        )
+    found: list[list[int]] = [[] for _ in labels.queries]
+    for row in mined:
+        wrong = [number[text] for name, text in row.items() if name.startswith("negative")]
+        found[asked[row["query"]]] = wrong
+    return found
+
+
+def examples(labels: Labels, negatives: Sequence[Sequence[int]], seed: int) -> Any:
+    """The data set of a trainer: query, positive, negatives.
+
+    At most 32 relevant items of a query are drawn; a query with fewer negatives than another one is
+    left out.
+    """
+    from datasets import Dataset
+
+    draw, width = random.Random(seed), max(map(len, negatives), default=0)
+    rows = []
+    for query, relevant, wrong in zip(labels.queries, labels.relevant, negatives, strict=True):
+        if len(wrong) < width:
+            continue
+        texts = {f"negative_{n}": labels.texts[at] for n, at in enumerate(wrong)}
+        for item in draw.sample(sorted(relevant), min(_PAIRS_A_QUERY, len(relevant))):
+            rows.append({"query": query.text, "positive": labels.texts[item], **texts})
+    return Dataset.from_list(rows)
+
+
+def train_pairs(task: Task, model: Any, loss: Any, rows: Any, params: Params, steps: int) -> None:
+    """Train a SparseEncoder or a SentenceTransformer on examples."""
+    import sentence_transformers as st
+    from transformers import set_seed
+
+    kind = "SparseEncoder" if isinstance(model, st.SparseEncoder) else "SentenceTransformer"
+    set_seed(task.seed)
+    query, model.model_card_data.generate_widget_examples = model.prompts.get("query"), False
+    args = getattr(st, f"{kind}TrainingArguments")(
+        **arguments(task, params, steps),
+        per_device_train_batch_size=min(int(params["batch"]), len(rows)),
+        batch_sampler="no_duplicates",
+        prompts={"query": query} if query else None,
+    )
+    reads, model.max_seq_length = model.max_seq_length, min(TRAIN_TOKENS, model.max_seq_length)
+    trainer = getattr(st, f"{kind}Trainer")(model=model, args=args, train_dataset=rows, loss=loss)
+    run(trainer, task)
+    model.max_seq_length = reads

@@ -163,7 +163,7 @@ class DSI(Writer):
         items, (model, tokenizer) = in_order(task.dataset.items), open_writer(start.folder)
         trie = _trie(task, tokenizer)
         rows = _rows(pairs_of(task, items, self.readings(task, items)), tokenizer, trie)
-        _train(folder / "steps", task, model, tokenizer, rows, params)
+        _train(task, model, tokenizer, rows, params)
         model.save_pretrained(folder / "model")
         tokenizer.save_pretrained(folder / "model")
 
@@ -245,14 +245,14 @@ def _rows(pairs: Sequence[tuple[str, str]], tokenizer: Any, trie: Trie) -> Any:
     return Dataset.from_dict({**columns, "labels": labels})
 
 
-def _train(folder: Path, task: Task, model: Any, tokenizer: Any, rows: Any, params: Params) -> None:
+def _train(task: Task, model: Any, tokenizer: Any, rows: Any, params: Params) -> None:
     """Cross entropy of identifiers."""
     from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
     args = Seq2SeqTrainingArguments(
-        **arguments(folder, task, params, task.steps or _STEPS),
+        **arguments(task, params, task.steps or _STEPS),
         per_device_train_batch_size=int(params["batch"]),
     )
     collator = DataCollatorForSeq2Seq(tokenizer, model=model)
     trainer = Seq2SeqTrainer(model=model, args=args, train_dataset=rows, data_collator=collator)
-    run(trainer, task.say, folder.parent.name)
+    run(trainer, task)

@@ -131,7 +131,7 @@ class DeepRetrieval(Trained):
         rows = [{"prompt": p, "entity": q.id} for p, q in zip(prompts, train, strict=True)]
         many = params["generations"]
         config = GRPOConfig(
-            **arguments(folder / "steps", task, params, task.steps or _STEPS),
+            **arguments(task, params, task.steps or _STEPS),
             per_device_train_batch_size=min(params["prompts"], len(rows)) * many,
             num_generations=many,
             max_completion_length=_tokens(start),
@@ -141,7 +141,7 @@ class DeepRetrieval(Trained):
         data = Dataset.from_list(rows)
         named = {"model": str(start.folder), "processing_class": tokenizer}
         trainer = GRPOTrainer(reward_funcs=scored, args=config, train_dataset=data, **named)
-        run(trainer, task.say, folder.name)
+        run(trainer, task)
         trainer.save_model(str(folder / "model"))
 
     def _opened(self, folder: Path, task: Task, start: Start) -> Fitted:

@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from cogr.records import Query
 from trainers.rivals import Fitted, Params, Ranked, Task
 from trainers.rivals.trained import Start, arguments, clean, in_order, rates, run
-from trainers.rivals.trained.dense import DPR, encode, open_encoder
+from trainers.rivals.trained.dense import DPR, Labels, encode, mined_negatives, open_encoder
 from trainers.rivals.trained.dsi import BEAMS, READ, Writer, open_writer, pairs_of
-from trainers.rivals.trained.pairs import Labels, mined_negatives
 
 LEVELS, MOST_CODES = 4, 256
 _BETA = 0.5
@@ -92,7 +91,7 @@ class RIPOR(Writer):
         items = in_order(task.dataset.items)
         texts, teacher = [task.text(item) for item in items], open_encoder(start.folder)
         labels, steps = Labels.of(task), task.steps or _STEPS
-        DPR().train(folder, task, teacher, {**params, "negatives": 1})
+        DPR().train(task, teacher, {**params, "negatives": 1})
         codes, tables = quantised(encode(teacher, texts, "document"), task.seed)
         model, tokenizer = open_writer(start.folder)
         model.codes = torch.nn.Parameter(torch.tensor(tables))
@@ -100,9 +99,9 @@ class RIPOR(Writer):
         rows: list[Any] = [
             (text, code[id_]) for text, id_ in pairs_of(task, items, [[t] for t in texts])
         ]
-        _train(folder / "index", task, (model, tokenizer), rows, params, steps)
+        _train(task, (model, tokenizer), rows, params, steps)
         rows = _triples(task, teacher, labels, params["negatives"], code)
-        _train(folder / "rank", task, (model, tokenizer), rows, params, steps)
+        _train(task, (model, tokenizer), rows, params, steps)
         np.savez(folder / "codes.npz", codes=codes, tables=model.codes.detach().cpu().numpy())
         del model.codes
         model.save_pretrained(folder / "model")
@@ -139,9 +138,7 @@ def _triples(task: Task, teacher: Any, labels: Labels, most: int, code: Any) -> 
     ]
 
 
-def _train(
-    folder: Path, task: Task, writer: Any, rows: Sequence[Any], params: Params, steps: int
-) -> None:
+def _train(task: Task, writer: Any, rows: Sequence[Any], params: Params, steps: int) -> None:
     """By cross entropy for rows (text, codes), by margins for rows with two items."""
     import torch
     from transformers import Trainer, TrainingArguments, set_seed
@@ -163,10 +160,10 @@ def _train(
             good, wrong = (prefix_scores(model, read, inputs[n]) for n in ("codes", "wrong"))
             return margin_loss(good, wrong, inputs["margin"])
 
-    named = arguments(folder, task, params, steps) | {"remove_unused_columns": False}
+    named = arguments(task, params, steps) | {"remove_unused_columns": False}
     args = TrainingArguments(**named, per_device_train_batch_size=int(params["batch"]))
     learner = Learner(model=writer[0], args=args, train_dataset=rows, data_collator=collated)
-    run(learner, task.say, f"{folder.parent.name}, {folder.name}")
+    run(learner, task)
 
 
 def _read(tokenizer: Any, texts: Sequence[str]) -> dict[str, Any]:

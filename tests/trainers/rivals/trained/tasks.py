@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from cogr.records import Dataset
 from cogr.settings import Settings
@@ -41,13 +40,3 @@ def recall(task: Task, fitted: Fitted, k: int = 5) -> float:
         for query in asked
     ]
     return float(np.mean(found))
-
-
-def check_prepared(task: Task, fitted: Fitted) -> None:
-    """Queries that were prepared are ranked as others are."""
-    assert fitted.prepared is not None
-    asked = task.dataset.require("test")[:5]
-    search, run = fitted.prepared(asked, 10), fitted.rank(asked, 10)
-    assert any(run.values())
-    for query in asked:
-        assert dict(search(query)) == pytest.approx(dict(run[query.id]), rel=1e-4)
