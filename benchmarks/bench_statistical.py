@@ -57,8 +57,15 @@ from indexers.generators.statistical.keyword_selection import exact_cut as best_
 from indexers.generators.statistical.ranking.encoder import Encoder
 from indexers.generators.statistical.storage import open_artefact, save
 from trainers.demo import CATALOGUE
-from trainers.evaluation import bm25, exact_cut
-from trainers.new_items import MEASURES, Figures, figures, of_statistical, retrieved_by
+from trainers.evaluation import (
+    MEASURES,
+    Figures,
+    bm25,
+    exact_cut,
+    figures,
+    of_statistical,
+    retrieved_by,
+)
 from trainers.rivals.measuring import paired_p
 
 TARGETS: Mapping[str, tuple[float, float | None]] = {

@@ -63,10 +63,6 @@ def ablate(
     early. An error goes into the row of its run, and the others go on. A variant that the
     configuration is already has no row.
 
-    Args:
-        launcher: has the configuration's file and overrides.
-        rounds: after SFT.
-
     Raises DataError where there are neither test nor dev queries.
     """
     base = Workspace.open(launcher.config, launcher.overrides)
@@ -96,7 +92,6 @@ def ablate(
 
 
 def _trained(workspace: Workspace, name: str, launcher: Launcher, rounds: int, say: Say) -> Round:
-    """The last accepted round of a run, which is trained now where it is not finished."""
     run = Run(workspace.store, name)
     if not run.exists or run.state().rounds_done < rounds:
         say(f"training {name}")
@@ -143,7 +138,6 @@ def table(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _spread(values: Sequence[float]) -> dict[str, float | None] | None:
-    """Mean and sample standard deviation; the latter None for a single value."""
     if not values:
         return None
     sd = round(stdev(values), 6) if len(values) > 1 else None

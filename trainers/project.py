@@ -333,7 +333,6 @@ class Project:
 
 
 def _lines(name: str, records: Records) -> Iterator[str]:
-    """Each record as one line of JSON, without keys that have no value."""
     rows: Iterable[Any] = records
     if hasattr(records, "to_dicts"):
         rows = records.to_dicts()  # polars
@@ -363,7 +362,6 @@ def _is_missing(value: Any) -> bool:
 
 
 def _toml(tables: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """A configuration as TOML: values first, then tables."""
     for key, value in tables.items():
         if not isinstance(value, Mapping):
             yield f"{key} = {json.dumps(value, ensure_ascii=False)}\n"

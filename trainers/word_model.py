@@ -45,12 +45,7 @@ class Invented:
 
 
 class WordModel:
-    """Weights and translations of words, from a data set's training labels.
-
-    Args:
-        dataset: items, training queries, labels.
-        language: of stop words, by its Snowball name.
-    """
+    """Weights and translations of words, from a data set's training labels."""
 
     def __init__(self, dataset: Dataset, language: str = "english") -> None:
         self._analyser = Analyser(language)
@@ -103,7 +98,6 @@ class WordModel:
         return tuple(dict.fromkeys(said))[:budget]
 
     def _sibling(self, word: str, draw: random.Random) -> str:
-        """A word with the same meaning, perhaps the word itself."""
         siblings = self._siblings.get(word)
         return draw.choices(list(siblings), list(siblings.values()))[0] if siblings else word
 
@@ -143,7 +137,6 @@ class WordModel:
         return table
 
     def _excess(self, ids: Iterable[str]) -> dict[str, float]:
-        """How much more often the words that matter occur in these items than in all."""
         chosen = sorted(ids)  # The order of a set differs from process to process.
         counts = Counter(
             word for id_ in chosen for word in self._items[id_] if word in self.weights

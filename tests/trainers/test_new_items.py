@@ -13,7 +13,7 @@ from cogr.records import Query
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.shops import write_sample_part
-from trainers.new_items import checked_new, figures, new_ids
+from trainers.evaluation import checked_new, figures, new_ids
 
 
 def test_figures_by_hand() -> None:

@@ -83,8 +83,7 @@ def evaluate(
 
 
 def _evaluate_new(call: Call, share: float, split: Split) -> None:
-    """Print how well `statistical` finds new items."""
-    from trainers.new_items import checked_new, fit_in, of_statistical
+    from trainers.evaluation import checked_new, fit_in, of_statistical
 
     workspace = call.workspace
     new = checked_new(workspace.dataset, share)

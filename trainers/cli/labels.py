@@ -131,9 +131,6 @@ def judge(
     known: Annotated[
         int, Option(min=0, help="Pairs with human labels to judge too, to measure agreement.")
     ] = 200,
-    prompt: Annotated[
-        Path | None, Option(help="File with your own prompt: {query}, {title}, {text}.")
-    ] = None,
     budget: Annotated[
         int | None, Option(min=1, help="Most tokens to spend in this call, by estimate.")
     ] = None,
@@ -148,12 +145,12 @@ def judge(
     """
     from indexers.inspection.gain import RETRIEVERS
     from trainers.labels.from_clicks import check_free
-    from trainers.labels.judge import Judge, Wanted, read_prompt, write
+    from trainers.labels.judge import Judge, Wanted, write
 
     how = f"RETRIEVER=NUMBER with one of {', '.join(RETRIEVERS)} and a number up to 1000, such as "
     asked_for = _numbers("--depth", depth, int, RETRIEVERS, f"{how}bm25=20")
     depths = {**Wanted().depths, **asked_for}
-    wanted = Wanted(queries, depths, known, budget, read_prompt(prompt), generator)
+    wanted = Wanted(queries, depths, known, budget, generator)
     if not dry_run:
         check_free(out, replace=replace)
     asked = Judge(call.workspace, wanted)
@@ -219,21 +216,12 @@ def _configured(folder: Path) -> str:
     return f"cogr.toml reads them so:\n\n{configuration(folder)}"
 
 
-_LOOK_AT = {
-    "few days": "whose clicks come from few days",
-    "few clients": "which few clients asked",
-    "new clients": "mostly asked by clients that appeared at the same time",
-    "changed sides": "with labels that changed sides since the last run",
-}
-
-
 def _show(out: Console, made: Made) -> None:
     _counts(made, f"{made.labels:,} labels of {made.queries:,} queries").show(out)
-    for name, texts in made.named.items():
-        if texts:
-            more = f" and {len(texts) - 10:,} more" if len(texts) > 10 else ""
-            told = f"Look at {len(texts):,} queries, {_LOOK_AT[name]}: "
-            out.print(f"{told}{', '.join(texts[:10])}{more}.")
+    if texts := made.changed:
+        more = f" and {len(texts) - 10:,} more" if len(texts) > 10 else ""
+        told = f"Look at {len(texts):,} queries with labels that changed sides since the last run: "
+        out.print(f"{told}{', '.join(texts[:10])}{more}.")
     if made.bias:
         shown = ", ".join(f"{at}: {share:.2f}" for at, share in list(made.bias.items())[:10])
         out.print(f"Looked at, by position: {shown}.")

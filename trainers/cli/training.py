@@ -174,7 +174,6 @@ def _estimate(call: Call) -> None:
 
 
 def _estimated(found: Estimate) -> Table:
-    """What `cogr-train run --dry-run` found."""
     from trainers.training.memory import GIB
 
     size = "of unknown size" if found.parameters is None else f"{found.parameters / 1e9:.3g} B"
@@ -196,7 +195,6 @@ def _estimated(found: Estimate) -> Table:
 
 
 def _ablation(lines: Sequence[Mapping[str, Any]], split: str, rounds: int) -> Table:
-    """The paper's ablation table: mean ± standard deviation over seeds."""
     after = f"{rounds} round{'s' * (rounds > 1)} after SFT"
     names = {"p": "P", "r": "R", "f1": "F1", "f1_over_full": "F1 over full"}
     rows = []
@@ -221,7 +219,6 @@ def _project(call: Call) -> Project:
 
 
 def _next(command: str, call: Call, run: str = "main") -> None:
-    """Print the next command, with the configuration and the run of this one."""
     name, _, more = command.partition(" ")
     said = [name, f"-c {call.config}" * bool(call.config), more, f"--run {run}" * (run != "main")]
     console.next_command(" ".join(["cogr-train", *filter(None, said)]))

@@ -17,7 +17,7 @@ from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.release import release
 from indexers.workspace import Workspace
 from trainers import evaluation
-from trainers.new_items import checked_new, figures, fit_in, of_statistical
+from trainers.evaluation import checked_new, figures, fit_in, of_statistical
 from trainers.training.contest import Contender, of_round, publish_pair
 from trainers.training.rounds import Round
 

@@ -123,14 +123,12 @@ def _with_positions(shown: Shown) -> Shown:
 
 
 def _pairs(shown: Shown) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The first row of each pair, and the pair of each row; rows are sorted by pair."""
     new = np.ones(len(shown.query), bool)
     new[1:] = (shown.query[1:] != shown.query[:-1]) | (shown.item[1:] != shown.item[:-1])
     return np.flatnonzero(new), np.cumsum(new) - 1
 
 
 def _sums(at: NDArray[Any], numbers: NDArray[Any], size: int = 0) -> Floats:
-    """Sums of numbers by their place."""
     return np.asarray(np.bincount(at, numbers, size), np.float64)
 
 
@@ -142,7 +140,6 @@ def _ctr(shown: Shown, of: NDArray[np.int64], _: int) -> Found:
 
 
 def _rate_by_position(shown: Shown) -> Floats:
-    """Clicks over impressions by position, as shares of the best position's."""
     clicked = _sums(shown.position, shown.clicked)
     times = _sums(shown.position, shown.shown)
     rates = np.divide(clicked, times, out=np.zeros_like(clicked), where=times > 0)

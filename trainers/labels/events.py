@@ -106,10 +106,6 @@ class Asked:
         clients: int64, distinct clients that asked each.
         first: int64, when each was first asked, milliseconds since 1970.
         days: int64, distinct days (UTC) on which each was asked.
-        even_days, even_clients: float64, the number of equal days and clients that are as
-            concentrated as those of its visits: (sum n)^2 / sum n^2.
-        newest: float64, the largest share of its visits by clients that all appeared first in one
-            tenth of the log's time.
     """
 
     texts: Sequence[str]
@@ -117,9 +113,6 @@ class Asked:
     clients: NDArray[np.int64]
     first: NDArray[np.int64]
     days: NDArray[np.int64]
-    even_days: NDArray[np.float64]
-    even_clients: NDArray[np.float64]
-    newest: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -183,11 +176,6 @@ def read_click_counts(
     paths: Sequence[Path], rules: Rules, canonical: Canonical, folder: Path | None = None
 ) -> ClickCounts:
     """Read logs and count impressions and clicks.
-
-    Args:
-        paths: files with one JSON object a line (also .gz), and parquet files.
-        canonical: see `Canonical`.
-        folder: where DuckDB puts its temporary file; the system's own folder by default.
 
     Raises:
         DataError: a file is not there or can't be read, too many lines are not records, no search
@@ -276,8 +264,6 @@ _NOTHING_SHOWN = (
 
 
 class _Reading:
-    """The steps of `read_click_counts`, each a few tables of one database."""
-
     def __init__(self, con: Any, rules: Rules) -> None:
         self._con = con
         self._rules = rules
@@ -309,7 +295,6 @@ class _Reading:
         self._drop_by_time()
 
     def _source(self, path: Path) -> str:
-        """A query that gives the fields of one file as texts and JSON."""
         named = str(path).replace("'", "''")
         if path.suffix == ".parquet":
             return self._parquet(f"read_parquet('{named}')")
@@ -406,7 +391,6 @@ class _Reading:
         self._counts[name] += int(self._one(sql)[0])
 
     def _attribute(self) -> None:
-        """Give conversions without a query that of the client's last click on the item."""
         self._con.execute(
             "create table explained as select c.rowid as row, k.q from (select rowid, * from ev "
             "where kind = 2 and not asked and text is null and weight > 1 and client is not null "
@@ -481,7 +465,6 @@ class _Reading:
         self._counts[BOT_VISITS], self._counts[REPEATS] = bots, all_ - bots - kept
 
     def _gather(self) -> None:
-        """What each visit showed: impression events, else hits; and what was clicked."""
         con = self._con
         con.execute(
             "create table listed as select key, hash(hit) as number, hit as item, place as ordinal "
@@ -569,10 +552,7 @@ class _Reading:
         found = self._con.execute(
             f"select * from (select query, sum({decay}) as visits, count(distinct client) as "
             "clients, min(t) as first from visits group by query) join (select query, count(*) as "
-            "days, sum(n) ** 2 / sum(n ** 2) as even_days from days group by query) using (query) "
-            "join (select query, sum(n) ** 2 / sum(n ** 2) as even_clients from (select query, "
-            "count(*) as n from visits group by query, client) group by query) using (query) "
-            f"join ({_NEWEST}) using (query)"
+            "days from days group by query) using (query)"
         ).fetchnumpy()
         queries = found.pop("query")
 
@@ -585,20 +565,8 @@ class _Reading:
         return Asked(self._texts, **{name: by_query(one) for name, one in found.items()})
 
 
-_NEWEST = """
-select query, max(n) / sum(n) as newest from (
-    select query, tenth, count(*)::double as n from visits join (
-        select client, (min(t) - (select min(t) from visits)) * 10
-            // ((select max(t) - min(t) from visits) + 1) as tenth
-        from visits group by client) using (client)
-    group by query, tenth)
-group by query
-"""
-
-
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Errors of DuckDB while it reads a file, in one sentence."""
     import duckdb
 
     try:
@@ -614,7 +582,6 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _first_bad(path: Path) -> str:
-    """The sentence on the first line that is not a JSON object, or no UBI record."""
     if path.suffix == ".parquet":
         return "no row has the fields of UBI."
     try:

@@ -40,7 +40,7 @@ FEW_DAYS = "queries asked on too few days"
 BUSY_DAYS = "pairs whose label would rest on the busiest days"
 
 _NAMED = 50
-"""Queries of a kind that the lineage names."""
+"""Most queries that the lineage names."""
 LOOKS_OF_SHOWN = 4
 """A pair must have been examined, by the model, at least `min_impressions` / this many times."""
 
@@ -74,8 +74,7 @@ class Made:
         grades: level -> labels.
         counts: records read and left out, by reason.
         bias: position -> chance that it is looked at, as far as the model says.
-        named: the queries to look at, by what their labels rest on: few days, few clients, new
-            clients; and those with a label that changed sides since the labels that are replaced.
+        changed: queries with a label that changed sides since the labels that are replaced.
         seconds: duration.
     """
 
@@ -86,7 +85,7 @@ class Made:
     grades: Mapping[str, int]
     counts: Mapping[str, int]
     bias: Mapping[int, float]
-    named: Mapping[str, Sequence[str]]
+    changed: Sequence[str]
     seconds: float
 
     def as_dict(self) -> dict[str, Any]:
@@ -104,9 +103,6 @@ def labels_from_clicks(
     replace: bool = False,
 ) -> Made:
     """Read logs, estimate relevance, write `queries.jsonl`, `labels.jsonl`, `lineage.json`.
-
-    Args:
-        access: how to read access logs; None for logs of UBI records.
 
     Raises:
         DataError: a log can't be read, lacks what the model needs, or gives no label; or the folder
@@ -138,15 +134,9 @@ def labels_from_clicks(
         )
     queries = _queries(click_counts, known)
     labels = list(_labels(click_counts, pairs, graded, kept, queries))
-    lost, left = (
-        np.bincount(pairs.query[rows], minlength=len(known)) for rows in (chosen[~holds], kept)
-    )
-    named = _few(click_counts, rules, wanted, steady, (lost > 0) & (lost >= left))
-    named["changed sides"] = _changed_sides(folder, labels, queries.values())
+    changed = _changed_sides(folder, labels, queries.values())
     lineage = _lineage(paths, rules, wanted, click_counts, counts, pairs)
-    lineage["look_at"] = {
-        name: {"queries": len(texts), "first": texts[:_NAMED]} for name, texts in named.items()
-    }
+    lineage["changed_sides"] = {"queries": len(changed), "first": changed[:_NAMED]}
     write_folder(folder, queries.values(), labels, lineage)
     levels = np.bincount(graded.grade[kept], minlength=len(LEVELS))
     return Made(
@@ -157,7 +147,7 @@ def labels_from_clicks(
         dict(zip(LEVELS, levels.tolist(), strict=True)),
         counts,
         pairs.bias,
-        named,
+        changed,
         time.monotonic() - started,
     )
 
@@ -169,7 +159,6 @@ def _chosen(
     wanted: Wanted,
     counts: dict[str, int],
 ) -> NDArray[np.int64]:
-    """Rows of the pairs that get a label; the others are counted."""
     asked = known[pairs.query]
     enough = (pairs.raw >= wanted.min_impressions) & (
         pairs.exposure >= wanted.min_impressions / LOOKS_OF_SHOWN
@@ -183,7 +172,6 @@ def _chosen(
 def _without_busy_days(
     click_counts: ClickCounts, model: Model, graded: Graded, chosen: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Which of these pairs would be on the same side of relevance without the busiest days."""
     if not len(chosen):
         return np.zeros(0, bool)
     rest = grade(weigh(without_busy_days(click_counts), model))
@@ -191,31 +179,9 @@ def _without_busy_days(
     return np.asarray(same[chosen], bool)
 
 
-def _few(
-    click_counts: ClickCounts,
-    rules: Rules,
-    wanted: Wanted,
-    steady: NDArray[np.bool_],
-    lost: NDArray[np.bool_],
-) -> dict[str, list[str]]:
-    """Queries that rest on little, the most frequent ones first."""
-    asked = click_counts.asked
-    kinds = {
-        "few days": lost | (asked.even_days < rules.min_days),
-        "few clients": asked.even_clients < 2 * wanted.k,
-        "new clients": asked.newest > 0.5,
-    }
-    order = np.argsort(-asked.visits, kind="stable")
-    return {
-        name: [asked.texts[number] for number in order[(steady & found)[order]].tolist()]
-        for name, found in kinds.items()
-    }
-
-
 def _changed_sides(
     folder: Path, labels: Sequence[Mapping[str, Any]], queries: Iterable[Mapping[str, Any]]
 ) -> list[str]:
-    """Queries with a label that was on the other side of relevance in the folder's labels."""
     if not (folder / LABELS).is_file():
         return []
     before = {
@@ -273,7 +239,6 @@ def query_id(text: str) -> str:
 
 
 def _queries(click_counts: ClickCounts, known: NDArray[np.bool_]) -> dict[int, dict[str, Any]]:
-    """Number -> record, those that are asked most first."""
     asked = click_counts.asked
     order = np.argsort(-asked.visits, kind="stable")
     found = {}
@@ -295,7 +260,6 @@ def _labels(
     kept: NDArray[np.int64],
     queries: Mapping[int, Mapping[str, Any]],
 ) -> Iterator[dict[str, Any]]:
-    """Records, by query and best first."""
     order = kept[np.lexsort((-graded.rate[kept], pairs.query[kept]))]
     for row in order.tolist():
         yield {

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from cogr.datasets.builder import place
-from cogr.errors import DataError, GeneratorError, SettingsError
+from cogr.errors import DataError, GeneratorError
 from cogr.prompts import Prompt
 from cogr.records import SPLITS, Dataset, Item, Query, Say
 from cogr.settings.indexing import Sampling
@@ -91,7 +91,6 @@ class Wanted:
         depths: retriever -> items of each query.
         known: pairs that people judged, asked too, to measure agreement.
             budget: most tokens to spend, prompts and answers by estimate; None for no limit.
-        prompt: the user message, see `read_prompt`.
         generator: the generator, instead of that of the settings.
     """
 
@@ -101,7 +100,6 @@ class Wanted:
     )
     known: int = 200
     budget: int | None = None
-    prompt: str = USER
     generator: str | None = None
 
 
@@ -143,29 +141,6 @@ class Judged:
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
         return {**asdict(self), "levels": LEVELS}
-
-
-def read_prompt(path: Path | None) -> str:
-    """A user message with {query}, and {title} or {text} or both; our own without a file.
-
-    Raises SettingsError: it can't be read, or lacks these.
-    """
-    if path is None:
-        return USER
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise SettingsError(
-            f"The prompt {path} can't be read ({reason}); check --prompt."
-        ) from error
-    names = {*_PLACEHOLDER.findall(text)}
-    if "query" not in names or len(names) < 2:
-        raise SettingsError(
-            f"The prompt {path} needs the placeholder {{query}}, and {{title}} or {{text}} or "
-            "both; add them."
-        )
-    return text
 
 
 def parse(text: str) -> int | None:
@@ -226,7 +201,7 @@ class Judge:
             "title": pair.item.title,
             "text": pair.item.text[:_TEXT_CHARACTERS],
         }
-        user = _PLACEHOLDER.sub(lambda match: values[match[1]], self.wanted.prompt)
+        user = _PLACEHOLDER.sub(lambda match: values[match[1]], USER)
         return Prompt(SYSTEM, user + REMINDER * attempt, len(pair.item.text) > _TEXT_CHARACTERS)
 
     def estimate(self) -> Estimate:
@@ -499,7 +474,7 @@ def _lineage(judge: Judge, found: Agreement | None) -> dict[str, Any]:
         "source": "judge",
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "judge": dict(judge.generator.fingerprint),
-        "prompt": judge.wanted.prompt,
+        "prompt": USER,
         "filters": {
             "queries": wanted.queries,
             "depths": dict(wanted.depths),

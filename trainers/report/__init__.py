@@ -360,7 +360,6 @@ def render(facts: Facts, figures: Drawn) -> str:
 
 
 def _values(facts: Facts, figures: Drawn) -> dict[str, Any]:
-    """What the template is filled with."""
     return {
         "facts": facts,
         "compared": _compared(facts),
@@ -380,7 +379,6 @@ def _row(figures: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _compared(facts: Facts) -> Table:
-    """BM25, statistical and distilled beside SFT and the last round that is built upon."""
     beside = {} if facts.rivals is None else facts.rivals.rows()
     pairs = {round_name(one.number): figures_of(one) for one in (facts.rounds[0], facts.base)}
     best = "" if facts.choice is None else facts.choice.chosen.name
@@ -407,7 +405,6 @@ def _compared(facts: Facts) -> Table:
 
 
 def _rounds(facts: Facts) -> Table:
-    """Every round and rival on every split."""
     beside = {} if facts.rivals is None else facts.rivals.rows()
     each = [(name, of, "") for name, of in beside.items()]
     for one in facts.rounds:
@@ -423,7 +420,6 @@ def _rounds(facts: Facts) -> Table:
 
 
 def _acceptance(facts: Facts) -> Table:
-    """What moving the items was to bring, and brought."""
     found = [(one.number, one.stage("accept-items")) for one in facts.rounds]
     rows = [
         {"round": round_name(number), **pick([stage.notes], _ACCEPTED)[0]}
@@ -435,7 +431,6 @@ def _acceptance(facts: Facts) -> Table:
 
 
 def _changed(facts: Facts) -> Table:
-    """The keywords that most entities gained and lost."""
     rows = []
     for side, found in facts.overall.items():
         for kind in ("gained", "lost"):

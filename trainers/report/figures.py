@@ -118,7 +118,6 @@ def _axes(x: str, y: str) -> Any:
 
 
 def _done(axes: Any, name: str, title: str, note: str = "") -> Figure:
-    """The figure, with a legend where it shows several things."""
     drawing = axes.figure
     labels = axes.get_legend_handles_labels()[1]
     if len(labels) > 1:
@@ -130,7 +129,6 @@ def _done(axes: Any, name: str, title: str, note: str = "") -> Figure:
 
 
 def _rules(axes: Any, places: Sequence[float], names: Sequence[str]) -> None:
-    """Vertical lines with names."""
     for x, name in zip(places, names, strict=False):
         axes.axvline(x, color=_LINE, ls=":", lw=1)
         above = {"transform": axes.get_xaxis_transform(), "va": "top"}
@@ -165,7 +163,6 @@ def _f1(facts: Facts) -> Iterator[Figure]:
 
 
 def _precision_recall(facts: Facts) -> Iterator[Figure]:
-    """The path of the rounds through precision and recall, over lines of equal F1."""
     axes = _axes("recall", "precision")
     paths = {
         split: [(figures_of(one)[split]["r"], figures_of(one)[split]["p"]) for one in facts.rounds]
@@ -187,7 +184,6 @@ def _precision_recall(facts: Facts) -> Iterator[Figure]:
 
 
 def _training(facts: Facts) -> Iterator[Figure]:
-    """The reward of every GRPO step over all rounds, and the loss of SFT."""
     for side in SIDES:
         of_side = [log for log in facts.logs if log.side == side and log.steps]
         logs = [log for log in of_side if log.round and "reward" in log.steps[0]]
@@ -208,7 +204,6 @@ def _training(facts: Facts) -> Iterator[Figure]:
 
 
 def _steps(axes: Any, values: Sequence[float], spread: Sequence[float]) -> None:
-    """A line over steps with a band; a long log is thinned to means of equally long stretches."""
     if not values:
         return
     many = min(len(values), _MOST_POINTS)
@@ -222,7 +217,6 @@ def _steps(axes: Any, values: Sequence[float], spread: Sequence[float]) -> None:
 
 
 def _vocabulary(facts: Facts) -> Iterator[Figure]:
-    """Distinct keywords of both sides, and those that they share."""
     axes, names = _axes("", "distinct keywords"), [round_name(one.number) for one in facts.rounds]
     found = facts.vocabularies
     axes.plot(names, [one.distinct["query"] for one in found], label="queries")

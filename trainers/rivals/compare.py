@@ -159,7 +159,6 @@ class Runner:
         return Task(self.dataset, work, seed, self._say, self.settings, self.asked.steps)
 
     def _fit(self, method: Method, params: Params, seed: int) -> tuple[Fitted, float]:
-        """A fit, and its seconds with those of the parts which were done before."""
         began = time.perf_counter()
         fitted = method.fit(self._task(method, seed), params)
         return fitted, time.perf_counter() - began + fitted.before
@@ -224,7 +223,7 @@ def run(workspace: Workspace, asked: Comparison, metric: str, say: Say) -> Resul
         DataError: no test queries, or no training queries.
         StorageError: the folder can't be written.
     """
-    need("cogr-train compare", "compare", ("bm25s", "pandas", "scipy"))
+    need("cogr-train compare", "compare", ("bm25s", "jinja2", "pandas", "scipy"))
     runner, rows = Runner(workspace, asked, say), []
     try:
         for name in asked.methods:

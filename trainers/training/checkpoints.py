@@ -125,10 +125,6 @@ def trainable_tokenizer(folder: Path) -> Any:
 def save_model(run: Run, name: str, write: Callable[[Path], None], card: Mapping[str, Any]) -> str:
     """Save a model folder under the run; returns its path relative to the store.
 
-    Args:
-        name: beginning of the folder's name, such as r001-query.
-        write: writes weights and tokenizer into the folder that it gets.
-
     Raises:
         StorageError: the disk is full or read-only; nothing of it is kept.
     """
@@ -236,12 +232,7 @@ class Midway:
 
     @classmethod
     def of(cls, inputs: Inputs, side: Side, prompts: Sequence[Prompt], **more: Any) -> Midway:
-        """Of the round under way.
-
-        Args:
-            prompts: what is trained on.
-            more: other inputs that decide what is learned and are not frozen in the run.
-        """
+        """Of the round under way."""
         asked = "\n".join(repr(prompt) for prompt in prompts)
         begun_with = {
             "prompts": hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest(),

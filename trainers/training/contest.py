@@ -184,9 +184,6 @@ def known_rivals(run: Run) -> Rivals | None:
 def rivals(workspace: Workspace, run: Run, say: Say) -> Rivals:
     """The rivals of a run. They are measured now where they are unknown or could not be measured
     before, and `distilled` after a new round.
-
-    Args:
-        workspace: with the run's own data and dev split.
     """
     known = known_rivals(run)
     found = known
@@ -206,7 +203,6 @@ def rivals(workspace: Workspace, run: Run, say: Say) -> Rivals:
 
 
 def _dev_f1s(workspace: Workspace, state: State, found: Rivals) -> dict[str, list[float]]:
-    """`Contender.dev_f1s` of the pairs that may serve, computed where unknown."""
     dataset, new = workspace.dataset, {}
     for one in contenders(state, found) if dataset.queries.get("dev") else ():
         if one.dev_f1s or not _is_there(workspace, one):
@@ -244,7 +240,6 @@ def _distilled_queries(workspace: Workspace, evidence: Sequence[Sequence[str]]) 
 
 
 def _is_there(workspace: Workspace, pair: Contender) -> bool:
-    """Whether the pair's snapshots still exist."""
     try:
         for id_ in (pair.items, pair.queries):
             open_snapshot(workspace.store, id_, verify=False)

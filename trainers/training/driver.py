@@ -80,11 +80,7 @@ class RunStatus:
 
 
 class Driver:
-    """Runs rounds of one run.
-
-    Args:
-        alone: compare its rounds only with one another, not with BM25 and `statistical`.
-    """
+    """Runs rounds of one run."""
 
     def __init__(
         self,
@@ -224,7 +220,6 @@ class Driver:
     # Processes
 
     def _finish(self, state: State) -> Round:
-        """Do the rest of a round, in as many processes as needed."""
         state = state.begun()
         if state != self.run.state():
             self.run.save(state)
@@ -298,7 +293,6 @@ class Driver:
     # What was written before
 
     def _checked_state(self) -> State:
-        """The state, set back to before the first stage whose output is missing or broken."""
         state = self.run.state()
         for round_ in self._needed(state):
             for record in round_.stages:
@@ -310,11 +304,9 @@ class Driver:
         return state
 
     def _needed(self, state: State) -> list[Round]:
-        """Rounds whose outputs the next stage may read."""
         return [round_ for round_ in (state.base, state.unfinished) if round_ is not None]
 
     def _broken(self, record: StageRecord, *, finished: bool) -> str | None:
-        """What is wrong with a stage's output, or with its files for later stages of the round."""
         store, output = self.run.store, record.output
         try:
             if output.startswith("runs/"):
@@ -333,7 +325,6 @@ class Driver:
 
 
 def _error(stage: StageName, failure: Failure) -> CogrError:
-    """The error that reports a failed stage."""
     if failure.message:
         return _BY_STATUS.get(failure.status, UserError)(failure.message)
     if failure.status == OUT_OF_MEMORY and stage.startswith("train-"):

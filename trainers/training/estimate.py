@@ -103,7 +103,6 @@ def _longest_prompt(workspace: Workspace, side: Side) -> int:
 
 
 def _side(workspace: Workspace, side: Side) -> tuple[dict[str, int], int]:
-    """Steps of a side's stages, and the completions of one process in a step of GRPO."""
     settings, dataset = workspace.settings.training, workspace.dataset
     item, sft = side == "item", settings.sft
     train, invented = len(dataset.require("train")), settings.invented_queries

@@ -82,11 +82,7 @@ class StageRecord(_Record):
 
 
 class Round(_Record):
-    """One round: its stages so far and, once it is finished, whether it is built upon.
-
-    Attributes:
-        reason: the reason of the verdict.
-    """
+    """One round: its stages so far and, once it is finished, whether it is built upon."""
 
     number: int
     stages: tuple[StageRecord, ...] = ()
@@ -340,8 +336,6 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 class _Frozen(BaseModel):
-    """The content of `run.json`."""
-
     model_config = ConfigDict(extra="allow", frozen=True)
 
     format: int

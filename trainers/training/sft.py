@@ -89,8 +89,6 @@ def _pool(items: Mapping[str, Sequence[str]], ids: Iterable[str]) -> Iterable[st
 
 
 class _Target(BaseModel):
-    """A line of the targets."""
-
     id: str
     keywords: list[str]
 
@@ -118,7 +116,6 @@ def write_targets(inputs: Inputs) -> Wrote:
 
 
 def _needs_first_sets(inputs: Inputs) -> bool:
-    """Whether the first item keywords are needed, for targets or for an item snapshot."""
     return inputs.settings.variant != "no-sft"
 
 

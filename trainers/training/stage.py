@@ -36,8 +36,7 @@ from indexers.telemetry import logs
 from indexers.workspace import Workspace
 from trainers.evaluation import evaluate
 from trainers.training import ranks
-from trainers.training.acceptance import accept_items
-from trainers.training.building import build_index, index_share
+from trainers.training.building import accept_items, build_index, index_share
 from trainers.training.grpo import train_grpo
 from trainers.training.inputs import Inputs, Wrote
 from trainers.training.rounds import Run, StageName, StageRecord, State, open_run, verdict, with_dev
@@ -102,9 +101,6 @@ class Launcher:
 
         Several processes are started by `ranks`, with one thread each unless
         OMP_NUM_THREADS says else. One needs no launcher, which imports torch for seconds.
-
-        Args:
-            stages: how many it does, one after another.
         """
         config = ["--config", str(self.config)] if self.config else []
         overrides = [part for override in self.overrides for part in ("--set", override)]
@@ -183,9 +179,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def do_stages(workspace: Workspace, run: Run, stages: int, halvings: int) -> int:
     """Do the next stages of a run. Returns the exit status; an error is written to the run's
     folder.
-
-    Args:
-        halvings: how often the first one's micro batch is halved.
     """
     unfinished = run.state().unfinished
     if has_gpu() and unfinished and not str(unfinished.next_stage).startswith("train-"):

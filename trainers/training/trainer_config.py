@@ -23,7 +23,6 @@ from indexers.generators.model_folders import without_bars
 from indexers.workspace import Workspace
 from trainers.training.memory import VLLM_SHARE, micro_batch
 from trainers.training.rounds import with_dev
-from trainers.trl_on_cpu import score_answers_only
 
 # What is refused
 
@@ -221,10 +220,6 @@ def grpo_config(
 
     One optimizer step on each batch of fresh rollouts (num_iterations 1), no KL term (beta 0),
     token-mean loss (dapo), advantages normalised in the group, constant learning rate.
-
-    Args:
-        output: its checkpoints go there.
-        max_model_len: tokens that vLLM makes room for; None for the model's whole context.
     """
     from trl import GRPOConfig
 
@@ -289,7 +284,6 @@ def computes_in_bfloat16(settings: TrainingSettings) -> bool:
 
 
 def _formats(settings: TrainingSettings, output: Path, batch: Batch) -> dict[str, Any]:
-    """Arguments of a trainer's configuration that depend on the device and on what it may write."""
     import torch
 
     gpu = torch.cuda.is_available()
@@ -327,6 +321,21 @@ def set_up(seed: int) -> None:
     without_bars()
     score_answers_only()
     set_seed(seed)
+
+
+def score_answers_only() -> None:
+    """The only override of TRL's code, off on GPUs: score the answers alone.
+
+    TRL does so where its Triton kernel runs. Elsewhere it projects every position onto the
+    vocabulary, prompts and padding too, which is most of a small model's work on a CPU. It has no
+    option for it, so its private check of the device is replaced; a TRL without that check is left
+    as it is, and is slower. Losses and gradients are the same.
+    """
+    import torch
+    from trl.trainer import utils
+
+    if not torch.cuda.is_available() and hasattr(utils, "_use_triton"):
+        utils._use_triton = lambda _: True
 
 
 def silence(trainer: Any) -> None:

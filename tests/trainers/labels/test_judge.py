@@ -174,17 +174,11 @@ def test_pairs_come_from_the_retrievers_to_their_depths(
     assert sum("bm25" in names for names in found) <= 2 * len(QUERIES)
 
 
-def test_an_own_prompt_is_taken_and_checked(shop: Path, cogr_train: Command) -> None:
-    (shop / "own.txt").write_text("Mine.\nSearch: {query}\nItem: {title}\n{braces} stay")
+def test_wrong_options_are_refused(shop: Path, cogr_train: Command) -> None:
     with FakeEndpoint(grade) as endpoint:
         options = ["labels", "judge", *at(endpoint)]
-        assert cogr_train(*options, "--prompt", "own.txt").status == 0
-        assert endpoint.bodies[0]["messages"][-1]["content"].startswith("Mine.\nSearch: ")
-        assert endpoint.bodies[0]["messages"][-1]["content"].endswith("{braces} stay")
-        (shop / "bad.txt").write_text("Search: {query}")
+        assert cogr_train(*options).status == 0
         for arguments, words in (
-            (("--prompt", "bad.txt"), "needs the placeholder {query}, and {title} or {text}"),
-            (("--prompt", "no.txt"), "no.txt can't be read"),
             (("--depth", "bm26=3"), "--depth is 'bm26=3'; write RETRIEVER=NUMBER"),
             (("--generator", "statistical"), "The generator statistical can't judge"),
             (("--out", "judged"), "already has labels.jsonl and queries.jsonl"),

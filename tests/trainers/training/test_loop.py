@@ -22,7 +22,7 @@ from cogr.rewards import Reference, World, query_reward
 from cogr.settings.training import QueryGrpoSettings, RolloutSettings, Rules, TrainingSettings
 from indexers.workspace import Workspace
 from tests.shops import write_shop
-from trainers.training.acceptance import accept
+from trainers.training.building import accept
 from trainers.training.grpo import CompletionScorer
 from trainers.training.rounds import (
     ROUND_STAGES,

@@ -94,7 +94,6 @@ def start_of(
 
 
 def _local(name: str, method: str) -> Path:
-    """The folder of a model; nothing that is not named is fetched."""
     module, distribution = PACKAGED.get(name, ("", ""))
     folder = packaged(module) if module else None
     if module and folder is None:

@@ -74,7 +74,6 @@ def _points(texts: Sequence[str], seed: int) -> NDArray[np.float32]:
 
 
 def _paths(points: NDArray[np.float32], seed: int) -> list[Identifier]:
-    """The path of each point in a tree of clusters; equal points are divided into equal parts."""
     from sklearn.cluster import KMeans
 
     many = len(points)
@@ -246,7 +245,6 @@ def _rows(pairs: Sequence[tuple[str, str]], tokenizer: Any, trie: Trie) -> Any:
 
 
 def _train(task: Task, model: Any, tokenizer: Any, rows: Any, params: Params) -> None:
-    """Cross entropy of identifiers."""
     from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
     args = Seq2SeqTrainingArguments(
