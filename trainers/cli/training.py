@@ -18,7 +18,7 @@ from indexers.tables import Table
 if TYPE_CHECKING:
     from trainers.notebook import Trained
     from trainers.project import Project
-    from trainers.training.estimate import Estimate
+    from trainers.training.trainer_config import Estimate
 
 RunOption = Annotated[str, Option(help="Name of the run.")]
 BranchOption = Annotated[
@@ -165,7 +165,7 @@ def report(
 
 def _estimate(call: Call) -> None:
     from cogr.errors import CheckFailedError
-    from trainers.training.estimate import estimate
+    from trainers.training.trainer_config import estimate
 
     found = estimate(call.workspace)
     call.emit(found.as_dict(), _estimated(found).show)

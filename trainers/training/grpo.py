@@ -240,7 +240,7 @@ class CompletionScorer:
         averages the metrics over them.
         """
         self.scoring.began = time.perf_counter()
-        texts = [_text(completion) for completion in completions]
+        texts = [text_of(completion) for completion in completions]
         sets = [keywords_of(text, self._own[id_]) for text, id_ in zip(texts, entity, strict=True)]
         cut = [not ids or ids[-1] not in self._ends for ids in completion_ids]
         rewards = [self._score(*one) for one in zip(entity, texts, sets, cut, strict=True)]
@@ -283,7 +283,7 @@ class CompletionScorer:
         )
 
 
-def _text(completion: Any) -> str:
+def text_of(completion: Any) -> str:
     """TRL gives plain text for plain prompts and messages for chat prompts."""
     return (
         completion

@@ -1,5 +1,6 @@
-"""The set-up of training: checks before anything is loaded, the batches of a step, and the
-configurations of TRL's trainers.
+"""The set-up of training: checks before anything is loaded, the batches of a step, what a
+configuration needs (`run --dry-run`, by arithmetic, without weights), and the configurations of
+TRL's trainers.
 """
 
 from __future__ import annotations
@@ -7,11 +8,13 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cogr.errors import MissingExtraError, SettingsError, TrainingError
+from cogr.errors import CogrError, MissingExtraError, SettingsError, TrainingError
+from cogr.records import SIDES, Side
 from cogr.rewards import load_reward
 from cogr.settings.training import (
     GrpoSettings,
@@ -21,8 +24,20 @@ from cogr.settings.training import (
 )
 from indexers.generators.model_folders import without_bars
 from indexers.workspace import Workspace
-from trainers.training.memory import VLLM_SHARE, micro_batch
+from trainers.training.inputs import INVENTED_WEIGHT
+from trainers.training.memory import (
+    GIB,
+    VLLM_SHARE,
+    Machine,
+    Memory,
+    memory,
+    micro_batch,
+    shape_of,
+)
 from trainers.training.rounds import with_dev
+
+_SAMPLE = 500
+_LETTERS_A_TOKEN = 4
 
 # What is refused
 
@@ -169,6 +184,101 @@ def sft_step(settings: TrainingSettings, examples: int) -> tuple[int, int]:
         )
     batch = min(sft.batch_size, examples)
     return batch, max(1, batch // processes)
+
+
+# What --dry-run says
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The findings: `steps` of each stage at most; `refused` has a sentence for each reason why
+    training would stop.
+    """
+
+    model: str
+    parameters: int | None
+    needed: Memory | None
+    machine: Machine
+    steps: Mapping[str, int]
+    refused: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        peak = None if self.needed is None else self.needed.peak
+        return asdict(self) | {"peak_bytes": peak, "fits": not self.refused}
+
+
+def estimate(workspace: Workspace, machine: Machine | None = None) -> Estimate:
+    """Check a configuration for this machine, or another one.
+
+    Raises DataError where the data can't be read.
+    """
+    workspace = with_dev(workspace)
+    settings = workspace.settings.training
+    found, shape = machine or Machine.here(), shape_of(settings.model)
+    steps: Mapping[str, int] = {}
+    needed, refused = None, list[str]()
+    try:
+        check_settings(workspace)
+    except CogrError as error:
+        refused.append(str(error))
+    if not refused and shape is not None:
+        sides = {side: _side(workspace, side) for side in SIDES}
+        steps = {name: count for own, _ in sides.values() for name, count in own.items()}
+        prompt = max(_longest_prompt(workspace, side) for side in SIDES)
+        share, written = max(share for _, share in sides.values()), settings.rollouts.max_tokens
+        needed = memory(settings, shape, share, prompt, written, found)
+    refused += _refusals(settings, found, needed)
+    parameters = None if shape is None else shape.parameters
+    return Estimate(settings.model, parameters, needed, found, steps, tuple(refused))
+
+
+def _refusals(settings: TrainingSettings, machine: Machine, needed: Memory | None) -> Iterator[str]:
+    by = f'training.rollouts.by is "{settings.rollouts.by}"'
+    if settings.index_by == "vllm" and importlib.util.find_spec("vllm") is None:
+        yield f"{by}, but vLLM is not installed."
+    if settings.index_by == "vllm" and not machine.gpus:
+        yield f'{by}, which needs a GPU; without one set it to "transformers".'
+    if 0 < len(machine.gpus) < settings.processes:
+        yield (
+            f"training.processes is {settings.processes}, but this machine has "
+            f"{len(machine.gpus)} GPUs; set it to {len(machine.gpus)}."
+        )
+    has = machine.of_one(settings.processes)
+    if needed is not None and needed.peak > has:
+        yield (
+            f"{'Each GPU' if machine.gpus else 'Each process'} needs about "
+            f"{needed.peak / GIB:.0f} GiB, and may take {has / GIB:.0f}; share weights "
+            "(training.accelerate), or train adapters (training.lora.rank)."
+        )
+
+
+def _longest_prompt(workspace: Workspace, side: Side) -> int:
+    """Tokens of the longest prompt of a sample, at four letters a token."""
+    prompter, dataset = workspace.prompter(side), workspace.dataset
+    entities = dataset.items if side == "item" else dataset.require("train")
+    prompts = [prompter(entity, ()) for entity in entities[:: max(1, len(entities) // _SAMPLE)]]
+    return max(len(prompt.system) + len(prompt.user) for prompt in prompts) // _LETTERS_A_TOKEN
+
+
+def _side(workspace: Workspace, side: Side) -> tuple[dict[str, int], int]:
+    settings, dataset = workspace.settings.training, workspace.dataset
+    item, sft = side == "item", settings.sft
+    train, invented = len(dataset.require("train")), settings.invented_queries
+    times = max(1, round(1 / INVENTED_WEIGHT)) if invented else 1
+    examples = len(dataset.items) if item else train + invented
+    drawn = len(dataset.items) if item else train * times + invented
+    grpo = settings.item if item else settings.query
+    group, share = grpo_step(grpo, drawn, settings)
+    epochs = sft.item_epochs if item else sft.query_epochs
+    size = sft_step(settings, examples)[1] * settings.processes
+    steps = {
+        f"sft, {side} side": math.ceil(epochs * examples / size),
+        f"round, {side} side": grpo.max_steps or math.ceil(grpo.epochs * (drawn // group)),
+    }
+    if settings.variant == "no-sft":
+        del steps[f"sft, {side} side"]
+    return ({} if item and settings.variant == "frozen-items" else steps), share
 
 
 # Configurations of the trainers

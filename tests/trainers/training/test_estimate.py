@@ -13,7 +13,6 @@ from cogr.settings.training import LoraSettings, RolloutSettings, TrainingSettin
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.shops import write_sample_part
-from trainers.training.estimate import estimate
 from trainers.training.memory import (
     GIB,
     KNOWN,
@@ -22,7 +21,7 @@ from trainers.training.memory import (
     micro_batch,
     shape_of,
 )
-from trainers.training.trainer_config import Batch, grpo_config, sft_config
+from trainers.training.trainer_config import Batch, estimate, grpo_config, sft_config
 
 ROOT = Path(__file__).parents[3]
 QWEN3_4B, QWEN3_1_7B = KNOWN["Qwen/Qwen3-4B-Instruct-2507"], KNOWN["Qwen/Qwen3-1.7B"]

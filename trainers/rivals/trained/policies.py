@@ -114,6 +114,7 @@ class DeepRetrieval(Trained):
         from transformers import AutoTokenizer
         from trl import GRPOConfig, GRPOTrainer
 
+        from trainers.training.grpo import text_of
         from trainers.training.trainer_config import set_up
 
         set_up(task.seed)
@@ -125,7 +126,7 @@ class DeepRetrieval(Trained):
 
         def scored(completions: Sequence[Any], entity: Sequence[str], **_: Any) -> list[float]:
             each = zip(completions, entity, strict=True)
-            return [self.reward(world, id_, parse(_text(one))) for one, id_ in each]
+            return [self.reward(world, id_, parse(text_of(one))) for one, id_ in each]
 
         prompts = [chat(prompt, tokenizer) for prompt in _prompts(task, train)]
         rows = [{"prompt": p, "entity": q.id} for p, q in zip(prompts, train, strict=True)]
@@ -176,13 +177,6 @@ def _prompts(task: Task, queries: Sequence[Query]) -> Sequence[Any]:
     from trainers.training.building import prompts_of
 
     return prompts_of(Workspace(task.settings).with_dataset(task.dataset), "query", queries)
-
-
-def _text(completion: Any) -> str:
-    """TRL gives plain text for plain prompts and messages for chat prompts."""
-    if isinstance(completion, str):
-        return completion
-    return "".join(str(message.get("content") or "") for message in completion)
 
 
 def _writer(folder: Path, task: Task, tokens: int) -> Callable[[Sequence[Query]], Any]:
