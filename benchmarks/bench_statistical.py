@@ -6,9 +6,9 @@ the bundled sample shop. Run: python benchmarks/bench_statistical.py [--json] [-
 --new-items | --encoder FOLDER | --clicks | --curve [--picture FILE]] [--seed N] [NAME ...]. CPU
 seconds stand beside wall seconds, because other work on the machine stretches only the latter.
 
-With --readability: F1 against the share of query keywords that people say, by price
-(`READABILITY`), on dev queries, or out of fold on at most 1,000 training
-queries, and on test queries.
+With --readability: F1 against the share of query keywords that people say, and of those that
+retrieve and find a single item, by price (`READABILITY`), on dev queries, or out of fold on at most
+1,000 training queries, and on test queries.
 
 With --encoder: F1 and nDCG@10 with an encoder of sentence-transformers and without, means of three
 seeds, and p of the paired randomisation test over queries. Where queries are fewer than 200 in all,
@@ -165,6 +165,7 @@ def quality(name: str, dataset: Dataset, artefact: Artefact, least: float) -> Ro
         "bm25": f1(bm25(dataset, "test").runs),
         "keywords a query": round(sum(map(len, found)) / len(found), 1),
         "said": said(artefact, found),
+        "single": single(dataset, artefact, "test"),
     }
     return Row(f"{name}: 1 - test F1", 1 - means["f1"], "", 1 - least, notes=notes)
 
@@ -206,6 +207,14 @@ def said(artefact: Artefact, found: Iterable[Iterable[str]]) -> float:
     return round(sum(map(float, chosen)) / max(len(chosen), 1), 3)
 
 
+def single(dataset: Dataset, artefact: Artefact, split: Split) -> float:
+    """Share of the keywords that retrieve which find a single item."""
+    found = artefact.targets(dataset.queries[split][:MOST_QUERIES])
+    known, owners = artefact.keywords, np.diff(artefact.keywords.all.keyword_starts)
+    chosen = [owners[known.ids[word]] == 1 for keywords in found for word in keywords]
+    return round(sum(map(float, chosen)) / max(len(chosen), 1), 3)
+
+
 def sampled(dataset: Dataset, most: int | None) -> Dataset:
     """The data set with a sample of its training queries, where asked."""
     if most is None:
@@ -226,6 +235,7 @@ def prices(name: str, seed: int) -> Iterator[Row]:
         for split in (chosen_on, "test"):
             means, found = retrieval(dataset, priced, split)
             notes[f"{split} said"] = said(priced, found)
+            notes[f"{split} single"] = single(dataset, priced, split)
             notes[f"{split} keywords a query"] = round(sum(map(len, found)) / len(found), 1)
             notes[f"{split} f1"] = round(means["f1"], 4)
             if split == chosen_on:
@@ -465,6 +475,16 @@ def _of_artefact(artefact: Artefact, dataset: Dataset, split: Split) -> NDArray[
         gains = np.isin(spelled.retrieved[order], relevant) @ DISCOUNTS[: order.size]
         found.append([*f1, gains / DISCOUNTS[: min(10, max(relevant.size, 1))].sum()])
     return np.array(found)
+
+
+def _scores(artefact: Artefact, query: Query, spelled: Spelled) -> NDArray[np.float64]:
+    """What a search scores the retrieved items, in their order."""
+    owners = [*map(artefact.keywords.all.owners, spelled.words)]
+    if spelled.own:
+        literal = self_keyword(query.text)
+        owners[0] = artefact.keywords.owners(literal, anchors=artefact.row_of(query) < 0)
+    parts = artefact.scored.parts(spelled.retrieved, np.array(spelled.words, np.int64), owners)
+    return parts @ np.array(spelled.weights or np.ones(parts.shape[1]))
 
 
 def picture(found: Iterable[Row], path: str) -> None:

@@ -64,8 +64,8 @@ NEAREST = 20
 LEAST_VOTE = 0.2
 """An unknown item gets an anchor where the mean of its nearest items reaches this."""
 
-TITLE_COST = 0.25
-"""Cost of a title as a query's keyword, as a share of the cost of an unreadable one."""
+SINGLE_COST = 0.75
+"""Cost of a keyword that finds a single item, as a share of the cost of an unreadable one."""
 
 LEAST_SAID = 0.05
 """Unreadable keywords cost something only where at least this share of the items' phrases is
@@ -165,11 +165,11 @@ class ItemKeywords:
     def costs(self, analyser: Analyser, queries: Iterable[str], price: float) -> Costs:
         """Cost of each keyword when it is chosen for a query (`select_keywords`), (keywords,).
 
-        An unreadable keyword costs `price`: it is neither an anchor nor two words that stand side
-        by side in a title or in one of the `queries`, stop words aside. A title that is not an
-        anchor costs a quarter: people use it, but it finds a single item and no future one. All
-        costs are 0 where hardly any phrase is readable (`LEAST_SAID`), as without titles and with
-        few queries: there is nothing better to choose.
+        An unreadable keyword costs `price`: it is neither an anchor nor a title, nor two words that
+        stand side by side in a title or in one of the `queries`, stop words aside. Where hardly any
+        phrase is readable (`LEAST_SAID`), as without titles and with few queries, these cost
+        nothing: there is nothing better to choose. Any keyword that finds a single item costs
+        `SINGLE_COST` of it: it is that item by another name, and finds no future one.
         """
         costs = np.full(len(self.keywords), price)
         titles = np.unique(self.owned[self.kinds == TITLE])
@@ -180,9 +180,10 @@ class ItemKeywords:
                     costs[number] = 0
         of_text = np.unique(self.owned[self.kinds == PHRASE])
         if np.count_nonzero(costs[of_text] == 0) < LEAST_SAID * of_text.size:
-            return np.zeros(len(self.keywords))
-        costs[titles] = price * TITLE_COST
-        costs[self.owned[self.kinds == ANCHOR]] = 0
+            costs[:] = 0
+        costs[self.owned[self.kinds != PHRASE]] = 0
+        single = np.diff(self.all.keyword_starts) == 1
+        costs[single] = np.maximum(costs[single], SINGLE_COST * price)
         return costs
 
     def owners(self, keyword: str, *, anchors: bool = True) -> Ints:

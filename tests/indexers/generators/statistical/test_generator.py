@@ -119,7 +119,7 @@ def test_readable_keywords_cost_little_f1(dataset: Dataset, artefact: Artefact) 
     assert figures[1] >= figures[0] - 0.005
 
 
-def test_a_keyword_costs_where_nobody_says_it() -> None:
+def test_a_keyword_costs_where_nobody_says_it_or_one_item_has_it() -> None:
     items = [
         Item("a", "Oak chest of drawers", "Brushed brass knobs, hidden runners."),
         Item("b", "Pine chest of drawers", "Brushed brass knobs."),
@@ -132,8 +132,8 @@ def test_a_keyword_costs_where_nobody_says_it() -> None:
         "chest drawers": 0,
         "brass knobs": 0,
         "knobs hidden": 0.04,
-        "tallboy": 0,
-        "oak chest of drawers": 0.01,
+        "tallboy": 0.03,
+        "oak chest of drawers": 0.03,
     }
 
 
