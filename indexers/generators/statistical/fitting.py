@@ -21,7 +21,7 @@ from cogr.errors import GeneratorError
 from cogr.keywords import NORMALISER, self_keyword
 from cogr.metrics import f1_of, reliability
 from cogr.records import Dataset, Query
-from indexers.generators.statistical import LEAST_QUERIES, READABILITY
+from indexers.generators.statistical import FEW_QUERIES, LEAST_QUERIES, READABILITY
 from indexers.generators.statistical.artefact import (
     K_MAX,
     Artefact,
@@ -274,7 +274,8 @@ def unseen(
     for held in np.array_split(rows, max(1, round(5 * rows.size / len(texts)))):
         alike = words[held] @ words.T + found[held] @ found.T
         kept = _unlike(np.asarray(alike.max(axis=0).todense()).ravel(), held)
-        sources = FeatureSources.of(index, [texts[row] for row in kept], relevance[kept])
+        few = len(texts) < FEW_QUERIES
+        sources = FeatureSources.of(index, [texts[row] for row in kept], relevance[kept], few)
         pairs = candidates(sources, index.batch([texts[row] for row in held]))
         p = ranker.probabilities(pairs, held)
         bounds = pairwise(np.searchsorted(pairs.query, np.arange(held.size + 1)))

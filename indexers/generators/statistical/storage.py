@@ -39,7 +39,7 @@ from indexers.generators.statistical.ranking.text_index import GRAM_BITS, PairSi
 from indexers.rebuild.cache import read_table
 from indexers.text import Analyser
 
-FORMAT = 7
+FORMAT = 8
 """Version of the layout below, and of everything that reads it (analysis, features)."""
 
 MANIFEST = "manifest.json"

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexers.generators.statistical import FEW_QUERIES
 from indexers.generators.statistical.ranking.matrices import (
     Csr,
     Floats,
@@ -61,6 +60,9 @@ POINT_FEATURES = ("latent", "latent_feedback")
 QUERY_FEATURES = ("most_similar", "most_overlap", "terms", "best_share", "tenth", "fiftieth")
 ITEM_FEATURES = ("popularity", "length")
 FEATURES = PAIR_FEATURES + POINT_FEATURES + QUERY_FEATURES + ITEM_FEATURES
+
+FEW_FEATURES = ("latent_best",)
+"""A further feature where training queries are few."""
 
 ENCODED_FEATURES = (
     "encoded",
@@ -128,7 +130,7 @@ def candidates(sources: FeatureSources, batch: QueryBatch) -> CandidatePairs:
 
 def _candidates(sources: FeatureSources, batch: QueryBatch) -> CandidatePairs:
     signals = _signals(sources, batch)
-    depth = DEPTH_OF_FEW if sources.nearest.queries.size < FEW_QUERIES else DEPTH
+    depth = DEPTH_OF_FEW if sources.few else DEPTH
     chosen = np.zeros((batch.size, sources.index.n_items), dtype=bool)
     for name in CANDIDATES:
         best = (
@@ -163,6 +165,8 @@ def _columns(
     columns += [np.einsum("ij,ij->i", signals.points[n][row], items) for n in POINT_FEATURES]
     columns += [signals.query[name][row] for name in QUERY_FEATURES]
     columns += [np.log1p(nearest.popularity[item] - own), np.log1p(index.lengths[item])]
+    if sources.few:
+        columns += [np.einsum("ij,ij->i", signals.points[n][row], items) for n in FEW_FEATURES]
     if signals.encoded:
         encoded = index.encoded[item]
         best = (batch.encoded, signals.encoded.best)
@@ -189,8 +193,8 @@ def rank_shares(row: Ints, values: Floats) -> Floats:
 
 
 def feature_names(width: int) -> list[str]:
-    """Names of so many features: `FEATURES`, then `ENCODED_FEATURES` with an encoder, then two a
-    signal of items and three a signal of pairs.
+    """Names of so many features: `FEATURES`, then `FEW_FEATURES` where training queries are few,
+    `ENCODED_FEATURES` with an encoder, two a signal of items and three a signal of pairs.
     """
     more = width - len(FEATURES)
     return [*FEATURES, *(f"more_{number}" for number in range(more))]
@@ -253,8 +257,8 @@ def _signals(sources: FeatureSources, batch: QueryBatch) -> _Signals:
     share = 1 / np.maximum(batch.terms @ index.idf, 1e-9)
     terms, grams = unit_terms(index, batch), unit_grams(index, batch)
     scores = batch.terms @ index.bm25
-    best = row_max(scores)
-    bm25 = scale_rows(scores, 1 / np.maximum(best, 1e-9))
+    highest = row_max(scores)
+    bm25 = scale_rows(scores, 1 / np.maximum(highest, 1e-9))
     first = top_rows(bm25, 10)
     feedback = _feedback(index, terms, first)
     profile, profile_least = sources.profiles.match(batch)
@@ -273,9 +277,12 @@ def _signals(sources: FeatureSources, batch: QueryBatch) -> _Signals:
         "profile_least": profile_least,
         **votes,
     }
+    if sources.few:
+        best = pair["bm25"] + pair["feedback"] + 2 * (pair["vote_bm25"] + pair["vote_found"])
+        points["latent_best"] = unit(top_rows(best.tocsr(), 20) @ index.points)
     query = {
         "terms": row_sums(batch.terms),
-        "best_share": best * share,
+        "best_share": highest * share,
         "tenth": kth_highest(bm25, 10),
         "fiftieth": kth_highest(bm25, 50),
         **nearest,

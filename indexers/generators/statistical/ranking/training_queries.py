@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
+from indexers.generators.statistical import FEW_QUERIES
 from indexers.generators.statistical.ranking.matrices import (
     Csr,
     Floats,
@@ -235,18 +236,22 @@ class FeatureSources:
         index: the items' text.
         nearest: the training queries and their relevant items.
         profiles: the meaning of the training queries' terms.
+        few: whether the ranker has few training queries (`FEW_QUERIES`).
     """
 
     index: TextIndex
     nearest: NearestQueries
     profiles: Profiles
+    few: bool
 
     @classmethod
-    def of(cls, index: TextIndex, queries: Sequence[str], relevance: Csr) -> FeatureSources:
+    def of(
+        cls, index: TextIndex, queries: Sequence[str], relevance: Csr, few: bool | None = None
+    ) -> FeatureSources:
         """From the items, the training queries' texts and their relevance, (training queries,
-        items).
+        items); `few` says whether the ranker has few, where these are but some of them.
         """
         batch = index.batch(queries, range(len(queries)))
-        return cls(
-            index, NearestQueries(index, batch, relevance), Profiles(index, batch, relevance)
-        )
+        few = len(queries) < FEW_QUERIES if few is None else few
+        nearest = NearestQueries(index, batch, relevance)
+        return cls(index, nearest, Profiles(index, batch, relevance), few)
