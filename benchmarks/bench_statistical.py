@@ -3,8 +3,12 @@ query.
 
 Reads nfcorpus, msrd, chorus, med and cacm from COGR_DATA_DIR; what is absent is left out. `shop` is
 the bundled sample shop. Run: python benchmarks/bench_statistical.py [--json] [--readability |
---new-items | --encoder FOLDER | --clicks | --curve [--picture FILE]] [--seed N] [NAME ...]. CPU
-seconds stand beside wall seconds, because other work on the machine stretches only the latter.
+--new-items | --halves | --encoder FOLDER | --clicks | --curve [--picture FILE]] [--seed N] [NAME
+...]. CPU seconds stand beside wall seconds, because other work on the machine stretches only the
+latter.
+
+With --halves: F1 and nDCG@10 over ten random halves of all queries, learned from one half and
+tested on the other: what few labels bring.
 
 With --readability: F1 against the share of query keywords that people say, and of those that
 retrieve and find a single item, by price (`READABILITY`), on dev queries, or out of fold on at most
@@ -350,6 +354,24 @@ def _drawn(
     return means["f1"], cut, text, len(test)
 
 
+HALVES = 10
+
+
+def random_halves(name: str) -> Row:
+    """Means over random halves of all queries: learned from one half, tested on the other."""
+    dataset, found = load(name), []
+    pool = [query for queries in dataset.queries.values() for query in queries]
+    for seed in range(1, HALVES + 1):
+        order = np.random.default_rng(seed).permutation(len(pool))
+        train, test = ([pool[i] for i in half] for half in np.array_split(order, [len(pool) // 2]))
+        half = replace(dataset, queries={"train": train, "dev": [], "test": test})
+        found.append(_of_artefact(fit(half, edits=False), half, "test").mean(axis=0))
+    means = dict(zip(("f1", "exact cut", "ndcg@10"), np.mean(found, axis=0).round(4), strict=True))
+    deviation = float(np.std(found, axis=0, ddof=1)[0])
+    notes = {**means, "deviation of draws": round(deviation, 4)}
+    return Row(f"{name}: 1 - F1 of random halves", 1 - means["f1"], "", notes=notes)
+
+
 SEEDS = 3
 
 
@@ -521,6 +543,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--readability", action="store_true")
     parser.add_argument("--new-items", action="store_true")
+    parser.add_argument("--halves", action="store_true")
     parser.add_argument("--encoder", metavar="FOLDER")
     parser.add_argument("--clicks", action="store_true")
     parser.add_argument("--split", choices=("train", "dev", "test"), default="test")
@@ -550,6 +573,8 @@ def main() -> None:
     elif arguments.new_items:
         sets = (sampled(load(name), arguments.sample) for name in names)
         every = (row for one in sets for row in new_items(one, arguments.split))
+    elif arguments.halves:
+        every = map(random_halves, names)
     elif arguments.encoder:
         asked = (arguments.encoder, arguments.seed, arguments.split)
         every = (row for name in names for row in encoder_gains(name, *asked))

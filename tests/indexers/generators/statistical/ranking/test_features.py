@@ -18,7 +18,7 @@ from indexers.generators.statistical.item_keywords import (
     item_anchors,
     item_phrases,
 )
-from indexers.generators.statistical.ranking.features import FEATURES, candidates
+from indexers.generators.statistical.ranking.features import FEATURES, FEW_FEATURES, candidates
 from indexers.generators.statistical.ranking.matrices import (
     kth_highest,
     row_max,
@@ -98,10 +98,27 @@ def test_batches_do_not_change_features(
         "indexers.generators.statistical.ranking.features.BATCH_CELLS", 7 * index.n_items
     )
     parts = candidates(sources, batch)
-    assert whole.x.shape[1] == len(FEATURES)
+    assert whole.x.shape[1] == len(FEATURES + FEW_FEATURES)
     assert np.array_equal(whole.query, parts.query)
     assert np.array_equal(whole.item, parts.item)
     np.testing.assert_allclose(whole.x, parts.x, rtol=1e-5, atol=1e-6)
+
+
+def test_few_training_queries_have_a_feature_more_and_deeper_candidates(
+    dataset: Dataset, index: TextIndex
+) -> None:
+    asked = (index, texts_of(dataset), sp.csr_matrix(labels_of(dataset)))
+    batch = index.batch([query.text for query in dataset.queries["test"][:5]])
+    few, many = (candidates(FeatureSources.of(*asked, few=of), batch) for of in (None, False))
+    size = index.n_items
+    common, at, same = np.intersect1d(
+        few.query * size + few.item, many.query * size + many.item, return_indices=True
+    )
+    assert common.size == many.item.size < few.item.size
+    assert np.array_equal(few.x[at, : len(FEATURES)], many.x[same])
+    best = few.x[:, len(FEATURES)]
+    assert few.x.shape[1] == many.x.shape[1] + 1
+    assert 0.5 < best.max() <= 1.001
 
 
 def test_votes_agree_with_loops(dataset: Dataset, index: TextIndex) -> None:
