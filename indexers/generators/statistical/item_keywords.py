@@ -64,8 +64,10 @@ NEAREST = 20
 LEAST_VOTE = 0.2
 """An unknown item gets an anchor where the mean of its nearest items reaches this."""
 
-SINGLE_COST = 0.75
-"""Cost of a keyword that finds a single item, as a share of the cost of an unreadable one."""
+SINGLE_COST = 0.25
+"""Cost of a title, and of any keyword that finds a single item, as a share of the cost of an
+unreadable one.
+"""
 
 LEAST_SAID = 0.05
 """Unreadable keywords cost something only where at least this share of the items' phrases is
@@ -165,11 +167,11 @@ class ItemKeywords:
     def costs(self, analyser: Analyser, queries: Iterable[str], price: float) -> Costs:
         """Cost of each keyword when it is chosen for a query (`select_keywords`), (keywords,).
 
-        An unreadable keyword costs `price`: it is neither an anchor nor a title, nor two words that
-        stand side by side in a title or in one of the `queries`, stop words aside. Where hardly any
-        phrase is readable (`LEAST_SAID`), as without titles and with few queries, these cost
-        nothing: there is nothing better to choose. Any keyword that finds a single item costs
-        `SINGLE_COST` of it: it is that item by another name, and finds no future one.
+        An unreadable keyword costs `price`: it is neither an anchor nor two words that stand side
+        by side in a title or in one of the `queries`, stop words aside. Where hardly any phrase is
+        readable (`LEAST_SAID`), as without titles and with few queries, there is nothing better to
+        choose, and these cost nothing. A title that is not an anchor costs a quarter, and any
+        keyword of a single item at least as much: people use it, but it finds no future item.
         """
         costs = np.full(len(self.keywords), price)
         titles = np.unique(self.owned[self.kinds == TITLE])
@@ -181,7 +183,9 @@ class ItemKeywords:
         of_text = np.unique(self.owned[self.kinds == PHRASE])
         if np.count_nonzero(costs[of_text] == 0) < LEAST_SAID * of_text.size:
             costs[:] = 0
-        costs[self.owned[self.kinds != PHRASE]] = 0
+        else:
+            costs[titles] = price * SINGLE_COST
+        costs[self.owned[self.kinds == ANCHOR]] = 0
         single = np.diff(self.all.keyword_starts) == 1
         costs[single] = np.maximum(costs[single], SINGLE_COST * price)
         return costs

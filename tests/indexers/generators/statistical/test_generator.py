@@ -132,8 +132,8 @@ def test_a_keyword_costs_where_nobody_says_it_or_one_item_has_it() -> None:
         "chest drawers": 0,
         "brass knobs": 0,
         "knobs hidden": 0.04,
-        "tallboy": 0.03,
-        "oak chest of drawers": 0.03,
+        "tallboy": 0.01,
+        "oak chest of drawers": 0.01,
     }
 
 
