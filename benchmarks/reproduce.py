@@ -56,7 +56,7 @@ def main() -> None:
     asked = parser.parse_args()
     try:
         found = [miss for name in asked.names or NAMES for miss in reproduced(name, asked)]
-        found += [] if asked.names else [*with_new_items(), *with_few_labels()]
+        found += [] if asked.names else with_new_items()
         if asked.write:
             EXPECTED.write_text(expected(), "utf-8")
         if found and not asked.write:
@@ -112,20 +112,6 @@ def with_new_items() -> list[str]:
         means = {measure: float(str(of).split()[0]) for measure, of in row.notes.items()}
         found[row.name.partition(", ")[2]] = means
     return list(misses("shop", expected, found))
-
-
-def with_few_labels() -> list[str]:
-    """What is not as expected on random halves of small collections
-    (`python benchmarks/bench_statistical.py --halves med cacm`), a phrase each.
-    """
-    from bench_statistical import random_halves
-
-    expected = tomllib.loads(EXPECTED.read_text("utf-8"))
-    return [
-        miss
-        for name in ("med", "cacm")
-        for miss in misses(name, expected[name], {"random halves": random_halves(name).notes})
-    ]
 
 
 def command(name: str, seeds: int) -> str:
