@@ -18,7 +18,11 @@ from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.generator import Statistical, StatisticalOptions
 from indexers.generators.statistical.ranking import encoder as module
 from indexers.generators.statistical.ranking.encoder import Encoder, choose
-from indexers.generators.statistical.ranking.features import ENCODED_FEATURES, FEATURES
+from indexers.generators.statistical.ranking.features import (
+    ENCODED_FEATURES,
+    FEATURES,
+    FEW_FEATURES,
+)
 from indexers.generators.statistical.storage import open_artefact, save
 
 
@@ -69,9 +73,10 @@ def test_the_ranker_reads_an_encoder_and_is_kept_with_its_points(
 ) -> None:
     encoder = Encoder(str(model), Store(tmp_path / "store"))
     artefact = fit(dataset, encoder=encoder)
-    assert artefact.ranker.models[0].num_feature() == len(FEATURES) + len(ENCODED_FEATURES)
+    plain = len(FEATURES + FEW_FEATURES)
+    assert artefact.ranker.models[0].num_feature() == plain + len(ENCODED_FEATURES)
     used = sum(model.feature_importance("gain") for model in artefact.ranker.models)
-    assert used[len(FEATURES) :].any()
+    assert used[plain:].any()
     assert Statistical(dataset, StatisticalOptions(encoder=str(model))).fingerprint["encoder"] == (
         encoder.digest
     )
