@@ -21,9 +21,9 @@ demo:
 	@$(if $(filter opensearch,$(BACKEND)),$(START_OPENSEARCH)) \
 	  $(BIN)/cogr-train demo --backend $(BACKEND)
 
-# Three processes, since tests wait for servers: a file of tests in one of them, files of long tests
-# first; a thread each, since threads that spin take the other's core. They share the servers.
-PROCESSES ?= 3
+# Two processes at once, a file of tests in one of them, files of long tests first; a thread each,
+# since threads that spin take the other's core. They share the servers that tests need.
+PROCESSES ?= 2
 test: check
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not drill and not clients" -n $(PROCESSES) \
 	  --dist loadfile --no-loadscope-reorder

@@ -153,7 +153,7 @@ def test_the_best_pair_on_dev_serves_whichever_generator_wrote_it(run: Run) -> N
     assert beside is not None
     assert set(beside.bm25) == {"dev", "test"}
     assert beside.statistical is not None
-    assert choice.chosen == beside.statistical, (
+    assert choice.chosen in (beside.statistical, beside.distilled), (
         "words of titles do worse than keywords that are learned"
     )
     served = run.driver.publish(None, gate=True)
@@ -255,7 +255,7 @@ def test_without_the_extra_the_rounds_are_compared_alone(
     monkeypatch.undo()
     again = run.driver.choice()
     assert again is not None
-    assert again.chosen.name == "statistical"
+    assert again.chosen.name in ("statistical", "distilled")
 
 
 @pytest.mark.slow

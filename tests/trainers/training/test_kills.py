@@ -166,6 +166,7 @@ def test_twenty_kills_in_two_rounds_change_nothing(tmp_path: Path) -> None:
     raise AssertionError(f"only {kills} kills came in time")
 
 
+@pytest.mark.drill
 @pytest.mark.timeout(900)
 def test_a_kill_in_fine_tuning_changes_nothing(trained: Shop, tmp_path: Path) -> None:
     disturbed = Commands(trained.config, tmp_path / "store", 0, random.Random(0))

@@ -72,6 +72,7 @@ FIGURES = (
 )
 
 
+@pytest.mark.drill
 def test_every_pair_and_split_has_equal_figures_on_both_backends(
     copied: Shop, cluster: Cluster, cogr_train: Command
 ) -> None:
