@@ -98,6 +98,11 @@ class Provenance:
     notes: Mapping[str, Any] | None = None
 
 
+def provenance_of(manifest: Manifest) -> Provenance:
+    """What the maker of a snapshot gave."""
+    return Provenance(**{name: getattr(manifest, name) for name in Provenance.__dataclass_fields__})
+
+
 def manifest_path(snapshot_id: str) -> str:
     """The place of a snapshot's manifest in the store."""
     return f"snapshots/{snapshot_id}/manifest.json"

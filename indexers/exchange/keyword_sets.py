@@ -44,6 +44,7 @@ from cogr.snapshots import (
     Provenance,
     Row,
     Snapshot,
+    provenance_of,
     rounded,
 )
 from cogr.snapshots.writing import HEAVIEST, write_snapshot
@@ -191,9 +192,8 @@ def import_snapshot(store: Store, path: Path, side: Side, k_max: int) -> Snapsho
         names = sorted({name for row in rows for name in row.fields})
         types = types_of(((row.id, row.fields_json) for row in rows), names)
         return write_snapshot(store, side, typed_rows(rows, types), provenance, types)
-    known = {name: getattr(manifest, name) for name in Provenance.__dataclass_fields__}
-    typed = typed_rows(rows, manifest.fields)
-    snapshot = write_snapshot(store, manifest.side, typed, Provenance(**known), manifest.fields)
+    typed, known = typed_rows(rows, manifest.fields), provenance_of(manifest)
+    snapshot = write_snapshot(store, manifest.side, typed, known, manifest.fields)
     if snapshot.manifest.content_hash != manifest.content_hash:
         raise SnapshotError(
             f"The content of {path} is not what {manifest_beside(path)} says; export it again, "

@@ -26,10 +26,10 @@ from cogr.keywords import parse, self_keyword
 from cogr.records import Query, Say
 from cogr.snapshots import (
     Manifest,
-    Provenance,
     Row,
     Snapshot,
     open_snapshot,
+    provenance_of,
     read_manifest,
     read_set_aside,
     rounded,
@@ -254,13 +254,8 @@ def _made(
 ) -> Snapshot:
     store, manifest = base.store, base.manifest
     note = {"base": base.id, "digest": rules.digest, "rules": [astuple(r) for r in rules.rules]}
-    provenance = Provenance(
-        **{
-            name: getattr(manifest, name)
-            for name in ("round", "k_max", "prompt_hash", "generator", "dataset_hash")
-        },
-        cut_to_budget=manifest.cut_to_budget,
-        set_aside=manifest.set_aside,
+    provenance = replace(
+        provenance_of(manifest),
         parent=parent or manifest.parent,
         notes={**manifest.notes, NOTE: note},
     )

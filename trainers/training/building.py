@@ -26,7 +26,7 @@ from cogr.prompts import Prompt
 from cogr.records import Advance, Entity, Side, self_text
 from cogr.rewards import Reference, World
 from cogr.settings.indexing import GeneratorSettings
-from cogr.snapshots import Provenance, Snapshot
+from cogr.snapshots import Provenance, Snapshot, provenance_of
 from cogr.snapshots.writing import write_snapshot
 from indexers.generators import Answer, Completion, Request, make_generator
 from indexers.generators.model_folders import encode
@@ -400,15 +400,9 @@ def _candidates(inputs: Inputs, old: Snapshot, new: Snapshot) -> dict[str, list[
 
 def _provenance(old: Snapshot, new: Snapshot, notes: Mapping[str, Any]) -> Provenance:
     manifest = new.manifest
-    return Provenance(
-        round=manifest.round,
-        k_max=manifest.k_max,
-        prompt_hash=manifest.prompt_hash,
-        generator=manifest.generator,
-        dataset_hash=manifest.dataset_hash,
+    return replace(
+        provenance_of(manifest),
         parent=old.id,
-        cut_to_budget=manifest.cut_to_budget,
-        set_aside=manifest.set_aside,
         notes={
             "generated": new.id,
             **{key: value for key, value in manifest.notes.items() if key == "lineage"},
