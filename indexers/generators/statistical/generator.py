@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from cogr.datasets.builder import DEV_SHARE, by_hash
-from cogr.errors import GeneratorError, MissingExtraError, SnapshotError, StorageError
+from cogr.errors import GeneratorError, MissingExtraError, SnapshotError
 from cogr.keywords import NORMALISER
 from cogr.records import Dataset, Item, Query
 from cogr.store import Store
@@ -439,8 +439,8 @@ def _younger(dataset: Dataset, store: Store | None) -> frozenset[str]:
 
 def _latest(store: Store) -> list[str]:
     try:
-        return [str(name) for name in store.read_json(LATEST)]
-    except (FileNotFoundError, StorageError, TypeError):
+        return [str(name) for name in json.loads(store.read(LATEST))]
+    except (FileNotFoundError, ValueError, TypeError):
         return []  # Nothing is fitted yet, or the list is damaged: it says nothing.
 
 
