@@ -21,9 +21,14 @@ from numpy.typing import NDArray
 from cogr.records import Item
 from cogr.settings.serving import OpenSearchSettings
 from indexers.text import Analyser
-from ops.servers import instances, opensearch
-from ops.servers.instances import servers_folder
-from ops.servers.opensearch import fetch_with_maven, find_opensearch, made_once, unpack
+from ops import servers
+from ops.servers import (
+    OpenSearchSpec,
+    find_opensearch,
+    made_once,
+    maven,
+    servers_folder,
+)
 
 VERSION = "3.5.0"
 DIMENSIONS = 128
@@ -42,28 +47,23 @@ def say(message: str) -> None:
 @contextmanager
 def node() -> Iterator[OpenSearchSettings]:
     """A node of this process with the plugin, gone at the end."""
-    base = find_opensearch(VERSION, VERSION, say)
+    base = find_opensearch(VERSION, say)
     if base is None:
         sys.exit("This benchmark needs Maven, which fetches the k-NN plugin.")
 
     def with_plugin(scratch: Path) -> Path:
         home = Path(shutil.copytree(base, scratch / "home"))
         artifact = f"org.opensearch.plugin:opensearch-knn:{VERSION}.0:zip"
-        unpack(
-            fetch_with_maven(artifact, scratch, "the k-NN plugin", say),
-            home / "plugins" / "opensearch-knn",
-        )
+        maven("unpack", artifact, home / "plugins" / "opensearch-knn")
         return home
 
     home = made_once(servers_folder() / "distributions" / f"opensearch-{VERSION}-knn", with_plugin)
-    wanted = opensearch.OpenSearchSpec(
-        name=f"bench-knn-{os.getpid()}", home=home, port=0, heap="1g"
-    )
-    state = instances.start(wanted).state
+    wanted = OpenSearchSpec(name=f"bench-knn-{os.getpid()}", home=home, port=0, heap="1g")
+    state = servers.start(wanted)
     try:
-        yield opensearch.connection(state)
+        yield OpenSearchSettings(url=state.url)
     finally:
-        instances.stop(state, remove=True)
+        servers.stop(state.kind, state.name, remove=True)
 
 
 class Lsa:

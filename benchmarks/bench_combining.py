@@ -38,8 +38,7 @@ from indexers.backends.opensearch.search import query_body
 from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.release.external import ForeignIndex
 from indexers.workspace import Workspace
-from ops.servers.instances import start, stop
-from ops.servers.opensearch import OpenSearchSpec, connection
+from ops.servers import OpenSearchSpec, start, stop
 from trainers.demo import CATALOGUE
 
 DEPTH = 100
@@ -288,9 +287,9 @@ def a_node(url: str | None, *, vectors: bool) -> Iterator[OpenSearchSettings]:
         return
     state = start(OpenSearchSpec(name=f"bench-search-{os.getpid()}", port=0)).state
     try:
-        yield connection(state)
+        yield OpenSearchSettings(url=state.url)
     finally:
-        stop(state, remove=True)
+        stop(state.kind, state.name, remove=True)
 
 
 def show(shop: Shop, rows: Iterable[Way]) -> None:

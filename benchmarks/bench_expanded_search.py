@@ -62,7 +62,7 @@ from indexers.backends.opensearch.indexes import index_settings, mapping
 from indexers.backends.opensearch.search import query_body
 from indexers.release import release
 from indexers.workspace import Workspace
-from ops.servers.instances import free_port
+from ops.servers import free_port
 
 CLAUSES = (5, 15, 30)
 KEYWORDS, TITLE, TEXT, ASKED = 15, 6, 40, 3

@@ -42,8 +42,8 @@ from cogr.snapshots import Provenance, Row
 from cogr.snapshots.writing import write_snapshot
 from indexers.release import release
 from indexers.workspace import Workspace
-from ops.servers import instances, valkey
-from ops.servers.instances import free_port
+from ops import servers
+from ops.servers import ValkeySpec, free_port
 
 CONNECTIONS = 4
 QUERY = "green velvet sofa"
@@ -74,11 +74,11 @@ uvicorn.run(app, port=int(sys.argv[2]), log_config=None, access_log=False)
 @contextmanager
 def redis() -> Iterator[RedisSettings]:
     """A Valkey of our own."""
-    state = instances.start(valkey.ValkeySpec(name=f"bench-{os.getpid()}", port=0)).state
+    state = servers.start(ValkeySpec(name=f"bench-{os.getpid()}", port=0))
     try:
-        yield valkey.connection(state)
+        yield RedisSettings(url=state.url)
     finally:
-        instances.stop(state, remove=True)
+        servers.stop(state.kind, state.name, remove=True)
 
 
 @contextmanager

@@ -44,7 +44,8 @@ from indexers.fleet.worker import Worker
 from indexers.rebuild.plan import make_plan
 from indexers.rebuild.run import RebuildRequest, generate_and_freeze, make_job, rebuild_side
 from indexers.workspace import Workspace
-from ops.servers import instances, valkey
+from ops import servers
+from ops.servers import ValkeySpec
 from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
 from tests.shops import write_thing_shop
@@ -58,16 +59,16 @@ DELAY, AT_ONCE = 0.1, 4
 
 def workers_over_one(entities: int) -> Row:
     """Rates of one and of two workers at an endpoint of fixed speed."""
-    wanted = valkey.ValkeySpec(name=f"bench-{os.getpid()}", port=0)
-    state = instances.start(wanted).state
+    wanted = ValkeySpec(name=f"bench-{os.getpid()}", port=0)
+    state = servers.start(wanted)
     try:
         with FakeEndpoint(delay=DELAY) as endpoint:
             rates, walls = zip(
-                *(_rate(valkey.connection(state), endpoint.url, n, entities) for n in (1, 2)),
+                *(_rate(RedisSettings(url=state.url), endpoint.url, n, entities) for n in (1, 2)),
                 strict=True,
             )
     finally:
-        instances.stop(state, remove=True)
+        servers.stop(state.kind, state.name, remove=True)
     notes = {
         "entities": entities,
         "one_per_second": round(rates[0], 1),

@@ -29,8 +29,7 @@ from cogr.store import Store
 from indexers.backends.opensearch.client import BULK_THREADS, TIMEOUT, Cluster
 from indexers.backends.opensearch.indexes import documents, index_settings, mapping, meta_of
 from indexers.backends.opensearch.push import CHUNK_DOCUMENTS, push
-from ops.servers.instances import start, stop
-from ops.servers.opensearch import OpenSearchSpec, connection
+from ops.servers import OpenSearchSpec, start, stop
 
 PREFIX = "cogr-bench"
 BASELINE = f"{PREFIX}-baseline"
@@ -132,9 +131,9 @@ def node(url: str | None) -> Iterator[str]:
         )
     )
     try:
-        yield str(connection(started.state).url)
+        yield str(started.url)
     finally:
-        stop(started.state, remove=True)
+        stop(started.kind, started.name, remove=True)
 
 
 def measure(url: str, items: int, repeat: int, text_analyzer: str) -> None:

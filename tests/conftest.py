@@ -19,10 +19,7 @@ from cogr.errors import CogrError
 from cogr.settings.indexing import RedisSettings
 from cogr.settings.serving import OpenSearchSettings
 from indexers.telemetry import traces
-from ops.servers import opensearch as opensearch_servers
-from ops.servers.instances import ServerSpec, ServerState, known, stop
-from ops.servers.opensearch import OpenSearchSpec
-from ops.servers.valkey import ValkeySpec
+from ops.servers import OpenSearchSpec, ServerSpec, ServerState, ValkeySpec, known, stop
 from tests.owned_servers import owner_of, start_owned
 from tests.secure_node import SecureSpec, secured
 
@@ -130,14 +127,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if not hasattr(session.config, "workerinput"):
         for kind in (OpenSearchSpec.kind, ValkeySpec.kind):
             for state in known(kind):
-                if (owner := owner_of(state)) is not None and owner.pid == os.getpid():
-                    stop(state, remove=True)
+                if (owner := owner_of(state)) is not None and owner[0] == os.getpid():
+                    stop(state.kind, state.name, remove=True)
 
 
 def _node(version: str) -> OpenSearchSettings:
     name = f"{run_name()}-{version}"
     wanted = OpenSearchSpec(version=version, name=name, port=0, brief=True)
-    return opensearch_servers.connection(shared(wanted))
+    return OpenSearchSettings(url=shared(wanted).url)
 
 
 @pytest.fixture(scope="session")

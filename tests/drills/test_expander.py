@@ -25,9 +25,7 @@ import httpx
 import pytest
 
 from cogr.snapshots import Row
-from ops.servers.instances import free_port
-from ops.servers.opensearch import OpenSearchSpec
-from ops.servers.valkey import ValkeySpec
+from ops.servers import OpenSearchSpec, ValkeySpec, free_port
 from tests.drills.servers import Mortal
 from tests.ops.expander.expander_worlds import ITEMS, is_ready, serve_pair, wait_for, workspace
 

@@ -13,7 +13,7 @@ import pytest
 from cogr.errors import StorageError
 from cogr.settings.serving import OpenSearchSettings
 from ops.cli import main
-from ops.servers.instances import read_state
+from ops.servers import read_state
 from tests.commands import Command, Ended, run_here
 from tests.ops.clients.client_worlds import ClientWorld, client_world
 
@@ -38,7 +38,7 @@ def cache() -> Iterator[Path]:
         for path in Path(folder).glob("servers/*/*/*/state.json"):
             with suppress(StorageError):
                 if (server := read_state(path.parent)) is not None:
-                    server.process.end()
+                    server.end()
 
 
 def alone(

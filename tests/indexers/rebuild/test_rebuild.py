@@ -25,7 +25,7 @@ from indexers.generators import Failure
 from indexers.generators.scripted import Scripted
 from indexers.rebuild.plan import Job, make_plan
 from indexers.rebuild.run import generate_and_freeze
-from ops.servers.instances import free_port
+from ops.servers import free_port
 from tests.indexers.conftest import Command
 from tests.indexers.faulty import Faulty, faulty
 from tests.shops import SCRIPTED, write_thing_shop

@@ -16,7 +16,7 @@ import pytest
 
 from cogr.settings.serving import MetricsSettings
 from indexers.telemetry import prometheus
-from ops.servers.instances import free_port
+from ops.servers import free_port
 from tests.commands import Command, program
 
 PASSWORD = "feathers/4711"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ops.cli import main
-from ops.cli.doctor import Finding, core_is_broken, examine, missing_packages
+from ops.cli.doctor import Finding, examine, missing_packages
 from tests.commands import Command, run_here
 
 ROOT = Path(__file__).parents[3]
@@ -67,15 +67,14 @@ def test_every_extra_is_looked_for_by_all_that_it_requires(
 def test_what_is_not_ok_says_how_to_get_it_and_what_is_ok_does_not(
     elsewhere: Path, doctor: Command
 ) -> None:
-    findings = examine()
+    findings = list(examine())
     assert all(bool(finding.fix) == (finding.state != "ok") for finding in findings)
-    assert not core_is_broken(findings)
     named = {finding.name: finding for finding in findings}
-    looked = {"python", "cogr", "java", "maven", "opensearch", "valkey", "store"}
+    looked = {"cogr", "java", "maven", "opensearch", "valkey", "store"}
     assert set(named) >= looked
-    assert (named["configuration"].state, named["store"].state) == ("note", "ok")
+    assert named["store"].state == "ok"
     told = doctor("--json")
-    assert (told.status, told.err, told.json["ok"]) == (0, "", True)
+    assert (told.status, told.err) == (0, "")
     assert {one["name"] for one in told.json["findings"]} == set(named)
     # It looks and leaves nothing.
     assert not list(elsewhere.iterdir())
@@ -92,7 +91,6 @@ def test_a_broken_configuration_and_a_cluster_that_is_away_are_findings_not_fail
         "[dataset]\nloader = 'beir'\n[opensearch]\nurl = 'http://127.0.0.1:9'\n"
     )
     named = by_name()
-    assert named["configuration"].state == "ok"
     assert named["opensearch"].state == "missing"
     assert "127.0.0.1:9" in named["opensearch"].detail
 

@@ -20,8 +20,7 @@ from cogr.errors import ServiceError
 from cogr.settings.indexing import RedisSettings
 from indexers.fleet.broker import Broker, Message, server_version
 from ops.expander.redis_cache import connect
-from ops.servers import valkey
-from ops.servers.instances import ServerState, start
+from ops.servers import ServerState, ValkeySpec, find_valkey, start
 
 AS_ROOT = os.geteuid() == 0
 OTHER_USER = 65534
@@ -30,8 +29,8 @@ OTHER_USER = 65534
 @pytest.mark.slow
 def test_a_broker_behind_sentinels(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COGR_CACHE_DIR", str(cache))
-    master = start(valkey.ValkeySpec(name="master", port=0)).state
-    program, _ = valkey.find_program()
+    master = start(ValkeySpec(name="master", port=0))
+    program, _ = find_valkey()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -108,7 +107,7 @@ def test_tls_with_a_certificate_that_is_checked(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COGR_CACHE_DIR", str(cache))
-    state = start(valkey.ValkeySpec(name="inner", port=0)).state
+    state = start(ValkeySpec(name="inner", port=0))
     with tls_in_front_of(state, cache) as (port, certificate):
         trusting = RedisSettings(url=f"rediss://localhost:{port}/0?ssl_ca_certs={certificate}")
         assert server_version(trusting) == state.version

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ops.servers import instances
-from ops.servers import valkey as valkey_servers
+from ops import servers
+from ops.servers import ValkeySpec
 from tests.ops.broken_servers import FAULTS, broken
 from tests.ops.expander.expander_worlds import running, serve_pair, wait_for, workspace
 from tests.owned_servers import start_owned
@@ -70,7 +70,7 @@ def test_a_broken_upstream_means_bare_queries(
 
 def test_redis_stops_and_goes_on(tmp_path: Path) -> None:
     """SIGSTOP and SIGKILL of a real server, in mid-service."""
-    wanted = valkey_servers.ValkeySpec(name=f"faults-{os.getpid()}", port=0)
+    wanted = ValkeySpec(name=f"faults-{os.getpid()}", port=0)
     state = start_owned(wanted)
     try:
         patient = ("serving.deadline=20",)
@@ -88,9 +88,9 @@ def test_redis_stops_and_goes_on(tmp_path: Path) -> None:
             wait_for(lambda: expander.expand("green couch")["source"] == "index")
             killed, port = state, urlsplit(str(state.url)).port
             wait_for(lambda: not killed.running)
-            state = instances.start(replace(wanted, port=port)).state
+            state = servers.start(replace(wanted, port=port))
             assert state.pid != killed.pid
             wait_for(lambda: expander.expand("green couch")["source"] == "cache")
             assert expander.metric("cogr_expander_bugs_total") == 0
     finally:
-        instances.stop(state, remove=True)
+        servers.stop(state.kind, state.name, remove=True)

@@ -20,8 +20,7 @@ from cogr.settings.serving import OpenSearchSettings
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend, client, push
 from indexers.backends.opensearch.indexes import IndexState, index_name, read_index
-from ops.servers.instances import stop
-from ops.servers.opensearch import OpenSearchSpec, connection
+from ops.servers import OpenSearchSpec, stop
 from tests.indexers.backends.backend_worlds import SHOP, frozen, random_queries, random_world
 from tests.indexers.backends.fault_proxy import Answer, Request, proxy_to
 from tests.owned_servers import start_owned
@@ -56,7 +55,7 @@ def mortal() -> Iterator[Mortal]:
     except CogrError as error:
         pytest.skip(f"NO OPENSEARCH: {error}")
     yield node
-    stop(node.state, remove=True)
+    stop(node.state.kind, node.state.name, remove=True)
 
 
 @pytest.mark.drill
@@ -67,7 +66,7 @@ def test_a_node_killed_in_mid_push(
     rows = random_world(3000)
     old, new = frozen(store, "item", SHOP), frozen(store, "item", rows, round_=1)
     monkeypatch.setattr(push, "CHUNK_DOCUMENTS", 100)
-    direct = OpenSearchBackend(connection(mortal.state), store)
+    direct = OpenSearchBackend(OpenSearchSettings(url=mortal.state.url), store)
     direct.push(old)
     direct.verify(old, [])
     direct.publish({"item": old.id})
