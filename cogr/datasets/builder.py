@@ -3,10 +3,10 @@
 A loader feeds a `Builder`: items first, then queries, then judgements. Nothing here knows formats.
 Queries and judgements are kept in memory; items are on disk (`cogr.datasets.items`).
 
-Splits are stable by a hash of the text, or by a hash shared by near-equal queries: a seeded shuffle
-changes when a query is added, so that yesterday's test queries are trained on today; a hash does
-not. Queries that differ only in word order or number ("red chairs", "chair red") are one cluster
-and stay in one split; otherwise training would know a test query.
+Splits are stable by a hash that near-equal queries share: a seeded shuffle changes when a query is
+added, so that yesterday's test queries are trained on today; a hash does not. Queries that differ
+only in word order or number ("red chairs", "chair red") are one cluster and stay in one split;
+otherwise training would know a test query.
 """
 
 from __future__ import annotations
@@ -36,10 +36,8 @@ from cogr.errors import DataError, SettingsError
 from cogr.keywords import self_keyword
 from cogr.records import SPLITS, Dataset, Item, Query, Side, Split
 
-SplitBy = Literal["shuffle", "query", "cluster", "time"]
-"""shuffle: by the seed. query: by a hash of the normalised text. cluster: by a hash of its stems.
-time: the newest queries are the test split.
-"""
+SplitBy = Literal["shuffle", "cluster"]
+"""shuffle: by the seed. cluster: by a hash of the query's stems."""
 
 _WORD = re.compile(r"\w+")
 _LETTERS = re.compile(r"[^\W\d_]+")
@@ -87,48 +85,20 @@ def by_hash(ids: Iterable[str], share: float) -> frozenset[str]:
     return frozenset(ordered[: math.floor(len(ordered) * share + 1e-9)])
 
 
-def hashed(
-    queries: Iterable[Query], by: SplitBy, test_share: float, dev_share: float
-) -> dict[str, Split]:
-    """The split of each query by its id, for `query` and `cluster`.
+def clustered(queries: Iterable[Query], test_share: float, dev_share: float) -> dict[str, Split]:
+    """The split of each query by its id, for `cluster`.
 
     Args:
         dev_share: share of the queries that are not in test.
     """
     found: dict[str, Split] = {}
     for query in queries:
-        key = self_keyword(query.text) if by == "query" else cluster_key(query.text)
-        at = place(key)
+        at = place(cluster_key(query.text))
         if at < test_share:
             found[query.id] = "test"
         else:
             found[query.id] = "dev" if at < test_share + (1 - test_share) * dev_share else "train"
     return found
-
-
-def by_time(
-    queries: Sequence[Query],
-    times: Mapping[str, datetime],
-    test_share: float,
-    dev_share: float,
-) -> dict[str, Split]:
-    """The newest queries are test, those before them dev, the others train.
-
-    Raises DataError where a query has no time.
-    """
-    lacking = next((query.id for query in queries if query.id not in times), None)
-    if lacking is not None:
-        raise DataError(
-            f"The query {lacking!r} has no time to split by: give every query an 'updated' field, "
-            "or set dataset.split_by to query or cluster."
-        )
-    ordered = sorted(queries, key=lambda query: (times[query.id], query.id), reverse=True)
-    test = int(len(ordered) * test_share + 1e-9)
-    dev = test + int((len(ordered) - test) * dev_share + 1e-9)
-    return {
-        query.id: "test" if at < test else "dev" if at < dev else "train"
-        for at, query in enumerate(ordered)
-    }
 
 
 DEFAULT_TEST_SHARE = 0.1
@@ -487,12 +457,10 @@ class Builder:
         return found
 
     def _split(self, relevant: Mapping[str, frozenset[str]], test_share: float) -> dict[str, Split]:
-        by, dev_share = self.options.split_by, self.options.dev_share
-        queries = [self._queries[id_] for id_ in relevant]
-        if by == "time":
-            return by_time(queries, self._updated, test_share, dev_share)
-        if by != "shuffle":
-            return hashed(queries, by, test_share, dev_share)
+        dev_share = self.options.dev_share
+        if self.options.split_by == "cluster":
+            queries = [self._queries[id_] for id_ in relevant]
+            return clustered(queries, test_share, dev_share)
         splits: dict[str, Split]
         if self._splits:
             splits = {id_: self._named_split(id_) for id_ in relevant}

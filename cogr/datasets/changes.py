@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cogr.datasets.builder import Options, content_hash, make_item
-from cogr.datasets.fields import check_id, id_field, number_field, text_field
+from cogr.datasets.fields import id_field, number_field, text_field
 from cogr.datasets.items import ItemsSpool
 from cogr.datasets.query_logs import QueryLog, Searched
-from cogr.datasets.reading import Place, json_records, lines
+from cogr.datasets.reading import Place, json_records
 from cogr.errors import DataError
 from cogr.keywords import self_keyword
 from cogr.mapped import SortedStrings, arrow_strings
@@ -147,36 +147,6 @@ def _entity(
     return Query(id_, text, number_field(record, "weight", place, default=1.0))
 
 
-def read_ids(path: Path) -> list[str]:
-    """Ids from a file, one a line; blank lines are left out. Raises DataError."""
-    if not path.is_file():
-        raise DataError(f"The file of ids {path} does not exist; write one id a line.")
-    ids = ((number, line.strip()) for number, line in lines(path))
-    return list(
-        dict.fromkeys(check_id(id_, "id", Place(path, number)) for number, id_ in ids if id_)
-    )
-
-
-def changes_of_ids(
-    dataset: Dataset, side: Side, ids: Collection[str], known: Collection[str]
-) -> Changes:
-    """Changes of these ids: those in the data set are upserts, those only in `known` are deletes.
-
-    Raises:
-        DataError: an id that is in neither.
-    """
-    asked = frozenset(ids)
-    entities = {entity.id: entity for entity in dataset.entities(side) if entity.id in asked}
-    for id_ in ids:
-        if id_ not in entities and id_ not in known:
-            raise DataError(
-                f"The id {id_!r} is neither in the data set {dataset.name} nor in the snapshot; "
-                "correct it."
-            )
-    upserts = {id_: entities[id_] for id_ in ids if id_ in entities}
-    return Changes(side, upserts, frozenset(id_ for id_ in ids if id_ not in entities))
-
-
 def changes_since(dataset: Dataset, side: Side, since: datetime, known: SortedStrings) -> Changes:
     """Changes of the data set since a time.
 
@@ -193,7 +163,7 @@ def changes_since(dataset: Dataset, side: Side, since: datetime, known: SortedSt
     if not updated:
         raise DataError(
             f"No {side} of the data set {dataset.name} has a field 'updated', which --since goes "
-            "by; add it, or name the changes with --changed or --ids."
+            "by; add it, or name the changes with --changed."
         )
     entities = dataset.entities(side)
     there = arrow_strings(entity.id for entity in entities)

@@ -1,4 +1,4 @@
-"""Judgements of other tools, read and written, and runs.
+"""Judgements of other tools, read and written.
 
 | format | of |
 |---|---|
@@ -87,20 +87,19 @@ def consensus(grades: Sequence[float]) -> float:
 
 
 def _read_trec(path: Path) -> Iterator[Judged]:
-    wanted = "qrels have 4; write query, 0, item and grade"
-    for place, (query, _, item, grade) in _columns(path, 4, wanted):
+    for number, line in lines(path):
+        fields, place = line.split(), Place(path, number)
+        if not fields:
+            continue
+        if len(fields) != 4:
+            raise DataError(
+                f"{place}: the line has {len(fields)} fields where qrels have 4; write query, 0, "
+                "item and grade."
+            )
+        query, _, item, grade = fields
         # Grades below 0 mark spam pages: not relevant, as for trec_eval.
         value = max(0.0, number_field({"grade": grade}, "grade", place, 0.0))
         yield Judged(place, "", check_id(query, "query", place), item, value)
-
-
-def _columns(path: Path, count: int, wanted: str) -> Iterator[tuple[Place, list[str]]]:
-    for number, line in lines(path):
-        fields, place = line.split(), Place(path, number)
-        if fields and len(fields) != count:
-            raise DataError(f"{place}: the line has {len(fields)} fields where {wanted}.")
-        if fields:
-            yield place, fields
 
 
 def _read_beir(path: Path) -> Iterator[Judged]:
@@ -170,26 +169,3 @@ FORMATS: dict[str, tuple[Reader, Writer]] = {
     "quepid": (_read_quepid, _write_quepid),
 }
 """By name, how each is read and written."""
-
-
-def read_run(path: Path) -> dict[str, list[str]]:
-    """A TREC run: query id -> ids of items, score descending, then id, as everywhere here.
-
-    Its ranks are not read: evaluation tools go by scores.
-
-    Raises:
-        DataError: the file is missing, a line is bad, or an item is twice in one query's list.
-    """
-    if not path.is_file():
-        raise DataError(f"The run {path} does not exist; name one.")
-    scores: dict[str, dict[str, float]] = {}
-    wanted = "a run has 6; write query, Q0, item, rank, score and tag"
-    for place, (query, _, item, _, score, _) in _columns(path, 6, wanted):
-        found = scores.setdefault(query, {})
-        if item in found:
-            raise DataError(f"{place}: {item!r} is twice in the list of {query!r}; keep one.")
-        found[item] = number_field({"score": score}, "score", place, 0.0)
-    return {
-        query: sorted(found, key=lambda item: (-found[item], item))
-        for query, found in scores.items()
-    }

@@ -62,12 +62,11 @@ class DatasetSettings(Table):
         lt=1,
         description="Share of the training queries set apart as dev, drawn with seed 0",
     )
-    split_by: Literal["shuffle", "query", "cluster", "time"] = Field(
+    split_by: Literal["shuffle", "cluster"] = Field(
         "shuffle",
         description=(
-            "How queries are split if the data name no splits: shuffle (with seed 0); query or "
-            "cluster (by a hash of the text or of its stems, so that new queries change "
-            "nothing); time (the newest are test)"
+            "How queries are split if the data name no splits: shuffle (with seed 0) or cluster "
+            "(by a hash of the query's stems, so that new queries change nothing)"
         ),
     )
     columns: ColumnSettings = Field(default_factory=ColumnSettings)

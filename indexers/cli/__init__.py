@@ -65,7 +65,6 @@ def rebuild(
         outcome = replace(outcome, empty=empty_sets(outcome.rebuilt.snapshot, most=None))
     payload = outcome.as_dict()
     call.show("Rebuilt", payload, told=reports.rebuilt(payload, show_empty=show_empty))
-    console.next_command(reports.after_rebuild(workspace, outcome))
 
 
 ChangedOption = Annotated[
@@ -93,10 +92,6 @@ def update(
     side: console.SideOption,
     call: Call,
     changed: ChangedOption = None,
-    ids: Annotated[
-        Path | None,
-        Option(help="File of changed ids, one a line; their new records are in the data set."),
-    ] = None,
     since: Annotated[
         str | None,
         Option(
@@ -144,7 +139,6 @@ def update(
     request = UpdateRequest(
         side=side,
         changed=changed,
-        ids=ids,
         since=time,
         log=log or None,
         log_options=LogOptions(format_, column, count_column, parameter),
@@ -159,8 +153,6 @@ def update(
     updated = update_side(call.workspace, request, progress_bar, console.note)
     payload = updated.as_dict()
     call.show("Updated", payload, told=reports.rebuilt(payload))
-    if command := reports.after_update(updated, call.workspace.backend.serving()):
-        console.next_command(command)
 
 
 app.command()(snapshots.status)
@@ -172,7 +164,6 @@ app.command(name="list")(snapshots.list_)
 app.command()(snapshots.search)
 app.add_typer(exchange.export_app, name="export")
 app.add_typer(exchange.import_app, name="import")
-app.command()(exchange.score)
 app.command()(snapshots.diff)
 app.command()(release.prune)
 app.command()(snapshots.inspect)

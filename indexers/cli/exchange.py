@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -22,7 +21,6 @@ from indexers.cli import console
 from indexers.cli.console import Call, FormatName, SideOption, common_options, time_of
 
 if TYPE_CHECKING:
-    from cogr.datasets.fields import Columns
     from indexers.exchange.items import Mapped, Record
     from indexers.workspace import Workspace
 
@@ -89,7 +87,6 @@ def import_snapshot(
     manifest = read(workspace.store, file, side, workspace.settings.keywords.k_max).manifest
     facts = {name: getattr(manifest, name) for name in ("side", "entities", "keywords")}
     call.show("Imported", {"snapshot": manifest.id, **facts})
-    console.next_command(f"cogr-index publish {manifest.id}")
 
 
 FilesArgument = Annotated[
@@ -114,13 +111,6 @@ FieldOption = Annotated[
     list[str] | None,
     Option(metavar="NAME[=FIELD]", help="One more field, for publish.fields. Repeatable."),
 ]
-SinceOption = Annotated[
-    str | None,
-    Option(
-        metavar="TIME",
-        help="Add only items not older than this by --updated; last: than the newest in the file.",
-    ),
-]
 BadShareOption = Annotated[
     float, Option(min=0, max=1, help="Highest share of bad records; they are left out.")
 ]
@@ -142,7 +132,6 @@ def import_items(
     text: TextOption = None,
     updated: UpdatedOption = None,
     field: FieldOption = None,
-    since: SinceOption = None,
     bad_share: BadShareOption = 0.01,
     to: ItemsOption = None,
 ) -> None:
@@ -174,14 +163,13 @@ def import_items(
         fields,
     )
     asked = {columns.id: "--id"} | {name: option for option, name in named if name}
-    mapped = Mapped(columns, target, _since(since, path, target), asked)
+    mapped = Mapped(columns, target, asked)
     name, records = _source(call, mapped, files or [], index, sql, query)
     found = run(records, path, mapped, name=name, bad_share=bad_share)
     for problem in found.problems:
         console.note(problem)
     facts = {"source": name, "file": str(path), **found.counts, "problems": found.problems}
     call.show("Imported", facts, hide="problems")
-    console.next_command("cogr-index inspect")
 
 
 def _source(
@@ -198,9 +186,8 @@ def _source(
         from indexers.backends.opensearch.client import Cluster
         from indexers.exchange.items import documents
 
-        since = (mapped.columns.updated, mapped.since) if mapped.since else None
         cluster = Cluster(call.workspace.settings.opensearch)
-        return f"the index {index}", documents(cluster, index, mapped.paths, since)
+        return f"the index {index}", documents(cluster, index, mapped.paths)
     if sql is None:
         return ", ".join(map(str, files)), file_records(files, mapped)
     if query is None:
@@ -216,22 +203,6 @@ def _file_of(workspace: Workspace, name: str) -> Path:
             f"{name}.jsonl goes, or name a file with --to."
         )
     return Path(dataset.path).expanduser() / f"{name}.jsonl"
-
-
-def _since(since: str | None, path: Path, target: Columns) -> datetime | None:
-    from indexers.exchange.items import newest
-
-    if since is None:
-        return None
-    if since != "last":
-        return time_of(since)
-    time = newest(path, target) if path.is_file() else None
-    if time is None:
-        raise SettingsError(
-            f"--since last: no item of {path} says when it changed; import all of them first, with "
-            "--updated."
-        )
-    return time
 
 
 @import_app.command("ubi")
@@ -304,7 +275,6 @@ def import_labels(
     for remark in found.remarks:
         console.note(remark)
     call.show("Imported", {"folder": str(folder), **asdict(found)}, hide="remarks")
-    console.next_command("cogr-index inspect")
 
 
 @export_app.command("labels")
@@ -329,7 +299,7 @@ def export_labels(
 @common_options()
 def export_run(
     call: Call,
-    to: Annotated[Path, Argument(help="File to write: a table (.csv), or else a TREC run.")],
+    to: Annotated[Path, Argument(help="File to write, a TREC run.")],
     split: SplitOption = None,
     size: Annotated[int, Option(min=1, max=10_000, help="Most hits per query.")] = 1000,
 ) -> None:
@@ -341,17 +311,3 @@ def export_run(
     run = run_of(workspace, pair, size)
     found = {"file": str(to), "queries": len(run), "hits": write_run(run, pair, to)}
     call.show("Exported", {**found, "item": pair.item, "query": pair.query})
-
-
-@common_options(backend=False)
-def score(
-    call: Call, run: Annotated[Path, Argument(help="A TREC run.")], split: SplitOption = None
-) -> None:
-    """Compute precision, recall, F1 and rank metrics of any system's results by the data set's
-    labels.
-    """
-    from cogr.datasets.judgements import read_run
-    from indexers.exchange.labels import score as figures_of
-
-    figures = figures_of(call.workspace.dataset, read_run(run), split)
-    call.show("Figures", {"run": str(run), **figures})

@@ -59,32 +59,21 @@ def publish(
     into: IntoOption = None,
     field: FieldOption = "cogr_keywords",
     id_field: IdFieldOption = "{id}",
-    to: Annotated[
-        str | None,
-        Option(
-            metavar="INDEX", help="With --into ALIAS: the index that the alias is to name next."
-        ),
-    ] = None,
 ) -> None:
     """Publish snapshots, all of them by one atomic switch.
 
     What is not in the backend yet is written there and verified first. With --into, write an item
     snapshot to a field of an index of your own, and let searches use it, together with its query
-    snapshot if you name one. With --to too, only carry the field that serves over to an index that
-    your alias is to name next.
+    snapshot if you name one.
     """
     from indexers.backends import side_of
-    from indexers.cli import reports
     from indexers.release import release
     from indexers.release.external import ForeignIndex
 
     workspace = call.workspace
     ids = [workspace.known(one) for one in snapshots or []]
-    if (to and (ids or not into)) or (into and not switch):
-        raise UserError(
-            "--to carries over what serves: give it --into with your alias, and no snapshot; "
-            "--no-switch and --into exclude each other."
-        )
+    if into and not switch:
+        raise UserError("--no-switch and --into exclude each other; leave one of them out.")
     if not ids and not into and workspace.settings.publish.rules:
         ids = [id_ for id_ in workspace.backend.serving().values() if id_]
     if not (ids or into):
@@ -93,16 +82,11 @@ def publish(
     pushed = _push_missing(call, own, gate=gate)
     if not switch:
         call.show("Pushed", {"indexes": dict(pushed.indexes)})
-        console.next_command(reports.after_look(workspace, ids[-1]))
         return
     if into:
         index = ForeignIndex(workspace, into, field, id_field)
-        if to:
-            call.show(f"Carried over to {to}", index.carry(to, console.note).as_dict())
-            return
         merged = index.publish(ids, console.note, gate=gate)
         call.show(f"Serving in {into}", merged.as_dict())
-        console.next_command(f"cogr-index verify --into {into}")
         return
     _show(call, "Serving now", release(workspace, ids, gate=gate, say=console.note))
 
@@ -155,7 +139,6 @@ def _show(call: Call, title: str, released: Released) -> None:
                 "own."
             )
     call.emit(released.as_dict(), reports.released(title, released).show)
-    console.next_command(reports.after_switch(released.serving))
 
 
 @common_options()
@@ -255,7 +238,6 @@ def prune(
     store, backend = workspace.store, workspace.backend
     pruned = remove(store, backend, keep, files=files, dry_run=dry_run, say=console.note)
     call.show(title, {"dry_run": dry_run, **plain(pruned)})
-    console.next_command("cogr-index list")
 
 
 @common_options(backend=False)

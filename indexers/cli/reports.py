@@ -1,4 +1,4 @@
-"""What cogr-index prints for people where it differs from the JSON, and the next command."""
+"""What cogr-index prints for people where it differs from the JSON."""
 
 from __future__ import annotations
 
@@ -7,14 +7,9 @@ from typing import Any
 
 from rich.console import Console
 
-from cogr.records import SIDES, Side
 from indexers.exchange.search import Answered
-from indexers.generators.statistical.generator import JOINED
-from indexers.rebuild.run import Outcome
-from indexers.rebuild.update import Updated
 from indexers.release import Released
 from indexers.tables import Table
-from indexers.workspace import Workspace
 
 
 def rebuilt(values: Mapping[str, Any], *, show_empty: bool = False) -> dict[str, Any]:
@@ -25,7 +20,7 @@ def rebuilt(values: Mapping[str, Any], *, show_empty: bool = False) -> dict[str,
     first = ", ".join(one["id"] for one in values.get("empty_sets", ())[:3])
     if first:
         told["empty"] = f"{values['empty']:,}, such as {first} (--show-empty names them)"
-    hidden = {"why", "prompted", "report"} | (set() if show_empty else {"empty_sets"})
+    hidden = {"why", "prompted"} | (set() if show_empty else {"empty_sets"})
     if not values["prompted"]:
         hidden |= {"prompts", "cut_prompts"}
     if values["prompted"] and values.get("generated"):
@@ -40,47 +35,6 @@ def released(title: str, found: Released) -> Table:
         same = before == found.serving[side]
         values[side] += " (as before)" if same else f" (before: {before or 'nothing'})"
     return Table.of(title, values)
-
-
-def after_switch(serving: Mapping[Side, str | None]) -> str:
-    """The next useful command after a switch: what is missing for a search, or a search."""
-    missing = next((side for side in SIDES if not serving.get(side)), None)
-    return f"cogr-index rebuild --side {missing}" if missing else 'cogr-index search "some query"'
-
-
-def after_look(workspace: Workspace, id_: str) -> str:
-    """The next useful command after a look at a snapshot: to publish it, or to search where it
-    serves.
-    """
-    serving = workspace.backend.serving()
-    return after_switch(serving) if id_ in serving.values() else f"cogr-index publish {id_}"
-
-
-def after_rebuild(workspace: Workspace, outcome: Outcome) -> str:
-    """The next useful command after a rebuild."""
-    snapshot = outcome.rebuilt.snapshot
-    if outcome.index is None:
-        return f"cogr-index export sample.jsonl --snapshot {snapshot.id} (to read the keywords)"
-    if not outcome.published:
-        return f"cogr-index publish {snapshot.id}"
-    serving = workspace.backend.serving()
-    measurable = all(serving.get(side) for side in SIDES) and workspace.dataset.queries.get("test")
-    return after_switch(serving) + (", or cogr-train evaluate --split test" if measurable else "")
-
-
-def after_update(updated: Updated, serving: Mapping[Side, str | None]) -> str | None:
-    """The next useful command after an update; None where nothing changed."""
-    snapshot = updated.outcome.rebuilt.snapshot
-    if snapshot.id == updated.parent:
-        return None
-    written = snapshot.manifest.generator
-    refits = written.get("kind") == "statistical" and JOINED not in written
-    if snapshot.side == "item" and refits and updated.outcome.published and serving.get("query"):
-        return (
-            "cogr-index rebuild --side query (its keywords were written before the update: they "
-            "find the old items less often, and the new ones seldom)"
-        )
-    return f"cogr-index diff {updated.parent} {snapshot.id}"
 
 
 _SOURCES = {

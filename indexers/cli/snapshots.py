@@ -5,14 +5,11 @@ Options and output only; the work is in the packages beside.
 
 from __future__ import annotations
 
-import calendar
 import getpass
 import logging
 import socket
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 from rich.console import Console
@@ -22,9 +19,9 @@ from cogr.errors import UserError
 from cogr.records import SIDES, Side
 from indexers.cli import console
 from indexers.cli.console import Call, common_options
+from indexers.tables import Table
 
 log = logging.getLogger(__name__)
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 @common_options()
@@ -35,42 +32,28 @@ def list_(call: Call) -> None:
     from indexers.release.inventory import listing
 
     rows = listing(call.workspace)
-    call.emit({"snapshots": rows}, lambda out: listed(out, rows))
+    call.emit({"snapshots": rows}, listed(rows).show)
 
 
-def listed(out: Console, rows: Sequence[Mapping[str, Any]]) -> None:
-    """The listing as a table; ids are never shortened. --json has the rest."""
-    from rich.text import Text
-
-    if not rows:
-        out.print("No snapshot yet: run cogr-index rebuild --side item.")
-        return
-    lines = [("snapshot", "state", "F1", "age", "entities", "MB")]
-    for row in rows:
-        f1 = "" if row["f1"] is None else f"{row['f1']:.4f}"
-        entities = "" if row["entities"] is None else f"{row['entities']:,}"
-        size = "" if row["bytes"] is None else f"{row['bytes'] / 1e6:.1f}"
-        made = age(row["created"], time.time())
-        lines.append((row["snapshot"], row["state"], f1, made, entities, size))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for id_, state, *numbers in lines:
-        right = (one.rjust(width) for one, width in zip(numbers, widths[2:], strict=True))
-        cells = (id_.ljust(widths[0]), state.ljust(widths[1]), *right)
-        out.print(Text("  ".join(cells)), soft_wrap=True)
-    for row in rows:
-        if row["state"] == "damaged":
-            out.print(f"{row['damage']}{' It serves.' if row['serving'] else ''}", soft_wrap=True)
-
-
-def age(created: str, now: float) -> str:
-    """How long ago a manifest's time is, in its largest unit: 3 d, 5 h, 12 min; "" for none."""
-    if not created:
-        return ""
-    seconds = max(0.0, now - calendar.timegm(time.strptime(created, "%Y-%m-%dT%H:%M:%SZ")))
-    for size, unit in _UNITS:
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
+def listed(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """The listing as a table. --json has the rest."""
+    shown = [
+        {
+            "snapshot": row["snapshot"],
+            "state": row["state"],
+            "F1": "" if row["f1"] is None else f"{row['f1']:.4f}",
+            "created": row["created"],
+            "entities": "" if row["entities"] is None else row["entities"],
+            "MB": "" if row["bytes"] is None else f"{row['bytes'] / 1e6:.1f}",
+        }
+        for row in rows
+    ]
+    notes = [
+        f"{row['damage']}{' It serves.' if row['serving'] else ''}"
+        for row in rows
+        if row["state"] == "damaged"
+    ]
+    return Table("" if rows else "No snapshot yet: run cogr-index rebuild.", shown, notes)
 
 
 @common_options()
@@ -125,7 +108,6 @@ def diff(
 ) -> None:
     """Show what changed between two snapshots: keywords, items or queries, and search results."""
     from cogr.snapshots import open_snapshot
-    from indexers.cli import reports
     from indexers.exchange.search import diff as compare
     from indexers.release.verify import other_side
 
@@ -142,19 +124,10 @@ def diff(
     hidden = {"gained", "lost", *["other_fields"] * (not found.other_fields)}
     told = {name: value for name, value in asdict(found).items() if name not in hidden}
     call.show("Differences", asdict(found), told={**told, **words})
-    console.next_command(reports.after_look(workspace, new.id))
 
 
 @common_options()
 def inspect(
-    page: Annotated[Path | None, Option(help="Also write the findings to this HTML file.")] = None,
-    cross_validate: Annotated[
-        bool,
-        Option(
-            "--cross-validate",
-            help="Measure `statistical` on held-out training queries; takes about a minute.",
-        ),
-    ] = False,
     quick: Annotated[
         bool, Option("--quick", help="Only count: no searches, no comparisons.")
     ] = False,
@@ -168,24 +141,15 @@ def inspect(
     pairs without a common word. See docs/datasets.md.
     """
     from cogr.datasets.inspection import inspect_dataset
-    from indexers.inspection import check_extra, examine, write_page
+    from indexers.inspection import examine
 
-    if quick and (page or cross_validate):
-        raise UserError("--quick only counts: leave it out to have --page or --cross-validate.")
     if quick:
         payload = inspect_dataset(call.workspace.dataset).as_dict()
     else:
-        if page:
-            check_extra()
-        found = examine(call.workspace, cross_validation=cross_validate, say=log.info)
-        if page:
-            write_page(found, page)
-        payload = found.as_dict()
+        payload = examine(call.workspace, log.info).as_dict()
     told = {name: value for name, value in payload.items() if name not in ("verdict", "advice")}
     notes = ["", f"What to do: {payload['verdict']}.", *payload["advice"]]
-    notes += [f"Written: {page}"] * bool(page)
     call.show("Data set", payload, told=told, notes=notes)
-    console.next_command("cogr-index rebuild --side item")
 
 
 @common_options(backend=False)
@@ -221,6 +185,3 @@ def status(
             show_all(out, title, run.model_dump(exclude=in_title))
 
     call.emit({"runs": [run.model_dump() for run in found]}, show)
-    for run in found:
-        if run.state in ("silent", "interrupted", "cancelled"):
-            console.next_command(f"cogr-index rebuild --side {run.side} --workers celery")

@@ -25,7 +25,6 @@ from cogr.datasets.reading import (
     Sheet,
     json_array,
     json_object,
-    json_records,
     lines,
     open_bytes,
     parquet_rows,
@@ -246,10 +245,9 @@ def pick(record: Mapping[str, Any], path: str) -> Any:
     return None
 
 
-COUNTS = ("read", "written", "blank", "repeated", "bad", "older", "html", "items", "changed")
-"""What an import counts: `read` = `written` + `repeated` + `bad` + `older` (than `since`). `blank`
-items have neither title nor text; of `html` some was taken out. `items` are in the file now, of
-which `changed` replace one that was there.
+COUNTS = ("read", "written", "blank", "repeated", "bad", "html")
+"""What an import counts: `read` = `written` + `repeated` + `bad`. `blank` items have neither title
+nor text; of `html` some was taken out.
 """
 
 
@@ -274,13 +272,11 @@ class Mapped:
     Attributes:
         columns: names or dotted paths in the source; of `fields`, name -> path.
         target: names of the file's fields, from the data set's settings.
-        since: leave out records updated before, or without a time; None for all records.
         asked: fields that were named -> by which options; some record must have each.
     """
 
     columns: Columns
     target: Columns = field(default_factory=Columns)
-    since: datetime | None = None
     asked: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -292,17 +288,13 @@ class Mapped:
 
     def item(
         self, place: Place, flat: dict[str, Any], notes: Counter[str]
-    ) -> tuple[Item, datetime | None] | None:
-        """The item of the fields that are read, and when it changed; None where that is before
-        `since`. Raises DataError.
-        """
+    ) -> tuple[Item, datetime | None]:
+        """The item of the fields that are read, and when it changed. Raises DataError."""
         columns = self.columns
         for name in (columns.title, *columns.text):
             # A field of an index may hold several values; "" is as good as none.
             flat[name] = written(flat[name], name, place) or None
         updated = time_field(flat, columns.updated, place) if columns.updated else None
-        if self.since and (updated is None or updated < self.since):
-            return None
         title, text = columns.title_and_text(flat, place)
         options = Options(fields=tuple(columns.fields), columns=columns, strip_html=True)
         id_ = id_field(flat, columns.id, place)
@@ -323,18 +315,16 @@ class Mapped:
 def import_items(
     records: Iterable[Record], to: Path, mapped: Mapped, *, name: str, bad_share: float = 0.01
 ) -> Imported:
-    """Write items to a file, whole or not at all.
-
-    With `mapped.since` they go into the file that is there: a known id is replaced, a new one
-    added. Raises DataError, ServiceError and StorageError.
+    """Write items to a file, whole or not at all. Raises DataError, ServiceError and
+    StorageError.
     """
-    found, ids = Imported(), dict[int, int]()
+    found = Imported()
     counts = found.counts
     with storage_errors(str(to.parent)):
         to.parent.mkdir(parents=True, exist_ok=True)
     with replacing(to) as file:
         seen = set[str]()
-        for line in _new_lines(records, mapped, found, ids, seen):
+        for line in _new_lines(records, mapped, found, seen):
             file.write(line)
         if counts["bad"] > bad_share * counts["read"]:
             raise DataError(
@@ -344,19 +334,13 @@ def import_items(
             )
         if counts["written"]:
             _check_names(mapped, seen, name, blank=counts["blank"] == counts["written"])
-        counts["items"] = counts["written"]
-        for place, record in json_records(to) if mapped.since and to.is_file() else ():
-            known = hash(id_field(record, mapped.target.id, place)) in ids
-            counts["changed" if known else "items"] += 1
-            if not known:
-                file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
     return found
 
 
 def _new_lines(
-    records: Iterable[Record], mapped: Mapped, found: Imported, ids: dict[int, int], seen: set[str]
+    records: Iterable[Record], mapped: Mapped, found: Imported, seen: set[str]
 ) -> Iterator[bytes]:
-    notes, counts = Counter[str](), found.counts
+    notes, counts, ids = Counter[str](), found.counts, dict[int, int]()
     for place, record in records:
         counts["read"] += 1
         try:
@@ -365,9 +349,6 @@ def _new_lines(
             flat = {path: pick(record, path) for path in mapped.paths}
             seen.update(path for path in mapped.asked if flat.get(path) is not None)
             item = mapped.item(place, flat, notes)
-            if item is None:
-                counts["older"] += 1
-                continue
             line = mapped.line(*item)
             if ids.setdefault(hash(item[0].id), hash(line)) != hash(line):
                 raise DataError(
@@ -399,9 +380,3 @@ def _check_names(mapped: Mapped, seen: Collection[str], name: str, *, blank: boo
             f"No record of {name} has any of {names}; name its title and text with --title and "
             "--text."
         )
-
-
-def newest(path: Path, target: Columns) -> datetime | None:
-    """The latest `updated` of a file's items; None where none says one. Raises DataError."""
-    times = (time_field(record, target.updated, place) for place, record in json_records(path))
-    return max((time for time in times if time is not None), default=None)

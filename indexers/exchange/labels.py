@@ -9,8 +9,6 @@ nothing. `lineage.json` says which files the labels come from.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,10 +20,10 @@ from typing import Any
 from cogr.datasets import LINEAGE, read_lineage
 from cogr.datasets.fields import id_field, number_field, text_field
 from cogr.datasets.judgements import FORMATS, Judged, read_judgements
-from cogr.datasets.reading import Place, find, json_records, lines, safe_cell
+from cogr.datasets.reading import Place, find, json_records, lines
 from cogr.errors import DataError, SettingsError, SnapshotError
 from cogr.keywords import self_keyword
-from cogr.metrics import measure, rows_of_queries, search_all
+from cogr.metrics import rows_of_queries, search_all
 from cogr.records import Dataset, Query, Split
 from cogr.snapshots import Row, open_snapshot
 from cogr.store import replacing, storage_errors
@@ -265,53 +263,21 @@ def run_of(workspace: Workspace, pair: Pair, size: int) -> dict[str, Sequence[Hi
 
 
 def write_run(run: Mapping[str, Sequence[Hit]], pair: Pair, to: Path) -> int:
-    """Write a table with texts where the file's name ends in .csv, and a TREC run otherwise, whose
-    tag names the query snapshot; how many hits.
-
-    Raises SettingsError for an id that a TREC run can't have, StorageError.
+    """Write a TREC run, whose tag names the query snapshot; how many hits. Raises SettingsError for
+    an id that a run can't have, StorageError.
     """
-    table, text = to.suffix == ".csv", io.StringIO()
-    writer = csv.writer(text, delimiter="," if table else " ", lineterminator="\n")
-    if table:
-        writer.writerow(("query_id", "query", "item", "rank", "score", "title"))
-    count = 0
+    lines = []
     for query, hits in run.items():
         for rank, hit in enumerate(hits, start=1):
-            count, score = count + 1, repr(float(hit.score))
-            if table:
-                asked, title = safe_cell(pair.rows[query].text), safe_cell(hit.text)
-                writer.writerow((query, asked, hit.id, rank, score, title))
-                continue
             if any(letter.isspace() for letter in query + hit.id):
                 raise SettingsError(
                     f"The id {query!r} or {hit.id!r} has white space, which separates columns in "
-                    "a TREC run; write a .csv file."
+                    "a TREC run; give it another id."
                 )
-            text.write(f"{query} Q0 {hit.id} {rank} {score} cogr-{pair.query}\n")
+            lines.append(f"{query} Q0 {hit.id} {rank} {float(hit.score)!r} cogr-{pair.query}\n")
     with replacing(to) as file:
-        file.write(text.getvalue().encode())
-    return count
-
-
-def score(
-    dataset: Dataset, run: Mapping[str, Sequence[str]], split: Split | None
-) -> dict[str, Any]:
-    """A run of any system, by the data set's labels and the metrics of `cogr-train evaluate`; a
-    query that the run lacks counts as 0. Raises DataError.
-    """
-    queries = queries_of(dataset, split)
-    asked = {query.id for query in queries}
-    if not asked & run.keys():
-        raise DataError(
-            f"The run has none of the {len(queries)} labelled queries of the data set "
-            f"{dataset.name}; use the ids of its queries."
-        )
-    return {
-        "queries": len(queries),
-        "lacking": len(asked - run.keys()),
-        "unknown": len(run.keys() - asked),
-        **{name: round(one, 6) for name, one in measure(dataset, queries, run).items()},
-    }
+        file.write("".join(lines).encode())
+    return len(lines)
 
 
 def judged_of(dataset: Dataset, queries: Sequence[Query]) -> Iterator[Judged]:

@@ -8,10 +8,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyroaring import BitMap
 
@@ -27,7 +26,6 @@ from indexers.fleet.run_files import (
     new_run_id,
     public_settings,
     runs_of,
-    summary_of,
     transient_of,
 )
 from indexers.generators import Failure, Request
@@ -84,14 +82,6 @@ class FleetExecutor(Executor):
     workspace: Workspace
     generator: str | None
     say: Say
-    run_folder: RunFolder | None = None
-
-    @property
-    def folder(self) -> str | None:
-        return self.run_folder.path if self.run_folder is not None else None
-
-    def summary(self) -> Mapping[str, Any]:
-        return summary_of(self.run_folder) if self.run_folder is not None else {}
 
     def run(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
         """As `indexers.rebuild.run.generate_and_freeze`, by workers. With no answer missing, the
@@ -117,7 +107,7 @@ class FleetExecutor(Executor):
             entities=len(plan.entities),
             to_generate=len(plan.missing),
         )
-        self.run_folder = folder = RunFolder(job.store, job.side, run.id)
+        folder = RunFolder(job.store, job.side, run.id)
         folder.write(run, "run")
         for old in runs_of(job.store, job.side)[:-KEPT_RUNS]:
             job.store.remove(old.path)

@@ -18,7 +18,6 @@ import logging
 import time
 import uuid
 import zlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -277,20 +276,6 @@ def _state(folder: RunFolder) -> str:
     if folder.over:
         return "cancelling"
     return "running" if abs(time.time() - lease.renewed) < lease.seconds else "silent"
-
-
-def summary_of(folder: RunFolder) -> dict[str, Any]:
-    """The fleet's work, for `report.json`; figures are those of finished shards."""
-    attempts, run = folder.attempts(), folder.read(FleetRun, "run")
-    done = [one for one in attempts if one.state == "done"]
-    return {
-        "run": folder.run,
-        "attempts": dict(Counter(one.state for one in attempts)),
-        "items": sum(one.items for one in done),
-        "tokens": sum(one.tokens for one in done),
-        "set_aside": len(run.set_aside) if run else 0,
-        "workers": dict(Counter(one.worker for one in done)),
-    }
 
 
 STOPPED = 120.0

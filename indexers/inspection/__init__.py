@@ -1,40 +1,32 @@
 """Whether a data set's labels can be trusted, and what to do next: train, label more, or keep BM25.
 
-`examine` measures and advises; `write_page` writes one HTML file without scripts that needs no
-network. Texts of queries and items are untrusted, so the template escapes them. `gain` checks
-labels and texts, estimates gains and has the retrievers. `cogr.datasets.inspection`
-only counts, and needs none of these modules.
+`examine` measures and advises; `gain` checks labels and texts, and has the retrievers.
+`cogr.datasets.inspection` only counts, and needs none of these modules.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from cogr.datasets.inspection import Report, Verdict, inspect_dataset
 from cogr.errors import MissingExtraError
 from cogr.records import Dataset, Say
-from cogr.store import Store
 from indexers.inspection.gain import (
     Ceiling,
     Disagreement,
-    Gain,
     Gap,
     Holes,
     Leakage,
     Searches,
     ceiling,
-    cross_validate,
     disagreement,
     holes,
     leakage,
     sample,
     vocabulary_gap,
 )
-from indexers.tables import page
 from indexers.workspace import Workspace
 
 MOST_QUERIES = 500
@@ -42,8 +34,6 @@ MOST_QUERIES = 500
 MOST_ITEMS = 300_000
 """Most items for searches: with more they would take gigabytes."""
 _DEPTH = 10
-_SAFE = 2.0
-"""Standard errors beyond which a difference counts."""
 _FEW_JUDGED = 0.5
 _NAMED = 10
 
@@ -58,7 +48,6 @@ class Findings:
     gap: Gap
     holes: Mapping[str, Holes]
     ceiling: Ceiling | None
-    gain: Gain | None
     label_next: Sequence[str]
     lineage: Mapping[str, Any]
     not_measured: Mapping[str, str]
@@ -73,14 +62,9 @@ class Findings:
         return {**counts, **judged, "trust": found}
 
 
-def examine(
-    workspace: Workspace, *, cross_validation: bool = False, say: Say = lambda _: None
-) -> Findings:
-    """Measure what can be measured with what is installed, and advise. Raises MissingExtraError and
-    GeneratorError.
-    """
-    dataset = workspace.dataset
-    missing = {} if cross_validation else {"gain": "asked for by --cross-validate"}
+def examine(workspace: Workspace, say: Say = lambda _: None) -> Findings:
+    """Measure what can be measured with what is installed, and advise."""
+    dataset, missing = workspace.dataset, dict[str, str]()
     say("counting")
     counts = inspect_dataset(dataset)
     leaks = leakage(dataset)
@@ -90,13 +74,12 @@ def examine(
     found = holes(searches, looked_at, dataset, _DEPTH) if searches else {}
     missing |= searches.without if searches else {}
     best = ceiling(searches, dataset, looked_at) if searches and looked_at else None
-    gain = cross_validate(dataset, say) if cross_validation else None
     next_ = _label_next(dataset, searches) if searches else []
     noise, gap = disagreement(dataset), vocabulary_gap(dataset)
     negative = any(len(dataset.judged[id_]) > len(ids) for id_, ids in dataset.relevant.items())
     bm25 = found.get("bm25") if negative else None
     few = bm25 is not None and bm25.queries > 0 and bm25.judged_share < _FEW_JUDGED
-    verdict, advice = _verdict(counts, gain, next_, few=few)
+    verdict, advice = _verdict(counts, next_, few=few)
     if few and bm25 is not None:
         advice.append(
             f"Only {bm25.judged_share:.0%} of BM25's first {_DEPTH} items are judged: figures on "
@@ -116,7 +99,6 @@ def examine(
         gap,
         found,
         best,
-        gain,
         next_,
         dataset.lineage,
         missing,
@@ -176,61 +158,8 @@ def _remarks(leaks: Leakage, noise: Disagreement, gap: Gap, split_by: str) -> li
     return found
 
 
-def _verdict(
-    counts: Report, gain: Gain | None, next_: Sequence[str], *, few: bool
-) -> tuple[Verdict, list[str]]:
-    which = f": first {', '.join(map(repr, next_[:5]))}" if next_ else ""
-    if gain is None:
-        if counts.verdict == "train" and few:
-            return "label more", [f"Label more before training{which}."]
-        more = ["cogr-index inspect --cross-validate measures what training would bring."]
-        return counts.verdict, [*counts.advice, *(more if counts.verdict == "train" else ())]
-    summary = (
-        f"By cross-validation on {gain.queries} training queries statistical has F1 "
-        f"{gain.statistical:.3f}, BM25 {gain.bm25:.3f}: {gain.difference:+.3f}, standard error "
-        f"{gain.standard_error:.3f}."
-    )
-    if gain.difference > _SAFE * gain.standard_error:
-        return "train", [f"Train: {summary}"]
-    if gain.difference < -_SAFE * gain.standard_error:
-        return "keep BM25", [f"Keep BM25: {summary}"]
-    return "label more", [f"Label more{which}. {summary} The difference is within chance."]
-
-
-def check_extra() -> None:
-    """Raise MissingExtraError where the page can't be written."""
-    try:
-        import jinja2  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError("The page of cogr-index inspect", "data") from error
-
-
-def write_page(findings: Findings, file: Path) -> None:
-    """Write the page, replacing the file atomically.
-
-    Raises MissingExtraError without jinja2, StorageError when the file can't be written.
-    """
-    Store(file.resolve().parent).write(file.name, render(findings).encode("utf-8", "replace"))
-
-
-def render(findings: Findings) -> str:
-    """The page as HTML. Raises MissingExtraError without jinja2."""
-    check_extra()
-    return page(
-        "indexers.inspection",
-        found=findings,
-        counts=findings.counts,
-        spreads=_spreads(findings.counts.as_dict()),
-        written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-    )
-
-
-def _spreads(counts: Mapping[str, Any]) -> list[tuple[str, Mapping[str, float]]]:
-    rows = [
-        (f"relevant items a query, {split}", spread)
-        for split, spread in counts["relevant_per_query"].items()
-    ]
-    return [
-        *rows,
-        *((f"words of {name}", spread) for name, spread in counts["lengths"].items()),
-    ]
+def _verdict(counts: Report, next_: Sequence[str], *, few: bool) -> tuple[Verdict, list[str]]:
+    if counts.verdict == "train" and few:
+        which = f": first {', '.join(map(repr, next_[:5]))}" if next_ else ""
+        return "label more", [f"Label more before training{which}."]
+    return counts.verdict, [*counts.advice]

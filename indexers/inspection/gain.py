@@ -1,6 +1,6 @@
 """Labels and texts looked at: leaks between splits, labels that disagree, relevant pairs without a
-common word. Possible gains: the ceiling of BM25's rankings, and `statistical` by cross-validation.
-Also the retrievers with which labels are examined and pairs to judge are pooled:
+common word; the ceiling of BM25's rankings. Also the retrievers with which labels are examined and
+pairs to judge are pooled:
 
 bm25: the items' own text. keywords: the serving pair, where one serves. neighbours: items with the
 most similar text to the query's relevant items, or to BM25's first three where none is known.
@@ -12,25 +12,19 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations, islice
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cogr.datasets.builder import cluster_key, place
 from cogr.errors import ServiceError, SnapshotError
 from cogr.keywords import self_keyword
-from cogr.metrics import best_head, rows_of_queries, set_figures, sweep_cutoff
-from cogr.records import Dataset, Query, Say
+from cogr.metrics import best_head, rows_of_queries, sweep_cutoff
+from cogr.records import Dataset, Query
 from indexers.text import Analyser, Lexical
 from indexers.workspace import Workspace
-
-if TYPE_CHECKING:
-    from indexers.generators.statistical.artefact import Artefact
-    from indexers.generators.statistical.ranking.matrices import Floats, Ints
-
 
 _V = TypeVar("_V")
 _MOST_PAIRS = 20_000
@@ -155,9 +149,6 @@ def sample(queries: Iterable[Query], most: int | None = None) -> list[Query]:
     return sorted(queries, key=lambda query: (place(query.text), query.id))[:most]
 
 
-FOLDS = 3
-MOST_QUERIES = 450
-"""Training queries that cross-validation looks at, chosen by a hash."""
 _LONGEST = 1000
 
 
@@ -172,25 +163,6 @@ class Ceiling:
     reach: float
 
 
-@dataclass(frozen=True)
-class Gain:
-    """F1 on training queries that were held out, a third at a time; near-equal queries together.
-
-    Attributes:
-        bm25: cut at the number of items that serves the other training queries best.
-        statistical: the sets that its keywords retrieve, without edits of them.
-        oracle: the same where it knows which items are relevant: the ceiling of its keywords.
-        standard_error: of the difference, statistical - bm25.
-    """
-
-    queries: int
-    bm25: float
-    statistical: float
-    oracle: float
-    difference: float
-    standard_error: float
-
-
 def ceiling(searches: Searches, dataset: Dataset, queries: Sequence[Query]) -> Ceiling:
     """Of some labelled queries."""
     run = {query.id: searches.bm25(query, _LONGEST) for query in queries}
@@ -203,63 +175,6 @@ def ceiling(searches: Searches, dataset: Dataset, queries: Sequence[Query]) -> C
         reach.append(len(wanted.intersection(run[id_])) / len(wanted))
     found = (sweep_cutoff(run, relevant).f1, np.mean(best), np.mean(reach))
     return Ceiling(*(round(float(one), 4) for one in found))
-
-
-def cross_validate(dataset: Dataset, say: Say = lambda _: None) -> Gain:
-    """Fit `statistical` on two thirds of the training queries and measure it on the others. Raises
-    MissingExtraError and GeneratorError.
-    """
-    train = dataset.require("train")
-    queries = sample(train, MOST_QUERIES)
-    fold = {query.id: int(place(cluster_key(query.text), 1) * FOLDS) for query in queries}
-    figures = []
-    for number in range(FOLDS):
-        held = [query for query in queries if fold[query.id] == number]
-        rest = [query for query in queries if fold[query.id] != number]
-        if held:
-            say(f"cross-validation, part {number + 1} of {FOLDS}")
-            figures.append(_fold(dataset, rest, held))
-    whole = np.concatenate(figures, axis=1)
-    differences = whole[1] - whole[0]
-    error = differences.std(ddof=1) / np.sqrt(len(differences))
-    means = [*whole.mean(axis=1), differences.mean(), error]
-    return Gain(len(differences), *(round(float(one), 4) for one in means))
-
-
-def _fold(dataset: Dataset, rest: Sequence[Query], held: Sequence[Query]) -> NDArray[np.float64]:
-    from indexers.generators.statistical.fitting import fit
-
-    part = replace(dataset, queries={**dataset.queries, "train": tuple(rest)})
-    artefact = fit(part, edits=False)
-    rows = {id_: row for row, id_ in enumerate(artefact.item_ids)}
-    predicted: dict[str, frozenset[str]] = {}
-    known: dict[str, frozenset[str]] = {}
-    for query, (items, p) in zip(held, artefact.probabilities(held), strict=True):
-        predicted[query.id] = _retrieved(artefact, query, items, p)
-        true = np.array(sorted(rows[id_] for id_ in dataset.relevant[query.id]), items.dtype)
-        known[query.id] = _retrieved(artefact, query, true, np.ones(len(true), p.dtype))
-    runs = (_bm25(dataset, rest, held), predicted, known)
-    return np.stack([set_figures(dataset, held, run).values["f1"] for run in runs])
-
-
-def _retrieved(artefact: Artefact, query: Query, items: Ints, p: Floats) -> frozenset[str]:
-    return frozenset(artefact.item_ids[row] for row in artefact.spell(query, items, p).retrieved)
-
-
-def _bm25(
-    dataset: Dataset, rest: Sequence[Query], held: Sequence[Query]
-) -> dict[str, frozenset[str]]:
-    lexical = Lexical(dataset.items)
-
-    def rank(queries: Sequence[Query]) -> dict[str, list[str]]:
-        return {
-            query.id: [item.id for item, _ in lexical.rank(query.text, _LONGEST)]
-            for query in queries
-        }
-
-    relevant = {query.id: dataset.relevant[query.id] for query in rest}
-    cut = sweep_cutoff(rank(rest), relevant).k
-    return {id_: frozenset(ids[:cut]) for id_, ids in rank(held).items()}
 
 
 Retriever = Literal["bm25", "keywords", "neighbours", "random"]

@@ -21,7 +21,7 @@ from indexers.generators.statistical.generator import KeptFit, Statistical, is_i
 from indexers.lease import REBUILD_SECONDS, Lease, held_lease, lease_to_rebuild
 from indexers.rebuild.assembly import Rebuilt, freeze
 from indexers.rebuild.plan import Job, Plan, generate_missing, make_plan
-from indexers.rebuild.report import RunLocation, RunReport, empty_sets, report_of
+from indexers.rebuild.report import empty_sets, observed
 from indexers.release import release
 from indexers.telemetry import logs, prometheus
 from indexers.telemetry.traces import stage
@@ -58,7 +58,6 @@ class Outcome:
     rebuilt: Rebuilt
     index: str | None
     published: bool
-    report: str | None = None
     why: str = ""
     prompted: bool = True
     empty: Sequence[Mapping[str, str]] = ()
@@ -86,7 +85,6 @@ class Outcome:
             "parse": rebuilt.parse_stats.as_dict(),
             "index": self.index,
             "published": self.published,
-            "report": self.report,
         }
 
 
@@ -187,7 +185,7 @@ def rebuild_side(
     """
     prometheus.serve(workspace.settings.metrics)
     asked = executor_of(workspace, request, "rebuild", say)
-    with asked as executor, report_of(workspace.store, "rebuild", request.side, executor) as report:
+    with asked as executor, observed("rebuild", request.side):
         with stage("load", request.side):
             job = make_job(workspace, request)
         say(generator_line(job))
@@ -198,7 +196,7 @@ def rebuild_side(
         outcome = release_rebuilt(
             workspace, rebuilt, say, executor, push=pushes(request), publish=request.publish
         )
-        return complete_report(report, outcome, job)
+        return with_facts(outcome, job)
 
 
 def generator_line(job: Job) -> str:
@@ -227,21 +225,14 @@ def carry_out(job: Job, bar: ProgressBar, executor: Executor) -> Rebuilt:
         return executor.run(job, plan, advance)
 
 
-def complete_report(report: RunReport, outcome: Outcome, job: Job) -> Outcome:
-    """The outcome with facts of its job and the address of its report, which gets the outcome."""
-    outcome = replace(
-        outcome,
-        report=report.path,
-        why=job.why,
-        prompted=job.generator.reads == "prompt",
-        empty=empty_sets(outcome.rebuilt.snapshot),
-    )
-    report.result, report.set_aside = outcome.as_dict(), outcome.rebuilt.set_aside
-    return outcome
+def with_facts(outcome: Outcome, job: Job) -> Outcome:
+    """The outcome with facts of its job, and the first entities without keywords."""
+    empty = empty_sets(outcome.rebuilt.snapshot)
+    return replace(outcome, why=job.why, prompted=job.generator.reads == "prompt", empty=empty)
 
 
 @dataclass
-class Executor(RunLocation):
+class Executor:
     """Where keywords are generated: in this process, or, for a subclass, elsewhere."""
 
     lease: Lease

@@ -18,11 +18,9 @@ from typing import Any
 from cogr.datasets.changes import (
     Changes,
     LogChanges,
-    changes_of_ids,
     changes_of_log,
     changes_since,
     read_changes,
-    read_ids,
 )
 from cogr.datasets.items import Items, ItemsSpool, in_id_order
 from cogr.datasets.query_logs import LogOptions, read_log
@@ -34,16 +32,16 @@ from indexers.backends import check_side
 from indexers.exchange.labels import check_place, save_queries
 from indexers.generators.statistical.generator import Statistical, options_hash
 from indexers.rebuild.plan import Carried, Job
-from indexers.rebuild.report import report_of
+from indexers.rebuild.report import observed
 from indexers.rebuild.run import (
     Outcome,
     RebuildRequest,
     carry_out,
-    complete_report,
     executor_of,
     generator_line,
     make_job,
     release_rebuilt,
+    with_facts,
 )
 from indexers.release.rules import base_of
 from indexers.telemetry import prometheus
@@ -53,10 +51,9 @@ from indexers.workspace import Workspace
 
 @dataclass(frozen=True)
 class UpdateRequest(RebuildRequest):
-    """The options of the command. One of `changed`, `ids`, `since` and `log` names the changes.
+    """The options of the command. One of `changed`, `since` and `log` names the changes.
 
     Attributes:
-        ids: a file of ids; the data set has their present content.
         since: entities with a later time of update in the data set have changed; entities that it
             lacks are removed.
         log: the files of a search log; queries in it that became frequent get keywords.
@@ -66,7 +63,6 @@ class UpdateRequest(RebuildRequest):
     """
 
     changed: Path | None = None
-    ids: Path | None = None
     since: datetime | None = None
     log: Sequence[Path] | None = None
     log_options: LogOptions = field(default_factory=LogOptions)
@@ -103,8 +99,8 @@ def update_side(
     """Make the snapshot that follows from the changes; push, verify and publish it where asked.
 
     Raises:
-        SettingsError: not exactly one of the four ways to name the changes.
-        DataError: a bad record of changes, or an id that neither the data set nor the parent has.
+        SettingsError: not exactly one of the three ways to name the changes.
+        DataError: a bad record of changes.
         SnapshotError: there is no parent, or another generator, prompt or budget wrote it, so that
             a rebuild is needed.
         LockedError, CheckFailedError, ServiceError: as of a rebuild.
@@ -113,7 +109,7 @@ def update_side(
     side = request.side
     prometheus.serve(workspace.settings.metrics)
     asked = executor_of(workspace, request, "update", say)
-    with asked as executor, report_of(workspace.store, "update", side, executor) as report:
+    with asked as executor, observed("update", side):
         with stage("load", side):
             parent = _parent(workspace, request)
             log = _read_log(workspace, request, parent, say)
@@ -129,7 +125,7 @@ def update_side(
         outcome = release_rebuilt(
             after, rebuilt, say, executor, push=request.push, publish=request.publish
         )
-        outcome = complete_report(report, outcome, job)
+        outcome = with_facts(outcome, job)
     carried, counts = rebuilt.snapshot.manifest.entities - len(job.entities), None
     if log:
         saved = save_queries(request.save, log.unsaved) if request.save else 0
@@ -147,10 +143,10 @@ def _on_kept_fit(workspace: Workspace, whole: Job, parent: Snapshot) -> Job:
 
 
 def _check_request(request: UpdateRequest) -> None:
-    if [request.changed, request.ids, request.since, request.log].count(None) != 3:
+    if [request.changed, request.since, request.log].count(None) != 2:
         raise SettingsError(
-            "An update takes one of --changed FILE, --ids FILE, --since TIME and --from-log "
-            "FILE; give exactly one."
+            "An update takes one of --changed FILE, --since TIME and --from-log FILE; give "
+            "exactly one."
         )
     if request.log is not None and request.side != "query":
         raise SettingsError("--from-log is of searches; give it with --side query.")
@@ -169,12 +165,10 @@ def _parent(workspace: Workspace, request: UpdateRequest) -> Snapshot:
 
 
 def find_changes(workspace: Workspace, request: UpdateRequest, parent: Snapshot) -> Changes:
-    """The changes, from `changed`, `ids` or `since`."""
+    """The changes, from `changed` or `since`."""
     if request.changed is not None:
         return read_changes(request.changed, request.side, workspace.reading)
-    if request.ids is not None:
-        return changes_of_ids(workspace.dataset, request.side, read_ids(request.ids), parent.ids())
-    assert request.since is not None, "one of the four is given"
+    assert request.since is not None, "one of the three is given"
     return changes_since(workspace.dataset, request.side, request.since, parent.ids())
 
 

@@ -133,14 +133,6 @@ class ForeignIndex:
         """
         return self._outcome(roll_back(self._workspace, to, say, into=self), say)
 
-    def carry(self, to: str, say: Say) -> Merged:
-        """Give another index, which the name is to stand for soon, the field that serves."""
-        id_, target = self.current, self._opened(to)
-        filled, found = self._fill(target, id_, say)
-        field = field_of(target.field, id_)
-        point_to(self._cluster, target, field)
-        return Merged(id_, target.index, field, found, filled)
-
     def verify(self) -> Merged:
         """Compare every document with the snapshot that serves there. Raises CheckFailedError where
         a document lacks its keywords, has others, or the index lacks the field.

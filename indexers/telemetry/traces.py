@@ -1,5 +1,5 @@
 """OpenTelemetry spans, and the stages of a run: each is a span, a duration in the metrics and a
-line of the run's report.
+line of the log.
 
 Spans are made by OpenTelemetry's own API, which does nothing until `start` or the program around
 us sets up its SDK. A span carries ids and counts named `cogr.*`. It never carries the text of an
@@ -16,12 +16,11 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from opentelemetry import propagate, trace
-from opentelemetry.trace import INVALID_SPAN, Span, Status, StatusCode
+from opentelemetry.trace import Span, Status, StatusCode
 
 from cogr.errors import CogrError, MissingExtraError
 from indexers.telemetry import logs
@@ -117,55 +116,22 @@ def carrier() -> dict[str, str]:
 
 @dataclass
 class Step:
-    """A stage that is under way or over.
+    """A stage that is under way or over."""
 
-    `facts` are counts and names that belong to it; the body of the stage adds them.
-    """
-
-    name: str
-    side: str
-    seconds: float = 0.0
+    span: Span
     outcome: str = "finished"
-    facts: dict[str, Any] = field(default_factory=dict)
-    span: Span = INVALID_SPAN
 
     def add(self, **facts: Value | None) -> None:
-        """Add facts to the report and to the span; those that are None are left out."""
-        self.facts |= {name: value for name, value in facts.items() if value is not None}
+        """Add counts and names to the span; those that are None are left out."""
         self.span.set_attributes(named(facts))
-
-    def as_dict(self) -> dict[str, Any]:
-        """For the report."""
-        return {
-            "stage": self.name,
-            "seconds": round(self.seconds, 3),
-            "outcome": self.outcome,
-            **self.facts,
-        }
-
-
-_steps: ContextVar[list[Step] | None] = ContextVar("cogr_steps", default=None)
-
-
-@contextmanager
-def recording() -> Iterator[list[Step]]:
-    """Collect the stages of the block, in the order in which they begin."""
-    steps: list[Step] = []
-    token = _steps.set(steps)
-    try:
-        yield steps
-    finally:
-        _steps.reset(token)
 
 
 @contextmanager
 def stage(name: str, side: str, **facts: Value | None) -> Iterator[Step]:
     """A stage for the time of the block."""
-    step = Step(name, side)
-    if (steps := _steps.get()) is not None:
-        steps.append(step)
     started = time.monotonic()
-    with logs.bound(stage=name), span(name, side=side) as step.span:
+    with logs.bound(stage=name), span(name, side=side) as made:
+        step = Step(made)
         step.add(**facts)
         try:
             yield step
@@ -173,6 +139,6 @@ def stage(name: str, side: str, **facts: Value | None) -> Iterator[Step]:
             step.outcome = type(error).__name__
             raise
         finally:
-            step.seconds = time.monotonic() - started
-            STAGE_SECONDS.labels(side, name).observe(step.seconds)
-            log.info("%s (%s): %s after %.1f s", name, side, step.outcome, step.seconds)
+            seconds = time.monotonic() - started
+            STAGE_SECONDS.labels(side, name).observe(seconds)
+            log.info("%s (%s): %s after %.1f s", name, side, step.outcome, seconds)

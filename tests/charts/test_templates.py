@@ -46,7 +46,7 @@ ALL = merged(
     {
         "update": {
             "item": {"enabled": True},
-            "query": {"enabled": True, "sinceDays": 0, "idsFile": "/data/new.txt"},
+            "query": {"enabled": True, "sinceDays": 0, "changedFile": "/data/new.jsonl"},
         }
     },
     {
@@ -363,7 +363,6 @@ READ = {
     "store.existingClaim",
     "worker.sides",
     "update.item.changedFile",
-    "update.item.idsFile",
     "update.query.changedFile",
 }
 

@@ -111,7 +111,6 @@ def from_clicks(
     wanted = Wanted("ctr" if access else model or "pbm", k, scrub, min_impressions, min_confidence)
     made = labels_from_clicks(logs, out, rules, wanted, access=access, replace=replace)
     console.emit(json_, made.as_dict(), lambda shown: _show(shown, made))
-    console.next_command("cogr-index inspect")
 
 
 @app.command()
@@ -164,7 +163,6 @@ def judge(
         asked.run(console.note)
     made = write(asked, out, replace=replace)
     call.emit({**made.as_dict(), "estimate": cost}, lambda shown: _show_judged(shown, made))
-    console.next_command("cogr-index inspect")
 
 
 def _cost(cost: Mapping[str, Any]) -> str:

@@ -87,10 +87,10 @@
 {{- range $side, $job := $v.update }}
 {{- if $job.enabled }}
 {{- $since := ternary "since" "" (gt (int $job.sinceDays) 0) }}
-{{- $ways := compact (list $since $job.changedFile $job.idsFile) }}
+{{- $ways := compact (list $since $job.changedFile) }}
 {{- if ne (len $ways) 1 }}
 {{- fail (printf (print
-    "update.%s takes exactly one of sinceDays, changedFile and idsFile (sinceDays=0 "
+    "update.%s takes exactly one of sinceDays and changedFile (sinceDays=0 "
     "leaves it out); %d are set.")
   $side (len $ways)) }}
 {{- end }}

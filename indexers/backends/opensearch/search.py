@@ -306,37 +306,9 @@ def _parts(explanation: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
 
 TEMPLATE_PARAMETERS = (
     *("keywords", "weighted", "without", "text", "text_query", "text_boost", "set_only", "size"),
-    *(
-        "from",
-        "search_after",
-        "filters",
-        "post_filter",
-        "sort",
-        "aggs",
-        "fields",
-        "highlight",
-        "explain",
-    ),
+    *("from", "search_after", "filters", "post_filter", "sort", "aggs", "fields", "highlight"),
+    "explain",
 )
-MISNAMED = {
-    "filter": "filters",
-    "query": "keywords",
-    "keyword": "keywords",
-    "words": "text",
-    "weights": "weighted",
-    "boosts": "weighted",
-    "aggregations": "aggs",
-    "facets": "aggs",
-    "limit": "size",
-    "offset": "from",
-    "order": "sort",
-    "after": "search_after",
-    "source": "fields",
-    "_source": "fields",
-}
-"""Wrong names for parameters, from other APIs. Mustache ignores unknown names, so the template
-refuses these.
-"""
 _SET = (
     '{"bool": {"should": [LITERAL {"terms": {"FIELD": [{{#keywords}}"{{.}}",{{/keywords}}'
     '{{#weighted}}"{{keyword}}",{{/weighted}}""]}}], "must_not": [BURIED]}}'
@@ -352,9 +324,11 @@ _LITERAL = (
 )
 _BY_ID = '{"term": {"%s": {"value": "{{text}}", "case_insensitive": true}}}'
 _BY_DOCUMENT = '{"ids": {"values": ["{{text}}"]}}'
-_REFUSAL = '{{#%s}}, "%s": true{{/%s}}'
+_NO_FIELDS = (
+    '{{#text}}, "the parameter text has no fields to search: set publish.text_fields and publish '
+    'again": true{{/text}}'
+)
 """OpenSearch repeats the key, a sentence, in its error."""
-_NO_FIELDS = "the parameter text has no fields to search: set publish.text_fields and publish again"
 _SOURCE = (
     '{{#fields.0}}[{{#fields}}"{{.}}",{{/fields}} "_"]{{/fields.0}}{{^fields.0}}true{{/fields.0}}'
 )
@@ -370,17 +344,13 @@ def template_name(prefix: str) -> str:
 
 def template_source(own: Fields = OWN, shown: Sequence[str] = ("item_id", "text")) -> str:
     """The mustache source; it takes TEMPLATE_PARAMETERS, one of keywords, weighted and text among
-    them. A parameter by a name of `MISNAMED` makes a body that OpenSearch refuses with that name.
+    them.
 
     Args:
         own: the index's fields. Without an id it is no last tie-break of the order; without texts a
             text is refused.
         shown: fields that are always returned; empty: whole documents, unless `fields` names some.
     """
-    wrong = {
-        one: f"the parameter {one} is unknown: it is called {MISNAMED[one]}" for one in MISNAMED
-    }
-    wrong |= {} if own.texts else {"text": _NO_FIELDS}
     last = [{"_score": "desc"}, *([{own.id: "asc"}] if own.id else [])]
     named = _BY_ID % own.id if own.id else _BY_DOCUMENT
     always = f'[{{{{#fields}}}}"{{{{.}}}}",{{{{/fields}}}} {json.dumps(shown)[1:]}'
@@ -393,7 +363,7 @@ def template_source(own: Fields = OWN, shown: Sequence[str] = ("item_id", "text"
         "TEXT_CLAUSE": _TEXT_CLAUSE % json.dumps(own.texts) if own.texts else "",
         "LAST]": json.dumps(last)[1:],
         "SOURCE": always if shown else _SOURCE,
-        "REFUSALS": "".join(_REFUSAL % (one, why, one) for one, why in wrong.items()),
+        "REFUSALS": "" if own.texts else _NO_FIELDS,
     }
     source = files(__package__).joinpath("search.mustache").read_text("utf-8")
     for name, part in parts.items():

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 
-from cogr.datasets.builder import Builder, Options, SplitBy, cluster_key
+from cogr.datasets.builder import Builder, Options, cluster_key
 from cogr.datasets.reading import Place
-from cogr.errors import DataError, SettingsError
+from cogr.errors import SettingsError
 from cogr.records import SPLITS, Dataset
 from tests.shops import chair_shop
 
 HERE = Place("here", 1)
-BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def split_of(dataset: Dataset) -> dict[str, str]:
     return {query.text: split for split in SPLITS for query in dataset.queries[split]}
 
 
-@pytest.mark.parametrize("by", ["query", "cluster"])
-def test_new_queries_move_no_old_one(by: SplitBy) -> None:
-    few = split_of(chair_shop([f"chair {n}" for n in range(200)], split_by=by))
-    many = split_of(chair_shop([f"chair {n}" for n in reversed(range(1000))], split_by=by))
+def test_new_queries_move_no_old_one() -> None:
+    few = split_of(chair_shop([f"chair {n}" for n in range(200)], split_by="cluster"))
+    many = split_of(chair_shop([f"chair {n}" for n in reversed(range(1000))], split_by="cluster"))
     assert few.items() <= many.items()
     sizes = {split: [*many.values()].count(split) for split in SPLITS}
     assert 70 <= sizes["test"] <= 130
@@ -38,19 +34,7 @@ def test_near_equal_queries_are_in_one_split() -> None:
     assert cluster_key("stühle 2") != cluster_key("stühle 3")
 
 
-def test_the_newest_queries_are_the_test_split() -> None:
-    found = chair_shop([f"chair {n}" for n in range(20)], split_by="time")
-    assert [query.id for query in found.queries["test"]] == ["q18", "q19"]
-    assert [query.id for query in found.queries["dev"]] == ["q17"]
-
-
-def test_splits_by_time_need_times_and_own_splits_stay() -> None:
-    builder = Builder("shop", Options(split_by="time"))
-    builder.item(HERE, "a", "Chair", "")
-    builder.query(HERE, "q", "chair")
-    builder.judgement(HERE, "q", "a", 1)
-    with pytest.raises(DataError, match=r"The query 'q' has no time to split by"):
-        builder.build()
+def test_own_splits_stay() -> None:
     builder = Builder("shop", Options(split_by="cluster"))
     builder.item(HERE, "a", "Chair", "")
     builder.query(HERE, "q", "chair", split="train")

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from indexers.cli import console
 from tests.indexers.conftest import Command
 
 
@@ -106,4 +105,3 @@ def test_inspect_says_what_is_in_the_data(shop: Path, cogr_index: Command) -> No
     assert cogr_index("inspect", "--json").json["advice"]
     shown = cogr_index("inspect")
     assert shown.status == 0
-    assert console.runnable("cogr-index rebuild --side item") in shown.err

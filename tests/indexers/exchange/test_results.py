@@ -98,17 +98,6 @@ def test_a_run_is_what_ir_measures_reads(world: World, cogr_index: Command, tmp_
     ours = measure(dataset, queries, {id_: [hit.id for hit in some] for id_, some in hits.items()})
     assert found[ir_measures.nDCG @ 10] == pytest.approx(ours["ndcg@10"], abs=1e-9)
     assert found[ir_measures.RR @ 10] == pytest.approx(ours["mrr@10"], abs=1e-9)
-    scored = cogr_index("score", tmp_path / "a.run", *world.arguments, "--json").json
-    # A query that found nothing has no line.
-    assert (scored["lacking"], scored["unknown"]) == (1, 0)
-    assert {name: scored[name] for name in ours} == {
-        name: round(value, 6) for name, value in ours.items()
-    }
-    cogr_index("export", "run", tmp_path / "run.csv", *world.arguments)
-    rows = (tmp_path / "run.csv").read_text().splitlines()
-    assert rows[0] == "query_id,query,item,rank,score,title"
-    assert rows[1].startswith("q1,couch,a,1,")
-    assert rows[1].endswith(",Velvet sofa")
 
 
 @pytest.mark.parametrize("format", ["trec", "beir", "quepid"])
@@ -192,27 +181,3 @@ def test_conflicts_are_counted_and_a_newer_import_counts_more(
         "import", "labels", tmp_path / "qrels", "--queries", tmp_path / "texts", *there
     )
     assert "texts, line 1: the line is not an id, a tab and a text" in ended.err
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("q1 Q0 a 1 2.5", "run, line 2: the line has 5 fields where a run has 6"),
-        ("q3 Q0 d 1 2.5 x", "run, line 2: 'd' is twice in the list of 'q3'"),
-        ("q3 Q0 a 1 high x", "run, line 2: 'score' is the string 'high'"),
-    ],
-)
-def test_a_bad_run_is_one_sentence(
-    cogr_index: Command, tmp_path: Path, line: str, said: str
-) -> None:
-    shop = write(tmp_path, "http://localhost:1", "x")
-    there = ("-c", shop, "--set", f"dataset.path={tmp_path}/data")
-    run = tmp_path / "run"
-    run.write_text(f"q3 Q0 d 1 2 x\n{line}\n")
-    ended = cogr_index("score", run, *there)
-    assert (ended.status, said in ended.err) == (2, True), ended.err
-    run.write_text("other Q0 d 1 2 x\n")
-    assert "The run has none of the 3 labelled queries" in cogr_index("score", run, *there).err
-    run.write_text("q3 Q0 d 9 2 x\nq3 Q0 a 1 1 x\n")
-    found = cogr_index("score", run, *there, "--json").json
-    assert (found["queries"], found["lacking"], found["mrr@10"]) == (3, 2, round(1 / 3, 6))

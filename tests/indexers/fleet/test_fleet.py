@@ -72,7 +72,7 @@ def test_what_coordinator_and_worker_tell_in_metrics_traces_and_logs(
     ):
         fleet.environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
         worker = fleet.worker()
-        outcome = fleet.outcome(fleet.rebuild())
+        fleet.outcome(fleet.rebuild())
         lines = [
             json.loads(line)
             for process in fleet.processes
@@ -108,11 +108,6 @@ def test_what_coordinator_and_worker_tell_in_metrics_traces_and_logs(
     (failed, *_) = [line for line in lines if line.get("error")]
     assert {"run", "shard", "worker", "side"} <= failed.keys()
     assert not any("asked for" in line["message"] for line in lines)
-    # The report names the fleet.
-    report = json.loads(Path(outcome["report"]).read_text())
-    assert outcome["report"].endswith(f"fleet/item/runs/{report['run']}/report.json")
-    assert report["fleet"]["items"] <= 59
-    assert (report["fleet"]["set_aside"], len(report["fleet"]["workers"])) == (1, 1)
 
 
 def test_a_worker_that_is_killed_in_mid_shard(fleet: Fleet) -> None:
@@ -154,7 +149,6 @@ def test_a_store_in_s3_where_worker_and_coordinator_are_killed(
             time.sleep(0.1)
         outcome = fleet.outcome(fleet.rebuild())
         assert outcome["snapshot"] == fleet.calm()
-        assert outcome["report"].startswith(f"{s3}/shop/fleet/item/runs/")
         assert not (tmp_path / ".cogr").exists()
 
 

@@ -1,4 +1,4 @@
-"""What inspect says of labels: figures counted by hand on small shops, the advice, the page."""
+"""What inspect says of labels: figures counted by hand on small shops, the advice."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import pytest
 
 from cogr.records import Dataset
 from cogr.settings import load_settings
-from indexers.inspection import examine, gain, render
+from indexers.inspection import examine
 from indexers.inspection.gain import Searches, disagreement, holes, leakage, vocabulary_gap
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.shops import write_shop
-from trainers.demo import CATALOGUE
 
 LONG = "a green velvet sofa with wooden legs and two cushions for the living room"
 ITEMS = [
@@ -98,49 +97,15 @@ def test_what_serves_is_a_retriever_too(shop: Path, cogr_index: Command) -> None
     assert found["verdict"] in ("keep BM25", "label more")
     quick = cogr_index("inspect", "--quick", "--json").json
     assert "trust" not in quick
-    assert cogr_index("inspect", "--quick", "--page", "page.html").status == 2
 
 
-def test_cross_validation_says_whether_to_train(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gain, "MOST_QUERIES", 75)
-    config = tmp_path / "cogr.toml"
-    config.write_text(f'store = "{tmp_path}"\n[dataset]\nloader = "jsonl"\npath = "{CATALOGUE}"\n')
-    found = examine(Workspace(load_settings(config, []), "memory"), cross_validation=True)
-    assert found.gain is not None
-    assert found.gain.queries == 75
-    assert found.gain.bm25 < found.gain.statistical < found.gain.oracle
-    assert found.verdict == "train"
-    assert found.advice[0].startswith("Train: By cross-validation on ")
-
-
-def test_the_page_says_it_all_and_escapes_texts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cogr_index: Command
-) -> None:
-    evil = "<script>alert(1)</script> sofa"
-    queries = [{"id": "bad", "text": evil}]
-    labels = [{"query": "bad", "item": "a", "grade": 1}]
-    write_shop(tmp_path, ITEMS, queries, labels)
-    monkeypatch.chdir(tmp_path)
-    assert cogr_index("inspect", "--page", "page.html").status == 0
-    page = (tmp_path / "page.html").read_text("utf-8")
-    assert "<script" not in page
-    assert "&lt;script&gt;alert(1)&lt;/script&gt; sofa" in page
-    for heading in ("What to do", "What is judged of what is found", "What could be won"):
-        assert heading in page
-    assert "http" not in page.replace("http-equiv", "")
-
-
-def test_lineage_of_labels_goes_into_snapshots_and_onto_the_page(
-    shop: Path, cogr_index: Command
-) -> None:
+def test_lineage_of_labels_goes_into_snapshots(shop: Path, cogr_index: Command) -> None:
     (shop / "data" / "lineage.json").write_text('{"source": "clicks", "filters": {"k": 5}}')
     id_ = cogr_index("rebuild", "--side", "item", "--json").json["snapshot"]
     workspace = Workspace.open(shop / "cogr.toml", [], None)
     lineage = workspace.snapshot(id_, "item").manifest.notes["lineage"]
     assert lineage == {"source": "clicks", "filters": {"k": 5}}
-    assert "clicks" in render(examine(workspace))
+    assert examine(workspace).lineage == lineage
     (shop / "data" / "lineage.json").write_text("no JSON")
     ended = cogr_index("inspect")
     assert (ended.status, "lineage.json, line 1" in ended.sentence) == (2, True)

@@ -20,7 +20,7 @@ from indexers.cli import app
 from indexers.release.order import read_history
 from tests.damages import HARMS, Met, damage, files_below, meet
 from tests.indexers.conftest import CONFIGURATION, ITEMS, LABELS, QUERIES, Command
-from tests.shops import write_shop
+from tests.shops import write_jsonl, write_shop
 
 TEXTS = ("living room sofa", "green couch", "oak table")
 Pair = tuple[str | None, str | None]
@@ -76,7 +76,7 @@ class World:
             ["publish", item, query],
             ["diff", old_item, item],
             ["export", "out.jsonl"],
-            ["update", "--side", "item", "--ids", "ids.txt"],
+            ["update", "--side", "item", "--changed", "changes.jsonl"],
             ["status"],
         ]
 
@@ -85,7 +85,7 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     folder = tmp_path_factory.mktemp("damaged")
     write_shop(folder, ITEMS, QUERIES, LABELS, CONFIGURATION + "[publish]\ntolerance = 1\n")
-    (folder / "ids.txt").write_text("a\n")
+    write_jsonl(folder / "changes.jsonl", ITEMS[:1])
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         made = [

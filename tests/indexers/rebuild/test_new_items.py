@@ -38,7 +38,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, frozenset[str]
     asked = {label["query"] for label in known}
     queries = [query for query in queries if query["id"] in asked]
     write_shop(folder, kept, queries, known, CONFIGURATION)
-    (folder / "new.txt").write_text("\n".join(sorted(new)))
+    write_jsonl(folder / "new.jsonl", [item for item in items if item["id"] in new])
     return folder, new
 
 
@@ -69,7 +69,7 @@ def test_new_items_join_a_fit(
     whole, old = sample_shop(), workspace_of(folder)
     first = old.serving("item")
     write_jsonl(folder / "data" / "items.jsonl", read_jsonl(CATALOGUE / "items.jsonl"))
-    ended = cogr_index("update", "--side", "item", "--ids", "new.txt", "--json")
+    ended = cogr_index("update", "--side", "item", "--changed", "new.jsonl", "--json")
     assert ended.status == 0, ended.err
     assert (ended.json["generated"], ended.json["carried"]) == (len(new), 400 - len(new))
     now = workspace_of(folder)
@@ -107,5 +107,6 @@ def test_new_items_join_a_fit(
     items, queries = last.serving("item"), last.serving("query")
     assert "new" in items.manifest.generator
     assert recall(whole, new, by_known(items, queries, whole)) > 0.4
-    ended = cogr_index("update", "--side", "item", "--ids", "new.txt", "--refit", "--json")
+    changed = ("--changed", "new.jsonl")
+    ended = cogr_index("update", "--side", "item", *changed, "--refit", "--json")
     assert json.dumps(ended.json["snapshot"]) == json.dumps(items.id)

@@ -107,22 +107,17 @@ def test_an_update_equals_a_rebuild_of_the_changed_data(
     assert manifest.parent == first["snapshot"]
 
 
-def test_ids_and_times_are_looked_up_in_the_data_set(shop: Path, cogr_index: Command) -> None:
+def test_times_are_looked_up_in_the_data_set(shop: Path, cogr_index: Command) -> None:
     cogr_index("rebuild", "--side", "item")
     expected = rebuilt(shop, cogr_index)
     after = changed(DATA, [{**c, "updated": "2026-03-01T10:00:00Z"} for c in CHANGES])
     write_data(shop / "data", items=after, queries=QUERIES, labels=labels_of(after))
-    (shop / "ids.txt").write_text("i03\ni07\ni05\nnew\n")
-    by_ids = cogr_index(
-        "update", "--side", "item", "--ids", "ids.txt", "--no-publish", "--json"
-    ).json
     by_time = cogr_index(
         "update", "--side", "item", "--since", "2026-03-01", "--no-publish", "--json"
     ).json
-    assert by_ids["snapshot"] == by_time["snapshot"] == expected
-    assert [by_ids[key] for key in ("changed", "gone", "generated")] == [3, 1, 3]
-    assert [by_time[key] for key in ("changed", "gone", "generated")] == [3, 1, 0]
-    assert not by_ids["published"]
+    assert by_time["snapshot"] == expected
+    assert [by_time[key] for key in ("changed", "gone", "generated")] == [3, 1, 3]
+    assert not by_time["published"]
 
 
 def test_queries_that_became_frequent(shop: Path, cogr_index: Command) -> None:
@@ -172,7 +167,6 @@ MISTAKES: list[tuple[tuple[str, ...], str]] = [
     (("--changed", "changes.jsonl", "--since", "2026-01-01"), "exactly one"),
     (("--since", "yesterday"), "is not a time"),
     (("--changed", "none.jsonl"), "does not exist"),
-    (("--ids", "bad-ids.txt"), "'nobody' is neither in the data set"),
     (("--changed", "bad.jsonl"), "bad.jsonl, line 1: 'deleted' is 'yes'"),
     (
         ("--changed", "changes.jsonl", "--set", "keywords.k_max=7"),
@@ -191,7 +185,6 @@ MISTAKES: list[tuple[tuple[str, ...], str]] = [
 
 def test_what_can_not_be_done_is_said_in_one_line(shop: Path, cogr_index: Command) -> None:
     cogr_index("rebuild", "--side", "item")
-    (shop / "bad-ids.txt").write_text("i01\n\nnobody\n")
     (shop / "bad.jsonl").write_text('{"id": "i1", "deleted": "yes"}\n')
     for arguments, told in MISTAKES:
         ended = cogr_index("update", "--side", "item", *arguments)
@@ -355,7 +348,7 @@ LOG_MISTAKES: list[tuple[tuple[str, ...], str]] = [
         ("--side", "query", "--from-log", "log.txt"),
         "line 2: 'many' is not a count; write how often",
     ),
-    (("--side", "query", "--ids", "log.txt", "--save", "x"), "give it with --from-log"),
+    (("--side", "query", "--changed", "log.txt", "--save", "x"), "give it with --from-log"),
     (
         ("--side", "query", "--from-log", "log.txt", "--save", "x.txt"),
         "name a .jsonl file, not x.txt",
@@ -364,7 +357,7 @@ LOG_MISTAKES: list[tuple[tuple[str, ...], str]] = [
         ("--side", "query", "--from-log", "log.txt", "--save", "no/x.jsonl"),
         "no/x.jsonl does not exist; make it",
     ),
-    (("--side", "query", "--ids", "log.txt", "--from-log", "log.txt"), "give exactly one"),
+    (("--side", "query", "--changed", "log.txt", "--from-log", "log.txt"), "give exactly one"),
 ]
 
 

@@ -173,16 +173,20 @@ def test_a_shop_reindexes_each_night(team: Shop, cogr_index: Command, nights: in
 
     team.move(team.make(0), None)
     assert "Nothing was published into" in run("publish", status=2)
-    run("publish", *team.snapshots(), "--no-gate")
+    serving, query = team.snapshots()
+    run("publish", serving, query, "--no-gate")
     with running(team.workspace, hot_queries=0) as expander:
         assert expander.expand("couch")["index"] == team.alias
         with asking(team, expander):
             for _ in range(nights):
                 old, new = team.index(team.night), team.make(team.night + 1)
-                run("publish", "--to", new)
+                there = ["--into", new, *flags[2:]]
+                ended = cogr_index("publish", serving, "--no-gate", *there)
+                assert ended.status == 0, ended.err
                 team.move(new, old)
                 team.night += 1
-                run("publish", *team.snapshots(), "--no-gate")
+                serving, query = team.snapshots()
+                run("publish", serving, query, "--no-gate")
                 run("verify")
                 team.cluster.call("DELETE", f"/{old}", doing="the team tidies up")
         assert team.asked > 20

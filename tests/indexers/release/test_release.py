@@ -523,20 +523,6 @@ def test_export_takes_what_serves_not_what_is_newest(memory: World, cogr_index: 
     assert exported == [memory.items[0].id, memory.queries[0].id]
 
 
-def test_the_next_command_is_one_that_can_be_run(memory: World, cogr_index: Command) -> None:
-    def told(*command: str) -> str:
-        return cogr_index(*command).err.splitlines()[-1]
-
-    ids = [one.id for one in memory.items]
-    assert told("publish", ids[1], "--no-switch") == f"Next: cogr-index publish {ids[1]}"
-    assert told("diff", ids[0], ids[1]) == f"Next: cogr-index publish {ids[1]}"
-    # Without an item side there is nothing to search, and without a query side little.
-    assert told("publish", memory.queries[0].id) == "Next: cogr-index rebuild --side item"
-    assert told("publish", ids[1], "--no-gate") == 'Next: cogr-index search "some query"'
-    # What serves is not published again.
-    assert told("diff", ids[0], ids[1]) == 'Next: cogr-index search "some query"'
-
-
 def test_a_switch_to_two_rounds_is_refused_or_said_aloud(
     memory: World, cogr_index: Command
 ) -> None:
