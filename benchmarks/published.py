@@ -61,8 +61,8 @@ def _cells(path: Path, names: Sequence[str]) -> Iterator[tuple[Place, dict[str, 
     sheet = Sheet.open(path, names)
     for name in names:
         sheet.need(name, "the header")
-    for place, row in sheet.rows():
-        yield place, dict(zip(sheet.header, row, strict=True))
+    for place, record in sheet.records():
+        yield place, {name: record.get(name, "") for name in names}
 
 
 def read_chorus(folder: Path, builder: Builder) -> None:

@@ -151,10 +151,7 @@ def _rows(files: Iterable[Path], builder: Builder | None) -> Records:
         wanted = {*builder.options.columns.read(), *(source for _, source in extra)}
         tell = builder.has_fields
     for path in files:
-        for place, row in parquet_rows(path, wanted, tell):
-            if isinstance(row, DataError):
-                raise row
-            yield place, row
+        yield from parquet_rows(path, wanted, tell)
 
 
 def _read_beir(folder: Path, builder: Builder) -> None:

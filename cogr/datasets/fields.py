@@ -243,7 +243,7 @@ _INLINE = _names("""
     a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark nobr o:p q
     rp rt ruby s samp small span strike strong time tt u var
 """)
-_WITHIN_A_WORD = _names("sub sup wbr")
+_WITHIN_A_WORD = ("sub", "sup", "wbr")
 _BLOCKS = _names("""
     address area article aside audio base blockquote body br button canvas caption center col
     colgroup dd details dialog dir div dl dt embed fieldset figcaption figure footer form frame
@@ -251,25 +251,26 @@ _BLOCKS = _names("""
     meta nav noscript object ol optgroup option output p picture pre progress script section select
     source style summary svg table tbody td template textarea tfoot th thead title tr track ul video
 """)
-_VALUELESS = _names("""
-    allowfullscreen async checked controls defer disabled hidden loop multiple muted nowrap open
-    readonly required reversed selected
-""")
-# A known element with attributes in HTML's syntax; so "a <b and c> d" and "List<String>" are text.
-_VALUE = r"""(?>"[^"]*"|'[^']*'|[^\s"'<>`]+)"""
-_ATTRIBUTE = rf"(?>\s+(?>[a-zA-Z_:][-\w:.]*+\s*=\s*{_VALUE}|(?:{'|'.join(_VALUELESS)})\b))"
-_TAG = re.compile(rf"<(?:(/?)([a-zA-Z][\w:]*+){_ATTRIBUTE}*+\s*/?>|(!--)|(!(?i:doctype))[^<>]*>)")
-_ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
-_UNSEEN = {
-    name: re.compile(rf"</{name}\s*>", re.IGNORECASE) for name in ("script", "style", "template")
-} | {"!--": re.compile("-->")}
 _GAP = "\0"
 _INSTEAD = {
     **dict.fromkeys(_INLINE, _GAP),
     **dict.fromkeys(_WITHIN_A_WORD, ""),
-    **dict.fromkeys((*_BLOCKS, "!doctype"), "\n"),
-    "!--": "",
+    **dict.fromkeys(_BLOCKS, "\n"),
 }
+# A known element, with attributes in HTML's syntax; so "a <b and c> d" and "List<String>" are text.
+_TAG = re.compile(
+    rf"</?({'|'.join(_INSTEAD)})(?>\s+[\w:.-]+\s*=\s*(?>\"[^\"]*\"|'[^']*'|[^\s\"'<>`]+))*+\s*/?>"
+    r"|<!doctype[^<>]*>",
+    re.IGNORECASE,
+)
+_UNSEEN = [
+    (re.compile(end, re.IGNORECASE), re.compile(rf"{begin}.*?{end}", re.IGNORECASE | re.DOTALL))
+    for begin, end in (
+        *((rf"<{name}\b[^<>]*>", rf"</{name}\s*>") for name in ("script", "style", "template")),
+        ("<!--", "-->"),
+    )
+]
+_ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _GAPS = re.compile(rf"{_GAP}+([,.;:!?)\]%]?)")
 # White space, and the two joiners, without which words of some languages are spelled wrong.
 _KEPT = "\n\t\xa0\u2002\u2003\u2009\u200c\u200d"
@@ -300,21 +301,14 @@ def _character(entity: re.Match[str]) -> str:
 
 
 def _without_tags(text: str) -> str:
-    parts, at, endless, touched = list[str](), 0, set[str](), False
-    while tag := _TAG.search(text, at):
-        name = (tag[2] or tag[3] or tag[4]).lower()
-        parts.append(text[at : tag.start()])
-        at = tag.end()
-        if name in _UNSEEN and not tag[1]:
-            end = None if name in endless else _UNSEEN[name].search(text, at)
-            at = end.end() if end else at
-            if not end:  # the rest is text
-                endless.add(name)
-        is_text = name not in _INSTEAD or (name == "!--" and name in endless)
-        parts.append(tag[0] if is_text else _INSTEAD[name])
-        touched |= not is_text
-    if not touched:
+    found = text
+    for end, whole in _UNSEEN:
+        # What is not closed is text. Behind the last end none is looked for, which would take long.
+        last = max((match.end() for match in end.finditer(found)), default=0)
+        found = whole.sub("", found[:last]) + found[last:]
+    found = _TAG.sub(lambda tag: _INSTEAD.get((tag[1] or "p").lower(), "\n"), found)
+    if found == text:
         return text
-    plain = _GAPS.sub(lambda gap: gap[1] or " ", "".join([*parts, text[at:]]))
-    found = (" ".join(line.split()) for line in plain.split("\n"))
-    return "\n".join(line for line in found if line)
+    found = _GAPS.sub(lambda gap: gap[1] or " ", found)
+    lines = (" ".join(line.split()) for line in found.split("\n"))
+    return "\n".join(line for line in lines if line)

@@ -6,15 +6,15 @@ here knows what a record means.
 
 `Sheet` is a table as spreadsheets and databases write it, CSV or TSV:
 
-- Encoding: the one of a byte order mark (UTF-8, UTF-16); else UTF-8 where every line is UTF-8; else
-  Windows-1252, of which Latin-1's letters are a part. A file in which most lines beyond ASCII are
-  UTF-8 is damaged, and refused.
+- Encoding: the one of a byte order mark (UTF-8, UTF-16); else UTF-8 where all of it is UTF-8; else
+  Windows-1252, of which Latin-1's letters are a part.
 - Delimiter: of comma, semicolon, tab and bar the one by which the first line has most of the wanted
   columns, then most columns. Double quotes quote cells, which may hold delimiters and line ends.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import difflib
 import gzip
@@ -203,14 +203,14 @@ def parquet_rows(
     path: Path,
     columns: Collection[str] | None = None,
     tell: Callable[[Sequence[str], int], object] | None = None,
-) -> Iterator[tuple[Place, dict[str, Any] | DataError]]:
-    """The rows of a parquet file, of the columns that are asked for and there; or the error of a
-    row that has a value beyond Python's types, such as a date after the year 9999.
+) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """The rows of a parquet file, of the columns that are asked for and there.
 
     Args:
         tell: gets the names of all columns, and the number of rows, before the first row.
 
-    Raises DataError for a file that can't be read.
+    Raises DataError for a file that can't be read, or a value beyond Python's types, such as a date
+    after the year 9999.
     """
     import pyarrow as pa  # only where it is needed
     import pyarrow.parquet as pq
@@ -224,29 +224,15 @@ def parquet_rows(
             read = None if columns is None else [name for name in columns if name in there]
             for batch in file.iter_batches(batch_size=4096, columns=read, use_threads=False):
                 batch.validate(full=True)
-                for row in _rows_of(batch):
+                for row in batch.to_pylist():
                     number += 1
-                    place = Place(path, number, "row")
-                    yield place, DataError(f"{place}: {row}") if isinstance(row, str) else row
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+                    yield Place(path, number, "row"), row
+    except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError, OverflowError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise DataError(
             f"{path} is not a parquet file, or damaged after row {number} ({reason}); write "
             "it again."
         ) from error
-
-
-def _rows_of(batch: Any) -> Iterator[dict[str, Any] | str]:
-    try:
-        yield from batch.to_pylist()
-        return
-    except (ValueError, OverflowError):
-        pass
-    for at in range(len(batch)):
-        try:
-            yield batch.slice(at, 1).to_pylist()[0]
-        except (ValueError, OverflowError) as error:
-            yield f"a value can't be read ({error}); correct it."
 
 
 DELIMITERS = ",;\t|"
@@ -260,14 +246,12 @@ class Sheet:
 
     Attributes:
         header: names of the columns, without surrounding white space.
-        announced: whether its first line is Excel's `sep=;`.
     """
 
     path: Path
     encoding: str
     delimiter: str
     header: tuple[str, ...]
-    announced: bool = False
 
     @classmethod
     def open(cls, path: Path, wanted: Collection[str] = ()) -> Sheet:
@@ -282,10 +266,7 @@ class Sheet:
         encoding = _encoding(path)
         with _text(path, encoding) as file:
             head = file.read(_HEAD)
-        first, _, rest = head.partition("\n")
-        announced = first.lower().startswith("sep=") and len(first) == len("sep=;")
-        choices = first[-1] if announced else DELIMITERS
-        headers = {choice: _first_row(rest if announced else head, choice) for choice in choices}
+        headers = {choice: _first_row(head, choice) for choice in DELIMITERS}
         delimiter = max(
             headers, key=lambda one: (len({*wanted} & {*headers[one]}), len(headers[one]))
         )
@@ -297,7 +278,7 @@ class Sheet:
             raise DataError(
                 f"{path}, line 1: the header names {twice!r} twice; give each column its own name."
             )
-        return cls(path, encoding, delimiter, header, announced)
+        return cls(path, encoding, delimiter, header)
 
     def need(self, column: str, setting: str) -> None:
         """Raise DataError where there is no such column; `setting` is the one that names it."""
@@ -309,10 +290,11 @@ class Sheet:
             f"that is meant{nearest(column, self.header)} (there are: {shown:.300})."
         )
 
-    def rows(
+    def records(
         self, bad: Callable[[DataError], object] | None = None
-    ) -> Iterator[tuple[Place, list[str]]]:
-        """The rows below the header, as wide as it. Rows without any text are skipped.
+    ) -> Iterator[tuple[Place, dict[str, Any]]]:
+        """The rows below the header as mappings of the named columns; cells lose the white space
+        around them, and empty ones are left out. Rows without any text are skipped.
 
         Args:
             bad: gets the error of a row with another number of columns, which is then left out;
@@ -326,18 +308,18 @@ class Sheet:
         with _text(self.path, self.encoding) as file:
             reader = csv.reader(_limited(file, self.path), delimiter=self.delimiter)
             try:
-                for number, row in enumerate(reader):
-                    if number <= self.announced or not any(row):
-                        continue
+                next(reader)
+                for row in reader:
                     place = Place(self.path, reader.line_num)
-                    while len(row) > width and not row[-1]:
-                        row.pop()
-                    if len(row) == width:
-                        yield place, row
-                    elif bad is None:
-                        raise self._uneven(place, row)
-                    else:
-                        bad(self._uneven(place, row))
+                    cells = [cell.strip() for cell in row]
+                    if any(cells[width:]) or (any(cells) and len(cells) < width):
+                        error = self._uneven(place, row)
+                        if bad is None:
+                            raise error
+                        bad(error)
+                    elif any(cells):
+                        named = zip(self.header, cells, strict=False)
+                        yield place, {name: cell for name, cell in named if name and cell}
             except csv.Error as error:
                 place = Place(self.path, reader.line_num)
                 raise DataError(f"{place}: the row can't be read ({error}).") from error
@@ -348,16 +330,6 @@ class Sheet:
             f"{place}: the row has {len(row)} columns where {len(self.header)} are expected; "
             f"separate the columns by {called}, and put a text that holds one in double quotes."
         )
-
-    def records(
-        self, bad: Callable[[DataError], object] | None = None
-    ) -> Iterator[tuple[Place, dict[str, Any]]]:
-        """The rows as mappings of the named columns; cells lose the white space around them, and
-        empty ones are left out.
-        """
-        for place, row in self.rows(bad):
-            cells = zip(self.header, row, strict=True)
-            yield place, {name: text for name, cell in cells if name and (text := cell.strip())}
 
 
 def _limited(file: IO[str], path: Path) -> Iterator[str]:
@@ -383,32 +355,19 @@ def _first_row(text: str, delimiter: str) -> tuple[str, ...]:
 
 
 def _encoding(path: Path) -> str:
-    good, bad, first, western = 0, 0, 0, True
-    for number, raw in _raw_lines(path):
-        if number == 1 and raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with open_bytes(path) as file:
+        start = file.read(_HEAD)
+        if start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
             return "utf-16"
-        if raw.isascii():
-            continue
-        if _decodes(raw, "utf-8"):
-            good += 1
-        else:
-            bad, first, western = bad + 1, first or number, western and _decodes(raw, WESTERN)
-    if not bad:
-        return "utf-8-sig"
-    where = f"{path}, line {first}: the text is"
-    if good >= bad:
-        raise DataError(f"{where} not UTF-8, as the rest of the file is; correct this line.")
-    if not western:
-        raise DataError(f"{where} neither UTF-8 nor Windows-1252; save the file as UTF-8.")
-    return WESTERN
-
-
-def _decodes(raw: bytes, encoding: str) -> bool:
-    try:
-        raw.decode(encoding)
-    except UnicodeDecodeError:
-        return False
-    return True
+        try:
+            while start:
+                decoder.decode(start)
+                start = file.read(_HEAD)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return WESTERN
+    return "utf-8-sig"
 
 
 @contextmanager

@@ -274,10 +274,7 @@ def _records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
     if path.suffix != ".parquet":
         yield from json_records(path)
         return
-    for place, row in parquet_rows(path, _Line.model_fields):
-        if isinstance(row, DataError):
-            raise row
-        yield place, row
+    yield from parquet_rows(path, _Line.model_fields)
 
 
 def _cut(row: Row, k_max: int) -> Row:

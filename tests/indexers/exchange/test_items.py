@@ -166,15 +166,8 @@ def test_one_bad_date_is_one_bad_record(importer: Importer) -> None:
     days = ["2026-01-31", "0001-01-01T00:00:00+14:00", "yesterday", 1e300]
     lines = [json.dumps({"id": n, "title": "x", "day": day}) for n, day in enumerate(days)]
     Path("items.jsonl").write_text("\n".join(lines))
-    table = {
-        "id": ["a", "b"],
-        "title": ["x", "y"],
-        "day": pa.array([0, 1 << 62], pa.timestamp("us")),
-    }
-    pq.write_table(pa.table(table), "items.parquet")
-    for file, bad in (("items.jsonl", 3), ("items.parquet", 1)):
-        ended = importer(file, "--updated", "day", "--bad-share", "0.9", "--json")
-        assert (ended.json["written"], ended.json["bad"]) == (1, bad)
+    ended = importer("items.jsonl", "--updated", "day", "--bad-share", "0.9", "--json")
+    assert (ended.json["written"], ended.json["bad"]) == (1, 3)
 
 
 @pytest.mark.parametrize("name", ["items.jsonl", "items.csv", "items.json"])
