@@ -5,11 +5,11 @@ Any other request is rejected.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import astuple
 from itertools import repeat
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -27,17 +27,14 @@ from indexers.release.rules import rules_of
 from indexers.workspace import Workspace
 from ops.expander.app import AdmissionControl, RejectedError
 from ops.expander.expander import Parts
-from ops.expander.follower import Pair
 from ops.expander.precomputed import weigh
 from ops.playground import views
 from ops.playground.views import (
     Catalogue,
     Listing,
-    Opened,
     PageData,
     Search,
     Words,
-    Writers,
     snapshots_of,
 )
 
@@ -115,7 +112,6 @@ _HEADERS = {
     "Cache-Control": "no-cache",
 }
 _EXAMPLES = 6
-RequestModel = TypeVar("RequestModel", bound=BaseModel)
 
 
 def add_playground(
@@ -144,18 +140,16 @@ def _create(workspace: Workspace, parts: Parts, hosts: Sequence[str]) -> FastAPI
         response.headers.update(_HEADERS)
         return response
 
-    def answer(
-        path: str,
-        model: type[RequestModel],
-        give: Callable[[RequestModel], Awaitable[dict[str, Any]]],
-    ) -> None:
+    def answer(path: str, model: type[BaseModel], give: Callable[[Any], Any]) -> None:
         @app.post(f"/api/{path}")
         async def route(request: Request) -> dict[str, Any]:
             # Browsers let no page elsewhere send this type without asking first.
             if request.headers.get("content-type", "").partition(";")[0] != "application/json":
                 raise RejectedError(415, "Send the header Content-Type: application/json.")
             asked = model.model_validate_json(await admission.read(request))
-            return await give(asked)
+            words = await answers.words(asked) if isinstance(asked, SearchRequest) else []
+            found: dict[str, Any] = await asyncio.to_thread(give, asked, *words)
+            return found
 
     answer("page", PageRequest, answers.page)
     answer("search", SearchRequest, answers.search)
@@ -184,109 +178,93 @@ def _reject_in_sentences(app: FastAPI) -> None:
 
 
 class Answers:
-    """Answers the page's requests. Work on mirrors and data runs in threads."""
+    """Answers the page's requests, in threads."""
 
     def __init__(self, workspace: Workspace, parts: Parts) -> None:
-        self._workspace, self._parts = workspace, parts
+        self._parts = parts
         self._data = PageData(workspace)
         self._listing = Listing(self._data)
-        self._writers = Writers(workspace, parts.settings)
-        parts.closing.append(self._writers.close)
 
-    async def page(self, _: PageRequest) -> dict[str, Any]:
+    def page(self, _: PageRequest) -> dict[str, Any]:
         """The pairs to choose from, and what the data set holds."""
         pair = self._parts.follower.pair
-        choices = await asyncio.to_thread(self._data.choices, pair)
-        catalogue, problem = await asyncio.to_thread(self._catalogue)
-        absent = pair.item is not None and not any(choice.serving for choice in choices)
+        pairs = self._data.pairs(pair)
+        choices = [views.listed(one, pair) for one in pairs]
+        catalogue, problem = self._catalogue()
+        absent = pair.item is not None and not any(choice["serving"] for choice in choices)
         return {
-            "pairs": [choice.as_dict() for choice in choices],
+            "pairs": choices,
             "absent": pair.item.snapshot if pair.item and absent else None,
             "data": catalogue and catalogue.counts,
-            "rules": [astuple(rule) for rule in rules_of(choices[0].item)] if choices else [],
+            "rules": [astuple(rule) for rule in rules_of(pairs[0][0])] if pairs else [],
             "examples": catalogue.examples(_EXAMPLES) if catalogue else [],
             "problem": problem,
         }
 
-    async def search(self, ask: SearchRequest) -> dict[str, Any]:
+    def search(self, ask: SearchRequest, *words: Words) -> dict[str, Any]:
         """One query with one pair or two, each as the page shows it."""
-        words = [await self._words(ask.query, asked) for asked in ask.pairs]
+        catalogue, _ = self._catalogue()
+        searches = [
+            Search(ask.query, one, self._data.opened(asked.item), catalogue)
+            for asked, one in zip(ask.pairs, words, strict=True)
+        ]
+        besides = searches[::-1] if len(searches) > 1 else [None]
+        shown = [
+            one.as_dict(ask.size, beside) for one, beside in zip(searches, besides, strict=True)
+        ]
+        return {"pairs": shown}
 
-        def searched() -> dict[str, Any]:
-            catalogue, _ = self._catalogue()
-            searches = [
-                Search(ask.query, one, self._data.opened(asked.item), catalogue)
-                for asked, one in zip(ask.pairs, words, strict=True)
-            ]
-            answers = []
-            for at, search in enumerate(searches):
-                beside = searches[1 - at] if len(searches) > 1 else None
-                answers.append(search.as_dict(ask.size, beside))
-            return {"pairs": answers}
-
-        return await asyncio.to_thread(searched)
-
-    async def queries(self, ask: QueriesRequest) -> dict[str, Any]:
+    def queries(self, ask: QueriesRequest) -> dict[str, Any]:
         """The labelled queries, with the figures of each pair."""
         pairs = [(pair.item, pair.query) for pair in ask.pairs]
         chosen = ask.model_dump(include={"shown", "match", "sort", "size"})
-        return await asyncio.to_thread(self._listing.answer, pairs, **chosen)
+        return self._listing.answer(pairs, **chosen)
 
-    async def baseline(self, ask: BaselineRequest) -> dict[str, Any]:
+    def baseline(self, ask: BaselineRequest) -> dict[str, Any]:
         """The same query by the words of the items' text."""
-        return await asyncio.to_thread(
-            lambda: views.baseline(self._data.catalogue, ask.query, ask.cut, ask.size)
-        )
+        return views.baseline(self._data.catalogue, ask.query, ask.cut, ask.size)
 
-    async def item(self, ask: ItemRequest) -> dict[str, Any]:
+    def item(self, ask: ItemRequest) -> dict[str, Any]:
         """One item of a pair."""
+        items, query = self._data.opened(ask.pair.item), ask.pair.query
+        queries = self._data.opened(query) if query else None
+        return views.item(items, queries, self._catalogue()[0], ask.id)
 
-        def find() -> dict[str, Any]:
-            items, query = self._data.opened(ask.pair.item), ask.pair.query
-            queries = self._data.opened(query) if query else None
-            return views.item(items, queries, self._catalogue()[0], ask.id)
+    async def words(self, ask: SearchRequest) -> list[Words]:
+        """The keywords that each pair of a search searches for: those of the page, those that the
+        expander serves, or those of the pair's query snapshot.
+        """
+        pair = self._parts.follower.pair
+        found = []
+        for asked in ask.pairs:
+            if asked.keywords is None and (asked.item, asked.query) == snapshots_of(pair):
+                (one,) = (await self._parts.expander.expand([ask.query], pair)).expansions
+                told = (one.source, one.reason, one.confidence)
+                found.append(self._found(one.keywords, one.weights, *told))
+            else:
+                found.append(await asyncio.to_thread(self._unserved, ask.query, asked))
+        return found
 
-        return await asyncio.to_thread(find)
-
-    async def _words(self, query: str, asked: RequestedPair) -> Words:
-        item = await asyncio.to_thread(self._data.opened, asked.item)
+    def _unserved(self, query: str, asked: RequestedPair) -> Words:
+        self._data.opened(asked.item)
         if asked.keywords is not None:
             given: dict[str, float] = {}
             for one in asked.keywords:
                 if word := self_keyword(one.text):
                     given.setdefault(word, one.weight)
-            return self._found(given, [one for one in given.values() if one != 1], "given")
-        pair = self._parts.follower.pair
-        if _serves(pair, asked):
-            found = (await self._parts.expander.expand([query], pair)).expansions[0]
-            keywords = dict(zip(found.keywords, found.weights or repeat(1.0), strict=False))
-            told = found.source, found.reason, found.confidence
-            return self._found(keywords, found.weights or (), *told)
-        queries = await asyncio.to_thread(self._data.opened, asked.query) if asked.query else None
-        return await self._unserved(query, item, queries)
+            weights = [*given.values()] if any(one != 1 for one in given.values()) else []
+            return self._found([*given], weights, "given")
+        row = self._data.opened(asked.query).row_of(query) if asked.query else None
+        words, weights_ = weigh(self_keyword(query), row or Row("", "", ()))
+        told = ("index", "", row.confidence) if row else ("none", "unknown")
+        return self._found(words, weights_, *told)
 
-    async def _unserved(self, query: str, item: Opened, queries: Opened | None) -> Words:
-        text, source, reason = self_keyword(query), "index", ""
-        row = await asyncio.to_thread(queries.row_of, query) if queries else None
-        if row is None and text:
-            row, reason = await self._writers.ask(item, queries, text)
-            source = "model"
-        words, weights = weigh(text, row or Row("", "", ()))
+    def _found(self, words: Sequence[str], weights: Sequence[float], *told: Any) -> Words:
         keywords = dict(zip(words, weights or repeat(1.0), strict=False))
-        if row is None:
-            return self._found(keywords, (), "none", reason or "empty")
-        return self._found(keywords, weights or (), source, reason, row.confidence)
-
-    def _found(self, keywords: Mapping[str, float], weights: Sequence[float], *told: Any) -> Words:
-        boost = text_boost(weights, self._parts.settings.blend)
-        return Words(keywords, boost, *told)
+        return Words(keywords, text_boost(weights, self._parts.settings.blend), *told)
 
     def _catalogue(self) -> tuple[Catalogue | None, str]:
         try:
             return self._data.catalogue, ""
         except CogrError as error:
             return None, str(error)
-
-
-def _serves(pair: Pair, asked: RequestedPair) -> bool:
-    return (asked.item, asked.query) == snapshots_of(pair)

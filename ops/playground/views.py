@@ -1,6 +1,6 @@
 """The contents of the page as plain data: a search, the baseline, an item, and all labelled
-queries; and what they are made from: snapshots as mirrors with texts, the data set, and models for
-queries that a pair's snapshot lacks. All are opened when first asked for. Nothing here uses HTTP.
+queries; and what they are made from: snapshots as mirrors with texts, and the data set. All are
+opened when first asked for. Nothing here uses HTTP.
 
 The list of labelled queries measures each pair by the keywords of its query snapshot, or by the
 query alone where the snapshot has none.
@@ -8,10 +8,8 @@ query alone where the snapshot has none.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -29,7 +27,6 @@ from cogr.matching.mirror import Mirror
 from cogr.matching.postings import to_bitmap
 from cogr.metrics import SetLike, full_set, ranked
 from cogr.records import Dataset, FieldValue, Item, Query, fields_of
-from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Manifest, Row, Snapshot, list_snapshots, open_snapshot, why_no_pair
 from indexers.backends import MOST_TEXT
 from indexers.backends import Words as QueryText
@@ -38,9 +35,7 @@ from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.release.rules import rules_of
 from indexers.text import Lexical
 from indexers.workspace import Workspace
-from ops.expander.follower import Pair, served_side
-from ops.expander.live_models import MODEL_SECONDS, Models
-from ops.expander.upstream import Metrics, UnavailableError
+from ops.expander.follower import Pair
 
 _OPEN = 8
 """Most open snapshots: both sides of the pairs A and B, and of the two pairs before."""
@@ -56,15 +51,6 @@ class Opened:
     mirror: Mirror
     texts: Strings
     extra: Strings | None = None
-
-    @property
-    def manifest(self) -> Manifest:
-        """The snapshot's manifest."""
-        return self.snapshot.manifest
-
-    def text(self, dense: int) -> str:
-        """An entity's own text as it was given."""
-        return self.texts[dense]
 
     def fields(self, dense: int) -> Mapping[str, FieldValue]:
         """An item's extra fields."""
@@ -114,27 +100,6 @@ class Opened:
         return (next(same, None) if own else None), own
 
 
-@dataclass(frozen=True)
-class ListedPair:
-    """An item snapshot with the query snapshot that belongs to it."""
-
-    item: Manifest
-    query: Manifest | None
-    serving: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        """For the page."""
-        return {
-            "item": self.item.id,
-            "query": self.query and self.query.id,
-            "round": self.item.round,
-            "generator": str(self.item.generator.get("kind", "")),
-            "model": str(self.item.generator.get("model") or "").rstrip("/").rpartition("/")[2],
-            "created": self.item.created,
-            "serving": self.serving,
-        }
-
-
 class PageData:
     """The snapshots and the data set of a workspace. Threads may share it."""
 
@@ -157,33 +122,39 @@ class PageData:
             snapshot.fields(),
         )
 
-    @property
+    @cached_property
     def catalogue(self) -> Catalogue:
         """The data set. Raises DataError or SettingsError when it can't be loaded."""
         with self._opening:
-            return self._catalogue
+            return Catalogue(self.workspace.dataset)
 
-    @cached_property
-    def _catalogue(self) -> Catalogue:
-        return Catalogue(self.workspace.dataset)
+    def pairs(self, serving: Pair) -> list[tuple[Manifest, Manifest | None]]:
+        """The pairs to choose from: the serving pair, then each item snapshot, the newest first,
+        with the newest query snapshot that belongs to it.
+        """
+        known = [m for m in list_snapshots(self.workspace.store) if m.normaliser == NORMALISER]
+        by_id = {one.id: one for one in known}
+        item, query = (by_id.get(id_ or "") for id_ in snapshots_of(serving))
+        queries = [one for one in known[::-1] if one.side == "query"]
+        pairs = [(item, query)] if item else []
+        pairs += [(one, _companion(one, queries)) for one in known[::-1] if one.side == "item"]
+        distinct = {(one.id, of and of.id): (one, of) for one, of in pairs}
+        return list(distinct.values())[:_LISTED]
 
-    def choices(self, serving: Pair) -> list[ListedPair]:
-        """The pairs to choose from: the serving pair, then the newest first."""
-        usable = [
-            one for one in list_snapshots(self.workspace.store) if one.normaliser == NORMALISER
-        ]
-        newest = usable[::-1]
-        items, queries = ([one for one in newest if one.side == side] for side in ("item", "query"))
-        pairs = [
-            *_serving(serving, items, queries),
-            *((item, _companion(item, queries)) for item in items),
-        ]
-        taken = {query.id for _, query in pairs if query}
-        alone = ((_companion(query, items), query) for query in queries if query.id not in taken)
-        pairs += [(item, query) for item, query in alone if item]
-        distinct = {(item.id, query and query.id): (item, query) for item, query in pairs}
-        live = snapshots_of(serving)
-        return [ListedPair(*pair, serving=ids == live) for ids, pair in distinct.items()][:_LISTED]
+
+def listed(pair: tuple[Manifest, Manifest | None], serving: Pair) -> dict[str, Any]:
+    """A pair to choose, for the page."""
+    item, query = pair
+    ids = (item.id, query and query.id)
+    return {
+        "item": item.id,
+        "query": ids[1],
+        "round": item.round,
+        "generator": str(item.generator.get("kind", "")),
+        "model": str(item.generator.get("model") or "").rstrip("/").rpartition("/")[2],
+        "created": item.created,
+        "serving": ids == snapshots_of(serving),
+    }
 
 
 def snapshots_of(pair: Pair) -> tuple[str | None, str | None]:
@@ -192,18 +163,10 @@ def snapshots_of(pair: Pair) -> tuple[str | None, str | None]:
     return item, query
 
 
-def _serving(
-    serving: Pair, items: Sequence[Manifest], queries: Sequence[Manifest]
-) -> list[tuple[Manifest, Manifest | None]]:
-    ids = snapshots_of(serving)
-    item, query = (next((one for one in side if one.id in ids), None) for side in (items, queries))
-    return [(item, query)] if item else []
-
-
-def _companion(of: Manifest, others: Sequence[Manifest]) -> Manifest | None:
-    kind = of.generator.get("kind")
-    pairs = (one for one in others if not why_no_pair(of, one))
-    return next((one for one in pairs if one.generator.get("kind") == kind), None)
+def _companion(item: Manifest, queries: Sequence[Manifest]) -> Manifest | None:
+    kind = item.generator.get("kind")
+    own = (one for one in queries if one.generator.get("kind") == kind)
+    return next((one for one in own if not why_no_pair(item, one)), None)
 
 
 class Catalogue:
@@ -211,7 +174,6 @@ class Catalogue:
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
-        self._indexing = threading.Lock()
         labelled = [*dataset.queries.get("test", ()), *dataset.all_queries()]
         # Of several queries that are normalised to one text, the first answers.
         self._queries: dict[str, Query] = {}
@@ -264,60 +226,10 @@ class Catalogue:
         step = max(1, len(queries) // count)
         return [query.text for query in queries[::step]][:count]
 
-    @property
+    @cached_property
     def lexical(self) -> Lexical:
         """BM25 over titles and texts. Raises MissingExtraError without the extra `statistical`."""
-        with self._indexing:
-            return self._lexical
-
-    @cached_property
-    def _lexical(self) -> Lexical:
         return Lexical(self.dataset.items)
-
-
-_KEPT = 2
-
-
-class Writers:
-    """The models of the pairs used last."""
-
-    def __init__(self, workspace: Workspace, settings: ServingSettings) -> None:
-        self._workspace, self._settings = workspace, settings
-        self._models: OrderedDict[Pair, Models] = OrderedDict()
-
-    async def ask(self, items: Opened, queries: Opened | None, text: str) -> tuple[Row | None, str]:
-        """Keywords of a normalised text, or None and the expander's reason."""
-        query = served_side(queries.manifest) if queries else None
-        pair = Pair(served_side(items.manifest), query)
-        models = await self._of(pair)
-        try:
-            async with asyncio.timeout(MODEL_SECONDS):
-                await models.loaded()
-                found = await models.ask(pair, text)
-        except TimeoutError:
-            return None, "deadline"
-        except UnavailableError:
-            return None, "away"
-        return found, "" if found is not None else "unknown"
-
-    async def _of(self, pair: Pair) -> Models:
-        models = self._models.pop(pair, None)
-        if models is None:
-            settings = self._workspace.settings
-            models = Models(
-                lambda: Workspace(settings), self._settings, Metrics(), settings.keywords.k_max
-            )
-            await models.follow(pair)
-        self._models[pair] = models
-        while len(self._models) > _KEPT:
-            _, oldest = self._models.popitem(last=False)
-            await oldest.close()
-        return models
-
-    async def close(self) -> None:
-        """Close the models."""
-        for models in self._models.values():
-            await models.close()
 
 
 _REACHING = 25
@@ -328,9 +240,8 @@ DEPTH = 1000
 
 @dataclass(frozen=True)
 class Words:
-    """Keywords to search for, each with its weight, the weight of the text beside them, and where
-    they come from: a source and a reason of the expander, or the source `given`. The confidence in
-    them is as the expander says.
+    """Keywords to search for with their weights, the weight of the text beside them, and what the
+    expander says of them; the source `given` is the page itself.
     """
 
     keywords: Mapping[str, float]
@@ -378,7 +289,7 @@ class Search:
             "source": self.words.source,
             "reason": self.words.reason,
             "confidence": self.words.confidence,
-            "rules": [str(rule) for rule in rules_of(self.items.manifest, self.query)],
+            "rules": [str(rule) for rule in rules_of(self.items.snapshot.manifest, self.query)],
             "entities": len(mirror),
             "total": ranking.total,
             "more": ranking.more,
@@ -393,7 +304,7 @@ class Search:
         id_ = self.items.mirror.id_of(dense)
         return {
             "id": id_,
-            "title": self.items.text(dense),
+            "title": self.items.texts[dense],
             "fields": self.items.fields(dense),
             "tier": "set" if at < ranking.total else "more",
             "score": float(ranking.scores[at]),
@@ -417,7 +328,7 @@ class Search:
     def _title(self, id_: str) -> str:
         dense = self.items.find(id_)
         if dense is not None:
-            return self.items.text(dense)
+            return self.items.texts[dense]
         record = self.catalogue.item(id_) if self.catalogue else None
         return record.title if record else id_
 
@@ -476,12 +387,12 @@ def item(
     dense = items.find(id_)
     record = catalogue.item(id_) if catalogue else None
     if dense is None and record is None:
-        raise DataError(f"There is no item {id_!r} in {items.manifest.id}; reload the page.")
+        raise DataError(f"There is no item {id_!r} in {items.snapshot.id}; reload the page.")
     words = () if dense is None else items.mirror.keywords_of(dense)
     own = "" if dense is None else items.mirror.own_keyword(dense)
     return {
         "id": id_,
-        "title": record.title if record else items.text(dense or 0),
+        "title": record.title if record else items.texts[dense or 0],
         "text": record.text if record else "",
         "fields": {} if dense is None else items.fields(dense),
         "held": dense is not None,
@@ -498,7 +409,7 @@ def _reaching(
     ranking = queries.mirror.search(words, _REACHING)
     found = []
     for query_id, dense in zip(ranking.ids, ranking.dense.tolist(), strict=True):
-        text = queries.text(dense)
+        text = queries.texts[dense]
         relevant = catalogue.relevant(text) if catalogue else None
         via = list(queries.mirror.explain(words, query_id))
         found.append({"text": text, "via": via, "relevant": relevant and id_ in relevant})
@@ -510,7 +421,7 @@ Order = Literal["worst", "best", "change", "text"]
 
 
 class Listing:
-    """Figures of every labelled query, computed once for a pair. Threads may share it."""
+    """Figures of every labelled query, computed once for a pair."""
 
     def __init__(self, data: PageData) -> None:
         self._data = data

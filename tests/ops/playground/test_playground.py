@@ -156,36 +156,6 @@ def test_all_labelled_queries_are_listed_worst_first_and_found(page: Page) -> No
     assert "reload" in page.ask("queries", 422, pairs=both, sort="fastest")["detail"]
 
 
-@pytest.mark.slow
-def test_an_unknown_query_gets_live_keywords_of_both_pairs(tmp_path: Path) -> None:
-    """The model that wrote a pair answers for it, whether it serves or not; a model of other data
-    does not.
-    """
-    shop = workspace(tmp_path, "serving.live=auto", "generator.name=extractive")
-    written_by = dict(shop.generator("query").fingerprint)
-    rows = [Row("q0", "green sofa", ("sofa",))]
-    pairs: list[dict[str, str]] = []
-    for round_, more in ((1, {}), (2, {}), (3, {"dataset_hash": "other"})):
-        items = [Row("a", "Velvet sofa, green", ("sofa", f"round {round_}"))]
-        frozen = {
-            side: freeze(shop, side, of, round_, **written_by | more)
-            for side, of in (("item", items), ("query", rows))
-        }
-        pairs.append({side: snapshot.id for side, snapshot in frozen.items()})
-    release(shop, list(pairs[0].values()), gate=False)
-    with running(shop, playground=True) as started:
-        wait_for(lambda: started.parts.models.state == "extractive")
-        page = Page(started, pairs[0])
-        serving, other = page.ask("search", query="velvet table", pairs=pairs[:2])["pairs"]
-        assert (serving["source"], other["source"]) == ("model", "model")
-        assert [word["text"] for word in serving["keywords"]] == [
-            word["text"] for word in other["keywords"]
-        ]
-        assert len(other["keywords"]) > 1
-        foreign = page.ask("search", query="velvet table", pairs=pairs[2:])["pairs"][0]
-        assert (foreign["source"], foreign["reason"]) == ("none", "unknown")
-
-
 def test_weights_are_shown_and_change_the_order_alone(tmp_path: Path) -> None:
     """Of the pair that serves and of any other one; by hand too."""
     shop = workspace(tmp_path)
