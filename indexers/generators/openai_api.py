@@ -2,10 +2,9 @@
 gateway, OpenAI).
 
 At most `concurrency` requests are in flight. The client library retries transient failures (429,
-5xx, time-outs, lost connections) with growing, jittered pauses, and honours Retry-After. An error
-that concerns one prompt is a failure of that prompt; an error that concerns every prompt ends the
-command at once, with the endpoint's message. Parameters that the endpoint refuses are left out, see
-`FORMS`.
+5xx, time-outs, lost connections) with growing, jittered pauses, and honours Retry-After. A prompt
+that still fails is set aside; an endpoint that fails prompt after prompt ends the command, with its
+own message. Parameters that the endpoint refuses are left out, see `FORMS`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import importlib.util
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
@@ -27,29 +26,19 @@ from indexers.generators.model_folders import first_line
 
 log = logging.getLogger(__name__)
 
-FORMS: Sequence[tuple[str, bool, str]] = (
-    ("max_tokens", True, ""),
-    ("max_tokens", False, "top_k and chat_template_kwargs"),
-    ("max_completion_tokens", False, "max_tokens"),
+FORMS: Sequence[tuple[str, bool]] = (
+    ("max_tokens", True),
+    ("max_tokens", False),
+    ("max_completion_tokens", False),
 )
-"""Ways to ask, tried in this order: the parameter that bounds an answer's length, whether `top_k`
-and the switch that turns thinking off are sent, and what is new. Endpoints disagree: OpenAI refuses
-top_k, its newer models `max_tokens` too, others do not know `max_completion_tokens`.
+"""Ways to ask, tried in this order: the parameter that bounds an answer's length, and whether
+`top_k` and the switch that turns thinking off are sent. OpenAI refuses top_k, its newer models
+`max_tokens` too; others do not know `max_completion_tokens`.
 """
-_TRANSIENT = (408, 409, 425, 429)
-_REFUSED_AT_ONCE = 3
-"""After so many refused prompts and no answer, the cause is the settings, not the prompts."""
 _FAILED_IN_A_ROW = 20
 """After so many failures the endpoint counts as unreachable."""
 _SAID = 300
-_TOO_LONG = (
-    "context length",
-    "context_length",
-    "maximum context",
-    "too long",
-    "too many tokens",
-    "max_model_len",
-)
+_TOO_LONG = ("context length", "context_length", "too long", "too many tokens", "max_model_len")
 
 
 class OpenAIOptions(Options):
@@ -87,15 +76,14 @@ class OpenAIGenerator(Generator):
             raise MissingExtraError("The generator openai", "openai")
         self.options = options
         # Kept from shard to shard, so that what was learned about the endpoint is not lost.
-        self._forms = FORMS
-        self._answered = False
-        self._refused = 0
+        self._form = 0
+        self._endpoint = without_credentials(options.base_url)
 
     @property
     def fingerprint(self) -> Mapping[str, object]:
         return {
             "kind": "openai",
-            "endpoint": without_credentials(self.options.base_url),
+            "endpoint": self._endpoint,
             "model": self.options.model,
             "sampling": self.options.sampling.model_dump(),
         }
@@ -106,7 +94,7 @@ class OpenAIGenerator(Generator):
         Raises:
             ServiceError: the endpoint can't be reached, refuses the key, or fails 20 times in a
                 row.
-            GeneratorError: the endpoint has no such model or path, or refuses whatever it is asked.
+            GeneratorError: the endpoint has no such model or path.
         """
         with asyncio.Runner() as runner:
             yield from self._pump(runner.get_loop(), iter(requests))
@@ -116,7 +104,7 @@ class OpenAIGenerator(Generator):
     ) -> Iterator[Answer]:
         client = self.client()
         running: set[asyncio.Task[Answer]] = set()
-        failures: list[str] = []
+        failed = 0
         try:
             while True:
                 while (
@@ -131,16 +119,15 @@ class OpenAIGenerator(Generator):
                 # Answers that arrived are yielded before an error is raised.
                 for task in sorted(done, key=lambda task: task.exception() is not None):
                     answer = task.result()
-                    if isinstance(answer, Failure) and not answer.permanent:
-                        failures.append(answer.reason)
-                    else:
-                        failures.clear()
                     yield answer
-                if len(failures) >= _FAILED_IN_A_ROW:
-                    raise ServiceError(
-                        f"{self._where} failed {len(failures)} times in a row, the last time with: "
-                        f"{failures[-1]}; try again later."
-                    )
+                    lasting = isinstance(answer, Completion) or answer.permanent
+                    failed = 0 if lasting else failed + 1
+                    if failed >= _FAILED_IN_A_ROW and isinstance(answer, Failure):
+                        raise ServiceError(
+                            f"The endpoint {self._endpoint} failed {failed} times in a row, the "
+                            f"last time with: {answer.reason}; try again later, or change the "
+                            "settings generator.* accordingly."
+                        )
         finally:
             loop.run_until_complete(_stop(client, running))
 
@@ -156,56 +143,49 @@ class OpenAIGenerator(Generator):
             max_retries=self.options.retries,
         )
 
-    @property
-    def _where(self) -> str:
-        return f"The endpoint {without_credentials(self.options.base_url)}"
-
     async def ask(self, client: Any, request: Request) -> Answer:
         """One answer. Raises ServiceError and GeneratorError as of `generate`."""
         import openai
 
         try:
-            response = await self._response(client, request)
+            return _completion(request.id, await self._response(client, request))
         except openai.APITimeoutError:
             reason = f"no answer within {self.options.timeout:g} s"
             return Failure(request.id, reason, permanent=False)
         except openai.APIConnectionError as error:
             reason = _said_by(error.__cause__ or error)
             raise ServiceError(
-                f"{self._where} can't be reached ({reason}); start it or check base_url, then "
-                "run the same command again."
+                f"The endpoint {self._endpoint} can't be reached ({reason}); start it or check "
+                "base_url, then run the same command again."
             ) from error
         except openai.APIStatusError as error:
             return self._refused_by(request, error)
-        except ValueError as error:
-            response = error
-        self._answered = True
-        return _completion(request.id, response)
+        except (AttributeError, TypeError, LookupError, ValueError) as error:
+            reason = f"the answer is not a completion ({_said_by(error)})"
+            return Failure(request.id, reason, permanent=False)
 
     async def _response(self, client: Any, request: Request) -> Any:
         import openai
 
-        forms, said = self._forms, ""
-        while True:
+        for form in range(self._form, len(FORMS)):
             try:
-                found = await client.chat.completions.create(**self._body(request, forms[0]))
-                break
+                found = await client.chat.completions.create(**self._body(request, *FORMS[form]))
             except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
-                settled = self._answered and len(forms) <= len(self._forms)
-                if len(forms) == 1 or settled or _is_too_long(error):
+                if form == len(FORMS) - 1 or _is_too_long(error):
                     raise
-                forms, said = forms[1:], self._said(error)
-        if len(forms) < len(self._forms):
-            left_out = " and ".join(new for *_, new in self._forms[1 : 1 - len(forms) or None])
-            log.warning(
-                "%s does not take %s (%s); requests leave it out from now on.",
-                *(self._where, left_out, said),
-            )
-            self._forms = forms
-        return found
+                said = self._said(error)
+                continue
+            if form > self._form:
+                self._form = form
+                log.warning(
+                    "%s refuses some parameters (%s); requests leave them out from now on.",
+                    *(self._endpoint, said),
+                )
+            return found
+        raise AssertionError("the last form returns or raises")
 
-    def _body(self, request: Request, form: tuple[str, bool, str]) -> dict[str, Any]:
-        sampling, (limit, extra, _) = self.options.sampling, form
+    def _body(self, request: Request, limit: str, extra: bool) -> dict[str, Any]:
+        sampling = self.options.sampling
         body: dict[str, Any] = {"model": self.options.model, "messages": request.prompt.messages}
         body |= {"temperature": sampling.temperature, "top_p": sampling.top_p}
         body[limit] = sampling.max_tokens
@@ -216,29 +196,20 @@ class OpenAIGenerator(Generator):
         key = self.options.api_key.get_secret_value() if self.options.api_key else ""
         return _said_by(error).replace(key, "***") if key else _said_by(error)
 
-    def _refused_by(self, request: Request, error: Any) -> Answer:
+    def _refused_by(self, request: Request, error: Any) -> Failure:
         status, said = error.status_code, self._said(error)
         if status in (401, 403):
             raise ServiceError(
-                f"{self._where} refuses us with {status} ({said}); check the generator's api_key."
+                f"The endpoint {self._endpoint} refuses us with {status} ({said}); check the "
+                "generator's api_key."
             ) from error
         if status == 404:
             raise GeneratorError(
-                f"{self._where} has no model {self.options.model!r} or no /chat/completions "
-                f"({said}); check base_url and model."
+                f"The endpoint {self._endpoint} has no model {self.options.model!r} or no "
+                f"/chat/completions ({said}); check base_url and model."
             ) from error
         if status == 413 or (status in (400, 422) and _is_too_long(error)):
             return Failure(request.id, f"the prompt is too long for the endpoint ({said})")
-        # The client library has retried already where that could help.
-        if status < 500 and status not in _TRANSIENT:
-            self._refused += 1
-            if not self._answered and (
-                status not in (400, 422) or self._refused >= _REFUSED_AT_ONCE
-            ):
-                raise GeneratorError(
-                    f"{self._where} refuses what it is asked with {status} ({said}); change the "
-                    "settings generator.* accordingly."
-                ) from error
         return Failure(request.id, f"refused with {status} ({said})", permanent=False)
 
 
@@ -254,16 +225,11 @@ def _said_by(error: BaseException) -> str:
     return words[:_SAID]
 
 
-def _completion(id_: str, response: Any) -> Answer:
-    try:
-        choice = response.choices[0]
-        tokens = int(response.usage.completion_tokens) if response.usage else 0
-        # A refusal and an empty answer have no content; the rebuild sets empty answers aside.
-        text, cut = str(choice.message.content or ""), choice.finish_reason == "length"
-    except (AttributeError, TypeError, LookupError) as error:
-        wrong = response if isinstance(response, ValueError) else error
-        reason = f"the answer is not a completion ({_said_by(wrong)})"
-        return Failure(id_, reason, permanent=False)
+def _completion(id_: str, response: Any) -> Completion:
+    choice = response.choices[0]
+    tokens = int(response.usage.completion_tokens) if response.usage else 0
+    # A refusal and an empty answer have no content; the rebuild sets empty answers aside.
+    text, cut = str(choice.message.content or ""), choice.finish_reason == "length"
     return Completion(id_, text, tokens, cut)
 
 
@@ -277,11 +243,8 @@ async def _stop(client: Any, running: set[asyncio.Task[Answer]]) -> None:
 def without_credentials(url: str) -> str:
     """The URL without user, password, query and fragment, so that it may be printed and stored."""
     parts = urlsplit(url)
-    host = (
-        f"[{parts.hostname}]" if parts.hostname and ":" in parts.hostname else parts.hostname or ""
-    )
-    port = f":{parts.port}" if parts.port else ""
-    return urlunsplit((parts.scheme, host + port, parts.path.rstrip("/"), "", ""))
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path.rstrip('/')}"
 
 
 def make(options: OpenAIOptions, _: Context) -> OpenAIGenerator:
