@@ -122,7 +122,7 @@ def over_the_engine(prompts: int, repeat: int) -> Row:
         overrides = [
             "generator.name=vllm",
             "generator.model=smollm2",
-            "generator.max_model_len=768",
+            "generator.vllm={max_model_len = 768}",
             "generator.sampling.max_tokens=32",
         ]
         workspace = Workspace.open(Path(name) / "cogr.toml", overrides)

@@ -105,7 +105,8 @@ class _Tried(VllmGenerator):
     """The generator with other arguments for its engine, and other sampling from turn to turn."""
 
     def __init__(self, engine: Mapping[str, Any]) -> None:
-        super().__init__(VllmOptions(model="smollm2", max_model_len=1024, sampling=Sampling()))
+        short = {"max_model_len": 1024}
+        super().__init__(VllmOptions(model="smollm2", engine=short, sampling=Sampling()))
         self._more = engine
 
     def engine_arguments(self) -> dict[str, Any]:

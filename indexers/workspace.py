@@ -290,8 +290,7 @@ def _model(settings: GeneratorSettings) -> dict[str, Any]:
     from indexers.generators.model_folders import with_base
 
     base, adapter = with_base(settings.model or "")
-    own = {"dtype": settings.dtype, "max_model_len": settings.max_model_len}
-    return {"model": base, "adapter": adapter, **own}
+    return {"model": base, "adapter": adapter, "dtype": settings.dtype}
 
 
 def _endpoint(settings: GeneratorSettings) -> dict[str, Any]:

@@ -239,9 +239,6 @@ class GeneratorSettings(Table):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="Number format of vllm and transformers"
     )
-    max_model_len: int | None = Field(
-        None, ge=1, description="Longest prompt plus completion; the model's own by default"
-    )
     vllm: dict[str, Any] = Field(
         default_factory=dict,
         description=(

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound="Record")
 
-_PUBLIC = {"name", "model", "dtype", "max_model_len", "sampling", "statistical"}
+_PUBLIC = {"name", "model", "dtype", "sampling", "statistical"}
 
 
 class Record(BaseModel):

@@ -49,12 +49,6 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 _DECIDING = (".safetensors", ".json", ".jinja", ".model", ".txt")
-_TOKENIZERS = (
-    ("tokenizer.json",),
-    ("tokenizer.model",),
-    ("vocab.json", "merges.txt"),
-    ("vocab.txt",),
-)
 
 
 class LocalModelOptions(Options):
@@ -67,7 +61,6 @@ class LocalModelOptions(Options):
             this model, see `with_base`.
         dtype: number format; `auto` is bfloat16 where the device computes in it, else float32
             (float16 on old GPUs).
-        max_model_len: tokens of prompt and completion together; the model's own limit by default.
         vocabulary: id of an item snapshot; only its keywords are generated, see `constraint`.
         k_max: most keywords of a completion, where there is a vocabulary.
     """
@@ -75,7 +68,6 @@ class LocalModelOptions(Options):
     model: str
     adapter: Path | None = None
     dtype: DType = "auto"
-    max_model_len: int | None = Field(default=None, ge=64)
     sampling: Sampling = Sampling()
     seed: int = 0
     vocabulary: str | None = None
@@ -264,10 +256,11 @@ def check_folder(folder: Path) -> None:
         raise GeneratorError(
             f"{folder / 'config.json'} names no model_type; it is not a model's configuration."
         )
-    for weights in _weights(folder):
-        _check_whole(weights)
-    if not any(all((folder / name).is_file() for name in names) for names in _TOKENIZERS):
-        raise GeneratorError(f"The model folder {folder} has no tokenizer; add its tokenizer.json.")
+    if not any(folder.glob("*.safetensors")):
+        _refuse_pickled(folder)
+        raise GeneratorError(
+            f"The model folder {folder} has no weights; it needs model.safetensors."
+        )
 
 
 def check_adapter(folder: Path) -> None:
@@ -277,24 +270,11 @@ def check_adapter(folder: Path) -> None:
         raise GeneratorError(
             f"The adapter {folder} is a {config.get('peft_type')}, not a LORA; use a LoRA adapter."
         )
-    if not (weights := folder / "adapter_model.safetensors").is_file():
+    if not (folder / "adapter_model.safetensors").is_file():
         _refuse_pickled(folder)
         raise GeneratorError(
             f"The adapter folder {folder} has no adapter_model.safetensors; save the adapter again."
         )
-    _check_whole(weights)
-
-
-def _check_whole(file: Path) -> None:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(file, "np"):
-            pass
-    except (OSError, SafetensorError) as error:
-        raise GeneratorError(
-            f"The weights {file} are broken ({first_line(error)}); copy the file again."
-        ) from error
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
@@ -310,26 +290,6 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise GeneratorError(f"{path} holds no JSON object; save the model again.")
     return value
-
-
-def _weights(folder: Path) -> list[Path]:
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        if not (found := sorted(folder.glob("*.safetensors"))):
-            _refuse_pickled(folder)
-            raise GeneratorError(
-                f"The model folder {folder} has no weights; it needs model.safetensors."
-            )
-        return found
-    names = sorted(
-        set(read_json(index, f"The model folder {folder}").get("weight_map", {}).values())
-    )
-    for name in names:
-        if not (folder / name).is_file():
-            raise GeneratorError(
-                f"The model folder {folder} lacks {name}, which {index.name} names; copy it too."
-            )
-    return [folder / name for name in names]
 
 
 def _refuse_pickled(folder: Path) -> None:
@@ -413,25 +373,19 @@ def encode(prompt: Prompt, tokenizer: Any) -> list[int]:
     return ids
 
 
-def context_length(folder: Path, options: LocalModelOptions) -> int:
-    """Tokens of prompt and completion together: the option, else the model's own limit.
-
-    Raises:
-        GeneratorError: the option exceeds what the model was built for.
+def context_length(folder: Path) -> int:
+    """Tokens of prompt and completion together that the model was built for. Raises GeneratorError
+    where its configuration does not say.
     """
     config = read_json(folder / "config.json", f"The model folder {folder}")
     text_config = config.get("text_config", config)
     own = text_config.get("max_position_embeddings") or text_config.get("n_positions")
-    if own is None and options.max_model_len is None:
+    if own is None:
         raise GeneratorError(
-            f"{folder / 'config.json'} does not say how long a context is; set max_model_len."
+            f"{folder / 'config.json'} does not say how long a context is; add "
+            "max_position_embeddings."
         )
-    if own is not None and options.max_model_len is not None and options.max_model_len > own:
-        raise GeneratorError(
-            f"The option max_model_len is {options.max_model_len:,}, but the model {folder.name} "
-            f"reads {own:,} tokens at most; lower it."
-        )
-    return int(options.max_model_len or own)
+    return int(own)
 
 
 def too_long(tokens: int, context: int) -> str | None:
@@ -507,7 +461,7 @@ class LocalModelGenerator(Generator, Generic[Chosen]):
         self.folder = resolve_model(options.model)
         if options.adapter:
             check_adapter(options.adapter)
-        self.context = context_length(self.folder, options)
+        self.context = context_length(self.folder)
         self._items = self._open_vocabulary(store)
 
     def _open_vocabulary(self, store: Store | None) -> Snapshot | None:
@@ -531,7 +485,7 @@ class LocalModelGenerator(Generator, Generic[Chosen]):
             "weights": digest(self.folder),
             "adapter": digest(options.adapter) if options.adapter else None,
             "dtype": options.dtype,
-            "max_model_len": options.max_model_len,
+            "context": self.context,
             "sampling": options.sampling.model_dump(),
             "seed": options.seed,
             **(options.model_dump(include={"vocabulary", "k_max"}) if options.vocabulary else {}),

@@ -1,13 +1,12 @@
-"""The generator `scripted`: answers by a rule, or from a table or a function of Python's.
-Deterministic; for tests and rehearsals.
-
-Everything around a generator can be tried with it without a language model.
+"""The generator `scripted`, for tests and rehearsals: the first words of an entity's own text, or
+answers from a table. Deterministic.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 
 from cogr.records import Entity, Item
 from indexers.generators import (
@@ -22,9 +21,7 @@ from indexers.generators import (
 )
 
 WORDS = 10
-"""The rule: so many of the first distinct words of the entity's own text, as many as a catalogue's
-usual keyword set has.
-"""
+"""So many distinct words, as many as a catalogue's usual keyword set has."""
 _WORD = re.compile(r"\w+")
 
 
@@ -33,26 +30,21 @@ class ScriptedOptions(Options):
 
 
 class Scripted(Generator):
-    """Answers from a table, else from a function, else from the rule.
+    """Answers from a table, else by the rule.
 
     Args:
         answers: by entity id.
-        function: called with the entity where there is no answer by id.
-        name: names answers and function in the fingerprint.
+        name: names the answers in the fingerprint.
     """
 
     def __init__(
         self,
-        options: ScriptedOptions | None = None,
+        _: ScriptedOptions | None = None,
         *,
         answers: Mapping[str, str | Failure] | None = None,
-        function: Callable[[Entity], str] | None = None,
         name: str = "",
     ) -> None:
-        self._options = options or ScriptedOptions()
-        self._answers = answers or {}
-        self._function = function
-        self._name = name
+        self._answers, self._name = answers or {}, name
         self.answered = 0
         """Answers given so far, over all calls."""
 
@@ -63,34 +55,24 @@ class Scripted(Generator):
 
     @property
     def fingerprint(self) -> Mapping[str, object]:
-        return {"kind": "scripted", "name": self._name, "rule": "words", "words": WORDS}
+        return {"kind": "scripted", "name": self._name, "words": WORDS}
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         for request in requests:
             self.answered += 1
-            yield self._answer(request)
-
-    def _answer(self, request: Request) -> Answer:
-        known = self._answers.get(request.id)
-        if isinstance(known, Failure):
-            return known
-        text = known if known is not None else self._invented(request)
-        return Completion(request.id, text, tokens=len(text.split()))
-
-    def _invented(self, request: Request) -> str:
-        if self._function is not None:
-            return self._function(request.entity)
-        return ", ".join(_words(request.entity, WORDS))
+            known = self._answers.get(request.id)
+            text = _words(request.entity) if known is None else known
+            yield (
+                text
+                if isinstance(text, Failure)
+                else Completion(request.id, text, tokens=len(text.split()))
+            )
 
 
-def _words(entity: Entity, count: int) -> list[str]:
+def _words(entity: Entity) -> str:
     text = f"{entity.title} {entity.text}" if isinstance(entity, Item) else entity.text
-    found: dict[str, None] = {}
-    for match in _WORD.finditer(text):
-        if len(found) >= count:
-            break
-        found[match[0].lower()] = None
-    return list(found)
+    found = dict.fromkeys(match[0].lower() for match in _WORD.finditer(text))
+    return ", ".join(islice(found, WORDS))
 
 
 def make(options: ScriptedOptions, _: Context) -> Scripted:

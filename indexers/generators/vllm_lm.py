@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from cogr.errors import GeneratorError
+from cogr.store import Store
 from indexers.generators import Answer, Completion, Context, Failure, Request
 from indexers.generators.constraint import known_keywords
 from indexers.generators.model_folders import (
@@ -63,6 +64,10 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
 
     kind, packages, extra = "vllm", ("vllm",), "vllm"
 
+    def __init__(self, options: VllmOptions, store: Store | None = None) -> None:
+        super().__init__(options, store)
+        self.context = int(options.engine.get("max_model_len", self.context))
+
     @cached_property
     def _engine(self) -> Any:
         set_environment()
@@ -102,11 +107,8 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
                 "indexers.generators.vllm_constraint:VocabularyProcessor"
             ]
         if options.adapter:
-            rank = int(
-                read_json(
-                    options.adapter / "adapter_config.json", f"The adapter {options.adapter}"
-                )["r"]
-            )
+            config = options.adapter / "adapter_config.json"
+            rank = int(read_json(config, f"The adapter {options.adapter}")["r"])
             fits = min((known for known in _RANKS if known >= rank), default=rank)
             arguments |= {"enable_lora": True, "max_lora_rank": fits}
         return arguments

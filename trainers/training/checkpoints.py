@@ -29,7 +29,6 @@ from cogr.records import Side
 from cogr.settings.training import TrainingSettings
 from cogr.store import file_sha256, storage_errors
 from indexers.generators.model_folders import (
-    LocalModelOptions,
     context_length,
     digest,
     first_line,
@@ -198,7 +197,7 @@ def check_model(run: Run, path: str) -> None:
 def context_of(folder: Path) -> int:
     """Tokens that the model reads, prompt and completion together."""
     base, _ = based(folder)
-    return context_length(base, LocalModelOptions(model=str(base)))
+    return context_length(base)
 
 
 def lora_config(settings: TrainingSettings, base: Path) -> Any:

@@ -320,8 +320,7 @@ def frozen_settings(settings: Settings) -> dict[str, Any]:
     values["generator"] = settings.model_dump(mode="json")["generator"]
     own = {
         "generator": {
-            name: values["generator"][name]
-            for name in ("dtype", "max_model_len", "sampling", "statistical")
+            name: values["generator"][name] for name in ("dtype", "sampling", "statistical")
         }
     }
     return {key: value for key, value in _flat({**values, **own}) if key not in _FREE}

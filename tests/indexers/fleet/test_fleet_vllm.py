@@ -25,7 +25,7 @@ from tests.indexers.telemetry.test_telemetry import scraped
 MODEL = {
     "generator__name": "vllm",
     "generator__model": "smollm2",
-    "generator__max_model_len": "768",
+    "generator__vllm": '{"max_model_len": 768}',
     "generator__sampling__max_tokens": "12",
     "rebuild__max_failure_share": "1",
 }

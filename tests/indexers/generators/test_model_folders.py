@@ -44,13 +44,6 @@ DAMAGES = {
     r"config\.json names no model_type": ("config.json", b"{}"),
     r"config\.json holds no JSON object": ("config.json", b"[]"),
     r"has no weights; it needs model\.safetensors": ("model.safetensors", None),
-    r"has no tokenizer; add its tokenizer\.json": ("tokenizer.json", None),
-    r"model\.safetensors are broken \(.*incomplete": ("model.safetensors", WEIGHTS[:-1]),
-    r"model\.safetensors are broken \(.*too small": ("model.safetensors", b""),
-    r"lacks model-2\.safetensors, which .*index\.json names": (
-        "model.safetensors.index.json",
-        b'{"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}',
-    ),
 }
 """What is said -> a file, and what it holds (None: it is gone)."""
 
@@ -146,19 +139,10 @@ def test_digest_goes_by_content(folder: Path, tmp_path: Path) -> None:
 
 
 def test_context_length(folder: Path) -> None:
-    def length(**options: Any) -> int:
-        return models.context_length(folder, models.LocalModelOptions(model="m", **options))
-
-    assert length() == 128
-    assert length(max_model_len=100) == 100
-    with pytest.raises(
-        GeneratorError, match=r"max_model_len is 129, but the model model reads 128 tokens"
-    ):
-        length(max_model_len=129)
+    assert models.context_length(folder) == 128
     (folder / "config.json").write_text('{"model_type": "x"}')
-    assert length(max_model_len=100) == 100
-    with pytest.raises(GeneratorError, match="how long a context is; set max_model_len"):
-        length()
+    with pytest.raises(GeneratorError, match="does not say how long a context is"):
+        models.context_length(folder)
     assert models.too_long(96, 128) is None
     assert models.too_long(1_097, 1_128) == (
         "the prompt has 1,097 tokens; the model's 1,128 must hold it and 32 of an answer"
