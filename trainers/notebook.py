@@ -7,7 +7,7 @@ that convert to pandas.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from cogr.datasets.inspection import Report
@@ -23,10 +23,20 @@ if TYPE_CHECKING:
     from trainers.evaluation import Evaluation
     from trainers.report.figures import Figure
     from trainers.rivals.results import Results
-    from trainers.training.contest import Choice
+    from trainers.training.contest import Choice, Rivals
     from trainers.training.driver import Driver, RunStatus
     from trainers.training.rounds import Round, Run
 
+ROUND_MEASURES = {
+    "p": "P",
+    "r": "R",
+    "f1": "F1",
+    "f1_se": "standard error",
+    "ndcg@10": "nDCG@10",
+    "mrr@10": "MRR@10",
+    "keywords_per_item": "keywords an item",
+}
+"""Figure of a round's pair -> its heading."""
 MEASURES = ("p", "r", "f1", "mrr@10", "ndcg@10", "p@10", "r@100")
 """The figures of a pair that are shown, in this order."""
 _SHOWN = 20
@@ -175,30 +185,29 @@ class Searched(Result):
         return [hit.id for hit in self.answer.hits]
 
 
-def rounds_table(run: Run, choice: Choice | None = None, status: RunStatus | None = None) -> Table:
-    """A row for each round and split of a run, beside bm25 and `statistical` if they are measured,
-    with the chosen pair and the one that serves.
+def rounds_table(
+    run: Run, choice: Choice | None = None, serves: str = "", beside: Rivals | None = None
+) -> Table:
+    """A row for each round and split of a run, beside bm25, `statistical` and `distilled` if they
+    are measured, with the chosen pair and the one that serves.
     """
     from trainers.training.contest import known_rivals, round_name
 
-    marks = {"best on dev": choice and choice.chosen.name, "serves": status and status.serves}
-    beside = known_rivals(run)
-    found = [(name, of, None, "") for name, of in (beside.rows() if beside else {}).items()]
-    for row in run.rows():
-        why = f": {row['reason']}" if row["verdict"] == "rejected" else ""
-        said = f"{row['verdict']}{why}"
-        seconds = round(row["seconds"])
-        found.append((round_name(row["round"]), row["figures"] or {}, seconds, said))
+    beside = beside or known_rivals(run)
+    known = beside.rows() if beside else {}
+    pairs: list[tuple[str, Any, str]] = [(name, figures, "") for name, figures in known.items()]
+    for done in run.rows():
+        said = ": ".join(filter(None, (done["verdict"], done["reason"])))
+        pairs.append((round_name(done["round"]), done["figures"] or {}, said))
+    best = choice.chosen.name if choice else ""
     rows = []
-    for name, figures, seconds, said in found:
-        told = ", ".join(filter(None, [said, *(mark for mark, of in marks.items() if of == name)]))
-        for split, own in figures.items():
-            values = {measure: own[measure] for measure in ("p", "r", "f1")}
-            values |= {"keywords an item": own.get("keywords_per_item"), "seconds": seconds}
-            known = {key: "" if value is None else value for key, value in values.items()}
-            rows.append({"round": name, "split": split, **known, "": told})
-    notes = [f"Best on dev: {choice.chosen.name}, {choice.reason()}."] if choice else []
-    notes += [f"Serves now: {status.serves or 'nothing'}."] if status else []
+    for name, of, said in pairs:
+        marks = {said: said, "best on dev": best == name, "serves": serves == name}
+        told = ", ".join(mark for mark, holds in marks.items() if holds)
+        for split, own in of.items():
+            figures = {title: own.get(key, "") for key, title in ROUND_MEASURES.items()}
+            rows.append({"round": name, "split": split, **figures, "": told})
+    notes = [f"Best on dev: {best}, {choice.reason()}."] if choice else []
     return Table(f"run {run.name}", rows, [*notes, f"next: {run.state().next}"])
 
 
@@ -212,7 +221,9 @@ class Trained(Result):
 
     @property
     def table(self) -> Table:
-        return rounds_table(self.driver.run, self.status.choice, self.status)
+        found = rounds_table(self.driver.run, self.status.choice, self.status.serves)
+        serves = f"Serves now: {self.status.serves or 'nothing'}."
+        return replace(found, notes=[*found.notes, serves])
 
     @property
     def snapshots(self) -> Mapping[Side, str]:
@@ -246,21 +257,10 @@ class Compared(Result):
 
     @property
     def table(self) -> Table:
-        """A row for each method; one that did not run has a reason instead of figures."""
-        facts = self.results.facts
-        rows = [
-            {
-                "method": one.name,
-                "family": one.family,
-                **one.figures,
-                "dev F1": one.dev_f1 if one.done else None,
-                "p": one.p,
-                "reason": one.row.reason,
-            }
-            for one in self.results.methods
-        ]
-        title = f"{facts['dataset']}: {facts['test_queries']:,} test queries"
-        return Table(title, rows, [self.as_dict()["advice"]])
+        """A row for each method that ran, with what did not run below."""
+        from trainers.rivals.results import shown
+
+        return shown(self.results)
 
     def check(self) -> None:
         """Raise UserError where a method failed."""

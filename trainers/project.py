@@ -224,7 +224,6 @@ class Project:
         rounds: int | None = 5,
         *,
         run: str = "main",
-        branch: str | None = None,
         publish: bool = False,
     ) -> Trained:
         """Do SFT where it is not done, then rounds until the run has so many. After an interruption
@@ -233,7 +232,6 @@ class Project:
         Args:
             rounds: None for one more than it has.
             run: its name; a run that does not exist is begun.
-            branch: go on under this new name, with the present settings.
             publish: then let the pair chosen on dev serve, or the last round's where rounds are
                 not judged.
 
@@ -242,7 +240,7 @@ class Project:
             TrainingError: a stage failed; earlier stages are kept.
             CheckFailedError: a policy collapsed, or the gate said no; what serves stays.
         """
-        driver = self.driver(run, branch, begin=True)
+        driver = self.driver(run, begin=True)
         last = driver.reach(driver.run.state().rounds_done + 1 if rounds is None else rounds)
         found = driver.status()
         if publish and (found.choice is None or found.other is not None):
@@ -291,9 +289,8 @@ class Project:
         asked = Comparison(names, seeds, resume, Path(out), trials, steps)
         return Compared(run(self.workspace, asked, metric, self._say))
 
-    def driver(self, name: str, branch: str | None = None, *, begin: bool = False) -> Driver:
-        """The driver of a run, of a new run `branch` that goes on from it, or, with `begin`, of one
-        that is begun where it does not exist.
+    def driver(self, name: str, *, begin: bool = False) -> Driver:
+        """The driver of a run; with `begin`, of one that is begun where it does not exist.
 
         Raises TrainingError for no such run, or one that can't be trained on.
         """
@@ -305,8 +302,7 @@ class Project:
 
         workspace = with_dev(self.workspace)
         check_settings(workspace)
-        find = rounds.create if begin else rounds.open_run
-        run = rounds.branch(workspace, name, branch) if branch else find(workspace, name)
+        run = (rounds.create if begin else rounds.open_run)(workspace, name)
         if begin and not run.state().rounds:
             self._say(f"Run {run.name} in {run.folder()}. {judged_by(workspace)}")
         accelerate = workspace.settings.training.accelerate

@@ -22,7 +22,7 @@ from cogr.snapshots.writing import write_snapshot
 from indexers.workspace import Workspace
 from trainers.training.checkpoints import check_model
 from trainers.training.driver import Driver
-from trainers.training.rounds import ROUND_STAGES, SFT_STAGES, Round, Run, create, open_run
+from trainers.training.rounds import ROUND_STAGES, SFT_STAGES, Round, Run, State, create, open_run
 from trainers.training.stage import Launcher, Process, do_stages
 
 
@@ -71,6 +71,13 @@ class Shop:
         """A driver of a run that is there, whose stages are done in this process."""
         launcher = InThisProcess(self.config, overrides)
         return Driver(self.workspace(*overrides), run, launcher, self.said.append)
+
+
+def copy_of(workspace: Workspace, run: str, new: str) -> Run:
+    """A run with the workspace's settings that has the finished rounds of another."""
+    made = create(workspace, new)
+    made.save(State(rounds=open_run(workspace, run).state().finished))
+    return made
 
 
 def whole(shop: Shop, run: str = "main", *overrides: str) -> tuple[Round, ...]:

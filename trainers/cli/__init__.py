@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -117,10 +116,11 @@ def demo(
     from trainers.demo.demo import run_demo
 
     logs.set_verbosity(verbose)
-    written = run_demo(backend, out, partial(console.emit, json_), set_ or ())
-    config = written.config
-    console.note(f"\nThe figures are in {written.summary}, the configuration is {config}.")
-    console.note(f"The report of the training is {written.report}: open it in a browser.")
+    ended = run_demo(backend, out, set_ or ())
+    console.emit(json_, ended.payload, ended.show)
+    config = ended.config
+    console.note(f"\nThe figures are in {ended.summary}, the configuration is {config}.")
+    console.note(f"The report of the training is {ended.report}: open it in a browser.")
     console.next_command(f'cogr-index search -c {config} "metal bookshelf"')
     console.next_command(f"cogr-train run --rounds 3 -c {config}")
     console.next_command(f"cogr-train evaluate -c {config} --split test --baselines")

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from trainers.training.trainer_config import Estimate
 
 RunOption = Annotated[str, Option(help="Name of the run.")]
-BranchOption = Annotated[
-    str | None, Option(help="Continue under this new name, with the current settings.")
-]
 
 
 @common_options()
@@ -31,7 +28,6 @@ def run_rounds(
     call: Call,
     rounds: Annotated[int, Option(min=0, help="Rounds after SFT; 0: SFT alone.")] = 5,
     run: RunOption = "main",
-    branch: BranchOption = None,
     publish: Annotated[
         bool, Option("--publish", help="Then publish the pair chosen on dev.")
     ] = False,
@@ -46,7 +42,7 @@ def run_rounds(
     if dry_run:
         _estimate(call)
         return
-    _show_trained(call, _project(call).train(rounds, run=run, branch=branch, publish=publish))
+    _show_trained(call, _project(call).train(rounds, run=run, publish=publish))
 
 
 @common_options()
@@ -247,11 +243,7 @@ def compare(
     method that can't run here has a row that says what it needs. Ctrl-C
     keeps the finished rows; --resume continues from them.
     """
-    from trainers.project import Project
-    from trainers.rivals.results import show
-
-    project = Project(call.workspace, call.config, call.overrides, console.note)
-    found = project.compare(
+    found = _project(call).compare(
         methods,
         seeds=seeds,
         metric=metric,
@@ -260,7 +252,6 @@ def compare(
         trials=trials,
         steps=steps,
     )
-    results = found.results
-    call.emit(results.as_dict(), lambda print_to: show(print_to, results))
-    console.note(f"Tables, page and runs are in {out}.")
-    results.check()
+    call.emit(found.as_dict(), found.table.show)
+    console.note(f"Tables and runs are in {out}.")
+    found.check()

@@ -1,74 +1,94 @@
-"""The demo, step by step: each row is published and measured, then example queries are searched,
-and summary and report are written.
+"""The demo: each row is a way to search the sample shop, published as in production and measured on
+the test queries. Then some queries are searched, and summary and report are written.
 
-`folder` prepares the folder, `rows` makes the rows, `show` draws them; the command prints.
+`folder` prepares the folder and trains; the command prints.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
 
-from cogr.errors import CogrError, DataError
-from cogr.keywords import self_keyword
-from cogr.records import Dataset
+from cogr.errors import CogrError
+from cogr.metrics import measure, rows_of_queries, search_all
+from cogr.records import SIDES, Split
 from cogr.settings import load_settings
 from cogr.snapshots import open_snapshot
 from cogr.store import Store
 from indexers.exchange.search import search
+from indexers.rebuild.run import RebuildRequest, rebuild_side
+from indexers.tables import Table
 from indexers.telemetry import logs
+from indexers.telemetry.terminal import progress_bar
 from indexers.workspace import Workspace
+from trainers import evaluation
 from trainers.demo.folder import Folder, lay_out, train_sample
-from trainers.demo.rows import (
-    SPLIT,
-    Row,
-    bm25_row,
-    found_of_new,
-    generator_row,
-    pair_row,
-    step_row,
+from trainers.notebook import Searched
+from trainers.report import check_extra, write_report
+from trainers.training.contest import (
+    Choice,
+    Contender,
+    choose,
+    contenders,
+    of_round,
+    publish_pair,
+    rivals,
 )
-from trainers.demo.show import Ended, Progress, results
-from trainers.report import Changed, changes, check_extra, examples, write_report
-from trainers.training.contest import Choice, choose, contenders, known_rivals, rivals
 from trainers.training.rounds import DEFAULT_RUN, Run
 from trainers.training.stage import calm_threads
 from trainers.training.trainer_config import check_settings
 
+SPLIT: Split = "test"
 GENERATORS = ("extractive", "statistical")
 """The generators without training, in the order of the table."""
 SEARCHES = ("metal bookshelf", "armchair small", "wicker workstation", "Sofa rustikal", "实木 书桌")
 """Test queries to show, in the shop's three languages."""
 HITS = 3
+_NEW_SHARE = 0.2
 _TAIL = 20
-Emit = Callable[[Mapping[str, Any], Callable[[Console], None]], None]
+_COLUMNS = {
+    "name": ("", 0),
+    "p": ("P", 3),
+    "r": ("R", 3),
+    "f1": ("F1", 3),
+    "ndcg@10": ("nDCG@10", 3),
+    "mrr@10": ("MRR@10", 3),
+    "keywords_per_item": ("keywords an item", 1),
+    "seconds": ("seconds", 1),
+}
+"""Value of a row -> its heading and digits."""
+_FIGURES = [*_COLUMNS][1:-1]
 
 
 @dataclass(frozen=True)
-class Written:
-    """The files of a demo that has ended."""
+class Demo:
+    """A demo that has ended: the files that it wrote, and its result for JSON and for people."""
 
     config: Path
     summary: Path
     report: Path
+    payload: Mapping[str, Any]
+    tables: Sequence[Table]
+
+    def show(self, out: Console) -> None:
+        """Print the result."""
+        for table in self.tables:
+            table.show(out)
 
 
-def run_demo(
-    backend: Literal["memory", "opensearch"], out: Path, emit: Emit, more: Sequence[str] = ()
-) -> Written:
+def run_demo(backend: Literal["memory", "opensearch"], out: Path, more: Sequence[str] = ()) -> Demo:
     """The whole demo: measure every row, search what serves in the end, write summary.json and
-    report.html, print. What is finished stays in the folder, also after an error.
+    report.html. What is finished stays in the folder, also after an error.
 
     Args:
         backend: where the shop is indexed.
         out: folder for configuration, data, snapshots, the training run, summary.json and
             report.html.
-        emit: prints the result: gets it as a payload for JSON, and what prints it for people.
         more: `key=value` settings over the sample's own, such as fewer training steps.
 
     Raises:
@@ -88,105 +108,153 @@ def run_demo(
     check_extra()
     check_settings(workspace)
     workspace.backend.serving()
-    run = Run(workspace.store, DEFAULT_RUN)
-    with Progress() as progress:
-        rows, choice = _rows(workspace, folder, run, progress)
-        progress.say("new items")
-        new = found_of_new(workspace, next(row for row in rows if row.name == "extractive"))
-    written = Written(folder.config, out / "summary.json", out / "report.html")
-    write_report(workspace, run, written.report)
-    summary = {
+    shop = Shop(workspace, folder)
+    choice = shop.measure()
+    report, summary = out / "report.html", out / "summary.json"
+    write_report(workspace, shop.run, report)
+    payload = {
         "backend": workspace.backend.name,
         "split": SPLIT,
         "queries": len(workspace.dataset.require(SPLIT)),
-        "rows": [row.as_dict() for row in rows],
-        "new_items": new,
+        "rows": shop.rows,
+        "new_items": shop.new,
         "serving": choice.chosen.name,
         "why": choice.reason(),
     }
-    Store(out).write_json(written.summary.name, summary)
-    _show(workspace, rows, choice, emit, {**summary, **vars(written)})
-    return written
-
-
-def _show(
-    workspace: Workspace, rows: list[Row], choice: Choice, emit: Emit, summary: Mapping[str, Any]
-) -> None:
-    dataset = workspace.dataset
+    Store(out).write_json(summary.name, payload)
     answers = [search(workspace, text, size=HITS) for text in SEARCHES]
-    texts = next(row for row in rows if row.name == "extractive")
-    changed = example_entities(workspace, texts, rows[-1])
-    payload = {
-        **summary,
-        "examples": [vars(one) for one in changed],
-        "searches": [answer.as_dict() for answer in answers],
-    }
-    searches = [(answer, relevant_items(dataset, answer.query)) for answer in answers]
-    titles = frozenset(self_keyword(item.title) for item in dataset.items)
-    ended = Ended(rows, choice, changed, searches, summary["new_items"], titles)
-    emit(payload, lambda out: results(out, ended))
+    payload |= {"searches": [answer.as_dict() for answer in answers]}
+    payload |= {"config": folder.config, "summary": summary, "report": report}
+    tables = [shop.table(choice), *(Searched(answer).table for answer in answers)]
+    return Demo(folder.config, summary, report, payload, tables)
 
 
-def _rows(
-    workspace: Workspace, folder: Folder, run: Run, progress: Progress
-) -> tuple[list[Row], Choice]:
-    before = known_rivals(run)
-    progress.say("bm25")
-    progress.add(bm25_row(workspace.dataset))
-    for name in GENERATORS:
-        progress.add(generator_row(workspace, name, progress.say))
-    for row in trained_rows(workspace, folder, progress):
-        progress.add(row)
-    progress.say("distilled")
-    began = time.monotonic()
-    beside = rivals(workspace, run, progress.say)
-    pair = beside.distilled
-    assert pair is not None, "the sample shop has dev queries, and rounds are finished"
-    same = float(before is not None and before.distilled == pair)
-    progress.add(pair_row(workspace, pair.name, pair, began, cached=same))
-    choice = choose(contenders(run.state(), beside))
-    assert choice is not None, "the sample shop has dev queries"
-    name = f"serves: {choice.chosen.name}"
-    progress.add(pair_row(workspace, name, choice.chosen, time.monotonic()))
-    return progress.rows, choice
+class Shop:
+    """The rows of the demo's table, one after another as they are measured.
 
-
-def trained_rows(workspace: Workspace, folder: Folder, progress: Progress) -> Iterator[Row]:
-    """SFT and the rounds, one row after another; what an earlier demo has trained is not trained
-    again.
-
-    Raises TrainingError and CheckFailedError as the stages do; their own output is in training.log.
+    Attributes:
+        rows: figures of the whole retrieved set (bm25: of the best k items) and of the ranking,
+            keywords an item, seconds from texts to figures, snapshots, why a round was rejected.
+        new: method -> the share of their relevant new items that test queries find.
     """
-    log, begun = folder.path / "training.log", list[str]()
 
-    def say(text: str) -> None:
-        begun.append(text)
-        progress.say(text.replace("round 0", "sft"))
+    def __init__(self, workspace: Workspace, folder: Folder) -> None:
+        self.workspace, self._folder = workspace, folder
+        self.run = Run(workspace.store, DEFAULT_RUN)
+        self.rows: list[dict[str, Any]] = []
+        self.new: dict[str, float] = {}
 
-    log.unlink(missing_ok=True)
-    try:
-        for done in train_sample(folder.config, say, overrides=folder.overrides(), log=log):
-            yield step_row(workspace, done, reused=not begun)
-            begun.clear()
-    except CogrError:
-        lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
-        logs.say("\n".join([line for line in lines if line.strip()][-_TAIL:]))
-        raise
+    def measure(self) -> Choice:
+        """Measure all rows, and let the pair serve that is chosen on dev."""
+        dataset, began = self.workspace.dataset, time.monotonic()
+        words = evaluation.bm25(dataset, SPLIT)
+        found = measure(dataset, dataset.require(SPLIT), words.runs, words.rankings)
+        self._add("bm25", found, began)
+        for name in GENERATORS:
+            began = time.monotonic()
+            self._serve(self._generated(name), began)
+        self._train()
+        began = time.monotonic()
+        beside = rivals(self.workspace, self.run, logs.say)
+        choice = choose(contenders(self.run.state(), beside))
+        assert beside.distilled is not None, "rounds are finished"
+        assert choice is not None, "the sample shop has dev queries"
+        self._serve(beside.distilled, began)
+        self._serve(replace(choice.chosen, name=f"serves: {choice.chosen.name}"), time.monotonic())
+        logs.say("new items")
+        self._find_new(words)
+        return choice
+
+    def table(self, choice: Choice) -> Table:
+        """All rows, what serves and why, and what is found of new items."""
+        rows = [
+            {
+                title: row[name] if name == "name" else f"{row[name]:.{digits}f}"
+                for name, (title, digits) in _COLUMNS.items()
+                if row[name] is not None
+            }
+            for row in self.rows
+        ]
+        gone = [row for row in self.rows if row["rejected"]]
+        notes = [f"{row['name']} is not built upon: {row['rejected']}." for row in gone]
+        notes.append(f"{choice.chosen.name} serves, chosen on dev: {choice.reason()}.")
+        new = ", ".join(f"{name} {share:.3f}" for name, share in self.new.items())
+        notes.append(f"Found of new items, a fifth of the shop: {new}.\n")
+        return Table("The sample shop, 50 test queries", rows, notes)
+
+    def _add(self, name: str, figures: Mapping[str, Any], began: float, **more: Any) -> None:
+        row = {"name": name, "rejected": "", "keywords_per_item": None, **more}
+        row |= {key: round(float(figures[key]), 4) for key in _FIGURES if key in figures}
+        self.rows.append({**row, "seconds": round(time.monotonic() - began, 3)})
+        logs.say(f"{name}: F1 {row['f1']:.3f}")
+
+    def _generated(self, name: str) -> Contender:
+        """The pair that a generator writes."""
+        made = {}
+        for side in SIDES:
+            logs.say(f"{name}: {'items' if side == 'item' else 'queries'}")
+            # The two sides are published together.
+            request = RebuildRequest(side, generator=name, publish=False)
+            found = rebuild_side(self.workspace, request, progress_bar, lambda _: None)
+            made[side] = found.rebuilt.snapshot.id
+        return Contender(name, made["item"], made["query"], {})
+
+    def _serve(self, pair: Contender, began: float) -> None:
+        """Publish a pair, and measure it as it serves."""
+        publish_pair(self.workspace, pair, lambda _: None)
+        item, query = (self.workspace.serving(side) for side in ("item", "query"))
+        weights = self.workspace.settings.keywords.weights
+        found = evaluation.evaluate(
+            self.workspace.backend, self.workspace.dataset, item, query, SPLIT, weights=weights
+        )
+        self._add(pair.name, found.as_dict(), began, items=item.id, queries=query.id)
+
+    def _train(self) -> None:
+        """SFT and the rounds; what an earlier demo has trained is not trained again. A rejected
+        round is not published.
+
+        Raises TrainingError and CheckFailedError as the stages do; their own output is in
+        training.log.
+        """
+        log, folder = self._folder.path / "training.log", self._folder
+        log.unlink(missing_ok=True)
+        try:
+            for done in train_sample(folder.config, _said, overrides=folder.overrides(), log=log):
+                pair, seconds = of_round(done), sum(stage.seconds for stage in done.stages)
+                began = time.monotonic() - seconds
+                if done.verdict == "accepted":
+                    self._serve(pair, began)
+                else:
+                    own = {"items": pair.items, "queries": pair.queries, "rejected": done.reason}
+                    self._add(pair.name, pair.figures[SPLIT], began, **own)
+        except CogrError:
+            lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
+            logs.say("\n".join([line for line in lines if line.strip()][-_TAIL:]))
+            raise
+
+    def _find_new(self, words: evaluation.Baseline) -> None:
+        """A fifth of the shop arrives after the fit, without labels. Nothing is fitted again, and
+        no query is rewritten. BM25 and keywords taken from texts need no labels.
+        """
+        workspace, dataset = self.workspace, self.workspace.dataset
+        asked, new = dataset.require(SPLIT), evaluation.checked_new(dataset, _NEW_SHARE)
+        texts = next(row for row in self.rows if row["name"] == "extractive")
+        queries = rows_of_queries(asked, open_snapshot(workspace.store, texts["queries"]))
+
+        def find(keywords: Mapping[str, float]) -> list[str]:
+            hits = workspace.backend.retrieved(keywords, snapshot=texts["items"]).hits
+            return [hit.id for hit in hits]
+
+        for name, sets in {"bm25": words.runs, "extractive": search_all(find, queries)}.items():
+            ids = {query: frozenset(found) for query, found in sets.items()}
+            self._recall(evaluation.figures(name, asked, dataset.relevant, new, ids))
+        fit = evaluation.fit_in(workspace)
+        self._recall(next(evaluation.of_statistical(dataset, new, SPLIT, fit)))
+
+    def _recall(self, found: evaluation.Figures) -> None:
+        if recall := found.means["r_new"]:
+            self.new[found.name.partition(",")[0]] = round(recall[0], 4)
 
 
-def example_entities(workspace: Workspace, before: Row, after: Row) -> list[Changed]:
-    """Five entities whose keywords differ between two rows."""
-    pairs = ((before.items, after.items), (before.queries, after.queries))
-    items, queries = (
-        changes(open_snapshot(workspace.store, a), open_snapshot(workspace.store, b))
-        for a, b in pairs
-    )
-    return examples(items, queries)
-
-
-def relevant_items(dataset: Dataset, text: str) -> frozenset[str]:
-    """Ids of the items that are relevant to a test query, by its text. Raises DataError."""
-    for query in dataset.require(SPLIT):
-        if query.text == text:
-            return dataset.relevant[query.id]
-    raise DataError(f"The sample shop has no {SPLIT} query {text!r}.")
+def _said(text: str) -> None:
+    logs.say(text.replace("round 0", "sft"))

@@ -93,7 +93,8 @@ def lay_out(out: Path, backend: str, more: Sequence[str] = ()) -> Folder:
         (out / "shop").mkdir(parents=True, exist_ok=True)
         for file in sorted(CATALOGUE.glob("*.jsonl")):
             shutil.copyfile(file, out / "shop" / file.name)
-        config.write_text(_HEAD + as_toml(values), "utf-8")
+        lines = "".join(f"{key} = {value}\n" for key, value in values.items())
+        config.write_text(_HEAD + lines, "utf-8")
     return Folder(config, values)
 
 
@@ -109,16 +110,6 @@ def _value(override: str) -> tuple[str, str]:
     except tomllib.TOMLDecodeError:
         text = json.dumps(text, ensure_ascii=False)
     return key.strip(), text.strip()
-
-
-def as_toml(values: Mapping[str, str]) -> str:
-    """Dotted keys as a TOML file: plain keys, then a table for each first part."""
-    lines = [f"{key} = {value}" for key, value in values.items() if "." not in key]
-    for name in sorted({key.partition(".")[0] for key in values if "." in key}):
-        inner = {key: value for key, value in values.items() if key.startswith(f"{name}.")}
-        lines += ["", f"[{name}]"]
-        lines += [f"{key.partition('.')[2]} = {value}" for key, value in inner.items()]
-    return "\n".join(lines) + "\n"
 
 
 SAMPLE_SETTINGS: dict[str, Any] = {

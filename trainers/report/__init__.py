@@ -13,15 +13,16 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from cogr.differences import differences
+from cogr.differences import Difference, differences
 from cogr.errors import ServiceError, TrainingError
 from cogr.records import SIDES, SPLITS, Dataset, Say, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.tables import Table, need, page, pick, write_page
 from indexers.telemetry.terminal import duration
 from indexers.workspace import Workspace
+from trainers.notebook import rounds_table
 from trainers.training.contest import (
     Choice,
     Rivals,
@@ -31,7 +32,7 @@ from trainers.training.contest import (
     rivals,
     round_name,
 )
-from trainers.training.rounds import Round, Run, StageRecord, with_dev
+from trainers.training.rounds import Round, Run, with_dev
 
 if TYPE_CHECKING:
     from trainers.report.figures import Figure
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 PACKAGE = "trainers.report"
 EXAMPLES: Mapping[Side, int] = {"item": 3, "query": 2}
 """How many entities of each side are shown as examples."""
-MEASURES = {"p": "P", "r": "R", "f1": "F1", "f1_se": "standard error", "ndcg@10": "nDCG@10"}
 _ACCEPTED = {
     "moved": "items with a new set",
     "accepted": "taken",
@@ -50,6 +50,7 @@ _ACCEPTED = {
 }
 Drawn = Mapping[str, Sequence["Figure"]]
 """Section of the page -> its figures."""
+T = TypeVar("T")
 Snapshots = Mapping[Side, Snapshot]
 """The snapshots of one round."""
 
@@ -99,18 +100,6 @@ class Bubble:
     entities: int
 
 
-@dataclass(frozen=True)
-class Changed:
-    """One entity before and after: keywords, in the order in which the set has them."""
-
-    side: Side
-    id: str
-    text: str
-    gained: Sequence[str]
-    lost: Sequence[str]
-    kept: Sequence[str]
-
-
 class Facts:
     """Everything that a report says of one run. Each fact is read when it is first asked for.
 
@@ -124,12 +113,12 @@ class Facts:
     """
 
     def __init__(self, workspace: Workspace, run: Run, say: Say = lambda _: None) -> None:
-        self._run, self._state, self._say = run, run.state(), say
+        self.run, self._state, self._say = run, run.state(), say
         if not self._state.finished or self._state.base is None:
             raise TrainingError(
                 f"The run {run.name} has nothing to report yet: run cogr-train run."
             )
-        self.run, self.frozen = run.name, run.frozen()
+        self.frozen = run.frozen()
         self.rounds, self.base = self._state.finished, self._state.base
         self._workspace = with_dev(workspace)
         self._same_data = self._workspace.dataset.dataset_hash == self.frozen["dataset_hash"]
@@ -159,8 +148,8 @@ class Facts:
         no longer the run's.
         """
         if not self._same_data:
-            return known_rivals(self._run)
-        return rivals(self._workspace, self._run, self._say)
+            return known_rivals(self.run)
+        return rivals(self._workspace, self.run, self._say)
 
     @cached_property
     def choice(self) -> Choice | None:
@@ -182,37 +171,25 @@ class Facts:
     def logs(self) -> list[StageLog]:
         """Of all training stages, in their order."""
         return [
-            StageLog(round_.number, cast("Side", stage.name[6:]), self._lines(round_.number, stage))
+            self._log(round_.number, cast("Side", stage.name[6:]))
             for round_ in self._state.rounds
             for stage in round_.stages
             if stage.name.startswith("train-")
         ]
 
-    def _lines(self, number: int, stage: StageRecord) -> list[Mapping[str, Any]]:
-        """A log beside the model that the stage wrote, which may lie in the run that this one is a
-        branch of.
-        """
-        owner, store = stage.output.partition("/models/")[0], self._run.store
-        path = f"{owner}/logs/r{number:03d}-{stage.name[6:]}.jsonl"
+    def _log(self, number: int, side: Side) -> StageLog:
+        store, path = self.run.store, f"{self.run.path}/logs/r{number:03d}-{side}.jsonl"
         steps: list[Any] = []
         for line in store.read(path).splitlines() if store.exists(path) else ():
             # The last line of a stage that was killed may be torn.
             with suppress(ValueError):
                 steps.append(json.loads(line))
-        return [step for step in steps if isinstance(step, dict)]
+        return StageLog(number, side, [step for step in steps if isinstance(step, dict)])
 
     @cached_property
     def vocabularies(self) -> list[Vocabulary]:
         """Round by round."""
         return [vocabulary(self._opened(round_)) for round_ in self.rounds]
-
-    @cached_property
-    def overall(self) -> Mapping[Side, Sequence[Changed]]:
-        """Side -> what changed from SFT to `base`; empty while that is SFT."""
-        if not self.base.number:
-            return {}
-        before, after = self._opened(self.rounds[0]), self._opened(self.base)
-        return {side: changes(before[side], after[side]) for side in SIDES}
 
     @cached_property
     def moved(self) -> Sequence[Bubble]:
@@ -224,10 +201,18 @@ class Facts:
         before, after = self._opened(self.rounds[0]), self._opened(self.base)
         return moved(before, after, self._workspace.dataset)
 
-    @property
-    def examples(self) -> list[Changed]:
-        """Entities to look at, of those that changed since SFT."""
-        return examples(self.overall["item"], self.overall["query"]) if self.overall else []
+    @cached_property
+    def examples(self) -> Mapping[Side, Sequence[Difference]]:
+        """A few entities of those that changed from SFT to `base`, evenly picked: not chosen by
+        their result. None while that is SFT.
+        """
+        if not self.base.number:
+            return {}
+        before, after = self._opened(self.rounds[0]), self._opened(self.base)
+        return {
+            side: evenly(changes(before[side], after[side]), many)
+            for side, many in EXAMPLES.items()
+        }
 
     def _opened(self, round_: Round) -> Snapshots:
         return {"item": self._snapshot(round_.items), "query": self._snapshot(round_.queries)}
@@ -290,28 +275,16 @@ def _bubble(
     return Bubble(word, added, p, r, len(items) + len(owners["query"]))
 
 
-def changes(before: Snapshot, after: Snapshot) -> list[Changed]:
-    """The entities with other keywords, in id order. One that only the later snapshot has gained
-    everything; one that only the earlier one has does not count.
+def changes(before: Snapshot, after: Snapshot) -> list[Difference]:
+    """The entities with other keywords, in id order, without those that are gone.
 
     Raises SnapshotError where one is of items and the other of queries.
     """
-    return [
-        Changed(after.side, one.id, one.after.text, one.gained, one.lost, one.kept)
-        for one in differences(before, after)
-        if one.after is not None and (one.gained or one.lost)
-    ]
+    found = differences(before, after)
+    return [one for one in found if one.after is not None and (one.gained or one.lost)]
 
 
-def examples(items: Sequence[Changed], queries: Sequence[Changed]) -> list[Changed]:
-    """Five entities to look at, three items and two queries, evenly from those that changed: not
-    chosen by their result.
-    """
-    both = ((items, EXAMPLES["item"]), (queries, EXAMPLES["query"]))
-    return [one for found, count in both for one in evenly(found, count)]
-
-
-def evenly(found: Sequence[Changed], count: int) -> list[Changed]:
+def evenly(found: Sequence[T], count: int) -> list[T]:
     """So many of a sequence, in its order, from the middles of equally long stretches."""
     if len(found) <= count:
         return list(found)
@@ -362,61 +335,14 @@ def render(facts: Facts, figures: Drawn) -> str:
 def _values(facts: Facts, figures: Drawn) -> dict[str, Any]:
     return {
         "facts": facts,
-        "compared": _compared(facts),
-        "rounds": _rounds(facts),
+        "compared": rounds_table(facts.run, facts.choice, facts.serves, facts.rivals),
         "acceptance": _acceptance(facts),
-        "changed": _changed(facts),
         "stages": _stages(facts),
         "settings": Table.of("", dict(sorted(facts.frozen["settings"].items()))),
         "base": round_name(facts.base.number),
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         **figures,
     }
-
-
-def _row(figures: Mapping[str, Any]) -> dict[str, str]:
-    return {name: f"{figures[key]:.3f}" for key, name in MEASURES.items() if key in figures}
-
-
-def _compared(facts: Facts) -> Table:
-    beside = {} if facts.rivals is None else facts.rivals.rows()
-    pairs = {round_name(one.number): figures_of(one) for one in (facts.rounds[0], facts.base)}
-    best = "" if facts.choice is None else facts.choice.chosen.name
-    rows = []
-    for name, of in {**beside, **pairs}.items():
-        if (figures := of.get(facts.split)) is not None:
-            words = figures.get("keywords_per_item")
-            row = {facts.split: name, **_row(figures), "MRR@10": f"{figures['mrr@10']:.3f}"}
-            row["keywords an item"] = "" if words is None else f"{words:.1f}"
-            marks = {"serves": facts.serves, "best on dev": best}
-            told = [mark for mark, marked in marks.items() if marked == name]
-            if "cutoff" in figures:
-                told.append(f"the best {figures['cutoff']} items of each ranking")
-            rows.append(row | {"": ", ".join(told)})
-    notes = [
-        "P, R and F1 are of the whole retrieved set, averaged over queries; nDCG@10 and MRR@10 are "
-        "of the whole ranking. bm25 searches the items' own text, cut at the number of items that "
-        "serves the training queries best; statistical writes keywords from the same labels "
-        "without a language model."
-    ]
-    if facts.choice:
-        notes.append(f"What should serve is {best}: {facts.choice.reason()}.")
-    return Table("", rows, notes)
-
-
-def _rounds(facts: Facts) -> Table:
-    beside = {} if facts.rivals is None else facts.rivals.rows()
-    each = [(name, of, "") for name, of in beside.items()]
-    for one in facts.rounds:
-        verdict = f"{one.verdict}: {one.reason}" if one.reason else one.verdict or ""
-        each.append((round_name(one.number), figures_of(one), verdict))
-    rows = [
-        {"": name, "split": split, **_row(of[split]), "verdict": verdict}
-        for name, of, verdict in each
-        for split in facts.splits
-        if split in of
-    ]
-    return Table("", rows)
 
 
 def _acceptance(facts: Facts) -> Table:
@@ -428,16 +354,6 @@ def _acceptance(facts: Facts) -> Table:
     ]
     note = "Which new item sets were taken. Figures are changes of mean training F1."
     return Table("", rows, [note])
-
-
-def _changed(facts: Facts) -> Table:
-    rows = []
-    for side, found in facts.overall.items():
-        for kind in ("gained", "lost"):
-            counted = Counter(word for one in found for word in getattr(one, kind))
-            words = ", ".join(f"{word} ({times:,})" for word, times in counted.most_common(10))
-            rows.append({"side": side, "most often": kind, "keywords": words})
-    return Table("", rows)
 
 
 def _stages(facts: Facts) -> Table:

@@ -101,13 +101,10 @@ def sweep_threshold(
     return float(score[last[np.argmax(total[last])]])
 
 
-CUTS = {
-    "f1": "a number of items swept on training queries",
-    "dev_cut_f1": "a number of items swept on dev",
-    "threshold_f1": "a score swept on training queries",
-    "dev_threshold_f1": "a score swept on dev",
-}
-"""Measure -> description of its cut."""
+CUTS = ("f1", "dev_cut_f1", "threshold_f1", "dev_threshold_f1")
+"""F1 by the number of items that is best on the training queries, and on dev; by the score that is
+best on the training queries, and on dev.
+"""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 
 from cogr.errors import UserError
 from cogr.metrics import CUTOFFS
@@ -184,12 +183,6 @@ class Summary:
         return self.figures[self.measure]
 
     @property
-    def cut(self) -> str:
-        """The cut by which it is compared, in words; "" for sets of its own."""
-        several = sum(name in self.figures for name in CUTS) > 1
-        return CUTS[self.measure] if several and self.measure in CUTS else ""
-
-    @property
     def dev_f1(self) -> float:
         return statistics.fmean(row.dev_f1 for row in self.rows)
 
@@ -264,10 +257,6 @@ class Results:
             if one.row.reason
         ]
 
-    def best(self, *, ours: bool) -> Summary | None:
-        """The best on test of CoGR's keyword methods, or of the others."""
-        return next((one for one in self.usable if (one.family == "keyword") == ours), None)
-
     def as_dict(self) -> dict[str, Any]:
         """For compare.json and --json."""
         rows = [one.as_dict() for one in self.methods]
@@ -297,40 +286,19 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def advice(results: Results) -> str:
-    """One or two sentences that recommend a method, CoGR or another."""
+    """The best method on test, CoGR or another, and what is as good or lighter."""
     if not results.usable:
         return "Nothing was run that could be used."
-    best, metric = results.usable[0], results.metric
-    text = (
-        f"Use {best.name}: {metric} {best.score:.3f} on {results.facts['test_queries']} test "
-        f"queries{_by_cut(best)}"
-    )
-    if len(results.usable) == 1:
-        return f"{text}; nothing else was run."
-    ours, rival = results.best(ours=True), results.best(ours=False)
-    if rival is None or ours is None:
-        text += f"; the best other is {_against(results.usable[1])}."
-    elif best is ours:
-        share = best.score / max(rival.score, 1e-9)
-        text += f", {share:.2f} times the best rival, {_against(rival)}."
-    else:
-        text += f"; CoGR's best here is {_against(ours)}."
-    light = [one for one in results.usable[1:] if not one.cost["model_at_serving"]]
-    near = [one for one in light if one.p is not None and one.p >= SIGNIFICANT]
-    if best.cost["model_at_serving"] and near:
-        text += f" {near[0].name} is not told apart from it, and needs no model at serving."
-    return text
-
-
-def _against(other: Summary) -> str:
-    p = other.p if other.p is not None else 1.0
-    said = "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
-    told = f"{said} after Holm, {'told apart' if p < SIGNIFICANT else 'not told apart'}"
-    return f"{other.name} with {other.score:.3f}{_by_cut(other)} ({told})"
-
-
-def _by_cut(one: Summary) -> str:
-    return f" by the cut that favours it most, {one.cut}" if one.cut else ""
+    best, *others = results.usable
+    text = f"Use {best.name}: {results.metric} {best.score:.3f} on {results.facts['test_queries']} "
+    text += "test queries"
+    near = [one for one in others if one.p is not None and one.p >= SIGNIFICANT]
+    if near:
+        text += f"; not told apart from it: {', '.join(one.name for one in near)}"
+    light = [one.name for one in near if not one.cost["model_at_serving"]]
+    if best.cost["model_at_serving"] and light:
+        text += f"; {light[0]} needs no model at serving"
+    return f"{text}."
 
 
 # Tables
@@ -374,32 +342,33 @@ def _number(value: float | None, form: str = "{:.3f}") -> str:
 
 def costs(results: Results) -> Table:
     """Time, size and what serving needs, of every method that ran."""
-    return Table("", [{"method": one.name, **cost_cells(one)} for one in results.done])
+    rows = []
+    for one in results.done:
+        cost, k = one.cost, one.row.cuts
+        rows.append(
+            {
+                "method": one.name,
+                "fit, s": f"{cost['train_seconds']:,.1f}",
+                "bytes an item": f"{cost['index_bytes_per_item']:,.0f}",
+                "p50, ms": f"{cost['p50_ms']:.2f}",
+                "p99, ms": f"{cost['p99_ms']:.2f}",
+                "model at serving": "yes" if cost["model_at_serving"] else "no",
+                "sets": f"the best {k['f1']} items; by dev {k['dev_cut_f1']}" if k else "its own",
+                "chosen on dev": ", ".join(f"{n} {value}" for n, value in one.row.params.items()),
+            }
+        )
+    return Table("", rows)
 
 
-def cost_cells(one: Summary) -> dict[str, str]:
-    """Heading -> cost."""
-    cost, k = one.cost, one.row.cuts
-    return {
-        "fit, s": f"{cost['train_seconds']:,.1f}",
-        "bytes an item": f"{cost['index_bytes_per_item']:,.0f}",
-        "p50, ms": f"{cost['p50_ms']:.2f}",
-        "p99, ms": f"{cost['p99_ms']:.2f}",
-        "model at serving": "yes" if cost["model_at_serving"] else "no",
-        "sets": f"the best {k['f1']} items; by dev {k['dev_cut_f1']}" if k else "its own",
-        "chosen on dev": ", ".join(f"{name} {value}" for name, value in one.row.params.items()),
-    }
-
-
-def show(out: Console, results: Results) -> None:
-    """For a terminal: one line a method, then what did not run, then the advice."""
-    facts, rows = results.facts, []
-    for one, row in zip(results.done, quality(results, TERMINAL).rows, strict=True):
-        cost = cost_cells(one)
-        shown = {name: value for name, value in row.items() if name != "family"}
-        rows.append({**shown, **{name: cost[name] for name in ("p50, ms", "model at serving")}})
+def shown(results: Results) -> Table:
+    """For a terminal: a row for each method, what did not run, the advice."""
+    facts = results.facts
     title = f"{facts['dataset']}: {facts['test_queries']} test queries, {facts['items']:,} items"
-    Table(title, rows, [*results.reasons, *facts["notes"], advice(results)]).show(out)
+    rows = [
+        {**row, **{name: cost[name] for name in ("p50, ms", "model at serving")}}
+        for row, cost in zip(quality(results, TERMINAL).rows, costs(results).rows, strict=True)
+    ]
+    return Table(title, rows, [*results.reasons, *facts["notes"], advice(results)])
 
 
 def markdown(results: Results) -> str:

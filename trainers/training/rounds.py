@@ -419,7 +419,7 @@ class Run:
         if changed := changes(frozen["settings"], frozen_settings(workspace.settings)):
             raise TrainingError(
                 f"The run {self.name} was begun with other settings: {'; '.join(changed[:5])}; "
-                "set them back, or go on under a new name with --branch NAME."
+                "set them back, or begin another run with --run NAME."
             )
         dataset = with_dev(workspace).dataset
         if frozen["dataset_hash"] != dataset.dataset_hash:
@@ -463,31 +463,6 @@ def create(workspace: Workspace, name: str = DEFAULT_RUN) -> Run:
     if run.exists:
         run.check(workspace)
         return run
-    _write(run, workspace, None)
-    return run
-
-
-def branch(workspace: Workspace, name: str, new: str) -> Run:
-    """A new run with the present settings that goes on from the finished rounds of another.
-
-    Raises TrainingError.
-    """
-    parent, run = open_run(workspace, name), _named(workspace.store, new)
-    if run.exists:
-        raise TrainingError(
-            f"There is a run {new} already; give the branch another name, or go on with --run "
-            f"{new}."
-        )
-    if parent.frozen()["dataset_hash"] != with_dev(workspace).dataset.dataset_hash:
-        raise TrainingError(
-            f"The run {name} was begun on other data; a branch needs the same, so begin a new run."
-        )
-    run.save(State(rounds=parent.state().finished))
-    _write(run, workspace, name)
-    return run
-
-
-def _write(run: Run, workspace: Workspace, parent: str | None) -> None:
     run.folder()
     workspace = with_dev(workspace)
     frozen = {
@@ -496,9 +471,9 @@ def _write(run: Run, workspace: Workspace, parent: str | None) -> None:
         "dataset": workspace.dataset.name,
         "dataset_hash": workspace.dataset.dataset_hash,
         "settings": frozen_settings(workspace.settings),
-        "parent": parent,
     }
     run.store.write_json(f"{run.path}/run.json", frozen)
+    return run
 
 
 def _named(store: Store, name: str) -> Run:

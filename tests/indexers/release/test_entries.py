@@ -37,7 +37,8 @@ from tests.indexers.backends.fault_proxy import proxy_to
 from tests.indexers.conftest import ITEMS, LABELS, QUERIES
 from tests.indexers.fleet.fleet_worlds import no_bar
 from tests.shops import write_jsonl, write_shop
-from trainers.demo.rows import generator_row
+from trainers.demo.demo import Shop
+from trainers.demo.folder import Folder
 from trainers.project import Project
 from trainers.training.rounds import SFT_STAGES, Round, StageRecord, State, create, with_dev
 
@@ -168,8 +169,8 @@ def project_release(cell: Cell) -> Ended:
 
 
 def demo_row(cell: Cell) -> Ended:
-    quiet: Callable[[str], None] = lambda _: None  # noqa: E731
-    return cell.called(lambda: generator_row(cell.workspace, "scripted", quiet))
+    shop = Shop(cell.workspace, Folder(Path("cogr.toml"), {}))
+    return cell.called(lambda: shop._serve(shop._generated("scripted"), 0.0))
 
 
 ENTRIES = (update, rebuild, publish, rollback, train_publish, project_release, demo_row)

@@ -14,30 +14,22 @@ import shutil
 import subprocess
 import sys
 import time
-import tomllib
-from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from cogr.errors import ServiceError, SettingsError, StorageError, UserError
 from cogr.settings import load_settings
 from cogr.settings.serving import OpenSearchSettings
-from indexers.backends import Hit
-from indexers.exchange.search import Answered
 from indexers.workspace import Workspace
 from tests.commands import Ended
 from tests.trainers.shop import InThisProcess
 from trainers.cli import main
-from trainers.demo import CATALOGUE, show
-from trainers.demo.demo import SEARCHES
-from trainers.demo.folder import as_toml, lay_out, sample_overrides, train_sample
-from trainers.demo.rows import Row
-from trainers.demo.show import Progress, results, safe, table
-from trainers.report import Changed
+from trainers.demo import CATALOGUE
+from trainers.demo.demo import SEARCHES, Shop
+from trainers.demo.folder import lay_out, sample_overrides, train_sample
 from trainers.training.contest import Choice, Contender
 from trainers.training.driver import Driver
 from trainers.training.rounds import Run, create, open_run
@@ -63,13 +55,6 @@ FEW_STEPS = (
     "training.rules=paper",
     "rebuild.max_failure_share=1.0",
 )
-
-
-def console(width: int = 200) -> tuple[Console, Callable[[], str]]:
-    """A console as commands have it, and what was printed on it."""
-    file = io.StringIO()
-    out = Console(file=file, width=width, markup=False, emoji=False, highlight=False)
-    return out, file.getvalue
 
 
 def demo(*arguments: object, cwd: Path) -> Ended:
@@ -117,12 +102,6 @@ def test_the_configuration_says_what_the_demo_trains_by(tmp_path: Path) -> None:
     assert (written.training.model, written.opensearch.prefix) == ("some folder", "x")
     plain = load_settings(lay_out(tmp_path, "memory").config)
     assert plain.training == load_settings(folder.config, sample_overrides()).training
-    values = {"b.c.d": "1", "store": '"x"', "a.b": '"{item}\\n"', "b.e": "[1, 2]"}
-    assert tomllib.loads(as_toml(values)) == {
-        "store": "x",
-        "a": {"b": "{item}\n"},
-        "b": {"c": {"d": 1}, "e": [1, 2]},
-    }
 
 
 def test_what_can_t_be_laid_out_is_one_sentence(tmp_path: Path) -> None:
@@ -137,56 +116,16 @@ def test_what_can_t_be_laid_out_is_one_sentence(tmp_path: Path) -> None:
         lay_out(tmp_path, "memory")
 
 
-def answered(text: str, keywords: list[str], hit: Hit) -> Answered:
-    boosts = dict.fromkeys(keywords, 1.0)
-    told = ("index", None, (), "", "item-r000-0", "memory", 1, 0, [hit])
-    return Answered(text, boosts, *told)
-
-
-def test_item_text_is_never_markup_nor_control() -> None:
-    hit = Hit("a", 1.0, "[red]Sofa[/red] \x1b[31m :smile: [link=http://x]", {"[b]sofa": 1.0})
-    found = answered("[u]sofa", ["[u]sofa", "[b]sofa"], hit)
-    out, text = console()
-    changed = Changed("item", "i", "[i]Title \x1b", ["[red]new"], ["old\x1b"], [])
-    rejected = Row("round 2", 0.1, 0.1, 0.1, 0.1, 0.1, 1.0, rejected="dev F1 fell")
-    results(out, show.Ended([rejected], CHOICE, [changed], [(found, {"a"})], {"bm25": 0.25}))
-    for told in (
-        r"[red]Sofa[/red] \x1b[31m :smile: [link=http://x]",
-        '"[u]sofa" finds 1 items',
-        "item [i]Title \\x1b\n  + [red]new\n  - old\\x1b\n",
-        "extractive -> statistical",
-        "statistical serves, chosen on dev: F1 0.700 on 32 dev queries.",
+def test_the_table_says_what_was_not_built_upon_and_what_serves(tmp_path: Path) -> None:
+    folder = lay_out(tmp_path, "memory")
+    shop = Shop(Workspace(folder.settings()), folder)
+    shop._add("round 2", dict.fromkeys(("p", "r", "f1"), 0.15), 0.0, rejected="dev F1 fell")
+    table = shop.table(CHOICE)
+    assert table.rows[0]["F1"] == "0.150"
+    assert table.notes[:2] == [
         "round 2 is not built upon: dev F1 fell.",
-    ):
-        assert told in text()
-    assert "\x1b" not in text()
-    assert len(safe("x" * 1000)) == 100
-
-
-def test_titles_among_keywords_are_counted_and_not_spelled() -> None:
-    parts = {"steel bookcase nordic": 1.0, "oak shelf": 0.5}
-    hit = Hit("a", 1.7, "Steel Bookcase, Nordic", parts, words=0.2)
-    found = answered("shelf", ["shelf", "oak shelf", "steel bookcase nordic", "ivo lamp"], hit)
-    out, text = console()
-    titles = frozenset({"steel bookcase nordic", "ivo lamp"})
-    results(out, show.Ended([], CHOICE, [], [(found, {"a"})], {}, titles))
-    assert "keywords: oak shelf and the titles of 2 items\n" in text()
-    assert "its title, oak shelf, words of its title" in text()
-
-
-def test_names_of_rows_are_whole_on_a_narrow_terminal() -> None:
-    names = ("bm25", "statistical", "serves: statistical")
-    out, text = console(80)
-    out.print(table([Row(name, 0.1, 0.2, 0.15, 0.3, 0.4, 1.0, 10.1) for name in names]))
-    assert text().count("statistical") == 2
-    assert text().count("0.150") == text().count("10.1") == 3
-
-
-def test_progress_is_shown_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with Progress() as progress:
-        progress.say("sft, train-item")
-        progress.add(Row("sft", 0.1, 0.2, 0.15, 0.3, 0.4, 1.0, 10.1))
-    assert capsys.readouterr().err == "sft, train-item\nsft: F1 0.150\n"
+        "statistical serves, chosen on dev: F1 0.700 on 32 dev queries.",
+    ]
 
 
 def test_what_stages_print_goes_to_a_file_where_one_is_named(tmp_path: Path) -> None:
@@ -263,16 +202,14 @@ def test_the_demo(shown: Shown) -> None:
     assert [row["keywords_per_item"] is None for row in found] == [True, *[False] * 7]
     assert 0.10 <= rows["bm25"]["f1"] <= 0.20
     assert rows["statistical"]["f1"] >= 1.5 * rows["bm25"]["f1"]
-    for text in (*SEARCHES, *NAMES, "matched keyword", "an item"):
+    for text in (*SEARCHES, *NAMES, "matched", "an item"):
         assert text in ended.out
     # Models that have learned nothing take nothing away from the pair that hears them.
     serving = last.removeprefix("serves: ")
     assert serving in ("statistical", "distilled")
     assert rows[last]["f1"] == rows[serving]["f1"]
     assert rows[last]["f1"] >= max(row["f1"] for row in found) - 0.03
-    assert f"extractive -> {serving}" in ended.out
     assert f"{serving} serves, chosen on dev: F1 0." in ended.out
-    assert sum(line.startswith(("item ", "query ")) for line in ended.out.splitlines()) == 5
     assert "round 2, train-item" in ended.err
     assert "Loading weights" not in ended.err
     assert "cogr-index search -c .demo/cogr.toml" in ended.err
@@ -314,7 +251,6 @@ def test_a_second_demo_trains_nothing_and_opensearch_gives_the_same_figures(
     assert "train-" not in ended.err
     live = json.loads(ended.out)
     assert live["backend"] == "opensearch"
-    assert [row["cached"] for row in live["rows"]] == [0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0]
     for one, other in zip(rows_of(shown), live["rows"], strict=True):
         same = ("name", "p", "r", "f1")
         assert [one[name] for name in same] == [other[name] for name in same]

@@ -32,7 +32,6 @@ from indexers.workspace import Workspace
 from tests.trainers.report_worlds import Told, whole_run
 from trainers.report import (
     EXAMPLES,
-    Changed,
     Facts,
     drawn,
     evenly,
@@ -42,7 +41,7 @@ from trainers.report import (
     write_report,
 )
 from trainers.report.figures import Figure, steps_done
-from trainers.training.rounds import Round, Run, State, branch, open_run
+from trainers.training.rounds import Round, Run, State, open_run
 
 
 class Page(HTMLParser):
@@ -147,8 +146,8 @@ def test_it_opens_with_bm25_and_statistical_beside_the_trained_pairs(
     opening = text[: text.index("Retrieval F1 over training steps")]
     for name, figures in rivals.items():
         shown = " ".join(f"{figures[measure]:.3f}" for measure in ("p", "r", "f1", "f1_se"))
-        assert f"{name} {shown}" in opening
-    assert f"What should serve is {facts.choice.chosen.name}: F1 0." in opening
+        assert f"{name} test {shown}" in opening
+    assert f"Best on dev: {facts.choice.chosen.name}, F1 0." in opening
 
 
 def test_what_serves_is_marked(world: World, tmp_path: Path) -> None:
@@ -209,14 +208,11 @@ def test_it_tells_of_sft_alone_and_of_a_round_under_way(tmp_path: Path) -> None:
     assert [(log.round, log.side) for log in facts.logs if log.round] == [(1, "query")]
 
 
-def test_logs_of_a_branch_lie_with_its_parent_and_lost_ones_leave_their_figures_out(
-    tmp_path: Path,
-) -> None:
+def test_lost_logs_leave_their_figures_out(tmp_path: Path) -> None:
     told = Told(tmp_path)
     told.add(0)
     told.add(1)
-    other = branch(told.workspace, "main", "other")
-    assert all(len(log.steps) == 6 for log in Facts(told.workspace, other).logs)
+    assert all(len(log.steps) == 6 for log in Facts(told.workspace, told.run).logs)
     for log in told.run.folder("logs").iterdir():
         log.unlink()
     text = page_of(Facts(told.workspace, told.run)).text
@@ -304,10 +300,9 @@ def test_a_bubble_is_how_well_a_keyword_matches_by_itself(tmp_path: Path) -> Non
 
 @given(st.integers(0, 40), st.integers(1, 5))
 def test_examples_are_spread_evenly(there: int, wanted: int) -> None:
-    found = [Changed("item", f"{at:02d}", "", (), (), ()) for at in range(there)]
-    chosen = evenly(found, wanted)
-    assert len(chosen) == len({one.id for one in chosen}) == min(there, wanted)
-    assert [one.id for one in chosen] == sorted(one.id for one in chosen)
+    chosen = evenly(list(range(there)), wanted)
+    assert len(chosen) == len(set(chosen)) == min(there, wanted)
+    assert chosen == sorted(chosen)
 
 
 # Drawing

@@ -182,7 +182,6 @@ def test_the_best_trial_on_dev_is_fitted_for_every_seed(compare: Compare, tmp_pa
     assert row["seeds"] == 3
     assert row["spread"]["f1"] == 0.0
     assert row["cost"]["train_seconds"] == pytest.approx(1e6, rel=1e-3)
-    assert "nothing else was run" in ended.json["advice"]
     one = (tmp_path / "out/runs/good.2.trec").read_text().splitlines()[0].split()
     assert one[1:4:2] == ["Q0", "1"]
     assert one[5] == "good.2"
@@ -313,7 +312,6 @@ def test_tables_and_advice_say_the_same(compare: Compare, tmp_path: Path) -> Non
     assert rows["bad"]["p"] < 0.01
     assert rows["perfect-cutoff"]["p"] is None, "it knows the labels"
     assert facts["advice"].startswith("Use good: f1 ")
-    assert "; CoGR's best here is extractive with 0." in facts["advice"]
     for name in ("compare.md", "compare.tex"):
         assert f1 in (out / name).read_text(), name
     assert f1 in ended.out
@@ -335,41 +333,25 @@ def summary(
     return Summary([row], favoured(figures, "f1"), np.empty(0), figures, {}, cost, p)
 
 
-TRAINED = "by the cut that favours it most, a number of items swept on training queries"
-
-
 @pytest.mark.parametrize(
     ("methods", "said"),
     [
         (
-            [summary("a", "keyword", 0.3, None, True), summary("b", "sparse", 0.2, 0.02)],
-            "Use a: f1 0.300 on 9 test queries, 1.50 times the best rival, b with 0.200 "
-            f"{TRAINED} (p = 0.020 after Holm, told apart).",
-        ),
-        (
-            [summary("a", "keyword", 0.3, 0.4, True), summary("b", "dense", 0.31, None, True)],
-            f"Use b: f1 0.310 on 9 test queries {TRAINED}; CoGR's best here is a with 0.300 "
-            "(p = 0.400 after Holm, not told apart).",
-        ),
-        (
             [
                 summary("a", "keyword", 0.3, None, True),
                 summary("b", "sparse", 0.29, 0.7),
+                summary("d", "sparse", 0.2, 0.02),
                 summary("c", "ceiling", 0.9, None),
             ],
-            "Use a: f1 0.300 on 9 test queries, 1.03 times the best rival, b with 0.290 "
-            f"{TRAINED} (p = 0.700 after Holm, not told apart). b is not told apart from it, and "
-            "needs no model at serving.",
+            "Use a: f1 0.300 on 9 test queries; not told apart from it: b; b needs no model at "
+            "serving.",
         ),
         (
             [
                 summary("a", "keyword", 0.3, None),
-                summary("b", "sparse", 0.2, 0.02),
                 summary("c", "sparse", 0.1, 0.03, threshold_f1=0.22, dev_cut_f1=0.25),
             ],
-            "Use a: f1 0.300 on 9 test queries, 1.20 times the best rival, c with 0.250 by the cut "
-            "that favours it most, a number of items swept on dev (p = 0.030 after Holm, told "
-            "apart).",
+            "Use a: f1 0.300 on 9 test queries.",
         ),
         ([summary("c", "ceiling", 0.9, None)], "Nothing was run that could be used."),
     ],

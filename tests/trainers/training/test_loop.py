@@ -30,7 +30,6 @@ from trainers.training.rounds import (
     Round,
     StageRecord,
     State,
-    branch,
     create,
     open_run,
     verdict,
@@ -219,23 +218,11 @@ def test_a_run_refuses_other_settings_and_names_them(shop: Shop) -> None:
     create(shop(), "main")
     create(shop("training.save_steps=8"), "main")
     with pytest.raises(
-        TrainingError, match=r"training\.query\.learning_rate was 1e-06 and is 0\.5.*--branch"
+        TrainingError, match=r"training\.query\.learning_rate was 1e-06 and is 0\.5.*--run NAME"
     ):
         create(shop("training.query.learning_rate=0.5"), "main")
     with pytest.raises(TrainingError, match=r"keywords\.k_max was 30 and is 12"):
         open_run(shop(), "main").check(shop("keywords.k_max=12"))
-
-
-def test_a_branch_keeps_the_finished_rounds_under_the_new_settings(shop: Shop) -> None:
-    create(shop(), "main").save(
-        State(rounds=(finished(0), Round(number=1, stages=(record("train-query"),))))
-    )
-    changed = shop("training.query.learning_rate=0.5")
-    new = branch(changed, "main", "faster")
-    assert new.state() == State(rounds=(finished(0),))
-    new.check(changed)
-    with pytest.raises(TrainingError, match="There is a run faster already"):
-        branch(changed, "main", "faster")
 
 
 def test_runs_that_are_not_there_or_broken_are_named(shop: Shop) -> None:

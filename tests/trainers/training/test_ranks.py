@@ -19,11 +19,11 @@ import pytest
 from cogr.errors import TrainingError
 from indexers.workspace import Workspace
 from tests.shops import write_sample_part
-from tests.trainers.shop import Shop, whole
+from tests.trainers.shop import Shop, copy_of, whole
 from trainers.training import building, ranks
 from trainers.training.building import Build, build_snapshot, write_share
 from trainers.training.driver import Driver
-from trainers.training.rounds import Round, Run, branch, create, open_run
+from trainers.training.rounds import Round, Run, create, open_run
 from trainers.training.stage import Launcher, Process, do_stages
 
 BATCHES = (
@@ -180,7 +180,7 @@ def test_a_killed_process_ends_the_stage_of_several(
     monkeypatch.setenv("KILL_ONCE", str(flag))
     overrides = (*TWO, "training.query.reward=tests.trainers.shop:killing_reward")
     workspace = shop.workspace(*overrides)
-    run = branch(workspace, "one", "killed")
+    run = copy_of(workspace, "one", "killed")
     driver = Driver(workspace, run, Launcher(shop.config, overrides), shop.said.append)
     with pytest.raises(TrainingError, match="The stage train-query was killed by signal 9"):
         driver.round()
@@ -206,12 +206,12 @@ def test_errors_of_several_processes_are_one_sentence_and_they_go_on(
     two = "training.processes=2"
     overrides = (two, f"training.query.reward=tests.trainers.shop:{reward}")
     workspace = copied.workspace(*overrides)
-    run = branch(workspace, "main", "fails")
+    run = copy_of(workspace, "main", "fails")
     with pytest.raises(error, match=sentence):
         Driver(workspace, run, Forked(copied.config, overrides), copied.said.append).round()
     assert run.state().unfinished == Round(number=2)
     workspace = copied.workspace(two)
-    run = branch(workspace, "main", "together")
+    run = copy_of(workspace, "main", "together")
     Driver(workspace, run, Forked(copied.config, (two,)), copied.said.append).round()
     assert len(whole(copied, "together", two)) == 3
 

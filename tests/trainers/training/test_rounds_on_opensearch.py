@@ -13,7 +13,7 @@ from cogr.settings.serving import OpenSearchSettings
 from indexers.backends.opensearch import OpenSearchBackend
 from tests.indexers.backends.fault_proxy import Fault, Proxy, proxy_to
 from tests.trainers.conftest import Command
-from tests.trainers.shop import Shop
+from tests.trainers.shop import Shop, copy_of
 from trainers.training.rounds import Round, State, open_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.server]
@@ -143,11 +143,12 @@ def test_a_round_is_published_as_a_pair_by_one_call(
 def test_a_round_that_is_not_built_upon_gives_way_to_the_best_pair(
     copied: Shop, cluster: Cluster, cogr_train: Command
 ) -> None:
-    run, backend = open_run(copied.workspace(), "main"), cluster.backend(copied)
+    run = copy_of(copied.workspace("training.rules=own"), "main", "gated")
+    backend = cluster.backend(copied)
     run.save(with_dev_f1(run.state(), 0.9))
     asked = ("-c", copied.config, *cluster.options, "--set", "training.rules=own")
     asked += ("--set", "publish.tolerance=0")
-    ended = cogr_train("run", "--rounds", 2, "--branch", "gated", "--publish", *asked)
+    ended = cogr_train("run", "--rounds", 2, "--run", "gated", "--publish", *asked)
     assert ended.status == 0, ended.err
     first, last = rounds(copied, "gated")[-2:]
     assert last.verdict == "rejected"

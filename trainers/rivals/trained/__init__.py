@@ -1,5 +1,5 @@
 """Methods that train their own model with the usual libraries, and their common parts: the start
-model, and a fit, which is made in `work/fit`.
+model and a fit.
 
 A method starts from the model that `compare.models` names. There is no default, so that gigabytes
 of weights are never downloaded by surprise. Two kinds of names need no download: `tiny`, a model of
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -192,18 +191,10 @@ class Trained(Method):
         """
         need_training(*self.packages)
         start = start_of(task, self.name, self.usual, self.architecture, self.kinds)
-        folder = task.work / "fit"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        self._make(folder, task, params, start)
-        return replace(self._opened(folder, task, start), model=True, said=start.said)
+        return replace(self._trained(task, params, start), model=True, said=start.said)
 
-    def _make(self, folder: Path, task: Task, params: Params, start: Start) -> None:
-        """Train, and write into the folder what `_opened` reads."""
-        raise NotImplementedError
-
-    def _opened(self, folder: Path, task: Task, start: Start) -> Fitted:
-        """The method of a finished fit."""
+    def _trained(self, task: Task, params: Params, start: Start) -> Fitted:
+        """The method, trained from its start model."""
         raise NotImplementedError
 
 

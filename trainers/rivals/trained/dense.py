@@ -33,7 +33,6 @@ from trainers.rivals.trained import (
     clean,
     in_order,
     loading,
-    need_training,
     rates,
     run,
 )
@@ -43,7 +42,6 @@ Hits = list[tuple[str, float]]
 TRAIN_TOKENS = 128
 """Most tokens of an item that training reads; half as many tokens allow twice as many pairs."""
 _AT_ONCE = 32
-_LLMS = ("qwen3", "qwen2", "llama", "mistral", "gemma", "gemma2", "gemma3_text")
 _PAIRS_A_QUERY = 32
 _NEGATIVES_FROM = 100
 
@@ -91,16 +89,10 @@ class Embeddings(Trained):
         """Of float32, all of them."""
         return 4.0 * int(matrix.shape[1])
 
-    def _make(self, folder: Path, task: Task, params: Params, start: Start) -> None:
-        if self.seeded:
-            model = self.open(start.folder)
-            self.train(task, model, params)
-            model.save_pretrained(str(folder / "model"), create_model_card=False)
-
-    def _opened(self, folder: Path, task: Task, start: Start) -> Fitted:
-        items = in_order(task.dataset.items)
+    def _trained(self, task: Task, params: Params, start: Start) -> Fitted:
+        items, model = in_order(task.dataset.items), self.open(start.folder)
         ids = [item.id for item in items]
-        model = self.open(folder / "model" if self.seeded else start.folder)
+        self.train(task, model, params)
         matrix = self.encode(model, [task.text(item) for item in items], "document")
 
         def read(queries: Sequence[Query]) -> list[Any]:
@@ -138,7 +130,7 @@ class DPR(Embeddings):
 
 class ANCE(DPR):
     """DPR, and then loops with negatives from the index of the previous loop; each has the same
-    number of steps. A large language model is trained by an adapter.
+    number of steps.
     """
 
     usual = "FacebookAI/roberta-base"
@@ -146,8 +138,6 @@ class ANCE(DPR):
 
     def train(self, task: Task, model: Any, params: Params) -> None:
         """The start with BM25 negatives, and the loops."""
-        if model.transformers_model.config.model_type in _LLMS:
-            add_adapter(model)
         labels, steps = Labels.of(task), (task.steps or self.steps) // (self.loops + 1)
         negatives = bm25_negatives(task, labels, params["negatives"])
         for loop in range(self.loops + 1):
@@ -155,16 +145,6 @@ class ANCE(DPR):
                 negatives = mined_negatives(model, labels, params["negatives"])
             rows = examples(labels, negatives, task.seed)
             train_pairs(task, model, self.loss(model, params), rows, params, max(1, steps))
-
-
-def add_adapter(model: Any) -> None:
-    """Give a model a LoRA adapter, the only part that is then trained."""
-    need_training("peft")
-    from peft import LoraConfig
-
-    model.add_adapter(
-        LoraConfig(task_type="FEATURE_EXTRACTION", r=16, lora_alpha=32, target_modules="all-linear")
-    )
 
 
 # Pairs and negatives

@@ -155,32 +155,21 @@ class DSI(Writer):
         """For each item the texts by which it is learned."""
         return [[task.text(item)] for item in items]
 
-    def _make(self, folder: Path, task: Task, params: Params, start: Start) -> None:
+    def _trained(self, task: Task, params: Params, start: Start) -> Fitted:
         from transformers import set_seed
 
         set_seed(task.seed)
         items, (model, tokenizer) = in_order(task.dataset.items), open_writer(start.folder)
-        trie = _trie(task, tokenizer)
+        paths = identifiers(items, [task.text(item) for item in items], task.seed)
+        trie = Trie(paths, digits_of(tokenizer), tokenizer.eos_token_id)
         rows = _rows(pairs_of(task, items, self.readings(task, items)), tokenizer, trie)
         _train(task, model, tokenizer, rows, params)
-        model.save_pretrained(folder / "model")
-        tokenizer.save_pretrained(folder / "model")
-
-    def _opened(self, folder: Path, task: Task, start: Start) -> Fitted:  # noqa: ARG002
-        model, tokenizer = open_writer(folder / "model")
-        trie = _trie(task, tokenizer)
 
         def rank(queries: Sequence[Query], depth: int) -> Ranked:
             return {q.id: written(model.eval(), tokenizer, trie, q.text, depth) for q in queries}
 
         # The index is the model; an identifier is kept beside it.
         return Fitted(rank, float(np.mean([len(tokens) - 1 for tokens in trie.item])))
-
-
-def _trie(task: Task, tokenizer: Any) -> Trie:
-    items = in_order(task.dataset.items)
-    paths = identifiers(items, [task.text(item) for item in items], task.seed)
-    return Trie(paths, digits_of(tokenizer), tokenizer.eos_token_id)
 
 
 class DSIQG(DSI):

@@ -109,7 +109,7 @@ class DeepRetrieval(Trained):
     reward: Callable[[TextWorld, str, Sequence[str]], float] = staticmethod(ndcg_reward)
     alone = False
 
-    def _make(self, folder: Path, task: Task, params: Params, start: Start) -> None:
+    def _trained(self, task: Task, params: Params, start: Start) -> Fitted:
         from datasets import Dataset
         from transformers import AutoTokenizer
         from trl import GRPOConfig, GRPOTrainer
@@ -122,7 +122,8 @@ class DeepRetrieval(Trained):
         train = task.dataset.require("train")
         asked = {query.id: query.text for query in train}
         k_max = task.settings.keywords.k_max
-        world = TextWorld(_lexical(task), task.dataset.relevant, asked, k_max)
+        lexical = Lexical(task.dataset.items, texts=[*map(task.text, task.dataset.items)])
+        world = TextWorld(lexical, task.dataset.relevant, asked, k_max)
 
         def scored(completions: Sequence[Any], entity: Sequence[str], **_: Any) -> list[float]:
             each = zip(completions, entity, strict=True)
@@ -143,10 +144,9 @@ class DeepRetrieval(Trained):
         named = {"model": str(start.folder), "processing_class": tokenizer}
         trainer = GRPOTrainer(reward_funcs=scored, args=config, train_dataset=data, **named)
         run(trainer, task)
-        trainer.save_model(str(folder / "model"))
-
-    def _opened(self, folder: Path, task: Task, start: Start) -> Fitted:
-        written, lexical = _writer(folder / "model", task, _tokens(start)), _lexical(task)
+        folder = task.work / "fit" / "model"
+        trainer.save_model(str(folder))
+        written = _writer(folder, task, _tokens(start))
 
         def search(asked: tuple[str, tuple[str, ...]], depth: int) -> list[tuple[str, float]]:
             text, words = asked
@@ -167,10 +167,6 @@ class Quester(DeepRetrieval):
 
 def _tokens(start: Start) -> int:
     return _TINY_TOKENS if start.name == TINY else _TOKENS
-
-
-def _lexical(task: Task) -> Lexical:
-    return Lexical(task.dataset.items, texts=[*map(task.text, task.dataset.items)])
 
 
 def _prompts(task: Task, queries: Sequence[Query]) -> Sequence[Any]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -85,7 +84,7 @@ class RIPOR(Writer):
     grid = rates(1e-4, 5e-4, batch=32, negatives=4)
     fresh = rates(1e-3, batch=32, negatives=4)
 
-    def _make(self, folder: Path, task: Task, params: Params, start: Start) -> None:
+    def _trained(self, task: Task, params: Params, start: Start) -> Fitted:
         import torch
 
         items = in_order(task.dataset.items)
@@ -102,20 +101,9 @@ class RIPOR(Writer):
         _train(task, (model, tokenizer), rows, params, steps)
         rows = _triples(task, teacher, labels, params["negatives"], code)
         _train(task, (model, tokenizer), rows, params, steps)
-        np.savez(folder / "codes.npz", codes=codes, tables=model.codes.detach().cpu().numpy())
-        del model.codes
-        model.save_pretrained(folder / "model")
-        tokenizer.save_pretrained(folder / "model")
-
-    def _opened(self, folder: Path, task: Task, start: Start) -> Fitted:  # noqa: ARG002
-        import torch
-
-        model, tokenizer = open_writer(folder / "model")
-        kept, ids = np.load(folder / "codes.npz"), [i.id for i in in_order(task.dataset.items)]
-        model.codes = torch.nn.Parameter(torch.tensor(kept["tables"]))
         owners = defaultdict(list)
-        for id_, row in zip(ids, kept["codes"].tolist(), strict=True):
-            owners[tuple(row)].append(id_)
+        for id_, path in code.items():
+            owners[tuple(path)].append(id_)
 
         def rank(queries: Sequence[Query], depth: int) -> Ranked:
             model.eval()

@@ -86,26 +86,6 @@ def test_generated_queries_of_an_item_are_its_keywords(work: Path) -> None:
     assert {word for texts in readings for word in texts} - {i.title for i in task.dataset.items}
 
 
-def test_an_llm_is_trained_by_an_adapter_that_loads_again(tmp_path: Path) -> None:
-    task = task_of(tmp_path, {}, sample_part(30))
-    model = dense.open_encoder(trained.tiny(task, "qwen3"))
-    texts = ["green sofa", "oak table"]
-    before = dense.encode(model, texts, "document")
-    dense.add_adapter(model)
-    learning = [name for name, p in model.named_parameters() if p.requires_grad]
-    assert learning
-    assert all("lora" in name for name in learning)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "lora_B" in name:
-                parameter.normal_(std=0.1)
-    adapted = dense.encode(model, texts, "document")
-    model.save_pretrained(str(tmp_path / "adapted"), create_model_card=False)
-    loaded = dense.encode(dense.open_encoder(tmp_path / "adapted"), texts, "document")
-    assert np.abs(adapted - before).max() > 0.01
-    assert np.abs(adapted - loaded).max() < 0.02
-
-
 # Pairs and negatives
 
 
