@@ -28,7 +28,6 @@ LEAST_MEAN_GAIN = 0.20
 LEAST_GAIN = 0.10
 QUICK = (
     "training.invented_queries=20",
-    "training.candidates=1",
     "training.sft.item_keywords=3",
     "training.sft.query_keywords=3",
     "training.sft.item_epochs=1",

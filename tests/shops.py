@@ -42,7 +42,6 @@ max_failure_share = 1.0
 [publish]
 fields = ["price"]
 [training]
-candidates = 2
 invented_queries = 5
 rules = "paper"
 [training.sft]

@@ -174,14 +174,6 @@ class TrainingSettings(Table):
             "does all steps, and every round is built upon"
         ),
     )
-    candidates: int = Field(
-        0,
-        ge=0,
-        description=(
-            "Further keyword sets drawn for each item at temperature 1, from which acceptance "
-            "may choose; 0: only that of the index build"
-        ),
-    )
     invented_queries: int = Field(
         0,
         ge=0,

@@ -25,7 +25,6 @@ TINY = (
     "training.sft.query_epochs=1",
     "training.query.max_steps=1",
     "training.item.max_steps=1",
-    "training.candidates=0",
     "training.invented_queries=0",
 )
 

@@ -40,21 +40,13 @@ ReplaceOption = Annotated[bool, Option("--replace", help="Replace labels in the 
 def from_clicks(
     logs: Annotated[
         list[Path],
-        Argument(
-            help="UBI records (one JSON object a line, parquet), or with --item-path the "
-            "access logs of a web server."
-        ),
+        Argument(help="UBI records: one JSON object a line, or parquet."),
     ],
     out: OutOption = Path("data"),
-    item_path: console.ItemPathOption = None,
-    parameter: console.ParameterOption = "q",
     model: Annotated[
-        Literal["pbm", "ctr"] | None,
-        Option(
-            help="Click model; ctr, the plain click rate, needs no positions (docs/labels.md).  "
-            "[default: pbm; ctr for access logs]"
-        ),
-    ] = None,
+        Literal["pbm", "ctr"],
+        Option(help="Click model; ctr, the plain click rate, needs no positions (docs/labels.md)."),
+    ] = "pbm",
     weight: Annotated[
         list[str] | None,
         Option(
@@ -83,13 +75,11 @@ def from_clicks(
     json_: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Graded judgements from searches and clicks, as User Behavior Insights (UBI) or a web server
-    records them.
+    """Graded judgements from searches and clicks, as User Behavior Insights (UBI) records them.
 
     Bots and personal data are left out. Counts of what was read and left out are printed and
     written to lineage.json. See docs/labels.md for the rules.
     """
-    from cogr.datasets.query_logs import LogOptions
     from trainers.labels.events import Rules
     from trainers.labels.from_clicks import Wanted, labels_from_clicks
 
@@ -102,14 +92,8 @@ def from_clicks(
         half_life=half_life or None,
         min_days=min_days,
     )
-    access = None if item_path is None else LogOptions(parameter=parameter, item_path=item_path)
-    if access and model not in (None, "ctr"):
-        raise SettingsError(
-            f"--model {model} needs the positions of what was shown, which access logs lack; leave "
-            "it out."
-        )
-    wanted = Wanted("ctr" if access else model or "pbm", k, scrub, min_impressions, min_confidence)
-    made = labels_from_clicks(logs, out, rules, wanted, access=access, replace=replace)
+    wanted = Wanted(model, k, scrub, min_impressions, min_confidence)
+    made = labels_from_clicks(logs, out, rules, wanted, replace=replace)
     console.emit(json_, made.as_dict(), lambda shown: _show(shown, made))
 
 

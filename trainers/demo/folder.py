@@ -123,7 +123,6 @@ SAMPLE_SETTINGS: dict[str, Any] = {
     "generator.sampling.max_tokens": 48,
     "training.model": "tiny",
     "training.invented_queries": 500,
-    "training.candidates": 12,
     "training.sft.item_keywords": 12,
     "training.sft.query_keywords": 10,
     "training.sft.item_epochs": 12,

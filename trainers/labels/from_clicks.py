@@ -10,12 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -23,7 +21,6 @@ from numpy.typing import NDArray
 
 from cogr import __version__
 from cogr.datasets import LINEAGE
-from cogr.datasets.query_logs import LogOptions, access_requests
 from cogr.datasets.reading import json_records
 from cogr.errors import DataError
 from cogr.keywords import self_keyword
@@ -99,7 +96,6 @@ def labels_from_clicks(
     rules: Rules,
     wanted: Wanted,
     *,
-    access: LogOptions | None = None,
     replace: bool = False,
 ) -> Made:
     """Read logs, estimate relevance, write `queries.jsonl`, `labels.jsonl`, `lineage.json`.
@@ -112,9 +108,7 @@ def labels_from_clicks(
     check_free(folder, replace=replace)
     started = time.monotonic()
     kept_texts = QueryFilter(wanted.scrub)
-    with TemporaryDirectory(prefix=".labels-") as records:
-        logs = [records_of_access(paths, access, Path(records))] if access else paths
-        click_counts = read_click_counts(logs, rules, kept_texts.normalised)
+    click_counts = read_click_counts(paths, rules, kept_texts.normalised)
     counts = {**click_counts.counts, **kept_texts.counts}
     pairs = weigh(click_counts, wanted.model)
     graded, asked = grade(pairs), click_counts.asked
@@ -184,10 +178,8 @@ def _changed_sides(
 ) -> list[str]:
     if not (folder / LABELS).is_file():
         return []
-    before = {
-        (row.get("query"), row.get("item")): row.get("grade")
-        for _, row in json_records(folder / LABELS)
-    }
+    rows = json_records(folder / LABELS)
+    before = {(row.get("query"), row.get("item")): row.get("grade") for _, row in rows}
     changed = {
         row["query"]
         for row in labels
@@ -195,42 +187,6 @@ def _changed_sides(
         and (old >= RELEVANT) != (row["grade"] >= RELEVANT)
     }
     return [row["text"] for row in queries if row["id"] in changed]
-
-
-def records_of_access(paths: Sequence[Path], options: LogOptions, folder: Path) -> Path:
-    """Access logs as a file of UBI records.
-
-    Such a log does not say what was shown. Every item that was ever clicked for a query counts as
-    shown at each of its searches, so that the share of its searches that clicked an item decides.
-
-    Raises DataError for a log without searches, or without clicks that belong to one.
-    """
-    clicked: dict[str, set[str]] = defaultdict(set)
-    for request in access_requests(paths, options):
-        if request.text and request.item:
-            clicked[self_keyword(request.text)].add(request.item)
-    if not clicked:
-        raise DataError(
-            f"No click in {', '.join(map(str, paths))} belongs to a search; check --parameter "
-            f"({options.parameter}) and --item-path ({options.item_path})."
-        )
-    shown = {own: sorted(items) for own, items in clicked.items()}
-    asked: dict[tuple[str, str], str] = {}
-    with (folder / "records.jsonl").open("w") as file:
-        for number, request in enumerate(access_requests(paths, options)):
-            if request.text:
-                of = {"client_id": request.client, "timestamp": request.time}
-                own = (request.client, self_keyword(request.text))
-                if not request.item or own not in asked:
-                    asked[own] = str(number)
-                    search = {"query_id": asked[own], "user_query": request.text, **of}
-                    hits = shown.get(own[1], [])
-                    file.write(json.dumps({**search, "query_response_hit_ids": hits}) + "\n")
-                if request.item:
-                    clicked_item = {"object": {"object_id": request.item}}
-                    click = {"query_id": asked[own], "action_name": "click", **of}
-                    file.write(json.dumps({**click, "event_attributes": clicked_item}) + "\n")
-    return folder / "records.jsonl"
 
 
 def query_id(text: str) -> str:

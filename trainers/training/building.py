@@ -21,14 +21,14 @@ from typing import Any
 
 from pyroaring import BitMap
 
-from cogr.keywords import over_budget, parse, self_keyword
+from cogr.keywords import parse, self_keyword
 from cogr.prompts import Prompt
 from cogr.records import Advance, Entity, Side, self_text
 from cogr.rewards import Reference, World
 from cogr.settings.indexing import GeneratorSettings
 from cogr.snapshots import Provenance, Snapshot, provenance_of
 from cogr.snapshots.writing import write_snapshot
-from indexers.generators import Answer, Completion, Request, make_generator
+from indexers.generators import make_generator
 from indexers.generators.model_folders import encode
 from indexers.rebuild.plan import Job, generate_missing, make_plan
 from indexers.rebuild.run import generate_and_freeze, job_by
@@ -40,7 +40,8 @@ from trainers.training.inputs import Inputs, Wrote, counts_of
 STATISTICAL = "statistical"
 _PASSES = 3
 _NOISE = 1e-9
-Candidates = Mapping[str, Sequence[Sequence[str]]]
+Sets = Mapping[str, Sequence[str]]
+"""Entity id -> its keyword set."""
 
 
 def prompts_of(workspace: Workspace, side: Side, entities: Sequence[Entity]) -> list[Prompt]:
@@ -212,41 +213,6 @@ def _settings(
     return own.model_copy(update={"name": kind, "model": str(folder) if folder.is_dir() else model})
 
 
-def draw_sets(
-    workspace: Workspace, side: Side, model: str, kind: str, times: int, seed: int
-) -> dict[str, list[tuple[str, ...]]]:
-    """More keyword sets of every entity, drawn at temperature 1: entity id -> distinct sets within
-    the budget.
-    """
-    entities = list(workspace.dataset.entities(side))
-    requests = [
-        Request(e.id, e, prompt)
-        for e, prompt in zip(entities, prompts_of(workspace, side, entities), strict=True)
-    ]
-    own = {entity.id: own_keyword(entity) for entity in entities}
-    found: dict[str, dict[tuple[str, ...], None]] = {entity.id: {} for entity in entities}
-    base = _settings(workspace, side, model, kind)
-    free = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
-    with progress_bar(f"more keyword sets, {side} side", times * len(requests)) as advance:
-        for time in range(times):
-            drawn = base.model_copy(update={"sampling": base.sampling.model_copy(update=free)})
-            options = generator_options(drawn) | {"seed": seed + time}
-            with make_generator(options, side, workspace.dataset, workspace.store) as writer:
-                for answer in writer.generate(requests):
-                    advance(1)
-                    if words := _usable(answer, own, workspace.settings.keywords.k_max):
-                        found[answer.id][words] = None
-    return {id_: list(sets) for id_, sets in found.items()}
-
-
-def _usable(answer: Answer, own: Mapping[str, str], k_max: int) -> tuple[str, ...]:
-    """The keywords of a completion that ended by itself, within the budget; none of any other."""
-    if not isinstance(answer, Completion) or answer.truncated:
-        return ()
-    words = keywords_of(answer.text, own[answer.id])
-    return () if over_budget(words, k_max) else words
-
-
 # Acceptance
 
 
@@ -270,73 +236,47 @@ class Acceptance:
     realised: float
 
 
-def accept(train: World, candidates: Candidates, practice: World | None = None) -> Acceptance:
+def accept(train: World, new: Sets, practice: World | None = None) -> Acceptance:
     """Choose among new item sets, given worlds whose item mirror has the old sets.
 
-    At its turn an item takes the candidate with the best practice F1 among those that lower neither
-    practice nor training F1. A set that changes neither is taken: it uses the vocabulary that the
-    query side has moved to. Passes are repeated until one takes nothing, three at most, because
-    another item's change may let a set gain. Training F1 never falls, since no single step lowers
-    it.
+    At its turn an item takes its new set where that lowers neither practice nor training F1. A set
+    that changes neither is taken: it uses the vocabulary that the query side has moved to. Passes
+    are repeated until one takes nothing, three at most, because another item's change may let a set
+    gain. Training F1 never falls, since no single step lowers it.
 
     Args:
         train: the old item sets, the frozen queries, the training labels.
-        candidates: item id -> its new keyword sets, within the budget, without its own text; the
-            first is the model's own.
+        new: item id -> the model's keyword set, within the budget, without its own text.
         practice: the same items with more queries, where there are any.
     """
-    before = Reference(train)
-    own = {id_: sets[0] for id_, sets in candidates.items()}
-    gains = {id_: before.marginal(before.item(id_), words) for id_, words in own.items()}
-    growing = _Growing(train, practice)
-    order = sorted(candidates, key=lambda id_: (-gains[id_], id_))
-    taken: dict[str, Sequence[str]] = {}
+    before, growing = Reference(train), Reference(train)
+    gains = {id_: before.marginal(before.item(id_), words) for id_, words in new.items()}
+    counts = [growing] if practice is None else [growing, Reference(practice)]
+    left = sorted(new, key=lambda id_: (-gains[id_], id_))
     for _ in range(_PASSES):
-        now = {
-            id_: words
-            for id_ in order
-            if (words := growing.take(id_, candidates[id_], taken.get(id_))) is not None
-        }
-        taken.update(now)
-        if not now:
+        kept = [id_ for id_ in left if not _take(counts, id_, new[id_])]
+        if len(kept) == len(left):
             break
+        left = kept
     return Acceptance(
-        accepted=taken,
+        accepted={id_: words for id_, words in new.items() if id_ not in set(left)},
         before=before.objective,
         promised=sum(gains.values()),
-        at_once=_objective(train, own) - before.objective,
-        realised=growing.train.objective - before.objective,
+        at_once=_objective(train, new) - before.objective,
+        realised=growing.objective - before.objective,
     )
 
 
-class _Growing:
-    """The counts of training and of practice, updated as sets are taken."""
-
-    def __init__(self, train: World, practice: World | None) -> None:
-        self.train = Reference(train)
-        self._all = [self.train] if practice is None else [self.train, Reference(practice)]
-
-    def take(
-        self, id_: str, sets: Sequence[Sequence[str]], held: Sequence[str] | None
-    ) -> Sequence[str] | None:
-        """Give an item the best of its sets. Returns it; None when the item keeps its old one.
-
-        A set that it took before is replaced only by a better one.
-        """
-        least = 0.0 if held is None else _NOISE
-        best: tuple[float, Sequence[str]] | None = None
-        for words in sets:
-            gains = [counts.marginal(counts.item(id_), words) for counts in self._all]
-            if min(gains) >= 0 and gains[-1] >= least and (best is None or gains[-1] > best[0]):
-                best = (gains[-1], words)
-        if best is None:
-            return None
-        for counts in self._all:
-            counts.update(id_, best[1])
-        return best[1]
+def _take(counts: Sequence[Reference], id_: str, words: Sequence[str]) -> bool:
+    """Give an item its new set unless that lowers an objective. Returns whether it took it."""
+    if min(one.marginal(one.item(id_), words) for one in counts) < 0:
+        return False
+    for one in counts:
+        one.update(id_, words)
+    return True
 
 
-def _objective(world: World, new: Mapping[str, Sequence[str]]) -> float:
+def _objective(world: World, new: Sets) -> float:
     everything = Reference(world)
     for id_, words in new.items():
         everything.update(id_, words)
@@ -352,50 +292,25 @@ def accept_items(inputs: Inputs) -> Wrote:
     items, queries = inputs.mirror(old.id), inputs.mirror(inputs.round.practice)
     train = inputs.world(items, inputs.mirror(inputs.round.queries), practice=False)
     practice = inputs.world(items, queries, practice=True) if inputs.invented.queries else None
-    candidates = _candidates(inputs, old, new)
-    chosen = accept(train, candidates, practice)
+    kept = old.by_id
+    moved = {row.id: row.keywords for row in new.rows() if row.keywords != kept[row.id].keywords}
+    chosen = accept(train, moved, practice)
     everything = inputs.settings.rules == "paper"
-    taken = {id_: sets[0] for id_, sets in candidates.items()} if everything else chosen.accepted
+    taken = moved if everything else chosen.accepted
     notes = {
-        "moved": len(candidates),
+        "moved": len(moved),
         "accepted": len(taken),
         "train_f_before": _mean(chosen.before, train),
         "promised": _mean(chosen.promised, train),
         "all_at_once": _mean(chosen.at_once, train),
         "realised": _mean(chosen.at_once if everything else chosen.realised, train),
     }
-    kept = old.by_id
     rows = (
         replace(row, keywords=tuple(taken.get(row.id, kept[row.id].keywords))) for row in new.rows()
     )
     provenance = _provenance(old, new, notes)
     written = write_snapshot(inputs.workspace.store, "item", rows, provenance, new.manifest.fields)
     return Wrote(written.id, {**notes, **counts_of(written)})
-
-
-def _candidates(inputs: Inputs, old: Snapshot, new: Snapshot) -> dict[str, list[Sequence[str]]]:
-    """The new sets of each item that differ from its old one: the index build's first, then the
-    drawn ones.
-    """
-    sets: dict[str, list[Sequence[str]]] = {row.id: [row.keywords] for row in new.rows()}
-    if inputs.settings.candidates and inputs.settings.rules == "own":
-        model, seed = inputs.round.model("item"), inputs.settings.seed + inputs.round.number
-        drawn = draw_sets(
-            inputs.workspace,
-            "item",
-            model,
-            inputs.settings.index_by,
-            inputs.settings.candidates,
-            seed,
-        )
-        for id_, more in drawn.items():
-            sets[id_] += more
-    kept = old.by_id
-    different = {
-        id_: [words for words in found if words != kept[id_].keywords]
-        for id_, found in sets.items()
-    }
-    return {id_: found for id_, found in different.items() if found}
 
 
 def _provenance(old: Snapshot, new: Snapshot, notes: Mapping[str, Any]) -> Provenance:

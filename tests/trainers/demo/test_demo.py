@@ -45,7 +45,6 @@ FEW_STEPS = (
     "training.sft.item_epochs=3",
     "training.sft.query_epochs=6",
     "training.invented_queries=50",
-    "training.candidates=1",
     "training.rollouts.max_tokens=20",
     "generator.sampling.max_tokens=20",
     "training.query.max_steps=2",

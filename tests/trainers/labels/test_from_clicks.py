@@ -12,11 +12,10 @@ import pytest
 from numpy.typing import NDArray
 
 from cogr.datasets import load_dataset
-from cogr.datasets.reading import json_records
 from cogr.errors import DataError
 from cogr.privacy import QueryFilter
 from tests.commands import Command
-from tests.trainers.labels.users import DAY, START, as_access_log, event, write_log
+from tests.trainers.labels.users import DAY, START, event, write_log
 from trainers.labels import events
 from trainers.labels.clicks import grade, weigh
 from trainers.labels.events import ClickCounts, Rules, read_click_counts
@@ -120,36 +119,6 @@ def test_a_log_becomes_a_data_set(tmp_path: Path, cogr_train: Command) -> None:
     again = cogr_train("labels", "from-clicks", *paths, "--out", tmp_path / "data")
     assert again.status == 2
     assert "--replace" in again.sentence
-
-
-def test_access_logs_give_labels_of_what_is_clicked_most(
-    tmp_path: Path, cogr_train: Command
-) -> None:
-    paths, truth = write_log(tmp_path, "position", 2, queries=6, searches=300)
-    log = as_access_log(paths, tmp_path / "access.log")
-    made = ("labels", "from-clicks", log, "--out", tmp_path / "data", "--item-path", "/p/{item}")
-    ended = cogr_train(*made, "--json")
-    assert ended.status == 0, ended.err
-    texts = {row["id"]: row["text"] for _, row in json_records(tmp_path / "data" / "queries.jsonl")}
-    assert len(texts) == 6
-    graded = [row for _, row in json_records(tmp_path / "data" / "labels.jsonl")]
-    right = [
-        truth.relevant[int(texts[row["query"]].split()[-1]), int(row["item"][1:])]
-        for row in graded
-        if row["grade"] >= 2
-    ]
-    # Without positions: what was shown on top is clicked more.
-    assert len(right) > 6
-    assert np.mean(right) > 0.6
-    lineage = json.loads((tmp_path / "data" / "lineage.json").read_text())
-    assert lineage["filters"]["model"] == "ctr"
-    for flags, sentence in (
-        (("--model", "pbm"), "which access logs lack"),
-        (("--item-path", "/p/"), "with {item} for its id"),
-        (("--item-path", "/x/{item}"), "belongs to a search; check --parameter (q)"),
-    ):
-        refused = cogr_train(*made, "--replace", *flags)
-        assert (refused.status, sentence in refused.sentence) == (2, True)
 
 
 def test_records_of_any_shape_are_read_alike(tmp_path: Path) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote_plus
 
 import numpy as np
 import pyarrow as pa
@@ -101,28 +99,6 @@ def write_log(
     for path, rows in zip(paths, (asked, did), strict=True):
         pq.write_table(pa.Table.from_pylist(rows), path)
     return paths, truth
-
-
-def as_access_log(paths: list[Path], file: Path) -> Path:
-    """Such a log as a web server writes it; every other click without a referrer."""
-    asked, did = (pq.read_table(path).to_pylist() for path in paths)
-    texts = {row["query_id"]: quote_plus(row["user_query"]) for row in asked}
-    lines = []
-    for number, row in enumerate([*asked, *did]):
-        at = datetime.fromtimestamp(row["timestamp"] // 1000, UTC).strftime("%d/%b/%Y:%H:%M:%S %z")
-        text = texts[row["query_id"]]
-        url, referrer = f"/search?q={text}", "-"
-        if "action_name" in row:
-            url = f"/p/{row['event_attributes']['object']['object_id']}?ref=list"
-            referrer = "-" if number % 2 else f"https://shop.example/search?q={text}&page=1"
-        lines.append(
-            (
-                row["timestamp"],
-                f'{row["client_id"]} - - [{at}] "GET {url} HTTP/1.1" 200 9 "{referrer}" "Mozilla"',
-            )
-        )
-    file.write_text("".join(f"{line}\n" for _, line in sorted(lines)))
-    return file
 
 
 def event(action: str, query: str, item: str, ordinal: int, time: int) -> dict[str, Any]:

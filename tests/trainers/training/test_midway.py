@@ -18,7 +18,6 @@ from trainers.training.rounds import Run, create, open_run
 # Three steps an epoch and a checkpoint every four: in the middle of the second epoch.
 SETTINGS = (
     "training.invented_queries=0",
-    "training.candidates=0",
     'training.sft.items_from="extractive"',
     "training.sft.batch_size=24",
     "training.sft.item_epochs=3",

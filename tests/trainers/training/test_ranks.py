@@ -28,7 +28,6 @@ from trainers.training.stage import Launcher, Process, do_stages
 
 BATCHES = (
     "training.invented_queries=0",
-    "training.candidates=0",
     "training.sft.batch_size=8",
     'training.sft.items_from="extractive"',
     "training.sft.item_epochs=6",
