@@ -44,8 +44,8 @@ information and frozen items.
 
 @dataclass(frozen=True)
 class Row:
-    """The result of one variant with one seed: the number of the last accepted round, and its p, r
-    and f1; or why the run failed.
+    """One variant with one seed: the number of its run's last accepted round, and figures of this
+    round; or why the run failed.
     """
 
     variant: str
@@ -96,7 +96,7 @@ def _trained(workspace: Workspace, name: str, launcher: Launcher, rounds: int, s
     if not run.exists or run.state().rounds_done < rounds:
         say(f"training {name}")
         check_settings(workspace)
-        Driver(workspace, create(workspace, name), launcher, say, alone=True).reach(rounds)
+        Driver(workspace, create(workspace, name), launcher, say).reach(rounds)
     done = State(rounds=run.state().finished[: rounds + 1]).base
     assert done is not None, "round 0 is always built upon"
     return done
@@ -115,30 +115,23 @@ def split_of(dataset: Dataset) -> Split:
 
 
 def table(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """One line a variant, in the order of the rows: mean and standard deviation over its seeds, and
-    the difference of its F1 from that of `full` with the same seeds.
+    """One line a variant, in the order of the rows: means over its seeds, sample deviations of F1
+    (None for one seed), and of the difference of its F1 from that of `full` with the same seed.
     """
     full = {row.seed: row.figures["f1"] for row in rows if row.variant == FULL and row.figures}
     lines = []
     for name in dict.fromkeys(row.variant for row in rows):
         own = [row for row in rows if row.variant == name]
         found = {row.seed: row.figures for row in own if row.figures}
-        over = [figures["f1"] - full[seed] for seed, figures in found.items() if seed in full]
-        lines.append(
-            {
-                "variant": name,
-                "title": VARIANTS[name][0],
-                "seeds": len(found),
-                **{key: _spread([one[key] for one in found.values()]) for key in MEASURES},
-                "f1_over_full": None if name == FULL else _spread(over),
-                "failed": {row.seed: row.failed for row in own if row.failed},
-            }
-        )
+        over = [one["f1"] - full[seed] for seed, one in found.items() if seed in full]
+        line: dict[str, Any] = {"variant": name, "title": VARIANTS[name][0], "seeds": len(found)}
+        for key in MEASURES:
+            line |= _spread(key, [one[key] for one in found.values()])
+        line |= _spread("f1_over_full", [] if name == FULL else over)
+        lines.append({**line, "failed": {row.seed: row.failed for row in own if row.failed}})
     return lines
 
 
-def _spread(values: Sequence[float]) -> dict[str, float | None] | None:
-    if not values:
-        return None
+def _spread(name: str, values: Sequence[float]) -> dict[str, float | None]:
     sd = round(stdev(values), 6) if len(values) > 1 else None
-    return {"mean": round(mean(values), 6), "sd": sd}
+    return {name: round(mean(values), 6) if values else None, f"{name}_sd": sd}

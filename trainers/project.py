@@ -305,9 +305,7 @@ class Project:
         run = (rounds.create if begin else rounds.open_run)(workspace, name)
         if begin and not run.state().rounds:
             self._say(f"Run {run.name} in {run.folder()}. {judged_by(workspace)}")
-        accelerate = workspace.settings.training.accelerate
-        launcher = Launcher(self._config, self._overrides, accelerate=accelerate)
-        return Driver(workspace, run, launcher, self._say)
+        return Driver(workspace, run, Launcher(self._config, self._overrides), self._say)
 
     def release(self, *snapshots: str, gate: bool = True) -> Released:
         """Let pushed snapshots serve, by one atomic switch for all.

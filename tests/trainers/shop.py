@@ -41,7 +41,12 @@ class InThisProcess(Launcher):
 
     @contextmanager
     def started(
-        self, run: Run, stages: int, halvings: int = 0, processes: int = 1
+        self,
+        run: Run,
+        stages: int,
+        halvings: int = 0,
+        processes: int = 1,
+        accelerate: str | None = None,
     ) -> Iterator[Process]:
         workspace = Workspace.open(self.config, self.overrides)
         status = do_stages(workspace, run, stages, halvings)

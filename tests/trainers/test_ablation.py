@@ -15,9 +15,7 @@ from tests.commands import Command
 from tests.shops import write_sample_part
 from tests.trainers.shop import InThisProcess
 from trainers.ablation import VARIANTS, Row, ablate, run_name, table
-from trainers.training import driver
-from trainers.training.driver import Driver
-from trainers.training.rounds import Round, Run, create, open_run
+from trainers.training.rounds import Round, Run, open_run
 from trainers.training.trainer_config import check_settings
 
 TINY = (
@@ -133,7 +131,7 @@ def test_what_is_trained_is_not_trained_again_and_what_fails_keeps_the_others(
     assert mixed["transposed"] == rows["transposed"], "the same settings are the same run"
     lines = {line["variant"]: line for line in table(list(mixed.values()))}
     assert lines["full"]["f1"] is None
-    assert lines["transposed"]["f1"]["mean"] == pytest.approx(rows["transposed"].figures["f1"])  # type: ignore[index]
+    assert lines["transposed"]["f1"] == pytest.approx(rows["transposed"].figures["f1"])  # type: ignore[index]
 
     own = [part for override in TINY for part in ("--set", override)]
     ended = cogr_train(
@@ -184,29 +182,13 @@ def test_the_table_has_means_and_spreads_over_seeds() -> None:
         Row("shared", 2, "run", failed="It broke."),
     ]  # fmt: skip
     full, shared = table(rows)
-    assert full["f1"] == {"mean": 0.5, "sd": pytest.approx(0.141421, abs=1e-6)}
+    assert (full["f1"], full["f1_sd"]) == (0.5, pytest.approx(0.141421, abs=1e-6))
     assert full["f1_over_full"] is None
-    assert shared["f1_over_full"] == {"mean": -0.15, "sd": pytest.approx(0.070711, abs=1e-6)}
+    over = (shared["f1_over_full"], shared["f1_over_full_sd"])
+    assert over == (-0.15, pytest.approx(0.070711, abs=1e-6))
     assert shared["seeds"] == 2
     assert shared["failed"] == {2: "It broke."}
-    assert table([row("full", 0, 0.4)])[0]["f1"] == {"mean": 0.4, "sd": None}
-
-
-def test_variants_are_compared_with_one_another_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = write_sample_part(tmp_path / "shop", items=24)
-    workspace = Workspace.open(config, ["training.rules=own"])
-    run = create(workspace)
-
-    def measured(*_: object) -> None:
-        raise AssertionError("bm25 and statistical are measured")
-
-    monkeypatch.setattr(driver, "rivals", measured)
-    launcher = InThisProcess(config, ())
-    assert Driver(workspace, run, launcher, print, alone=True).choice() is None
-    with pytest.raises(AssertionError, match="are measured"):
-        Driver(workspace, run, launcher, print).choice()
+    assert table([row("full", 0, 0.4)])[0]["f1_sd"] is None
 
 
 def test_another_seed_and_other_settings_are_other_runs(tmp_path: Path) -> None:

@@ -4,10 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
@@ -118,15 +117,15 @@ def ablate(
 
     names = chosen(variants, ablation.VARIANTS, "variant")
     rows = []
-    accelerate = call.workspace.settings.training.accelerate
-    launcher = Launcher(call.config, tuple(call.overrides), accelerate=accelerate)
+    launcher = Launcher(call.config, tuple(call.overrides))
     for row in ablation.ablate(launcher, rounds, names, seeds, console.note):
         rows.append(row)
         console.note(f"{row.variant}, seed {row.seed} is done: {len(rows)} of {len(names) * seeds}")
     split, lines = ablation.split_of(call.workspace.dataset), ablation.table(rows)
     payload = {"split": split, "rounds": rounds, "table": lines}
     payload["rows"] = list(map(asdict, rows))
-    call.emit(payload, _ablation(lines, split, rounds).show)
+    title = f"{split} queries, {rounds} rounds after SFT; means and deviations over seeds"
+    call.emit(payload, Table(title, lines).show)
     if failed := sum(bool(row.failed) for row in rows):
         raise CheckFailedError(
             f"{failed} of {len(rows)} runs failed, see above; fix that and run the same command "
@@ -188,24 +187,6 @@ def _estimated(found: Estimate) -> Table:
         return Table("", (), [model, *notes])
     rows = [{"stage": stage, "steps at most": steps} for stage, steps in found.steps.items()]
     return Table(model, rows, notes)
-
-
-def _ablation(lines: Sequence[Mapping[str, Any]], split: str, rounds: int) -> Table:
-    after = f"{rounds} round{'s' * (rounds > 1)} after SFT"
-    names = {"p": "P", "r": "R", "f1": "F1", "f1_over_full": "F1 over full"}
-    rows = []
-    for line in lines:
-        said = "; ".join(f"seed {seed} failed: {why}" for seed, why in line["failed"].items())
-        spreads = {name: _spread(line[key]) for key, name in names.items()}
-        rows.append({"variant": line["title"], **spreads, "seeds": str(line["seeds"]), "": said})
-    return Table(f"{split} queries, {after}; mean ± standard deviation over seeds", rows)
-
-
-def _spread(found: Mapping[str, float | None] | None) -> str:
-    if found is None:
-        return ""
-    spread = "" if found["sd"] is None else f" ± {found['sd']:.4f}"
-    return f"{found['mean']:.4f}{spread}"
 
 
 def _project(call: Call) -> Project:

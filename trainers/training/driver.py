@@ -88,48 +88,33 @@ class Driver:
         run: Run,
         launcher: Launcher,
         say: Say,
-        *,
-        alone: bool = False,
     ) -> None:
         self.workspace = with_dev(workspace)
         self.run = run
         self._launcher = launcher
-        self._alone = alone
         self._say = say
 
     def sft(self) -> Round:
-        """Do round 0, or the rest of it. A finished round 0 is returned."""
-        with self._locked("cogr-train run"):
-            state = self._checked_state()
-            done = state.rounds[0] if state.finished else self._finish(state)
-            self.choice()
-            return done
+        """Do round 0, or the rest of it, where it is not done."""
+        return self.reach(0)
 
     def round(self) -> Round:
-        """Do the next round, or the rest of one that was interrupted.
+        """Do the next round, or the rest of one that was interrupted; SFT comes first."""
+        return self.reach(self.run.state().rounds_done + 1)
+
+    def reach(self, rounds: int) -> Round:
+        """Do SFT where it is not done, then rounds until the run has so many. Returns the last one.
 
         Raises:
-            TrainingError: there is no SFT yet, or a stage failed.
+            TrainingError: a stage failed.
             CheckFailedError: a policy collapsed.
         """
         with self._locked("cogr-train run"):
             state = self._checked_state()
-            if not state.finished:
-                raise TrainingError(
-                    f"The run {self.run.name} has no trained models yet: do SFT first."
-                )
-            done = self._finish(state)
-            self.choice()
-            return done
-
-    def reach(self, rounds: int) -> Round:
-        """Do SFT where it is not done, then rounds until the run has so many. Returns the last one.
-        Raises as `round` does.
-        """
-        self.sft()
-        while (state := self.run.state()).rounds_done < rounds:
-            self.round()
-        return state.finished[-1]
+            while not state.finished or state.rounds_done < rounds:
+                self._finish(state)
+                state = self.run.state()
+            return state.finished[-1]
 
     def choice(self) -> Choice | None:
         """The pair that is to serve: the best of the rounds and of their rivals on dev. None
@@ -140,8 +125,7 @@ class Driver:
         workspace = self.workspace
         if workspace.settings.training.rules == "paper" or not workspace.dataset.queries.get("dev"):
             return None
-        beside = None if self._alone else rivals(workspace, self.run, self._say)
-        return choose(contenders(self.run.state(), beside))
+        return choose(contenders(self.run.state(), rivals(workspace, self.run, self._say)))
 
     def status(self) -> RunStatus:
         """What serves now beside the chosen pair. Where the service can't be reached, what serves
@@ -219,7 +203,7 @@ class Driver:
 
     # Processes
 
-    def _finish(self, state: State) -> Round:
+    def _finish(self, state: State) -> None:
         state = state.begun()
         if state != self.run.state():
             self.run.save(state)
@@ -244,7 +228,6 @@ class Driver:
                 raise _error(stage, failure)
             self._say(f"{stage} ran out of memory: once more with half the micro batch")
             halvings += 1
-        return state.rounds[-1]
 
     def _process(self, current: Round, halvings: int) -> Failure | None:
         """Start one process for the next stages of a round, and report which it does. Returns its
@@ -257,7 +240,8 @@ class Driver:
         stages = left if one_start_a_round(settings) else left[:1]
         processes = settings.processes if SHARES.keys() & set(stages) else 1
         Failure.forget(self.run)
-        with self._launcher.started(self.run, len(stages), halvings, processes) as process:
+        more = halvings, processes, settings.accelerate
+        with self._launcher.started(self.run, len(stages), *more) as process:
             for stage in stages:
                 if not self._followed(process, current.number, stage):
                     break

@@ -93,10 +93,11 @@ class Launcher:
 
     config: Path | None
     overrides: Sequence[str]
-    accelerate: str | None = field(default=None, kw_only=True)
     log: Path | None = field(default=None, kw_only=True)
 
-    def command(self, run: str, stages: int, halvings: int, processes: int) -> list[str]:
+    def command(
+        self, run: str, stages: int, halvings: int, processes: int, accelerate: str | None
+    ) -> list[str]:
         """The command line.
 
         Several processes are started by `ranks`, with one thread each unless
@@ -105,13 +106,18 @@ class Launcher:
         config = ["--config", str(self.config)] if self.config else []
         overrides = [part for override in self.overrides for part in ("--set", override)]
         own = ["--run", run, "--stages", str(stages), "--halvings", str(halvings)]
-        several = [ranks.__name__, str(processes), self.accelerate or ""]
-        module = several if processes > 1 or self.accelerate else [ranks.STAGE]
+        several = [ranks.__name__, str(processes), accelerate or ""]
+        module = several if processes > 1 or accelerate else [ranks.STAGE]
         return [sys.executable, "-m", *module, *config, *overrides, *own]
 
     @contextmanager
     def started(
-        self, run: Run, stages: int, halvings: int = 0, processes: int = 1
+        self,
+        run: Run,
+        stages: int,
+        halvings: int = 0,
+        processes: int = 1,
+        accelerate: str | None = None,
     ) -> Iterator[Process]:
         """Start a process that does stages. At the end of the block it is killed if it still runs.
 
@@ -122,7 +128,7 @@ class Launcher:
         with ExitStack() as files:
             out = 2 if self.log is None else files.enter_context(self.log.open("ab"))
             process = subprocess.Popen(
-                self.command(run.name, stages, halvings, processes),
+                self.command(run.name, stages, halvings, processes, accelerate),
                 stdout=out,
                 stderr=out,
                 process_group=0,

@@ -432,8 +432,8 @@ def test_several_processes_are_started_by_a_launcher_and_one_without() -> None:
     own = ["--config", "cogr.toml", "--set", "store=here"]
     own += ["--run", "main", "--stages", "6", "--halvings", "1"]
     one = [sys.executable, "-m", "trainers.training.stage", *own]
-    assert launcher.command("main", 6, 1, 1) == one
+    assert launcher.command("main", 6, 1, 1, None) == one
     several = [sys.executable, "-m", "trainers.training.ranks", "4", "", *own]
-    assert launcher.command("main", 6, 1, 4) == several
-    sharded = Launcher(Path("cogr.toml"), ["store=here"], accelerate="fsdp.yaml")
-    assert sharded.command("main", 6, 1, 4) == [*several[:4], "fsdp.yaml", *own]
+    assert launcher.command("main", 6, 1, 4, None) == several
+    sharded = launcher.command("main", 6, 1, 4, "fsdp.yaml")
+    assert sharded == [*several[:4], "fsdp.yaml", *own]

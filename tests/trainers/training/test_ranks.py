@@ -67,7 +67,12 @@ class Forked(Launcher):
 
     @contextmanager
     def started(
-        self, run: Run, stages: int, halvings: int = 0, processes: int = 1
+        self,
+        run: Run,
+        stages: int,
+        halvings: int = 0,
+        processes: int = 1,
+        accelerate: str | None = None,
     ) -> Iterator[Process]:
         server = multiprocessing.get_context("forkserver")
         server.set_forkserver_preload(["trl.trainer.grpo_trainer", "trainers.training.stage"])
