@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cogr_client import AsyncClient, Client, Expansion, SearchError
-from cogr_client.clients import SIZE, Memory
+from cogr_client import AsyncClient, Client, SearchError
 from tests.ops.broken_servers import broken
 from tests.ops.expander.expander_worlds import running, serve_pair, wait_for, workspace
 
@@ -51,22 +50,6 @@ def test_what_is_asked_for_together_is_remembered_too(tmp_path: Path) -> None:
         assert client.expand("green couch") == known
         assert client.expand("nobody").reason == "unknown"
         assert expander.metric("cogr_expander_request_seconds_count") == before + 1
-
-
-def test_a_memory_is_bounded_and_its_own() -> None:
-    memory, made = (
-        Memory(60),
-        Expansion(("a",), "index", "", {"bool": {}}, {}, "shop", {"item": "i", "query": "q"}),
-    )
-    for number in range(SIZE + 500):
-        memory.put(f"query {number}", made)
-    assert [memory.get(f"query {number}") for number in (0, 499, SIZE)] == [None, None, made]
-    changed = memory.get(f"query {SIZE}")
-    assert changed is not None
-    changed.clause["bool"]["filter"] = []
-    assert memory.get(f"query {SIZE}") == made
-    memory.forget()
-    assert memory.get(f"query {SIZE}") is None
 
 
 @pytest.mark.parametrize("fault", ["null", "half"])

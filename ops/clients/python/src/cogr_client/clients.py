@@ -1,5 +1,5 @@
 """The two clients, one blocking, one with `await`, and what they share: the requests to expander
-and OpenSearch, the answers as values, and the memory of expansions.
+and OpenSearch, the answers as values, and the cache of expansions.
 
 What is shared are coroutines. Those of the blocking client never wait for one another, so that a
 single step runs each to its end.
@@ -7,12 +7,10 @@ single step runs each to its end.
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from difflib import get_close_matches
+from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
 from typing import Any, Self, TypedDict, TypeVar, Unpack
@@ -140,44 +138,6 @@ SIZE = 1000
 """Most cached queries; beyond them the least recently used one is dropped."""
 
 
-class Memory:
-    """A cache of expansions by query, for some seconds; all of one pair of snapshots. Threads may
-    share it.
-
-    Only expansions with keywords are kept, since a query without any may have keywords the next
-    time.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        # As JSON, because callers may change the clause that they get.
-        self._known: TTLCache[str, str] = TTLCache(SIZE, seconds)
-        self._pair: Mapping[str, str | None] = {}
-        self._lock = Lock()
-
-    def get(self, query: str) -> Expansion | None:
-        """The cached expansion of a query, or None."""
-        with self._lock:
-            known = self._known.get(query)
-        return None if known is None else Expansion.read(json.loads(known))
-
-    def put(self, query: str, expansion: Expansion) -> None:
-        """Cache an answer of the expander.
-
-        An answer of another pair means that a pair was published, so all others are dropped.
-        """
-        with self._lock:
-            if expansion.snapshots != self._pair:
-                self._known.clear()
-                self._pair = expansion.snapshots
-            if expansion.source != "none":
-                self._known[query] = json.dumps(asdict(expansion))
-
-    def forget(self) -> None:
-        """Drop all expansions."""
-        with self._lock:
-            self._known.clear()
-
-
 T = TypeVar("T")
 _Answer = httpx.Response | httpx.RequestError
 MOST_TEXT = 512
@@ -236,10 +196,14 @@ class _Requests:
         self._searching: dict[str, Any] = {"auth": auth, "timeout": timeout}
         self._opensearch, self._prefix = opensearch, prefix
         self._http = type(self)._connect(verify=verify)
-        self._memory = Memory(remember)
+        self._known: TTLCache[str, Expansion] = TTLCache(SIZE, remember)
+        self._pair: Mapping[str, str | None] = {}
+        self._lock = Lock()
 
     async def _expanding(self, query: str) -> Expansion:
-        if (known := self._memory.get(query)) is not None:
+        with self._lock:
+            known = self._known.get(query)
+        if known is not None:
             return known
         said = _said(await self._post({**self._asking, "json": {"query": query}}))
         return self._read([query], [said])[0]
@@ -253,8 +217,15 @@ class _Requests:
             found = [Expansion.read(one) for one in answers]
         except (KeyError, TypeError):
             return [Expansion.fallback(query) for query in queries]
-        for query, expansion in zip(queries, found, strict=False):
-            self._memory.put(query, expansion)
+        with self._lock:
+            for query, expansion in zip(queries, found, strict=False):
+                # Another pair was published: what was cached belongs to the one before. A query
+                # without keywords may have some the next time.
+                if expansion.snapshots != self._pair:
+                    self._known.clear()
+                    self._pair = expansion.snapshots
+                if expansion.source != "none":
+                    self._known[query] = expansion
         return found
 
     async def _finding(self, query: str, options: SearchOptions) -> Found:
@@ -266,7 +237,8 @@ class _Requests:
         answer = await self._post(search(expansion))
         if isinstance(answer, httpx.Response) and answer.status_code == httpx.codes.NOT_FOUND:
             # The index was removed since the expander named it; cached expansions are as old.
-            self._memory.forget()
+            with self._lock:
+                self._known.clear()
             expansion = await self._expanding(query)
             answer = await self._post(search(expansion))
         if isinstance(answer, httpx.RequestError):
@@ -401,11 +373,9 @@ def _parameters(query: str, expansion: Expansion, options: SearchOptions) -> dic
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    known = sorted(SearchOptions.__annotations__)
-    for name in options.keys() - set(known):
-        near = get_close_matches(name, known, n=1)
-        meant = f"did you mean {near[0]}? It" if near else "it"
-        raise TypeError(f"search() has no option {name!r}; {meant} takes {', '.join(known)}")
+    for name in options.keys() - SearchOptions.__annotations__.keys():
+        known = ", ".join(sorted(SearchOptions.__annotations__))
+        raise TypeError(f"search() has no option {name!r}; it takes {known}")
 
 
 def _said(answer: _Answer) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from haystack import Document, component
 from haystack.utils import Secret
 
-from cogr_client.clients import AsyncClient, Client, Found
+from cogr_client.clients import Client
 
 
 @component
@@ -47,35 +47,25 @@ class CogrRetriever:
     @component.output_types(documents=list[Document])
     def run(self, query: str, top_k: int | None = None) -> dict[str, list[Document]]:
         """Search. Raises SearchError and RefusedError."""
-        with Client(**self._addresses()) as client:
-            return _documents(client.search(query, **self._options(top_k)))
-
-    @component.output_types(documents=list[Document])
-    async def run_async(self, query: str, top_k: int | None = None) -> dict[str, list[Document]]:
-        """Search without blocking. Raises SearchError and RefusedError."""
-        async with AsyncClient(**self._addresses()) as client:
-            return _documents(await client.search(query, **self._options(top_k)))
-
-    def _addresses(self) -> dict[str, Any]:
-        names = ("expander", "opensearch", "prefix", "patience")
-        secrets: dict[str, Any] = {"token": self.token and self.token.resolve_value(), "auth": None}
-        if self.username and self.password:
-            secrets["auth"] = (self.username, self.password.resolve_value())
-        return {name: getattr(self, name) for name in names} | secrets
-
-    def _options(self, top_k: int | None) -> dict[str, Any]:
-        return {**(self.options or {}), **({} if top_k is None else {"size": top_k})}
-
-
-def _documents(found: Found) -> dict[str, list[Document]]:
-    return {
-        "documents": [
+        options: dict[str, Any] = {**(self.options or {})} | ({"size": top_k} if top_k else {})
+        secrets = (self.token, self.password)
+        token, password = (one.resolve_value() if one else None for one in secrets)
+        with Client(
+            self.expander,
+            self.opensearch,
+            prefix=self.prefix,
+            token=token,
+            auth=(self.username, password) if self.username and password else None,
+            patience=self.patience,
+        ) as client:
+            hits = client.search(query, **options).hits
+        documents = [
             Document(
                 id=hit.id,
                 content=hit.source["text"],
                 score=hit.score,
                 meta={**hit.source, "tier": hit.tier, "matched": list(hit.matched)},
             )
-            for hit in found.hits
+            for hit in hits
         ]
-    }
+        return {"documents": documents}
