@@ -18,7 +18,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +32,6 @@ from indexers.backends.opensearch.client import Cluster, service_error
 from indexers.backends.opensearch.search import KEYWORDS as FIELD
 from indexers.backends.opensearch.search import query_body
 
-MOST_LITERAL = 1000
-"""Most literal matches of a query that are looked up."""
 IN_A_ROW = 10
 """Failed queries in a row after which a replay ends, because that means an outage."""
 _EXACT = {"search_type": "dfs_query_then_fetch"}
@@ -49,23 +46,22 @@ class Answer:
     seconds: float
     source: str = ""
     expanding: float = 0.0
-    finds: Callable[[Sequence[str]], int] = len
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One query's two answers.
-
-    Attributes:
-        literal: how many items have every word of the query in one field that today's search reads
-            (the first `MOST_LITERAL`), and how many of them each search finds at any rank; None
-            without such items.
-    """
+    """One query's two answers."""
 
     searched: Searched
     present: Answer
     candidate: Answer
-    literal: tuple[int, int, int] | None = None
+
+    @property
+    def overlap(self) -> float:
+        """The share of the longer list that both have; 1 for two empty ones."""
+        one, other = self.present.ids, self.candidate.ids
+        longest = max(len(one), len(other))
+        return len(set(one) & set(other)) / longest if longest else 1.0
 
 
 @dataclass
@@ -90,84 +86,18 @@ class BadRequestError(UserError):
     reason = "refused"
 
 
-@dataclass(frozen=True)
-class Reader:
-    """Searches an index for ids only, so that both searches are compared without the cost of
-    fetching documents.
-    """
-
-    cluster: Cluster
-    size: int
-    id_field: str = "_id"
-
-    def search(
-        self, index: str, body: Mapping[str, Any], whose: str, params: dict[str, Any]
-    ) -> list[str]:
-        """Ids of the best hits.
-
-        Raises FailedError, BadRequestError, and UserError for a document without an id.
-        """
-        own = self.id_field == "_id"
-        asked = {"size": self.size, **body, "_source": False if own else [self.id_field]}
-        return [self._id(hit, index) for hit in self._ask(index, asked, whose, params)["hits"]]
-
-    def literal(self, index: str, query: str, fields: Sequence[str]) -> list[str]:
-        """Ids of the documents that have every word of the query in one of the fields."""
-        words = {"query": query, "fields": fields, "operator": "and", "lenient": True}
-        body = {"query": {"multi_match": words}, "size": MOST_LITERAL}
-        return self.search(index, body, "a search for literal matches", {})
-
-    def finds(self, index: str, body: Mapping[str, Any], ids: Sequence[str]) -> int:
-        """How many of the documents with these ids the query of a body finds."""
-        query = {"bool": {"must": [body["query"]], "filter": [{"terms": {self.id_field: ids}}]}}
-        asked = {"query": query, "size": 0, "track_total_hits": True}
-        return int(self._ask(index, asked, "a search for these items", {})["total"]["value"])
-
-    def _ask(
-        self, index: str, asked: Mapping[str, Any], whose: str, params: dict[str, Any]
-    ) -> Mapping[str, Any]:
-        answer, refusal = self.cluster.try_once("POST", f"/{index}/_search", asked, params)
-        if refusal is not None:
-            if refusal.status in (400, 404):
-                raise BadRequestError(
-                    f"{index} refuses {whose}: {refusal.kind}, {refusal.reason}; correct the "
-                    "request."
-                )
-            error = service_error(refusal, self.cluster.url, f"searching {index}")
-            raise FailedError(str(error), refusal.kind or f"status {refusal.status}")
-        if answer["timed_out"] or answer["_shards"]["failed"]:
-            raise FailedError(
-                f"The answer of {index} is not whole; see the cluster's health.", "not whole"
-            )
-        found: Mapping[str, Any] = answer["hits"]
-        return found
-
-    def _id(self, hit: Mapping[str, Any], index: str) -> str:
-        value = hit["_id"] if self.id_field == "_id" else hit.get("_source", {}).get(self.id_field)
-        if not isinstance(value, str | int):
-            raise UserError(
-                f"A document of {index} has no {self.id_field!r}; name the items' id with "
-                "--id-field."
-            )
-        return str(value)
-
-
 class ExpanderClient:
     """Asks a running expander."""
 
     def __init__(self, url: str, token: str | None = None, patience: float = 10.0) -> None:
         self.url = url.rstrip("/")
-        headers = {"content-type": "application/json"} | (
-            {"authorization": f"Bearer {token}"} if token else {}
-        )
+        headers = {"authorization": f"Bearer {token}"} if token else {}
         self._pool = urllib3.PoolManager(headers=headers, timeout=patience, retries=False)
 
     def expand(self, query: str) -> Mapping[str, Any]:
         """Keywords of a query. Raises FailedError, UserError."""
         try:
-            answer = self._pool.request(
-                "POST", f"{self.url}/expand", body=json.dumps({"query": query})
-            )
+            answer = self._pool.request("POST", f"{self.url}/expand", json={"query": query})
         except urllib3.exceptions.LocationValueError as error:
             raise UserError(
                 f"--expander {self.url!r} is not a URL; write it as http://localhost:8600."
@@ -184,23 +114,31 @@ class ExpanderClient:
                 "serving.token (COGR_SERVING__TOKEN)."
             )
         if answer.status != 200:
-            raise FailedError(
-                f"The expander at {self.url} answers {answer.status}.", f"expander {answer.status}"
-            )
+            reason = f"expander {answer.status}"
+            raise FailedError(f"The expander at {self.url} answers {answer.status}.", reason)
         found: Mapping[str, Any] = answer.json()
         return found
 
 
 @dataclass(frozen=True)
 class Search:
-    """One of the two searches."""
+    """One of the two searches. It fetches ids only, so that both are compared without the cost of
+    fetching documents.
 
-    reader: Reader
+    Attributes:
+        index: what it searches; None for the index that the expander names.
+        id_field: the field with the item's id; `_id` for the document's own.
+    """
+
+    cluster: Cluster
     body: Body
     index: str | None
+    size: int
+    id_field: str = "_id"
     expander: ExpanderClient | None = None
 
     def ask(self, query: str) -> Answer:
+        """Raises FailedError, BadRequestError, and UserError for a document without an id."""
         started, found, source = time.perf_counter(), KeywordQuery(), ""
         index, params = self.index, dict[str, Any]()
         if self.expander:
@@ -213,15 +151,39 @@ class Search:
                 "The expander serves no index of a cluster; give it opensearch.url, and publish a "
                 "pair."
             )
-        body = self.body.fill(query, found)
-        ids = self.reader.search(index, body, f"the query of {self.body.source}", params)
-        seconds = time.perf_counter() - started
-        return Answer(ids, seconds, source, expanding, partial(self.reader.finds, index, body))
+        hits = self._hits(index, self.body.fill(query, found), params)
+        ids = [self._id(hit, index) for hit in hits]
+        return Answer(ids, time.perf_counter() - started, source, expanding)
 
-    def literal(self, query: str) -> list[str]:
-        """Ids of the items that have every word of the query in one field of the body."""
-        fields = list(dict.fromkeys(_fields(self.body.template)))
-        return self.reader.literal(str(self.index), query, fields) if fields else []
+    def _hits(
+        self, index: str, body: Mapping[str, Any], params: dict[str, Any]
+    ) -> list[Mapping[str, Any]]:
+        fetched = False if self.id_field == "_id" else [self.id_field]
+        asked = {"size": self.size, **body, "_source": fetched}
+        answer, refusal = self.cluster.try_once("POST", f"/{index}/_search", asked, params)
+        if refusal is not None:
+            if refusal.status in (400, 404):
+                raise BadRequestError(
+                    f"{index} refuses the query of {self.body.source}: {refusal.kind}, "
+                    f"{refusal.reason}; correct the request."
+                )
+            error = service_error(refusal, self.cluster.url, f"searching {index}")
+            raise FailedError(str(error), refusal.kind or f"status {refusal.status}")
+        if answer["timed_out"] or answer["_shards"]["failed"]:
+            raise FailedError(
+                f"The answer of {index} is not whole; see the cluster's health.", "not whole"
+            )
+        found: list[Mapping[str, Any]] = answer["hits"]["hits"]
+        return found
+
+    def _id(self, hit: Mapping[str, Any], index: str) -> str:
+        value = hit["_id"] if self.id_field == "_id" else hit.get("_source", {}).get(self.id_field)
+        if not isinstance(value, str | int):
+            raise UserError(
+                f"A document of {index} has no {self.id_field!r}; name the items' id with "
+                "--id-field."
+            )
+        return str(value)
 
 
 def check(*searches: Search) -> None:
@@ -239,19 +201,17 @@ def replay(
     candidate: Search,
     rate: float,
     advance: Callable[[int], object] = lambda _: None,
-    literal: Callable[[str], Sequence[str]] = lambda _: (),
 ) -> Replayed:
     """Ask every query of both, at most `rate` a second. The two searches alternate in going first,
     since the second one finds warmer caches. Raises BadRequestError, FailedError and UserError.
     """
-    done, in_a_row = Replayed(), 0
-    for number, searched in _paced(queries, rate):
+    done, in_a_row, started = Replayed(), 0, time.monotonic()
+    for number, searched in enumerate(queries):
+        time.sleep(max(0.0, started + number / rate - time.monotonic()))
         try:
             turn = -1 if number % 2 else 1
             given = [search.ask(searched.text) for search in (present, candidate)[::turn]]
-            (old, new), ids = given[::turn], literal(searched.text)
-            kept = (len(ids), old.finds(ids), new.finds(ids)) if ids else None
-            done.compared.append(Compared(searched, old, new, kept))
+            done.compared.append(Compared(searched, *given[::turn]))
             in_a_row = 0
         except (FailedError, BadRequestError) as error:
             in_a_row += 1
@@ -260,13 +220,6 @@ def replay(
             done.failed[error.reason] += 1
         advance(1)
     return done
-
-
-def _paced(queries: Sequence[Searched], rate: float) -> Iterator[tuple[int, Searched]]:
-    started = time.monotonic()
-    for number, searched in enumerate(queries):
-        time.sleep(max(0.0, started + number / rate - time.monotonic()))
-        yield number, searched
 
 
 QUERY = "{{query}}"
@@ -286,10 +239,6 @@ class KeywordQuery:
         words = answer["keywords"]
         return cls(dict(zip(words, answer["weights"], strict=True)), answer["clause"])
 
-    def clause(self, field: str | None) -> dict[str, Any]:
-        """The OpenSearch query of the keywords over a field."""
-        return query_body(self.keywords, field or FIELD)
-
 
 @dataclass(frozen=True)
 class Body:
@@ -299,8 +248,10 @@ class Body:
     source: str
 
     @classmethod
-    def read(cls, path: Path) -> Body:
-        """From a JSON file. Raises DataError."""
+    def read(cls, path: Path, *, keywords: bool) -> Body:
+        """From a JSON file; with `keywords` it must ask for them, else for the query. Raises
+        DataError.
+        """
         if not path.is_file():
             raise DataError(
                 f"The request body {path} is not there; write the JSON of a search with {QUERY} "
@@ -308,29 +259,25 @@ class Body:
             )
         text = "\n".join(line for _, line in lines(path))
         try:
-            value = json.loads(text)
+            body = cls(json_object(json.loads(text), Place(path, 1)), str(path))
         except json.JSONDecodeError as error:
             place = Place(path, error.lineno)
             raise DataError(
                 f"{place}: this is not JSON ({error.msg}); write the body of one search, "
                 "placeholders in quotes."
             ) from error
-        return cls(json_object(value, Place(path, 1)), str(path))
-
-    def need(self, *, keywords: bool) -> None:
-        """Raises DataError for a body that does not depend on the query."""
-        found = list(_strings(self.template))
+        found = list(_strings(body.template))
         if keywords and not any(text == _BLEND or _CLAUSE.fullmatch(text) for text in found):
             raise DataError(
-                f'{self.source} has no "{{{{clause}}}}"; put it where the clause of the keywords '
-                "belongs."
+                f'{path} has no "{{{{clause}}}}"; put it where the clause of the keywords belongs.'
             )
         if not keywords and not any(QUERY in text for text in found):
-            raise DataError(f"{self.source} has no {QUERY}; put it where the query's text belongs.")
+            raise DataError(f"{path} has no {QUERY}; put it where the query's text belongs.")
+        return body
 
-    def fill(self, query: str, expansion: KeywordQuery | None = None) -> dict[str, Any]:
+    def fill(self, query: str, expansion: KeywordQuery) -> dict[str, Any]:
         """The body for one query."""
-        filled: dict[str, Any] = _fill(self.template, query, expansion or KeywordQuery())
+        filled: dict[str, Any] = _fill(self.template, query, expansion)
         return filled
 
 
@@ -348,58 +295,20 @@ def _fill(value: Any, query: str, expansion: KeywordQuery) -> Any:
     if value == _BLEND:
         return expansion.served
     if clause := _CLAUSE.fullmatch(value):
-        return expansion.clause(clause[1])
+        return query_body(expansion.keywords, clause[1] or FIELD)
     return value.replace(QUERY, query)
 
 
-def _fields(value: Any) -> Iterator[str]:
-    if isinstance(value, list):
-        for inner in value:
-            yield from _fields(inner)
-    for key, inner in value.items() if isinstance(value, Mapping) else ():
-        if key in ("match", "match_phrase") and isinstance(inner, Mapping):
-            yield from inner
-        elif key == "fields" and isinstance(inner, list):
-            yield from (str(name).partition("^")[0] for name in inner)
-        else:
-            yield from _fields(inner)
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _strings(inner)
 
 
-def _strings(value: Any) -> list[str]:
-    if isinstance(value, Mapping):
-        return [text for inner in value.values() for text in _strings(inner)]
-    if isinstance(value, list):
-        return [text for inner in value for text in _strings(inner)]
-    return [value] if isinstance(value, str) else []
-
-
-PERSISTENCE = 0.9
-"""p of rank-biased overlap: the first ten ranks have 86 % of the weight."""
 _SHOWN = 20
-
-
-def rank_biased_overlap(one: Sequence[str], other: Sequence[str], p: float = PERSISTENCE) -> float:
-    """Rank-biased overlap of two rankings without repeats, extrapolated to their unseen rest.
-
-    RBO_EXT of Webber, Moffat and Zobel (A similarity measure for indefinite rankings, 2010),
-    equation 32, which holds for rankings of different lengths. 1 for equal rankings, two empty ones
-    included; 0 for rankings that share nothing.
-    """
-    short, long = sorted((one, other), key=len)
-    s, length = len(short), len(long)
-    if not s:
-        return 0.0 if length else 1.0
-    shared = [len(set(short[:depth]) & set(long[:depth])) for depth in range(length + 1)]
-    seen = sum(shared[d] / d * p**d for d in range(1, length + 1))
-    unseen_of_short = sum(shared[s] * (d - s) / (s * d) * p**d for d in range(s + 1, length + 1))
-    rest = ((shared[length] - shared[s]) / length + shared[s] / s) * p**length
-    return (1 - p) / p * (seen + unseen_of_short) + rest
-
-
-def overlap(one: Collection[str], other: Collection[str]) -> float:
-    """The share of the longer list that both have; 1 for two empty ones."""
-    longest = max(len(one), len(other))
-    return len(set(one) & set(other)) / longest if longest else 1.0
+Share = Callable[[Compared], float]
 
 
 def summary(done: Replayed) -> dict[str, Any]:
@@ -409,24 +318,17 @@ def summary(done: Replayed) -> dict[str, Any]:
         raise ServiceError(
             f"None of {done.failed.total()} queries was answered; see the services' logs."
         )
+    sources = Counter[str]()
+    for one in compared:
+        sources[one.candidate.source] += one.searched.count
     return {
         "searches": sum(one.searched.count for one in compared),
         "queries": len(compared),
         "failed": dict(done.failed),
-        "overlap": _mean(compared, lambda one: overlap(one.present.ids, one.candidate.ids)),
-        "rbo": _mean(compared, lambda one: rank_biased_overlap(one.present.ids, one.candidate.ids)),
-        "clicked": _shares(
-            [one for one in compared if one.searched.clicked],
-            lambda one: _recall(one.present, one.searched),
-            lambda one: _recall(one.candidate, one.searched),
-        ),
-        "literal": _shares(
-            [one for one in compared if one.literal],
-            lambda one: one.literal[1] / one.literal[0] if one.literal else 0.0,
-            lambda one: one.literal[2] / one.literal[0] if one.literal else 0.0,
-        ),
+        "overlap": _mean(compared, lambda one: one.overlap),
+        "clicked": _clicked([one for one in compared if one.searched.clicked]),
         "zero_results": _zero_results(compared),
-        "sources": _sources(compared),
+        "sources": dict(sources.most_common()),
         "milliseconds": {
             "present": _milliseconds([one.present.seconds for one in compared]),
             "candidate": _milliseconds([one.candidate.seconds for one in compared]),
@@ -441,7 +343,7 @@ def rows(done: Replayed) -> list[dict[str, Any]]:
         {
             "query": one.searched.text,
             "searches": one.searched.count,
-            "rbo": round(rank_biased_overlap(one.present.ids, one.candidate.ids), 6),
+            "overlap": round(one.overlap, 6),
             "source": one.candidate.source,
             "present": list(one.present.ids),
             "candidate": list(one.candidate.ids),
@@ -449,10 +351,10 @@ def rows(done: Replayed) -> list[dict[str, Any]]:
         }
         for one in done.compared
     ]
-    return sorted(found, key=lambda row: (row["rbo"], -row["searches"], row["query"]))
+    return sorted(found, key=lambda row: (row["overlap"], -row["searches"], row["query"]))
 
 
-def _mean(compared: Sequence[Compared], value: Callable[[Compared], float]) -> dict[str, float]:
+def _mean(compared: Sequence[Compared], value: Share) -> dict[str, float]:
     values = np.array([value(one) for one in compared], np.float64)
     weights = np.array([one.searched.count for one in compared], np.float64)
     figures = Figures(tuple(one.searched.text for one in compared), {"mean": values}, weights)
@@ -462,23 +364,21 @@ def _mean(compared: Sequence[Compared], value: Callable[[Compared], float]) -> d
     }
 
 
-def _recall(answer: Answer, searched: Searched) -> float:
-    return len(searched.clicked.intersection(answer.ids)) / len(searched.clicked)
-
-
-Share = Callable[[Compared], float]
-
-
-def _shares(
-    compared: Sequence[Compared], present: Share, candidate: Share
-) -> dict[str, Any] | None:
+def _clicked(compared: Sequence[Compared]) -> dict[str, Any] | None:
     if not compared:
         return None
+
+    def recall(ids: Collection[str], one: Compared) -> float:
+        return len(one.searched.clicked.intersection(ids)) / len(one.searched.clicked)
+
+    def gain(one: Compared) -> float:
+        return recall(one.candidate.ids, one) - recall(one.present.ids, one)
+
     return {
         "queries": len(compared),
-        "present": _mean(compared, present),
-        "candidate": _mean(compared, candidate),
-        "difference": _mean(compared, lambda one: candidate(one) - present(one)),
+        "present": _mean(compared, lambda one: recall(one.present.ids, one)),
+        "candidate": _mean(compared, lambda one: recall(one.candidate.ids, one)),
+        "difference": _mean(compared, gain),
     }
 
 
@@ -493,13 +393,6 @@ def _zero_results(compared: Sequence[Compared]) -> dict[str, Any]:
         "gained": [one.searched.text for one in gained[:_SHOWN]],
         "lost": [one.searched.text for one in lost[:_SHOWN]],
     }
-
-
-def _sources(compared: Sequence[Compared]) -> dict[str, int]:
-    counts = Counter[str]()
-    for one in compared:
-        counts[one.candidate.source] += one.searched.count
-    return dict(counts.most_common())
 
 
 def _milliseconds(seconds: Sequence[float]) -> dict[str, float]:

@@ -49,9 +49,7 @@ def shadow(
         str | None,
         Option(help="Index for --candidate; by default the one that the expander names."),
     ] = None,
-    expander: Annotated[
-        str | None, Option(help="Address of the expander.  [default: http://127.0.0.1:8600]")
-    ] = None,
+    expander: Annotated[str, Option(help="Address of the expander.")] = "http://127.0.0.1:8600",
     size: Annotated[int, Option(min=1, max=1000, help="Hits that are compared.")] = 10,
     limit: Annotated[int, Option(min=1, help="Most queries; a larger log is sampled.")] = 1000,
     rate: Annotated[float, Option(min=0.01, help="Most queries a second.")] = 20.0,
@@ -68,40 +66,28 @@ def shadow(
     from cogr.datasets.query_logs import LogOptions, read_log, sample
     from indexers.backends.opensearch.client import Cluster
     from indexers.telemetry.terminal import progress_bar
-    from ops.shadow import (
-        SERVED,
-        Body,
-        ExpanderClient,
-        Reader,
-        Search,
-        check,
-        replay,
-        rows,
-        summary,
-    )
+    from ops.shadow import SERVED, Body, ExpanderClient, Search, check, replay, rows, summary
 
-    bodies = Body.read(present), SERVED if candidate is None else Body.read(candidate)
-    for body, keywords in zip(bodies, (False, True), strict=True):
-        body.need(keywords=keywords)
+    today = Body.read(present, keywords=False)
+    other = SERVED if candidate is None else Body.read(candidate, keywords=True)
     log = read_log(
         logs, LogOptions(format_, column, count_column, parameter, item_path, click or CLICKS)
     )
     queries = sample(log.queries, limit)
     settings = call.workspace.settings
-    named = Reader(Cluster(settings.opensearch), size, id_field)
-    old = Search(named, bodies[0], index)
-    # An index that a snapshot was pushed to has the items' ids as the documents' own.
-    reader = named if candidate_index == index else Reader(named.cluster, size)
+    cluster = Cluster(settings.opensearch)
+    old = Search(cluster, today, index, size, id_field)
     token = settings.serving.token.get_secret_value() if settings.serving.token else None
-    asked = ExpanderClient(expander or "http://127.0.0.1:8600", token)
-    new = Search(reader, bodies[1], candidate_index, asked)
+    # An index that a snapshot was pushed to has the items' ids as the documents' own.
+    ids = id_field if candidate_index == index else "_id"
+    new = Search(cluster, other, candidate_index, size, ids, ExpanderClient(expander, token))
     check(old, new)
     with progress_bar("Asking both", len(queries)) as advance:
-        done = replay(queries, old, new, rate, advance, old.literal)
+        done = replay(queries, old, new, rate, advance)
     read = {"lines": log.lines, "without": log.without, "queries": len(log.queries)}
     read["left_out"] = sum(log.left_out.values())
     payload = {"log": read, "size": size, "index": index, **summary(done)}
-    payload |= {"body": bodies[0].source, "other_body": bodies[1].source}
+    payload |= {"body": today.source, "other_body": other.source}
     if report is not None:
         _write(report, {**payload, "rows": rows(done)})
     call.emit({**payload, "report": report}, lambda out: show(out, payload))
@@ -117,45 +103,31 @@ def _write(path: Path, report: Mapping[str, Any]) -> None:
         ) from error
 
 
-_SHARES = {"clicked": "recall of clicked items", "literal": "literal matches kept"}
-
-
 def show(out: Console, found: Mapping[str, Any]) -> None:
     """The figures for people, today's search beside the other one."""
-    zero, took = found["zero_results"], found["milliseconds"]
+    zero, took, clicked = found["zero_results"], found["milliseconds"], found["clicked"]
     rows = []
-    for name, title in _SHARES.items():
-        if of := found[name]:
-            change = f"{_spell(of['difference'], sign='+')}, {of['queries']:,} queries"
-            sides = _spell(of["present"]), _spell(of["candidate"])
-            rows.append((title, *sides, change))
+    if clicked:
+        change = f"{_spell(clicked['difference'], sign='+')}, {clicked['queries']:,} queries"
+        sides = _spell(clicked["present"]), _spell(clicked["candidate"])
+        rows.append(("recall of clicked items", *sides, change))
     counts = f"{zero['gained_searches']:,} gained, {zero['lost_searches']:,} lost"
     zeros = _spell(zero["present"]), _spell(zero["candidate"])
     rows.append(("searches without results", *zeros, counts))
     for name in ("p50", "p95"):
-        present, candidate, expanding = (
-            f"{took[part][name]:.1f} ms" for part in ("present", "candidate", "expanding")
-        )
-        rows.append((f"latency {name}", present, candidate, f"expanding {expanding}"))
-    alike = {"overlap": "overlap", "rank-biased overlap": "rbo"}
+        old, new, expanding = (f"{took[part][name]:.1f} ms" for part in took)
+        rows.append((f"latency {name}", old, new, f"expanding {expanding}"))
     sources = ", ".join(f"{name} {count:,}" for name, count in found["sources"].items())
-    notes = [
-        ", ".join(f"{title} {_spell(found[name])}" for title, name in alike.items()),
-        f"keywords from: {sources}",
-    ]
+    notes = [f"overlap {_spell(found['overlap'])}", f"keywords from: {sources}"]
     for title, texts in (("new results for", zero["gained"]), ("results lost for", zero["lost"])):
         notes += [f"{title}: {', '.join(texts)}"] * bool(texts)
-    names = ("", "today", "with keywords", " ")
-    Table(_title(found), [dict(zip(names, row, strict=True)) for row in rows], notes).show(out)
-
-
-def _title(found: Mapping[str, Any]) -> str:
     failed = sum(found["failed"].values())
-    aside = f", {failed:,} queries failed and are left out" if failed else ""
-    return (
+    title = (
         f"{found['searches']:,} searches, {found['queries']:,} queries, the best {found['size']} "
-        f"hits{aside}"
+        f"hits{f', {failed:,} queries failed and are left out' if failed else ''}"
     )
+    names = ("", "today", "with keywords", " ")
+    Table(title, [dict(zip(names, row, strict=True)) for row in rows], notes).show(out)
 
 
 def _spell(figure: Mapping[str, float], sign: str = "") -> str:

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from typer.main import get_command
 
 from cogr.datasets.query_logs import Searched
@@ -32,15 +30,12 @@ from ops.shadow import (
     FailedError,
     KeywordQuery,
     Replayed,
-    overlap,
-    rank_biased_overlap,
     replay,
     rows,
     summary,
 )
 from tests.commands import Command, Ended, run_here
 
-RANKINGS = st.lists(st.sampled_from("abcdefghijkl"), unique=True)
 PAGE = Path(__file__).parents[3] / "docs/shadow.md"
 
 
@@ -54,7 +49,9 @@ def test_a_filled_body_holds_the_query_as_data(tmp_path: Path) -> None:
     }
     (tmp_path / "body.json").write_text(json.dumps(template))
     hostile = '"}}{{clause}} {{query}}'
-    filled = Body.read(tmp_path / "body.json").fill(hostile, expanded({hostile: 1.0, "b": 2.5}))
+    filled = Body.read(tmp_path / "body.json", keywords=True).fill(
+        hostile, expanded({hostile: 1.0, "b": 2.5})
+    )
     text, own, clause = filled["query"]["bool"]["should"]
     assert text == {"match": {"title": f"x {hostile}"}}
     assert own == query_body({hostile: 1.0, "b": 2.5}, "own")
@@ -62,8 +59,10 @@ def test_a_filled_body_holds_the_query_as_data(tmp_path: Path) -> None:
         {"match": {"keywords": {"query": hostile}}},
         {"match": {"keywords": {"query": "b", "boost": 2.5}}},
     ]
-    assert SERVED.fill("") == {"query": {"match_none": {}}}
-    assert Body({"query": "{{clause own}}"}, "").fill("") == {"query": {"match_none": {}}}
+    assert SERVED.fill("", KeywordQuery()) == {"query": {"match_none": {}}}
+    assert Body({"query": "{{clause own}}"}, "").fill("", KeywordQuery()) == {
+        "query": {"match_none": {}}
+    }
 
 
 def test_what_serves_is_the_clause_of_the_expander() -> None:
@@ -71,7 +70,6 @@ def test_what_serves_is_the_clause_of_the_expander() -> None:
     served = blended_body({"a": 2.0}, words, fields)
     assert SERVED.fill(words.text, expanded({"a": 2.0}, clause=served)) == {"query": served}
     body = Body({"query": {"bool": {"must": ["{{blend}}"]}}}, "body.json")
-    body.need(keywords=True)
     filled = body.fill(words.text, expanded({"a": 2.0}, clause=served))
     assert filled == {"query": {"bool": {"must": [served]}}}
 
@@ -82,35 +80,12 @@ def expanded(keywords: dict[str, float], **more: Any) -> KeywordQuery:
     return KeywordQuery.read(answer | more)
 
 
-def test_rank_biased_overlap_is_that_of_the_paper() -> None:
-    """Golden values: the library rbo 0.1.3, `RankingSimilarity(one, other).rbo_ext(p=0.9)`."""
-    assert rank_biased_overlap("abcde", "abcde") == pytest.approx(1.0)
-    assert rank_biased_overlap("abc", "xyz") == 0.0
-    assert rank_biased_overlap("", "") == 1.0
-    assert rank_biased_overlap("", "a") == 0.0
-    assert rank_biased_overlap("abcde", "acbfe") == pytest.approx(0.805555)
-    assert rank_biased_overlap("abcdefg", "ba") == pytest.approx(0.9)
-    assert rank_biased_overlap("abc", "cxyab") == pytest.approx(0.550665)
-
-
-@given(RANKINGS, RANKINGS, st.floats(0.05, 0.95))
-def test_rank_biased_overlap_keeps_its_bounds(one: list[str], other: list[str], p: float) -> None:
-    value = rank_biased_overlap(one, other, p)
-    assert -1e-9 <= value <= 1 + 1e-9
-    assert value == pytest.approx(rank_biased_overlap(other, one, p))
-    assert rank_biased_overlap(one, one, p) == pytest.approx(1.0)
-    assert rank_biased_overlap(one, [id_.upper() for id_ in other], p) == (
-        0.0 if one or other else 1.0
-    )
-
-
 def compared(
     text: str,
     count: int,
     present: str,
     candidate: str,
     clicked: str = "",
-    literal: tuple[int, int, int] | None = None,
 ) -> Compared:
     searched = Searched(text, count, frozenset(clicked))
     seconds = 0.01
@@ -118,14 +93,13 @@ def compared(
         searched,
         Answer(tuple(present), seconds),
         Answer(tuple(candidate), 2 * seconds, "index", seconds / 2),
-        literal,
     )
 
 
 def test_the_summary_weighs_by_searches() -> None:
     done = Replayed(
         [
-            compared("a", 3, "xy", "xz", "xz", (4, 4, 1)),
+            compared("a", 3, "xy", "xz", "xz"),
             compared("b", 1, "", "q"),
             compared("c", 1, "q", ""),
             compared("d", 5, "", ""),
@@ -140,11 +114,6 @@ def test_the_summary_weighs_by_searches() -> None:
         0.5,
         1.0,
         0.5,
-    ]
-    assert [found["literal"][of]["mean"] for of in ("present", "candidate", "difference")] == [
-        1.0,
-        0.25,
-        -0.75,
     ]
     zero = found["zero_results"]
     assert (zero["present"]["mean"], zero["candidate"]["mean"]) == (0.6, 0.6)
@@ -162,8 +131,8 @@ def test_the_summary_weighs_by_searches() -> None:
     }
     assert [row["query"] for row in rows(done)] == ["b", "c", "a", "d"]
     without = summary(Replayed([compared("a", 1, "x", "x")]))
-    assert without["clicked"] is without["literal"] is None
-    assert overlap("abc", "a") == pytest.approx(1 / 3)
+    assert without["clicked"] is None
+    assert compared("", 1, "abc", "a").overlap == pytest.approx(1 / 3)
     with pytest.raises(ServiceError, match="None of 2 queries"):
         summary(Replayed([], Counter({"timeout": 2})))
 
@@ -281,7 +250,7 @@ def test_bad_input_is_one_sentence(
 
 def test_a_body_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="body.json is not there; write the JSON of a search"):
-        Body.read(tmp_path / "body.json")
+        Body.read(tmp_path / "body.json", keywords=True)
 
 
 def test_the_guides_commands_are_commands() -> None:
