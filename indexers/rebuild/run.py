@@ -144,7 +144,7 @@ def plan_rebuild(workspace: Workspace, request: RebuildRequest) -> Mapping[str, 
     """What `rebuild` would do now, for --dry-run. Generates nothing, writes nothing."""
     job = make_job(workspace, request)
     if isinstance(job.generator, Statistical):
-        job.generator.decides = False
+        job = replace(job, generator=job.generator.looking())
     with job.generator:
         plan = make_plan(job)
         return {

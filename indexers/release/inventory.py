@@ -22,6 +22,7 @@ from cogr.snapshots import ID, Manifest, damaged_snapshots, list_snapshots, read
 from cogr.store import Store
 from indexers.backends import Backend, Listed, side_of
 from indexers.backends.memory import mirror_folder
+from indexers.generators.statistical.generator import old_fits
 from indexers.lease import Lease, switching_lease
 from indexers.release.gate import forget_figures, known_figures
 from indexers.release.order import (
@@ -107,12 +108,14 @@ def _f1(
 
 @dataclass(frozen=True)
 class Pruned:
-    """What a prune removed, or would remove: snapshots from the backend, files from the store, and
-    drafts of pushes that died. Old snapshots `in_use` stay, with what names them.
+    """What a prune removed, or would remove: snapshots from the backend, files from the store, fits
+    of `statistical`, and drafts of pushes that died. Old snapshots `in_use` stay, with what names
+    them.
     """
 
     from_backend: list[str]
     from_store: list[str]
+    fits: list[str]
     in_use: dict[str, str]
     drafts: list[str]
     damaged: dict[str, str]
@@ -156,8 +159,9 @@ def prune(
 
     It holds the leases, so no switch can bring a snapshot into use meanwhile. Snapshots that
     another store pushed to the same cluster are left alone. A damaged snapshot counts as older than
-    every whole one. With `files`, keyword sets, manifests and saved mirrors leave the store too.
-    Raises StorageError where a history is damaged; nothing was removed.
+    every whole one. With `files`, keyword sets, manifests and saved mirrors leave the store too;
+    but for the newest ten, also the fits that wrote no snapshot that stays. Raises StorageError
+    where a history is damaged; nothing was removed.
     """
     if dry_run:
         return _found(store, backend, keep, files=files, dry_run=True)
@@ -183,9 +187,11 @@ def _found(store: Store, backend: Backend, keep: int, *, files: bool, dry_run: b
     damaged = damaged_snapshots(store)
     old = [id_ for side in SIDES for id_ in _old(store, side, damaged, keep)]
     going = [id_ for id_ in old if id_ not in used]
+    staying = (one for one in list_snapshots(store) if one.id not in going)
     return Pruned(
         [id_ for id_ in going if id_ in pushed],
         going if files else [],
+        old_fits(store, staying) if files else [],
         {id_: used[id_] for id_ in old if id_ in used},
         list(backend.sweep(dry_run=dry_run)),
         damaged,
@@ -196,6 +202,7 @@ def _remove_all(store: Store, backend: Backend, pruned: Pruned, leases: Sequence
     for remove, ids in (
         (backend.delete, pruned.from_backend),
         (partial(_remove, store), pruned.from_store),
+        (partial(_remove_fit, store), pruned.fits),
     ):
         for id_ in ids:
             for lease in leases:
@@ -216,3 +223,8 @@ def _remove(store: Store, id_: str) -> None:
     store.remove(f"snapshots/{id_}")
     store.remove(mirror_folder(id_))
     forget_figures(store, id_)
+
+
+def _remove_fit(store: Store, folder: str) -> None:
+    store.remove(f"{folder}/manifest.json")
+    store.remove(folder)

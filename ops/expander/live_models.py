@@ -224,9 +224,7 @@ class Models:
     ) -> Model:
         found: Generator | None = workspace.generator("query", kind)
         if isinstance(found, Statistical):
-            found.decides = False
-        if manifest is not None and isinstance(found, Statistical):
-            found = found.live(manifest.generator, items)
+            found = found.live(manifest.generator, items) if manifest else found.looking()
         elif found and manifest:
             same = fingerprint_hash(found.fingerprint) == fingerprint_hash(manifest.generator)
             found = found if same else None

@@ -34,6 +34,7 @@ from indexers.text import DETECT, detect_language
 
 if TYPE_CHECKING:
     from cogr.matching.mirror import Mirror
+    from cogr.snapshots import Manifest
     from indexers.generators.statistical.artefact import Artefact
     from indexers.generators.statistical.ranking.encoder import Choice, Encoder
     from indexers.generators.statistical.ranking.ranker import Ranker
@@ -100,22 +101,25 @@ class Statistical(Generator):
 
     Args:
         store: where the artefact is kept; None keeps it in memory only.
-
-    Attributes:
         decides: whether the encoder is chosen, and fetched, where `auto` has no recorded choice;
             there is none otherwise.
     """
-
-    decides = True
 
     def __init__(
         self,
         dataset: Dataset,
         options: StatisticalOptions | None = None,
         store: Store | None = None,
+        *,
+        decides: bool = True,
     ) -> None:
         self.options = options or StatisticalOptions()
-        self._dataset, self._store = dataset, store
+        self._dataset, self._store, self._decides = dataset, store, decides
+
+    def looking(self, **options: Any) -> Statistical:
+        """The same generator, with these options changed, that chooses no encoder."""
+        changed = self.options.model_copy(update=options)
+        return Statistical(self._dataset, changed, self._store, decides=False)
 
     @property
     def reads(self) -> Reads:
@@ -160,7 +164,7 @@ class Statistical(Generator):
     def _choice(self) -> Choice:
         from indexers.generators.statistical.ranking.encoder import Choice, choose, recorded
 
-        if self.decides:
+        if self._decides:
             return choose(self._dataset.items, self.options.language, self._store)
         return recorded(self._store) or Choice(why="none is chosen yet")
 
@@ -288,13 +292,7 @@ class Statistical(Generator):
             written: the fingerprint in that snapshot's manifest.
             items: id of the item snapshot that serves.
         """
-        alone, self.decides = self, False
-        if self.options.evidence:
-            options = self.options.model_copy(update={"evidence": ()})
-            alone = Statistical(self._dataset, options, self._store)
-            alone.decides = False
-        fit = {name: of for name, of in without_evidence(written).items() if name != JOINED}
-        return alone.keeping(fit, items, None)
+        return self.looking(evidence=()).keeping(fit_of(written), items, None)
 
     def _folder(self) -> Store | None:
         if self._store is None:
@@ -338,8 +336,7 @@ class KeptFit(Statistical):
         written: Mapping[str, Any],
         pair: tuple[str | None, str | None],
     ) -> None:
-        self.options, self._dataset, self._store = options, dataset, store
-        self.decides = False
+        super().__init__(dataset, options, store, decides=False)
         self._written, self._pair = written, pair
 
     @property
@@ -348,7 +345,7 @@ class KeptFit(Statistical):
 
     @property
     def _of_fit(self) -> Mapping[str, object]:
-        return {name: value for name, value in self._written.items() if name != JOINED}
+        return fit_of(self._written)
 
     @cached_property
     def _fitted(self) -> Artefact:
@@ -457,6 +454,22 @@ def is_installed() -> bool:
 def without_evidence(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
     """The fingerprint without evidence: that of the fit that answers queries without evidence."""
     return {name: value for name, value in fingerprint.items() if name not in (EVIDENCE, STACKING)}
+
+
+def fit_of(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
+    """The fingerprint of the fit alone, without evidence and without what later items joined."""
+    return {name: of for name, of in without_evidence(fingerprint).items() if name != JOINED}
+
+
+def old_fits(store: Store, snapshots: Iterable[Manifest]) -> list[str]:
+    """Folders of the fits that neither wrote one of these snapshots nor are among the newest."""
+    wrote = {fingerprint_hash(fit_of(one.generator)) for one in snapshots}
+    kept = {*_latest(store), *wrote}
+    return [
+        f"{FOLDER}/{name}"
+        for name in store.list(FOLDER)
+        if name not in kept and store.exists(f"{FOLDER}/{name}/manifest.json")
+    ]
 
 
 def make(options: Any, context: Context) -> Statistical:

@@ -10,8 +10,13 @@ import pytest
 
 from cogr.errors import SnapshotError
 from cogr.records import Dataset
+from cogr.snapshots import Provenance, Row
+from cogr.snapshots.writing import write_snapshot
+from cogr.store import Store
+from indexers.generators import fingerprint_hash
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.fitting import fit
+from indexers.generators.statistical.generator import EVIDENCE, JOINED, LATEST, old_fits
 from indexers.generators.statistical.storage import MANIFEST, open_artefact, save
 
 
@@ -69,3 +74,18 @@ def test_a_missing_file_is_named(copy: Path, name: str) -> None:
     (copy / name).unlink()
     with pytest.raises(SnapshotError, match=rf"missing or unfinished.*{name}"):
         open_artefact(copy)
+
+
+def test_fits_that_nothing_names_are_old(tmp_path: Path) -> None:
+    """Kept are the newest, those that wrote a snapshot that stays, and those not yet whole."""
+    store, wrote = Store(tmp_path), {"kind": "statistical", "dataset_hash": "d"}
+    rows = [Row("a", "Sofa", ("couch",))]
+    written = {**wrote, EVIDENCE: [["i", "q"]], JOINED: ["i", None]}
+    kept = write_snapshot(store, "item", rows, Provenance(generator=written))
+    names = ["newest", "old", fingerprint_hash(wrote)]
+    for name in names:
+        store.write_json(f"statistical/{name}/{MANIFEST}", {})
+    store.write_json("statistical/beginning/folds.npy", {})
+    store.write_json(LATEST, ["newest"])
+    assert old_fits(store, [kept.manifest]) == ["statistical/old"]
+    assert len(old_fits(store, [])) == 2

@@ -232,7 +232,7 @@ def test_auto_without_weights_is_none_from_then_on(
 def test_who_only_looks_chooses_nothing(hub: list[str], dataset: Dataset, tmp_path: Path) -> None:
     looking = Statistical(dataset, AUTO, Store(tmp_path))
     assert not looking.is_fitted
-    looking.decides = False
+    looking = looking.looking()
     assert looking.fingerprint["encoder"] is None
     assert looking.told_encoder == "no encoder: none is chosen yet"
     assert not hub
