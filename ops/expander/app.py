@@ -11,10 +11,8 @@ while there are file descriptors for them; the kernel keeps the others waiting.
 from __future__ import annotations
 
 import asyncio
-import difflib
 import hmac
 import logging
-import re
 import resource
 import socket
 import time
@@ -49,8 +47,6 @@ MAX_QUERIES = 64
 """Most queries of a request. Send more as several requests, which several processes can answer."""
 MAX_QUERY_CHARS = 1024
 """Longest query in characters: shoppers type tens, and a keyword keeps 256."""
-_NAME = re.compile(r"[A-Za-z_]{1,20}")
-"""Field names that an error may repeat; anything else may be a query in the wrong place."""
 
 
 class ExpandRequest(BaseModel):
@@ -137,14 +133,10 @@ def _explain(error: ValidationError) -> str:
     first = error.errors(include_input=False, include_url=False, include_context=False)[0]
     if first["type"] == "json_invalid":
         return "The body is not valid JSON."
+    # Other parts of the place may be a query.
     known = ExpandRequest.model_fields
-    if first["type"] == "extra_forbidden":
-        field = str(first["loc"][-1])
-        near = (*difflib.get_close_matches(field.lower(), known, n=1), "query")[0]
-        shown = f'The field "{field}"' if _NAME.fullmatch(field) else "A field"
-        return f'{shown} is unknown; the nearest known one is "{near}".'
     where = ".".join(str(part) for part in first["loc"] if part in known or isinstance(part, int))
-    return f"{where or 'the body'}: {first['msg']}."
+    return f"{where or 'the body'}: {first['msg']}; send query or queries."
 
 
 log = logging.getLogger(__name__)
@@ -251,10 +243,7 @@ _BODY = {
         "content": {
             _JSON: {
                 "schema": ExpandRequest.model_json_schema(),
-                "examples": {
-                    "one": {"value": {"query": "green velvet sofa"}},
-                    "several": {"value": {"queries": ["green velvet sofa", "floor lamp"]}},
-                },
+                "example": {"query": "green velvet sofa"},
             }
         },
     }

@@ -15,12 +15,11 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import repeat
 from typing import Any, Literal, TypeVar
 
 from cachetools import TTLCache
 
-from cogr.keywords import normalise, self_keyword
+from cogr.keywords import self_keyword
 from cogr.settings.indexing import KeywordSettings
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Row
@@ -153,25 +152,13 @@ class Expander:
         except UnavailableError:
             return {}
         known = {
-            text: self._known(text, self._cut(pair, row), "cache")
+            text: self._known(text, row, "cache")
             for text, row in zip(texts, rows, strict=True)
             if row is not None
         }
         for text, expansion in known.items():
             self._remember(pair, text, expansion)
         return known
-
-    def _cut(self, pair: Pair, row: Row) -> Row:
-        most = max(self._keywords.k_max, pair.query.k_max if pair.query else 0)
-        found: dict[str, float] = {}
-        for word, weight in zip(
-            map(normalise, row.keywords), row.weights or repeat(1.0), strict=False
-        ):
-            if word:
-                found.setdefault(word, weight)
-        kept = tuple(found)[:most]
-        weights = (*(found[word] for word in kept), row.weights[-1]) if row.weights else ()
-        return replace(row, keywords=kept, weights=weights)
 
     def _known(self, text: str, row: Row, source: Source) -> Expansion:
         words, weights = weigh(text, row if self._keywords.weights else replace(row, weights=()))

@@ -161,7 +161,6 @@ def test_several_queries_are_answered_in_their_order(shop: Running) -> None:
     assert all("snapshots" in one for one in answer["answers"])
 
 
-NEAREST = "is unknown; the nearest known one is"
 REFUSED: list[tuple[bytes, int, str]] = [
     (b"", 422, "not valid JSON"),
     (b"[]", 422, "the body:"),
@@ -171,10 +170,8 @@ REFUSED: list[tuple[bytes, int, str]] = [
     (b'{"query": "canary', 422, "not valid JSON"),
     (b'{"query": "\\ud800"}', 422, "not valid JSON"),
     (b'{"query": "\xff"}', 422, "not valid JSON"),
-    (b'{"q": "sofa"}', 422, f'The field "q" {NEAREST} "query".'),
-    (b'{"Queries": ["sofa"]}', 422, f'The field "Queries" {NEAREST} "queries".'),
-    (b'{"canary sofa": 1}', 422, f'A field {NEAREST} "query".'),
-    (b'{"canary_that_is_long_enough": 1}', 422, f'A field {NEAREST} "query".'),
+    (b'{"q": "sofa"}', 422, "send query or queries."),
+    (b'{"canary sofa": 1}', 422, "send query or queries."),
     (json.dumps({"queries": ["a"] * 65}).encode(), 422, "at most 64 queries"),
     (json.dumps({"query": "a" * 1025}).encode(), 422, "at most 1024 characters"),
     (b'{"query": "' + b"a" * 70_000 + b'"}', 413, "at most 65536 bytes"),

@@ -20,7 +20,7 @@ from cogr.errors import SettingsError
 from cogr.keywords import NORMALISER
 from cogr.settings.indexing import RedisSettings
 from cogr.settings.serving import OpenSearchSettings
-from cogr.snapshots import Row, open_snapshot
+from cogr.snapshots import Row
 from indexers.backends import Words
 from indexers.backends.opensearch.client import Cluster
 from indexers.release import release
@@ -105,26 +105,6 @@ def test_an_invalid_entry_of_the_cache_is_no_answer(
             wait_for(lambda: not expander.metric("cogr_expander_in_flight"))
             client.set(key, invalid)
             assert expander.expand("green couch")["source"] == "index", invalid
-
-
-def test_what_others_cached_is_normalised_and_no_more_than_the_budget(
-    tmp_path: Path, valkey: RedisSettings, prefix: str
-) -> None:
-    opened = with_valkey(tmp_path, valkey, "keywords.k_max=20")
-    ids = serve_pair(opened)
-    budget = open_snapshot(opened.store, ids[1]).manifest.k_max
-    words = [" SOFA. ", "\u202esofa", "", "?!", "green couch", *(f"word {n}" for n in range(2000))]
-    key = f"{prefix}:expand:{ids[0]}:{ids[1]}:{NORMALISER}:green couch"
-    redis.Redis.from_url(str(valkey.url)).set(key, json.dumps({"keywords": words}))
-    with running(opened, model="m-{round}", hot_queries=0) as expander:
-        wait_for(lambda: expander.parts.follower.pair.matches)
-        answer = expander.expand("green couch")
-    assert answer["source"] == "cache"
-    assert answer["keywords"] == [
-        "green couch",
-        "sofa",
-        *(f"word {number}" for number in range(budget - 2)),
-    ]
 
 
 def test_weights_and_confidence_are_cached_and_may_be_absent(
