@@ -118,7 +118,12 @@ def test_what_can_t_be_laid_out_is_one_sentence(tmp_path: Path) -> None:
 def test_the_table_says_what_was_not_built_upon_and_what_serves(tmp_path: Path) -> None:
     folder = lay_out(tmp_path, "memory")
     shop = Shop(Workspace(folder.settings()), folder)
-    shop._add("round 2", dict.fromkeys(("p", "r", "f1", "ndcg@10", "mrr@10"), 0.15), 0.0, rejected="dev F1 fell")
+    shop._add(
+        "round 2",
+        dict.fromkeys(("p", "r", "f1", "ndcg@10", "mrr@10"), 0.15),
+        0.0,
+        rejected="dev F1 fell",
+    )
     table = shop.table(CHOICE)
     assert table.rows[0]["F1"] == "0.150"
     assert table.notes[:2] == [
