@@ -4,16 +4,14 @@ Read by `cogr-ops shadow` and `cogr-index update --from-log`. The formats:
 
 - `jsonl`: objects with `query`, perhaps `count`, `clicked` (ids) and `client_id`;
 - `csv`: a header, a column of queries, perhaps columns of counts and of clients;
-- `ubi`: records of User Behavior Insights 1.3 (https://github.com/o19s/ubi) as its two indexes hold
-  them, `ubi_queries` and `ubi_events`, in one file or several, plain or as hits with `_source`;
+- `ubi`: records of User Behavior Insights (`cogr.datasets.ubi`);
 - `access`: a web server's log whose request lines carry the query as a URL parameter, and perhaps
   the paths of clicked items;
-- `text`: a query a line, or a query, a tab and a count;
+- `text`: a query a line;
 - `auto`: the one of these that the file's first lines look like.
 
 Files may be gzip. Queries that `cogr.privacy` leaves out are counted. Memory: the distinct queries,
-with the ids of their clients and of clicked items; for UBI also the ids of queries.
-`trainers.labels.events` reads UBI too, by DuckDB, for logs of millions of records.
+with the ids of their clients and of clicked items.
 """
 
 from __future__ import annotations
@@ -27,13 +25,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import parse_qs, unquote
-
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from cogr.datasets.fields import id_field, number_field, text_field
 from cogr.datasets.reading import DELIMITERS, Place, Sheet, json_records, lines
+from cogr.datasets.ubi import searched
 from cogr.errors import DataError, SettingsError
 from cogr.privacy import QueryFilter
 from cogr.records import CLICKS, LogFormat
@@ -54,8 +51,6 @@ QUERY_COLUMNS = (
 )
 COUNT_COLUMNS = ("count", "searches", "frequency", "volume", "total")
 CLIENT_COLUMNS = ("client_id", "session_id")
-IMPRESSION = "impression"
-"""UBI's `action_name` for an impression."""
 
 
 @dataclass(frozen=True)
@@ -134,12 +129,6 @@ class _Log:
         self.options = options
         self.queries: dict[str, _Query] = {}
         self.lines = self.without = 0
-        self._texts: dict[str, str] = {}
-        """UBI: text by query_id."""
-        self._asked: dict[str, dict[str, str | None]] = {}
-        """UBI: text -> query or session of events that have this text of their own -> client."""
-        self._waiting: list[UbiRecord] = []
-        """UBI: events whose query is not known yet."""
 
     def query(self, text: str) -> _Query:
         return self.queries.setdefault(text, _Query())
@@ -155,34 +144,6 @@ class _Log:
         else:
             self.without += 1
 
-    def add_ubi(self, record: UbiRecord) -> None:
-        text = record.user_query.strip()
-        if record.action_name is None:
-            self.add(text, client=record.client)
-            if record.query_id:
-                self._texts[record.query_id] = text
-            return
-        self.lines, self.without = self.lines + 1, self.without + 1
-        if record.action_name in (*self.options.clicks, IMPRESSION):
-            if text:
-                search = record.query_id or f"of {record.client}"
-                self._asked.setdefault(text, {})[search] = record.client
-            if text or record.query_id:
-                self._waiting.append(record)
-
-    def end(self) -> None:
-        # A text without a record in `ubi_queries` counts once for each query id that events name
-        # with it, or, without query ids, once for each client.
-        for text, searches in self._asked.items():
-            if text not in self.queries:
-                for client in searches.values():
-                    self.query(text).add(1, client)
-        for record in self._waiting:
-            text = record.user_query.strip() or self._texts.get(record.query_id or "", "")
-            item = record.event_attributes and record.event_attributes.object.object_id
-            if text and item and record.action_name != IMPRESSION:
-                self.query(text).clicked.add(item)
-
 
 def read_log(paths: Sequence[Path], options: LogOptions) -> QueryLog:
     """The distinct queries of a log in one or several files.
@@ -195,9 +156,12 @@ def read_log(paths: Sequence[Path], options: LogOptions) -> QueryLog:
         if not path.is_file():
             raise DataError(f"The log {path} is not there; name a file of queries.")
     log = _Log(options)
-    for path in paths:
-        _READERS[_format(path, options)](path, log)
-    log.end()
+    formats = {path: _format(path, options) for path in paths}
+    if ubi := [path for path, format_ in formats.items() if format_ is LogFormat.ubi]:
+        _read_ubi(ubi, log)
+    for path, format_ in formats.items():
+        if format_ is not LogFormat.ubi:
+            _READERS[format_](path, log)
     if not log.queries:
         raise DataError(f"No query is in {', '.join(map(str, paths))}; {_ADVICE[options.format]}.")
     kept = QueryFilter()
@@ -311,18 +275,9 @@ def _column(sheet: Sheet, wanted: Sequence[str]) -> str:
 
 
 def _read_text(path: Path, log: _Log) -> None:
-    for number, line in lines(path):
+    for _, line in lines(path):
         if line.strip():
-            text, tab, count = line.strip().partition("\t")
-            log.add(text, _text_count(count, Place(path, number)) if tab else 1)
-
-
-def _text_count(text: str, place: Place) -> int:
-    if not text.strip().isdecimal():
-        raise DataError(
-            f"{place}: {text!r} is not a count; write how often the query was asked, in digits."
-        )
-    return int(text)
+            log.add(line)
 
 
 @dataclass(frozen=True)
@@ -406,63 +361,19 @@ def _read_access(path: Path, log: _Log) -> None:
             log.add("" if request.item else request.text, client=request.client)
 
 
-def _read_ubi(path: Path, log: _Log) -> None:
-    for place, record in json_records(path):
-        log.add_ubi(ubi_record(place, record))
+def _read_ubi(paths: Sequence[Path], log: _Log) -> None:
+    found, records, without = searched(paths, log.options.clicks)
+    log.lines, log.without = log.lines + records, log.without + without
+    for text, count, known, clients, items in found:
+        query = log.query(text)
+        query.count, query.known = query.count + count, query.known + known
+        query.clients.update(map(str, clients))
+        query.clicked.update(items)
 
 
 _READERS = {
     LogFormat.jsonl: _read_jsonl,
     LogFormat.csv: _read_csv,
-    LogFormat.ubi: _read_ubi,
     LogFormat.access: _read_access,
     LogFormat.text: _read_text,
 }
-
-
-def _blank(value: Any) -> Any:
-    # Collectors write "" for an unknown id.
-    return None if value == "" else value
-
-
-class _Ubi(BaseModel):
-    model_config = ConfigDict(coerce_numbers_to_str=True)
-
-
-_Id = Annotated[str | None, BeforeValidator(_blank)]
-
-
-class _Object(_Ubi):
-    object_id: _Id = None
-
-
-class _Attributes(_Ubi):
-    object: Annotated[_Object, BeforeValidator(lambda value: value or {})] = _Object()
-
-
-class UbiRecord(_Ubi):
-    """A search, or an event where it has an `action_name`; what of UBI's schema is read here."""
-
-    action_name: str | None = None
-    user_query: Annotated[str, BeforeValidator(lambda value: value or "")] = ""
-    query_id: _Id = None
-    client_id: _Id = None
-    session_id: _Id = None
-    event_attributes: _Attributes | None = None
-
-    @property
-    def client(self) -> str | None:
-        """Who searched, or in which session."""
-        return self.client_id or self.session_id
-
-
-def ubi_record(place: Place, record: Mapping[str, Any]) -> UbiRecord:
-    """One record, plain or as a hit. Raises DataError where it breaks the schema."""
-    try:
-        return UbiRecord.model_validate(record.get("_source", record))
-    except ValidationError as error:
-        name = ".".join(map(str, error.errors()[0]["loc"])) or "_source"
-        raise DataError(
-            f"{place}: {name!r} has another type than in UBI; export the records as UBI writes "
-            "them."
-        ) from error

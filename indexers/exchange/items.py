@@ -101,26 +101,20 @@ def copy_records(
     cluster: Cluster,
     indexes: Sequence[str],
     to: Path,
-    keeps: Callable[[Place, Mapping[str, Any]], bool],
+    keeps: Callable[[Mapping[str, Any]], bool],
     since: tuple[str, datetime] | None = None,
-) -> tuple[int, int, str]:
-    """Documents of indexes as lines of JSON, in a file that is replaced as a whole. Raises
-    ServiceError and StorageError.
+) -> int:
+    """Documents of indexes as lines of JSON, in a file that is replaced as a whole; how many.
+    Raises DataError, ServiceError and StorageError.
     """
-    written, bad, first = 0, 0, ""
+    written = 0
     with replacing(to) as file:
-        for index in indexes:
-            for place, record in documents(cluster, index, since=since):
-                try:
-                    if not keeps(place, record):
-                        continue
-                except DataError as error:
-                    bad, first = bad + 1, first or str(error)
-                    continue
+        for _, record in (one for name in indexes for one in documents(cluster, name, (), since)):
+            if keeps(record):
                 line = {name: value for name, value in record.items() if name != "_id"}
                 file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
                 written += 1
-    return written, bad, first
+    return written
 
 
 SHOWN = 20

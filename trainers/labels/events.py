@@ -16,31 +16,25 @@ Rules, in the order in which they apply:
 - A client with too many searches on a day, or that clicks nearly everything shown, is a bot. Of
   each query only a client's first visits count (`Rules`).
 
-DuckDB does the work in a temporary file, in bounded memory.
+DuckDB does the work in a temporary file, in bounded memory (`cogr.datasets.ubi`).
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cogr.datasets.reading import json_records
-from cogr.errors import DataError, MissingExtraError, StorageError
+from cogr.datasets.ubi import IMPRESSIONS, database, load
+from cogr.errors import DataError
 
-MEMORY = "380MB"
-"""Memory of DuckDB; beyond it uses a temporary folder."""
-_THREADS = 2
 _SESSION_MS = 30 * 60 * 1000
 _DAY_MS = 24 * 60 * 60 * 1000
 _LAST_POSITION = 200
@@ -74,7 +68,6 @@ class Rules:
         most_visits: visits of one client that count for one query.
         min_days: a label must hold without the busiest days of its query, one fewer than this.
         half_life: days after which a visit counts half; None for no decay.
-        bad_share: the largest accepted share of lines that are not records.
     """
 
     weights: Mapping[str, float] = field(
@@ -86,14 +79,13 @@ class Rules:
             "purchase": 3.0,
         }
     )
-    impressions: Sequence[str] = ("impression", "impressions")
+    impressions: Sequence[str] = IMPRESSIONS
     most_a_day: int = 300
     most_clicked: float = 0.9
     enough_shown: int = 100
     most_visits: int = 5
     min_days: int = 3
     half_life: float | None = 90.0
-    bad_share: float = 0.05
 
 
 @dataclass(frozen=True)
@@ -182,78 +174,12 @@ def read_click_counts(
             shows any item.
         MissingExtraError: without the extra `data`.
     """
-    for path in paths:
-        if not path.is_file():
-            raise DataError(f"The log {path} is not there; name files of UBI records.")
-    with _database(folder) as con:
+    with database(folder) as con:
         reading = _Reading(con, rules)
         reading.load(paths)
         reading.searches(canonical)
         reading.visits()
         return reading.counted()
-
-
-@contextmanager
-def _database(folder: Path | None) -> Iterator[Any]:
-    try:
-        import duckdb
-    except ImportError as error:
-        raise MissingExtraError("Reading logs of clicks", "data") from error
-    with TemporaryDirectory(dir=folder, prefix=".labels-") as at:
-        con = duckdb.connect(f"{at}/log.duckdb")
-        try:
-            for name, value in (
-                ("threads", _THREADS),
-                ("memory_limit", f"'{MEMORY}'"),
-                ("temp_directory", f"'{at}/spill'"),
-                ("preserve_insertion_order", "false"),
-                ("TimeZone", "'UTC'"),
-                ("enable_progress_bar", "false"),
-            ):
-                con.execute(f"set {name}={value}")
-            yield con
-        except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
-            reason = " ".join(str(error).split())[:200].rstrip(".")
-            raise StorageError(
-                f"The log is too large for {at} ({reason}); name a folder with more room in the "
-                "environment variable TMPDIR."
-            ) from error
-        finally:
-            con.close()
-
-
-_FIELDS = (
-    "action_name",
-    "query_id",
-    "client_id",
-    "session_id",
-    "timestamp",
-    "user_query",
-    "query_response_hit_ids",
-    "event_attributes",
-)
-_AS_JSON = {"query_response_hit_ids", "event_attributes", "_source"}
-_TIME = """coalesce(try_cast(timestamp as bigint),
-    epoch_ms(try_cast(timestamp as timestamptz)), try_cast(try_cast(timestamp as double) as bigint))
-"""
-_RECORDS = """
-create or replace table {table} as select
-    case when action_name is null then 0 when list_contains($impressions, action_name) then 1
-        when list_contains($clicks, action_name) then 2 else 3 end::tinyint as kind,
-    coalesce(query_id, '') != '' as asked,
-    hash(nullif(query_id, '')) as q,
-    case when coalesce(client_id, '') != '' then hash(client_id) end as client,
-    case when coalesce(session_id, '') != '' then hash(session_id) end as session,
-    {time} as t,
-    nullif(trim(user_query), '') as text,
-    nullif(event_attributes->>'$.object.object_id', '') as item,
-    case when try_cast(event_attributes->>'$.position.ordinal' as integer) >= 0
-        then try_cast(event_attributes->>'$.position.ordinal' as integer) end as ordinal,
-    case when action_name is null then query_response_hit_ids end as hits,
-    coalesce(map($clicks, $weights)[action_name], 0)::float as weight,
-    action_name is null and query_id is null and user_query is null and timestamp is null as bad
-from ({source})
-"""
 
 
 _NOTHING_SHOWN = (
@@ -276,71 +202,12 @@ class _Reading:
     def load(self, paths: Sequence[Path]) -> None:
         """The records of all files: table `ev`."""
         rules = self._rules
-        for number, path in enumerate(paths):
-            table = "ev" if number == 0 else "more"
-            with _readable(path):
-                self._con.execute(
-                    _RECORDS.format(table=table, time=_TIME, source=self._source(path)),
-                    {
-                        "impressions": list(rules.impressions),
-                        "clicks": list(rules.weights),
-                        "weights": list(rules.weights.values()),
-                    },
-                )
-            rows, bad = self._one(f"select count(*), coalesce(sum(bad::int), 0) from {table}")
-            self._count_bad(path, int(rows), int(bad))
-            if number:
-                self._con.execute("insert into ev select * from more")
-                self._con.execute("drop table more")
+        found = load(self._con, paths, rules.weights, rules.impressions)
+        self._counts[RECORDS], self._counts[BAD_LINES] = found
         self._drop_by_time()
-
-    def _source(self, path: Path) -> str:
-        named = str(path).replace("'", "''")
-        if path.suffix == ".parquet":
-            return self._parquet(f"read_parquet('{named}')")
-        columns = ", ".join(
-            f"'{name}': '{'JSON' if name in _AS_JSON else 'VARCHAR'}'"
-            for name in (*_FIELDS, "_source")
-        )
-        source = (
-            f"read_json('{named}', columns={{{columns}}}, format='newline_delimited', "
-            "ignore_errors=true)"
-        )
-        inner = ", ".join(
-            f"case when _source is null then {name} else _source{arrow}'$.{name}' end as {name}"
-            for name in _FIELDS
-            for arrow in (["->"] if name in _AS_JSON else ["->>"])
-        )
-        return f"select {inner} from {source}"
-
-    def _parquet(self, source: str) -> str:
-        described = self._con.execute(f"describe select * from {source}").fetchall()
-        types = {row[0]: row[1] for row in described}
-
-        def read(name: str) -> str:
-            if name not in types:
-                return f"null::{'json' if name in _AS_JSON else 'varchar'} as {name}"
-            if name not in _AS_JSON:
-                return f"{name}::varchar as {name}"
-            as_json = (
-                f"try_cast({name} as json)" if types[name] == "VARCHAR" else f"to_json({name})"
-            )
-            return f"{as_json} as {name}"
-
-        return f"select {', '.join(map(read, _FIELDS))} from {source}"
-
-    def _count_bad(self, path: Path, rows: int, bad: int) -> None:
-        self._counts[RECORDS] += rows - bad
-        self._counts[BAD_LINES] += bad
-        if bad > self._rules.bad_share * rows:
-            raise DataError(
-                f"{path}: {bad:,} of {rows:,} lines are no UBI records; the first: "
-                f"{_first_bad(path)}"
-            )
 
     def _drop_by_time(self) -> None:
         ahead = int(time.time() * 1000) + _DAY_MS
-        self._con.execute("delete from ev where bad")
         none, late = self._one(
             "select count(*) filter (t is null), count(*) filter (t > $ahead) from ev", ahead=ahead
         )
@@ -563,37 +430,3 @@ class _Reading:
             return column
 
         return Asked(self._texts, **{name: by_query(one) for name, one in found.items()})
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    import duckdb
-
-    try:
-        yield
-    except duckdb.OutOfMemoryException as error:
-        raise DataError(
-            f"{path} has lines that are too long to be read in {MEMORY}; split it, or leave large "
-            "fields out of the export."
-        ) from error
-    except duckdb.Error as error:
-        reason = " ".join(str(error).split())[:200].rstrip(".")
-        raise DataError(f"{path} can't be read ({reason}); export it again.") from error
-
-
-def _first_bad(path: Path) -> str:
-    if path.suffix == ".parquet":
-        return "no row has the fields of UBI."
-    try:
-        for place, record in json_records(path):
-            inner = record.get("_source", record)
-            if not isinstance(inner, Mapping) or not {
-                "action_name",
-                "query_id",
-                "user_query",
-                "timestamp",
-            } & set(inner):
-                return f"{place}: {json.dumps(record)[:80]} has no field of UBI."
-    except DataError as error:
-        return str(error)
-    return f"{path}: a value has another type than UBI gives it."

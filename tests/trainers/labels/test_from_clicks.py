@@ -239,9 +239,7 @@ def test_bots_are_left_out_however_much_they_ask_and_click(tmp_path: Path) -> No
 
 
 @pytest.mark.fault
-def test_torn_and_foreign_lines_are_counted_and_too_many_are_refused_by_file_and_line(
-    tmp_path: Path,
-) -> None:
+def test_torn_and_foreign_lines_are_counted_and_too_many_are_refused(tmp_path: Path) -> None:
     good = [search(str(n), "lamp", ["a"]) for n in range(60)]
     log = ndjson(
         tmp_path / "log.ndjson", *good[:30], '{"query_id": "x", "user_q', *good[30:], "[1]"
@@ -250,9 +248,9 @@ def test_torn_and_foreign_lines_are_counted_and_too_many_are_refused_by_file_and
     assert found.counts[events.BAD_LINES] == 2
     assert found.asked.visits.tolist() == [60]
     bad = ndjson(tmp_path / "bad.ndjson", *good[:3], '{"query_id": "x", "user_q', *good[3:5])
-    with pytest.raises(DataError, match=r"bad.ndjson: 1 of 6 lines .*bad.ndjson, line 4: .*JSON"):
+    with pytest.raises(DataError, match=r"bad.ndjson: 1 of 6 lines are not UBI"):
         read(bad)
-    with pytest.raises(DataError, match=r"line 1: .* has no field of UBI"):
+    with pytest.raises(DataError, match="lines are not UBI records"):
         read(ndjson(tmp_path / "other.ndjson", {"level": "info"}))
     (tmp_path / "no.parquet").write_bytes(b"PAR1 this is none")
     with pytest.raises(DataError, match=r"no.parquet can't be read"):
