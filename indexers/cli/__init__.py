@@ -6,7 +6,6 @@ Options and output only; the work is in the packages beside.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -36,13 +35,6 @@ def rebuild(
     push: console.PushOption = True,
     publish: console.PublishOption = True,
     workers: console.WorkersOption = None,
-    show_empty: Annotated[
-        bool,
-        Option(
-            "--show-empty",
-            help="Name every item or query without keywords, not only the first ones.",
-        ),
-    ] = False,
     dry_run: console.DryRunOption = False,
 ) -> None:
     """Generate keywords for all items or all queries, store them as a snapshot, push, verify and
@@ -51,7 +43,6 @@ def rebuild(
     After an interruption run it again: it generates only what is missing.
     """
     from indexers.cli import reports
-    from indexers.rebuild.report import empty_sets
     from indexers.rebuild.run import RebuildRequest, plan_rebuild, rebuild_side
 
     workspace = call.workspace
@@ -61,10 +52,8 @@ def rebuild(
         call.show("This would be done", planned, told=reports.rebuilt(planned))
         return
     outcome = rebuild_side(workspace, request, progress_bar, console.note)
-    if show_empty:
-        outcome = replace(outcome, empty=empty_sets(outcome.rebuilt.snapshot, most=None))
     payload = outcome.as_dict()
-    call.show("Rebuilt", payload, told=reports.rebuilt(payload, show_empty=show_empty))
+    call.show("Rebuilt", payload, told=reports.rebuilt(payload))
 
 
 ChangedOption = Annotated[
@@ -118,9 +107,6 @@ def update(
             "--from", metavar="SNAPSHOT", help="Snapshot to start from; what serves by default."
         ),
     ] = None,
-    refit: Annotated[
-        bool, Option("--refit", help="Fit `statistical` again, and write every keyword anew.")
-    ] = False,
     push: console.PushOption = True,
     publish: console.PublishOption = True,
     workers: console.WorkersOption = None,
@@ -145,7 +131,6 @@ def update(
         min_count=min_count,
         save=save,
         parent=parent,
-        refit=refit,
         push=push,
         publish=publish,
         workers=workers,

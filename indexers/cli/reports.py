@@ -12,15 +12,15 @@ from indexers.release import Released
 from indexers.tables import Table
 
 
-def rebuilt(values: Mapping[str, Any], *, show_empty: bool = False) -> dict[str, Any]:
+def rebuilt(values: Mapping[str, Any]) -> dict[str, Any]:
     """What a rebuild or an update would do or did; figures of prompts and completions only if there
     were any.
     """
     told = {**values, "generator": f"{values['generator'].get('kind')} ({values['why']})"}
     first = ", ".join(one["id"] for one in values.get("empty_sets", ())[:3])
     if first:
-        told["empty"] = f"{values['empty']:,}, such as {first} (--show-empty names them)"
-    hidden = {"why", "prompted"} | (set() if show_empty else {"empty_sets"})
+        told["empty"] = f"{values['empty']:,}, such as {first}"
+    hidden = {"why", "prompted", "empty_sets"}
     if not values["prompted"]:
         hidden |= {"prompts", "cut_prompts"}
     if values["prompted"] and values.get("generated"):

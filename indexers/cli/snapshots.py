@@ -93,30 +93,15 @@ def diff(
     before: Annotated[str, Argument(help="Id of the older snapshot, or its beginning.")],
     after: Annotated[str, Argument(help="Id of the newer snapshot, of the same side.")],
     call: Call,
-    other: Annotated[
-        str | None,
-        Option(
-            "--with",
-            metavar="SNAPSHOT",
-            help="Snapshot of the other side to compare results with; the serving one by default.",
-        ),
-    ] = None,
-    top: Annotated[
-        int, Option(min=1, help="Number of keywords, entities and queries to name.")
-    ] = 10,
-    queries: Annotated[int, Option(min=1, help="Queries whose results are compared.")] = 1000,
+    top: Annotated[int, Option(min=1, help="Number of keywords and entities to name.")] = 10,
 ) -> None:
-    """Show what changed between two snapshots: keywords, items or queries, and search results."""
+    """Show what changed between two snapshots: keywords, and items or queries."""
     from cogr.snapshots import open_snapshot
     from indexers.exchange.search import diff as compare
-    from indexers.release.verify import other_side
 
     workspace = call.workspace
     old, new = (open_snapshot(workspace.store, workspace.known(id_)) for id_ in (before, after))
-    serving = workspace.backend.serving()
-    id_ = workspace.known(other) if other else serving.get(other_side(old.side))
-    against = open_snapshot(workspace.store, id_) if id_ else None
-    found = compare(old, new, against, top=top, sample=queries)
+    found = compare(old, new, top=top)
     words = {
         f"keywords {name}": ", ".join(f"{word} ({count:,})" for word, count in counted)
         for name, counted in (("gained", found.gained), ("lost", found.lost))

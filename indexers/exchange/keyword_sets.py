@@ -111,20 +111,13 @@ def _bulk(snapshot: Snapshot, prefix: str) -> Iterator[str]:
         yield _line(document(snapshot.side, row) | {"keywords": keywords})
 
 
-def _mapping(snapshot: Snapshot, version: Version) -> Mapping[str, str]:
+def _mapping(snapshot: Snapshot) -> Mapping[str, str]:
+    version = Version(3, 0, "3.0.0")
     body = {
         "settings": index_settings(1),
         "mappings": mapping(snapshot.side, version, meta_of(snapshot.manifest)),
     }
     return {"mapping.json": json.dumps(body, ensure_ascii=False, indent=1) + "\n"}
-
-
-def _opensearch_mapping(snapshot: Snapshot) -> Mapping[str, str]:
-    return _mapping(snapshot, Version(3, 0, "3.0.0"))
-
-
-def _elasticsearch_mapping(snapshot: Snapshot) -> Mapping[str, str]:
-    return _mapping(snapshot, Version(2, 4, "2.4.0"))
 
 
 def _synonyms(snapshot: Snapshot, _prefix: str) -> Iterator[str]:
@@ -153,8 +146,7 @@ class Format:
 
 FORMATS: Mapping[str, Format] = {
     "jsonl": Format(_jsonl),
-    "bulk": Format(_bulk, _opensearch_mapping),
-    "elasticsearch": Format(_bulk, _elasticsearch_mapping),
+    "bulk": Format(_bulk, _mapping),
     "synonyms": Format(_synonyms, side="query"),
 }
 """By name, as `cogr-index export --format` takes them; parquet is the snapshot's own file."""

@@ -4,7 +4,7 @@ of a log that `cogr-index update --save` keeps.
 A query is identified by its text, or by its id where the judgements have no text. Of several grades
 of one pair in the files the highest is kept, as when a data set is read; a pair that labels.jsonl
 has already gets the new grade. Files are replaced as a whole, and importing the same again changes
-nothing. `lineage.json` says which files the labels come from.
+nothing.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from cogr.datasets import LINEAGE, read_lineage
 from cogr.datasets.fields import id_field, number_field, text_field
 from cogr.datasets.judgements import FORMATS, Judged, read_judgements
 from cogr.datasets.reading import Place, find, json_records, lines
@@ -114,7 +112,6 @@ def import_labels(
             conflicts.add(pair)
             grades[pair] = max(grades[pair], one.grade)
     found.conflicts = len(conflicts)
-    lineage = read_lineage(folder)
     labels = _joined(folder / "labels.jsonl", grades, found)
     found.queries, found.new_queries = len(queries.records), queries.new
     with storage_errors(str(folder)):
@@ -122,9 +119,6 @@ def import_labels(
         for name, records in (("queries", queries.records.values()), ("labels", labels)):
             with replacing(folder / f"{name}.jsonl") as file:
                 file.write(_lines(records))
-        if found.new_labels or found.changed:
-            with replacing(folder / LINEAGE) as file:
-                file.write(_with_import(lineage, paths, grades, found))
     return found
 
 
@@ -198,23 +192,6 @@ def _joined(
             "holds for both."
         )
     return kept.values()
-
-
-def _with_import(
-    lineage: Mapping[str, Any],
-    paths: Sequence[Path],
-    grades: Mapping[tuple[str, str], float],
-    found: LabelsImported,
-) -> bytes:
-    made = {
-        "files": [path.name for path in paths],
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "new": found.new_labels,
-        "changed": found.changed,
-        "grades": [min(grades.values()), max(grades.values())],
-    }
-    whole = {"source": "import", **lineage, "imports": [*lineage.get("imports", ()), made]}
-    return json.dumps(whole, ensure_ascii=False, indent=1).encode() + b"\n"
 
 
 def _records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:

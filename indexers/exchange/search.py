@@ -1,12 +1,11 @@
 """One search, as `cogr-index search` shows it: the source of the keywords, their confidence, the
 set that keywords and literal matches find, what more the text finds, and the keywords that matched.
-And `cogr-index diff`: what changed from one snapshot to another, in keywords, entities and results.
+And `cogr-index diff`: what changed from one snapshot to another, in keywords and entities.
 """
 
 from __future__ import annotations
 
 import heapq
-import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,11 +13,10 @@ from typing import Any, Literal
 
 from cogr.differences import differences
 from cogr.errors import MissingExtraError, SnapshotError
-from cogr.keywords import parse, self_keyword, with_self
+from cogr.keywords import parse, self_keyword
 from cogr.records import Query
 from cogr.snapshots import Manifest, Row, Snapshot, read_manifest, why_no_pair
 from indexers.backends import Hit, Words, text_boost
-from indexers.backends.memory import mirror_of
 from indexers.generators import Completion, Request, query_row
 from indexers.release.rules import rules_of
 from indexers.workspace import Workspace
@@ -164,10 +162,6 @@ def _live_generator(workspace: Workspace, queries: str | None) -> str | None:
     return name if name in _LIVE else None
 
 
-DEPTH = 10
-"""Ranks that are compared."""
-
-
 @dataclass(frozen=True)
 class EntityChange:
     """One changed entity: keywords that only the newer set has, and that only the older one had."""
@@ -176,19 +170,6 @@ class EntityChange:
     text: str
     gained: tuple[str, ...]
     lost: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class QueryChange:
-    """A query's results: how many were retrieved before and after, and the `average_overlap` of the
-    two top tens.
-    """
-
-    id: str
-    text: str
-    overlap: float
-    before: int
-    after: int
 
 
 @dataclass(frozen=True)
@@ -201,10 +182,6 @@ class Diff:
         other_fields: entities that differ only in extra fields.
         gained, lost: keyword -> how many more, or fewer, entities have it, most first.
         entities: the most changed ones.
-        compared_queries: queries whose results were compared; 0 without a snapshot of the other
-            side.
-        mean_overlap: their mean average overlap.
-        queries: those whose results change most.
     """
 
     before: str
@@ -216,20 +193,13 @@ class Diff:
     lost: Sequence[tuple[str, int]]
     entities: Sequence[EntityChange]
     other_fields: int = 0
-    compared_queries: int = 0
-    mean_overlap: float | None = None
-    queries: Sequence[QueryChange] = ()
 
 
-def diff(
-    before: Snapshot, after: Snapshot, other: Snapshot | None, *, top: int = 10, sample: int = 1000
-) -> Diff:
+def diff(before: Snapshot, after: Snapshot, *, top: int = 10) -> Diff:
     """Compare two snapshots of one side. Raises SnapshotError."""
     counts, keywords = Counter[str](), Counter[str]()
     found = _entities(before, after, counts, keywords)
     most = heapq.nlargest(top, found, key=lambda one: len(one.gained) + len(one.lost))
-    queries = list(_queries(before, after, other, sample)) if other is not None else []
-    overlaps = [query.overlap for query in queries]
     return Diff(
         before.id,
         after.id,
@@ -240,11 +210,6 @@ def diff(
         _most(Counter({word: -count for word, count in keywords.items()}), top),
         most,
         counts["other_fields"],
-        len(queries),
-        sum(overlaps) / len(overlaps) if overlaps else None,
-        sorted((one for one in queries if one.overlap < 1), key=lambda one: (one.overlap, one.id))[
-            :top
-        ],
     )
 
 
@@ -267,41 +232,3 @@ def _entities(
         keywords.subtract(one.lost)
         text = (one.after or one.before or Row(one.id, "", ())).text
         yield EntityChange(one.id, text, one.gained, one.lost)
-
-
-def _queries(
-    before: Snapshot, after: Snapshot, other: Snapshot, sample: int
-) -> Iterator[QueryChange]:
-    if before.side == "item":
-        mirrors = [mirror_of(snapshot.store, snapshot) for snapshot in (before, after)]
-        pairs = [(row, row) for row in other.rows()]
-    else:
-        mirrors = [mirror_of(other.store, other)] * 2
-        old = {row.id: row for row in before.rows()}
-        pairs = [(old[row.id], row) for row in after.rows() if row.id in old]
-    if len(pairs) > sample:
-        pairs = random.Random(0).sample(pairs, sample)
-    for was, now in pairs:
-        first, second = (
-            mirror.search(with_self(row.self_keyword, row.keywords), DEPTH)
-            for mirror, row in zip(mirrors, (was, now), strict=True)
-        )
-        overlap = round(average_overlap(first.ids, second.ids), 6)
-        yield QueryChange(now.id, now.text, overlap, first.total, second.total)
-
-
-def average_overlap(one: Sequence[str], other: Sequence[str], depth: int = DEPTH) -> float:
-    """The mean over depths 1 to `depth` of the share of ids that both tops have (Webber, Moffat and
-    Zobel 2010, section 2.3).
-
-    1 for equal rankings, two empty ones included; early ranks weigh most. Rankings shorter than
-    `depth` are compared to the end of the longer one.
-    """
-    deepest = min(depth, max(len(one), len(other)))
-    if not deepest:
-        return 1.0
-    shares = [
-        len(set(one[:at]) & set(other[:at])) / max(len(one[:at]), len(other[:at]))
-        for at in range(1, deepest + 1)
-    ]
-    return sum(shares) / deepest

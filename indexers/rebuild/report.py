@@ -49,16 +49,14 @@ NAMED = 10
 """Most entities without keywords that a rebuild names."""
 
 
-def empty_sets(snapshot: Snapshot, most: int | None = NAMED) -> list[dict[str, str]]:
-    """id, text, and why, where it is known, of entities without keywords, in id order; the first
-    `most`, or all.
-    """
+def empty_sets(snapshot: Snapshot) -> list[dict[str, str]]:
+    """id, text, and why, where it is known, of the first entities without keywords, in id order."""
     if not snapshot.manifest.empty:
         return []
     aside, found = read_set_aside(snapshot.store, snapshot.id), []
     for batch in snapshot.batches(["id", "text", "keywords"], encoded=True):
         empty = batch.filter(pc.equal(pc.list_value_length(batch["keywords"]), 0))
         found += empty.select(["id", "text"]).to_pylist()
-        if most is not None and len(found) >= most:
+        if len(found) >= NAMED:
             break
-    return [{**one, "reason": aside.get(one["id"], "")} for one in found[:most]]
+    return [{**one, "reason": aside.get(one["id"], "")} for one in found[:NAMED]]

@@ -3,8 +3,7 @@
 The keywords of unchanged entities are carried over, so the snapshot equals that of a full rebuild.
 `extractive` reads the whole collection: one change may alter the keywords of every entity, so
 nothing is carried. `statistical` keeps the fit that wrote the parent, and gives new items the
-keywords by which the known queries find them; with `refit` it is fitted again, and nothing is
-carried.
+keywords by which the known queries find them.
 """
 
 from __future__ import annotations
@@ -69,7 +68,6 @@ class UpdateRequest(RebuildRequest):
     min_count: int = 10
     save: Path | None = None
     parent: str | None = None
-    refit: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,9 +113,7 @@ def update_side(
             log = _read_log(workspace, request, parent, say)
             changes = log.changes if log else find_changes(workspace, request, parent)
             after = workspace.with_dataset(changes.applied_to(workspace.dataset))
-            whole = make_job(after, request)
-            if not request.refit:
-                whole = _on_kept_fit(after, whole, parent)
+            whole = _on_kept_fit(after, make_job(after, request), parent)
         with whole.generator:
             job = narrowed(whole, parent, changes, all_fields=request.changed is None)
             say(generator_line(job))

@@ -8,13 +8,11 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cogr.snapshots import Provenance, Row
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
-from indexers.exchange.search import average_overlap, diff
+from indexers.exchange.search import diff
 from tests.indexers.conftest import Command
 from tests.shops import write_jsonl
 
@@ -23,7 +21,7 @@ def frozen(store: Store, side: str, rows: list[Row]) -> str:
     return write_snapshot(store, side, rows, Provenance()).id  # type: ignore[arg-type]
 
 
-def test_a_diff_names_keywords_entities_and_queries(shop: Path, cogr_index: Command) -> None:
+def test_a_diff_names_keywords_and_entities(shop: Path, cogr_index: Command) -> None:
     store = Store(shop / ".cogr")
     old = frozen(
         store, "item", [Row("a", "A", ("x", "y")), Row("b", "B", ("x",)), Row("c", "C", ("z",))]
@@ -33,57 +31,18 @@ def test_a_diff_names_keywords_entities_and_queries(shop: Path, cogr_index: Comm
         "item",
         [Row("a", "A", ("y", "n", "m")), Row("c", "C", ("z",)), Row("d", "D", ("n",))],
     )
-    queries = frozen(
-        store, "query", [Row("q1", "one", ("x",)), Row("q2", "two", ("z",)), Row("q3", "three", ())]
-    )
-    found = cogr_index("diff", old, new, "--with", queries, "--json").json
+    found = cogr_index("diff", old, new, "--json").json
     assert (found["new"], found["gone"], found["changed"]) == (1, 1, 1)
     assert found["gained"] == [["n", 2], ["m", 1]]
     assert found["lost"] == [["x", 2]]
     assert found["entities"][0] == {"id": "a", "text": "A", "gained": ["n", "m"], "lost": ["x"]}
-    # q1 found a and b by x and finds nothing now; q2 finds c as before.
-    assert [(q["id"], q["overlap"], q["before"], q["after"]) for q in found["queries"]] == [
-        ("q1", 0, 2, 0)
-    ]
-    assert (found["compared_queries"], found["mean_overlap"]) == (3, pytest.approx(2 / 3))
-    shown = cogr_index("diff", old, new, "--with", queries)
+    shown = cogr_index("diff", old, new)
     assert "keywords gained" in shown.out
     assert "n (2), m (1)" in shown.out
     # The other way round, what was gained is lost; a snapshot does not differ from itself.
     back = cogr_index("diff", new, old, "--json").json
-    assert (back["gained"], back["lost"], back["mean_overlap"]) == (
-        found["lost"],
-        found["gained"],
-        None,
-    )
+    assert (back["gained"], back["lost"]) == (found["lost"], found["gained"])
     assert cogr_index("diff", new, new, "--json").json["changed"] == 0
-
-
-def test_a_diff_of_query_sides_searches_what_serves(shop: Path, cogr_index: Command) -> None:
-    assert cogr_index("rebuild", "--side", "item").status == 0
-    store = Store(shop / ".cogr")
-    old = frozen(store, "query", [Row("q1", "couch", ()), Row("q2", "table", ())])
-    new = frozen(
-        store,
-        "query",
-        [Row("q1", "couch", ("velvet sofa",)), Row("q2", "table", ()), Row("q3", "x", ())],
-    )
-    found = cogr_index("diff", old, new, "--json").json
-    assert found["compared_queries"] == 2
-    assert [(q["id"], q["before"], q["after"]) for q in found["queries"]] == [("q1", 0, 1)]
-
-
-RANKING = st.lists(st.sampled_from("abcdefgh"), unique=True)
-
-
-@given(RANKING, RANKING)
-def test_overlap_is_symmetric_and_1_only_for_equal_tops(one: list[str], other: list[str]) -> None:
-    found = average_overlap(one, other)
-    assert found == average_overlap(other, one)
-    assert 0 <= found <= 1
-    assert (found == 1) == (one == other)
-    # Depth 1: 1 of 1, depth 2: 1 of 2, depth 3: 3 of 3.
-    assert average_overlap(["a", "b", "c"], ["a", "c", "b"]) == pytest.approx((1 + 0.5 + 1) / 3)
 
 
 def test_what_is_exported_is_imported_as_it_was(shop: Path, cogr_index: Command) -> None:

@@ -119,30 +119,12 @@ def test_judgements_go_out_and_come_back(cogr_index: Command, tmp_path: Path, fo
     assert (tmp_path / "two/labels.jsonl").read_bytes() == before
 
 
-def test_the_origin_of_labels_stays_and_another_scale_is_named(
-    cogr_index: Command, tmp_path: Path
-) -> None:
+def test_another_scale_is_named(cogr_index: Command, tmp_path: Path) -> None:
     shop = write(tmp_path, "http://localhost:1", "x")
-    lineage = tmp_path / "data/lineage.json"
-    lineage.write_text('{"source": "clicks", "filters": {"k": 5}}')
     (tmp_path / "book.csv").write_text("query,docid,rating\ncouch,c,4\ncouch,a,2\n")
-    arguments = ("import", "labels", tmp_path / "book.csv", "-c", shop)
-    there = (*arguments, "--set", f"dataset.path={tmp_path}/data")
-    ended = cogr_index(*there)
+    there = ("-c", shop, "--set", f"dataset.path={tmp_path}/data")
+    ended = cogr_index("import", "labels", tmp_path / "book.csv", *there)
     assert "The new grades reach 4, those that labels.jsonl had reach 3: if these are" in ended.err
-    found = json.loads(lineage.read_text())
-    (made,) = found["imports"]
-    assert (found["source"], found["filters"]) == ("clicks", {"k": 5})
-    assert (made["files"], made["new"], made["changed"], made["grades"]) == (
-        ["book.csv"],
-        1,
-        1,
-        [2, 4],
-    )
-    cogr_index(*there)  # changes nothing
-    assert json.loads(lineage.read_text()) == found
-    cogr_index(*arguments, "--set", f"dataset.path={tmp_path}/new")
-    assert json.loads((tmp_path / "new/lineage.json").read_text())["source"] == "import"
 
 
 def judged(folder: Path) -> set[tuple[str, str, float]]:
