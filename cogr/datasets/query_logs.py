@@ -5,8 +5,8 @@ Read by `cogr-ops shadow` and `cogr-index update --from-log`. The formats:
 - `jsonl`: objects with `query`, perhaps `count`, `clicked` (ids) and `client_id`;
 - `csv`: a header, a column of queries, perhaps columns of counts and of clients;
 - `ubi`: records of User Behavior Insights (`cogr.datasets.ubi`);
-- `access`: a web server's log whose request lines carry the query as a URL parameter, and perhaps
-  the paths of clicked items;
+- `access`: a web server's log whose request lines carry the query as a URL parameter; the address
+  is the client; crawlers that say so and refused requests are skipped;
 - `text`: a query a line;
 - `auto`: the one of these that the file's first lines look like.
 
@@ -20,28 +20,25 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs
 
 from cogr.datasets.fields import id_field, number_field, text_field
 from cogr.datasets.reading import DELIMITERS, Place, Sheet, json_records, lines
 from cogr.datasets.ubi import searched
-from cogr.errors import DataError, SettingsError
+from cogr.errors import DataError
 from cogr.privacy import QueryFilter
 from cogr.records import CLICKS, LogFormat
 
-_QUOTED = r'"((?:[^"\\]|\\.)*)"'
 _LINE = re.compile(
-    r'(\S+) (?:[^"[]*\[([^]]*)\] )?[^"]*"(?:GET|HEAD|POST) ([^ "]*)[^"]*"'
-    rf"(?: (\d+) \S+(?: {_QUOTED} {_QUOTED})?)?"
+    r'(\S+) [^"]*"(?:GET|HEAD|POST) ([^ "]*)[^"]*"'
+    r'(?: (\d+) \S+(?: "(?:[^"\\]|\\.)*" "((?:[^"\\]|\\.)*)")?)?'
 )
 _CRAWLER = re.compile("bot|crawl|spider", re.IGNORECASE)
-_CLICK_MS = 30 * 60 * 1000
 _REQUEST = re.compile(r'"(?:GET|HEAD|POST|PUT|OPTIONS) [^"]* HTTP/[\d.]+"')
 _LOOKED_AT = 50
 # Names of a CSV's columns, in any case; the first one found is taken.
@@ -77,14 +74,12 @@ class LogOptions:
         format: format of every file; auto detects each.
         column, count_column: names of the query and of how often it was asked, in a CSV's header or
             a JSON object; None for the usual ones.
-        item_path: paths of items in an access log, with {item} for the id, such as /p/{item}.
     """
 
     format: LogFormat = LogFormat.auto
     column: str | None = None
     count_column: str | None = None
     parameter: str = "q"
-    item_path: str | None = None
     clicks: Sequence[str] = CLICKS
 
 
@@ -280,85 +275,18 @@ def _read_text(path: Path, log: _Log) -> None:
             log.add(line)
 
 
-@dataclass(frozen=True)
-class Request:
-    """A request of an access log: a search for a text, or a click on an item that a search with
-    this text led to. A text of "" is no search; `time` is in milliseconds since 1970.
-    """
-
-    client: str
-    time: int | None
-    text: str
-    item: str = ""
-
-
-def access_requests(paths: Sequence[Path], options: LogOptions) -> Iterator[Request]:
-    """The requests of people in access logs; the address is the client.
-
-    A click belongs to the search that its own URL or its referrer names, otherwise to the client's
-    last search, up to half an hour before. Crawlers that say so and refused requests have no text.
-    """
-    item_path = item_pattern(options.item_path)
-    last: dict[str, Request] = {}
-    for path in paths:
-        for _, line in lines(path):
-            if not line.strip():
-                continue
-            found = _LINE.match(line)
-            client, at, url, status, referrer, agent = (
-                found.groups() if found else (line, *[""] * 5)
-            )
-            if not found or int(status or 200) >= 400 or _CRAWLER.search(agent or ""):
-                yield Request(client, None, "")
-                continue
-            moment, text = _milliseconds(at), _parameter(url, options)
-            clicked = item_path.search(url) if item_path else None
-            if clicked is None:
-                request = Request(client, moment, text)
-                if text:
-                    last[client] = request
-                yield request
-                continue
-            before = last.get(client)
-            late = before and moment and before.time and moment - before.time > _CLICK_MS
-            text = text or _parameter(referrer or "", options)
-            text = text or (before.text if before and not late else "")
-            yield Request(client, moment, text, unquote(clicked[1]))
-
-
-def item_pattern(path: str | None) -> re.Pattern[str] | None:
-    """The pattern of `LogOptions.item_path`. Raises SettingsError where it lacks {item}."""
-    if path is None:
-        return None
-    before, placeholder, after = path.partition("{item}")
-    if not placeholder:
-        raise SettingsError(
-            f"--item-path is {path!r}; write the path of an item with {{item}} for its id, such as "
-            "/p/{item}."
-        )
-    end = re.escape(after) if after else "(?=[/?#&]|$)"
-    return re.compile(rf"{re.escape(before)}([^/?#&]+?){end}")
-
-
 def _parameter(url: str, options: LogOptions) -> str:
     query = url.partition("?")[2].partition("#")[0]
     return parse_qs(query, errors="replace").get(options.parameter, [""])[0].strip()
 
 
-def _milliseconds(text: str | None) -> int | None:
-    try:
-        return int(datetime.strptime(text or "", "%d/%b/%Y:%H:%M:%S %z").timestamp() * 1000)
-    except ValueError:
-        return None
-
-
 def _read_access(path: Path, log: _Log) -> None:
-    for request in access_requests([path], log.options):
-        if request.item and request.text:
-            log.lines, log.without = log.lines + 1, log.without + 1
-            log.query(request.text).clicked.add(request.item)
-        else:
-            log.add("" if request.item else request.text, client=request.client)
+    for _, line in lines(path):
+        if line.strip():
+            found = _LINE.match(line)
+            client, url, status, agent = found.groups() if found else ("", "", "", "")
+            people = found and int(status or 200) < 400 and not _CRAWLER.search(agent or "")
+            log.add(_parameter(url, log.options) if people else "", client=client)
 
 
 def _read_ubi(paths: Sequence[Path], log: _Log) -> None:

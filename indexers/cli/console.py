@@ -198,9 +198,6 @@ CountColumnOption = Annotated[
     str | None, Option(help="CSV column or JSON field of the query's count; count by default.")
 ]
 ParameterOption = Annotated[str, Option(help="URL parameter of the query in an access log.")]
-ItemPathOption = Annotated[
-    str | None, Option(help="Path of an item in an access log, such as /p/{item}, to read clicks.")
-]
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,6 @@ def shadow(
     limit: Annotated[int, Option(min=1, help="Most queries; a larger log is sampled.")] = 1000,
     rate: Annotated[float, Option(min=0.01, help="Most queries a second.")] = 20.0,
     parameter: console.ParameterOption = "q",
-    item_path: console.ItemPathOption = None,
     click: ClickOption = None,
     id_field: IdFieldOption = "_id",
     report: ReportOption = None,
@@ -70,9 +69,7 @@ def shadow(
 
     today = Body.read(present, keywords=False)
     other = SERVED if candidate is None else Body.read(candidate, keywords=True)
-    log = read_log(
-        logs, LogOptions(format_, column, count_column, parameter, item_path, click or CLICKS)
-    )
+    log = read_log(logs, LogOptions(format_, column, count_column, parameter, click or CLICKS))
     queries = sample(log.queries, limit)
     settings = call.workspace.settings
     cluster = Cluster(settings.opensearch)
