@@ -141,4 +141,4 @@ def test_a_diff_takes_snapshots_of_one_side(tmp_path: Path) -> None:
     one = write_snapshot(store, "item", [], Provenance())
     other = write_snapshot(store, "query", [], Provenance())
     with pytest.raises(Exception, match="different sides"):
-        diff(one, other, None)
+        diff(one, other)
