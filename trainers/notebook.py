@@ -23,20 +23,9 @@ if TYPE_CHECKING:
     from trainers.evaluation import Evaluation
     from trainers.report.figures import Figure
     from trainers.rivals.results import Results
-    from trainers.training.contest import Choice, Rivals
     from trainers.training.driver import Driver, RunStatus
-    from trainers.training.rounds import Round, Run
+    from trainers.training.rounds import Round
 
-ROUND_MEASURES = {
-    "p": "P",
-    "r": "R",
-    "f1": "F1",
-    "f1_se": "standard error",
-    "ndcg@10": "nDCG@10",
-    "mrr@10": "MRR@10",
-    "keywords_per_item": "keywords an item",
-}
-"""Figure of a round's pair -> its heading."""
 MEASURES = ("p", "r", "f1", "mrr@10", "ndcg@10", "p@10", "r@100")
 """The figures of a pair that are shown, in this order."""
 _SHOWN = 20
@@ -185,32 +174,6 @@ class Searched(Result):
         return [hit.id for hit in self.answer.hits]
 
 
-def rounds_table(
-    run: Run, choice: Choice | None = None, serves: str = "", beside: Rivals | None = None
-) -> Table:
-    """A row for each round and split of a run, beside bm25, `statistical` and `distilled` if they
-    are measured, with the chosen pair and the one that serves.
-    """
-    from trainers.training.contest import known_rivals, round_name
-
-    beside = beside or known_rivals(run)
-    known = beside.rows() if beside else {}
-    pairs: list[tuple[str, Any, str]] = [(name, figures, "") for name, figures in known.items()]
-    for done in run.rows():
-        said = ": ".join(filter(None, (done["verdict"], done["reason"])))
-        pairs.append((round_name(done["round"]), done["figures"] or {}, said))
-    best = choice.chosen.name if choice else ""
-    rows = []
-    for name, of, said in pairs:
-        marks = {said: said, "best on dev": best == name, "serves": serves == name}
-        told = ", ".join(mark for mark, holds in marks.items() if holds)
-        for split, own in of.items():
-            figures = {title: own.get(key, "") for key, title in ROUND_MEASURES.items()}
-            rows.append({"round": name, "split": split, **figures, "": told})
-    notes = [f"Best on dev: {best}, {choice.reason()}."] if choice else []
-    return Table(f"run {run.name}", rows, [*notes, f"next: {run.state().next}"])
-
-
 @dataclass(frozen=True, repr=False)
 class Trained(Result):
     """A training run: its rounds, the pair chosen on dev, the pair that serves."""
@@ -221,6 +184,8 @@ class Trained(Result):
 
     @property
     def table(self) -> Table:
+        from trainers.training.contest import rounds_table
+
         found = rounds_table(self.driver.run, self.status.choice, self.status.serves)
         serves = f"Serves now: {self.status.serves or 'nothing'}."
         return replace(found, notes=[*found.notes, serves])

@@ -85,8 +85,7 @@ def publish(
 @common_options(backend=False)
 def status(call: Call, run: RunOption = "main") -> None:
     """Show what a run has done, with figures, and what comes next."""
-    from trainers.notebook import rounds_table
-    from trainers.training.contest import choose, contenders, known_rivals
+    from trainers.training.contest import choose, contenders, known_rivals, rounds_table
     from trainers.training.rounds import open_run
 
     opened = open_run(call.workspace, run)

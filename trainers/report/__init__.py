@@ -22,7 +22,6 @@ from cogr.snapshots import Snapshot, open_snapshot
 from indexers.tables import Table, need, page, pick, write_page
 from indexers.telemetry.terminal import duration
 from indexers.workspace import Workspace
-from trainers.notebook import rounds_table
 from trainers.training.contest import (
     Choice,
     Rivals,
@@ -31,6 +30,7 @@ from trainers.training.contest import (
     known_rivals,
     rivals,
     round_name,
+    rounds_table,
 )
 from trainers.training.rounds import Round, Run, with_dev
 

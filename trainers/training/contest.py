@@ -27,6 +27,7 @@ from indexers.backends.memory import MemoryBackend, mirror_of
 from indexers.generators.statistical.generator import EVIDENCE
 from indexers.release import release
 from indexers.release.gate import HeldOutF1
+from indexers.tables import Table
 from indexers.workspace import Workspace
 from trainers.evaluation import bm25_row, evaluate
 from trainers.training.building import Build, build_snapshot
@@ -347,3 +348,39 @@ def knows_dev(workspace: Workspace, *pair: Snapshot) -> bool:
         and one.manifest.dataset_hash != workspace.dataset.dataset_hash
         for one in pair
     )
+
+
+ROUND_MEASURES = {
+    "p": "P",
+    "r": "R",
+    "f1": "F1",
+    "f1_se": "standard error",
+    "ndcg@10": "nDCG@10",
+    "mrr@10": "MRR@10",
+    "keywords_per_item": "keywords an item",
+}
+"""Figure of a round's pair -> its heading."""
+
+
+def rounds_table(
+    run: Run, choice: Choice | None = None, serves: str = "", beside: Rivals | None = None
+) -> Table:
+    """A row for each round and split of a run, beside bm25, `statistical` and `distilled` if they
+    are measured, with the chosen pair and the one that serves.
+    """
+    beside = beside or known_rivals(run)
+    known = beside.rows() if beside else {}
+    pairs: list[tuple[str, Any, str]] = [(name, figures, "") for name, figures in known.items()]
+    for done in run.rows():
+        said = ": ".join(filter(None, (done["verdict"], done["reason"])))
+        pairs.append((round_name(done["round"]), done["figures"] or {}, said))
+    best = choice.chosen.name if choice else ""
+    rows = []
+    for name, of, said in pairs:
+        marks = {said: said, "best on dev": best == name, "serves": serves == name}
+        told = ", ".join(mark for mark, holds in marks.items() if holds)
+        for split, own in of.items():
+            figures = {title: own.get(key, "") for key, title in ROUND_MEASURES.items()}
+            rows.append({"round": name, "split": split, **figures, "": told})
+    notes = [f"Best on dev: {best}, {choice.reason()}."] if choice else []
+    return Table(f"run {run.name}", rows, [*notes, f"next: {run.state().next}"])
