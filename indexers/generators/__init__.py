@@ -225,20 +225,12 @@ def read_options(settings: Mapping[str, Any]) -> tuple[Options, Maker]:
 
 def _sentence(kind: str, options: type[Options], error: ValidationError) -> str:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
+    where = ".".join(str(part) for part in first["loc"]) or "table"
     if first["type"] == "extra_forbidden":
-        known = options.model_fields
-        return (
-            f"The generator {kind} has no option {where}{_nearest(where, known)}; it has "
-            f"{', '.join(known) or 'none'}."
-        )
-    if first["type"] == "missing":
-        return f"The generator {kind} needs the option {where}; set it."
+        known = ", ".join(options.model_fields) or "none"
+        return f"The generator {kind} has no option {where}; it has {known}."
     message = first["msg"].removeprefix("Value error, ")
-    return (
-        f"The generator {kind} can't use its option {where or 'table'}: "
-        f"{message[:1].lower()}{message[1:].rstrip('.')}."
-    )
+    return f"The generator {kind} can't use its option {where}: {message}."
 
 
 def _nearest(word: str, known: Mapping[str, Any]) -> str:

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
-from pydantic import Field
-
 from cogr.errors import GeneratorError
 from indexers.generators import Answer, Completion, Context, Request, batched
 from indexers.generators.constraint import KeywordConstraint, allowed_tokens, known_keywords
@@ -33,14 +31,7 @@ _SMALL = 64 * 2**20
 
 
 class TransformersOptions(LocalModelOptions):
-    """Options of the kind `transformers`; see `LocalModelOptions` for the rest.
-
-    Attributes:
-        batch_size: prompts that are generated for together; 32 by default, 200 for a model below 64
-            MB.
-    """
-
-    batch_size: int | None = Field(default=None, ge=1)
+    """Options of the kind `transformers`."""
 
 
 class TransformersGenerator(LocalModelGenerator[TransformersOptions]):
@@ -58,8 +49,6 @@ class TransformersGenerator(LocalModelGenerator[TransformersOptions]):
 
     @cached_property
     def _batch(self) -> int:
-        if self.options.batch_size is not None:
-            return self.options.batch_size
         weights = sum(file.stat().st_size for file in self.folder.glob("*.safetensors"))
         return 200 if weights < _SMALL else 32
 

@@ -142,10 +142,11 @@ def make(kind: str, request: pytest.FixtureRequest) -> Iterator[Make]:
             yield lambda: make_generator(settings, "item", DATASET)
     elif kind in LANGUAGE_MODELS:
         folder = request.getfixturevalue("tiny")
-        own = vllm_options(folder) if kind == "vllm" else {"batch_size": 2}
+        own = vllm_options(folder) if kind == "vllm" else {}
         with make_generator(
             {"kind": kind, "model": str(folder), "sampling": sampling, **own}, "item"
         ) as generator:
+            vars(generator)["_batch"] = 2
             yield lambda: generator
     else:
         yield lambda: make_generator({"kind": kind}, "item", DATASET)

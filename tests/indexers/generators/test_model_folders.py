@@ -155,14 +155,14 @@ def test_context_length(folder: Path) -> None:
         ({"kind": "vlm"}, r"no generator 'vlm' \(did you mean vllm\?\)"),
         ({}, "no generator None"),
         (
-            {"kind": "extractive", "mindf": 1},
-            r"extractive has no option mindf \(did you mean min_df",
+            {"kind": "extractive", "langage": "x"},
+            r"extractive has no option langage",
         ),
         (
-            {"kind": "extractive", "min_df": -1},
-            "extractive can't use its option min_df: input should be greater",
+            {"kind": "extractive", "language": -1},
+            "extractive can't use its option language: Input should be a valid string",
         ),
-        ({"kind": "transformers"}, "transformers needs the option model"),
+        ({"kind": "transformers"}, "transformers can't use its option model: Field required"),
         (
             {"kind": "transformers", "model": "m/m", "sampling": {"top_p": 0}},
             r"its option sampling\.top_p",
@@ -201,9 +201,10 @@ def test_transformers_repeats_itself_with_the_same_seed_in_any_batches(tiny: Pat
     def written(seed: int, size: int = 4, temperature: float = 0.7) -> list[str]:
         sampling = Sampling(max_tokens=12, temperature=temperature)
         options = TransformersOptions(
-            model=str(tiny), batch_size=size, dtype="float32", sampling=sampling, seed=seed
+            model=str(tiny), dtype="float32", sampling=sampling, seed=seed
         )
         with TransformersGenerator(options) as generator:
+            generator._batch = size
             return [answer.text for answer in answers(generator)]
 
     assert written(1) == written(1)

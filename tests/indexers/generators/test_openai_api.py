@@ -255,7 +255,7 @@ def test_a_wrong_url_is_one_sentence() -> None:
         match=r"openai can't use its option base_url: it is not a URL; write it as http",
     ):
         make_generator({"kind": "openai", "model": "m", "base_url": "localhost:8000"}, "item")
-    with pytest.raises(GeneratorError, match="needs the option base_url"):
+    with pytest.raises(GeneratorError, match="use its option base_url: Field required"):
         make_generator({"kind": "openai", "model": "m", "base_url": None}, "item")
 
 
