@@ -207,7 +207,6 @@ MINUTES = (
     "cogr-ops opensearch start",
     "cogr-ops redis start",
     "cogr-ops serve",
-    "cogr-ops backlog",
     "cogr-ops shadow",
     "cogr-ops worker",
     "cogr-train compare",

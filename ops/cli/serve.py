@@ -1,4 +1,4 @@
-"""`cogr-ops serve`, `backlog` and `worker`: options of the processes that run until they are
+"""`cogr-ops serve` and `worker`: options of the processes that run until they are
 stopped: the query expander and the workers of rebuilds.
 
 The work itself is in `ops.expander` and `indexers.fleet`.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import time
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
 
     from cogr.settings import Settings
     from indexers.workspace import Workspace
-
-PAUSE = 10.0
-"""Seconds between two looks at the backlog."""
 
 
 @common_options(backend=False, json=False)
@@ -102,29 +98,6 @@ def make_app(
     gc.collect()
     gc.freeze()
     return app
-
-
-@common_options()
-def backlog(
-    call: Call,
-    limit: Annotated[int | None, Option(min=1, help="Most queries to answer.")] = None,
-    follow: Annotated[
-        bool, Option("--follow", help="Keep running, and look again every 10 seconds.")
-    ] = False,
-) -> None:
-    """Write keywords for the queries that the expander could not answer in time, with the
-    configuration's generator.
-
-    They go into the cache that the expander reads, for the pair of snapshots that serves.
-    """
-    check_installed()
-    from ops.expander.redis_cache import work_off
-
-    done = work_off(call.workspace, limit, console.note)
-    while follow:
-        time.sleep(PAUSE)
-        done = work_off(call.workspace, limit, console.note)
-    call.show("Backlog", {"answered": done.answered, "without_keywords": done.without})
 
 
 def check_installed() -> None:

@@ -184,10 +184,10 @@ class Expander:
 
     async def _look_up(self, pair: Pair, text: str) -> Expansion:
         row, source, away = await self._find(pair, text)
-        if self._cache is not None:
-            self._start(_keep(self._cache, pair, text, row))
         if row is None:
             return _fallback(text, "away" if away else self._nowhere())
+        if self._cache is not None:
+            self._start(_keep(self._cache, pair, text, row))
         expansion = self._known(text, row, source)
         self._remember(pair, text, expansion)
         return expansion
@@ -210,11 +210,9 @@ class Expander:
         log.error("Something unexpected; the query alone was the answer.", exc_info=error)
 
 
-async def _keep(cache: Cache, pair: Pair, text: str, row: Row | None) -> None:
-    try:
-        await (cache.add_to_backlog(text) if row is None else cache.write(pair, {text: row}))
-    except UnavailableError:
-        log.info("An answer could not be kept.")
+async def _keep(cache: Cache, pair: Pair, text: str, row: Row) -> None:
+    with suppress(UnavailableError):
+        await cache.write(pair, text, row)
 
 
 def _fallback(text: str, reason: Reason) -> Expansion:

@@ -57,10 +57,7 @@ class Metrics:
         )
         self.in_flight = gauge("in_flight", "Unknown queries being looked up now")
         self.asked = counter("model_asked", "Queries that the model was asked")
-        self.backlog_added = counter("backlog_added", "Unanswered queries put into the backlog")
-        self.personal = counter(
-            "personal", "Queries with personal data kept out of cache and backlog"
-        )
+        self.personal = counter("personal", "Queries with personal data kept out of the cache")
         self.round = gauge("round", "Round of the pair that is followed; -1 for none")
         self.followed = gauge("pair_seen_timestamp_seconds", "When the serving pair was last seen")
         self.coverage = gauge(

@@ -111,7 +111,6 @@ def test_services_that_are_away_show_none(shop: Shop, fault: str) -> None:
             "cogr-index list --json",
             "cogr-index search sofa -v",
             "cogr-index verify",
-            "cogr-ops backlog -v",
         ):
             assert shop.run(line, *there).status == 3
 
@@ -198,7 +197,6 @@ EVERY = (
     "cogr-train status",
     "cogr-train evaluate",
     "cogr-ops wait --timeout 0",
-    "cogr-ops backlog -v",
     "cogr-ops doctor --json",
     "cogr-ops opensearch status",
     "cogr-ops redis status --json",

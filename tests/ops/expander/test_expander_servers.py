@@ -1,6 +1,6 @@
 """The expander over real servers: OpenSearch, Valkey, an OpenAI-compatible endpoint.
 
-Cache, model, backlog, switches of the pair.
+Cache, model, switches of the pair.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import pytest
 import redis
 from aiohttp import web
 
-from cogr.errors import SettingsError
 from cogr.keywords import NORMALISER
 from cogr.settings.indexing import RedisSettings
 from cogr.settings.serving import OpenSearchSettings
@@ -25,7 +24,6 @@ from indexers.backends import Words
 from indexers.backends.opensearch.client import Cluster
 from indexers.release import release
 from indexers.workspace import Workspace
-from ops.expander.redis_cache import work_off
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion
 from tests.ops.expander.expander_worlds import (
     ITEMS,
@@ -211,29 +209,6 @@ def test_a_model_in_process_belongs_to_what_it_wrote(
         release(opened, [other.id], gate=False)
         wait_for(lambda: expander.parts.models.state == "failed")
         assert expander.expand("oak sofa")["source"] == "none"
-
-
-def test_the_backlog_is_worked_off(
-    tmp_path: Path, valkey: RedisSettings, prefix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ops.expander.redis_cache.BACKLOG", 2)
-    opened = with_valkey(tmp_path, valkey, "generator.name=scripted")
-    serve_pair(opened)
-    with running(opened, model="m-{round}", hot_queries=0) as expander:
-        wait_for(lambda: expander.parts.follower.pair.matches)
-        assert expander.expand("mail ann@example.com")["source"] == "none"
-        wait_for(lambda: expander.metric("cogr_expander_personal_total") == 1)
-        for query in ("one chair", "two blue chairs", "two blue chairs", "three", "three"):
-            assert expander.expand(query)["source"] == "none"
-            wait_for(lambda: not expander.metric("cogr_expander_in_flight"))
-        assert work_off(opened, limit=1).answered == 1
-        done = work_off(opened)
-        assert (done.answered, done.without) == (1, 0)
-        answers = [expander.expand(query) for query in ("two blue chairs", "three", "one chair")]
-        assert [answer["source"] for answer in answers] == ["cache", "cache", "none"]
-        assert answers[0]["keywords"][0] == "two blue chairs"
-    with pytest.raises(SettingsError, match="redis.url"):
-        work_off(workspace(tmp_path))
 
 
 @pytest.fixture
