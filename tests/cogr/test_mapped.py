@@ -7,33 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cogr import mapped
 from cogr.mapped import (
     SortedStrings,
-    Spool,
     StringIndex,
     Strings,
     StringsSpool,
     arrow_strings,
-    scratch,
 )
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
-
-
-@pytest.mark.parametrize("count", [0, 3, 40])
-def test_spools_and_scratch_arrays_are_the_same_in_memory_and_on_disk(
-    count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mapped, "SMALL", 64)
-    numbers, written = np.arange(count, dtype=np.int64), Spool()
-    written.append(numbers[: count // 2])
-    written.append(numbers[count // 2 :])
-    assert written.array(np.int64).tolist() == numbers.tolist()
-    array = scratch(count, np.int64)
-    assert array.tolist() == [0] * count
-    array[:] = numbers
-    assert array.tolist() == numbers.tolist()
 
 
 @settings(deadline=None, max_examples=40)

@@ -190,30 +190,6 @@ def test_a_store_in_the_place_of_a_file_is_one_sentence(tmp_path: Path) -> None:
         Store(tmp_path / "file").write("x", b"1")
 
 
-def test_where_files_cannot_be_locked_is_one_sentence(tmp_path: Path) -> None:
-    # None makes an import fail, as on Windows.
-    program = (
-        "import sys; sys.modules['fcntl'] = None\n"
-        "from indexers.cli import main\n"
-        "sys.argv = ['cogr-index', 'list']\n"
-        "main()"
-    )
-    (tmp_path / "cogr.toml").write_text('[dataset]\nloader = "beir"\npath = "."\n')
-    ended = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent.parent)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (ended.returncode, ended.stderr) == (
-        2,
-        "The store locks its files by fcntl, which Windows lacks: run CoGR on Linux or macOS, on "
-        "Windows in WSL 2 or a container.\n",
-    )
-
-
 def test_an_unknown_scheme_is_one_sentence() -> None:
     with pytest.raises(StorageError, match="can't be opened"):
         Store("nosuch://bucket")

@@ -100,11 +100,6 @@ def whole(shop: Shop, run: str = "main", *overrides: str) -> tuple[Round, ...]:
     return rounds
 
 
-def constant_reward(world: object, id_: str, keywords: object) -> float:
-    """A reward that teaches nothing."""
-    return 0.5
-
-
 def killing_reward(world: World, id_: str, keywords: Sequence[str]) -> float:
     """The query reward, during which the process is killed once: when the file that KILL_ONCE names
     is not there.

@@ -13,7 +13,7 @@ import pytest
 
 from cogr.datasets import load_dataset
 from cogr.errors import DataError
-from cogr.metrics import full_set, grades_of, measure
+from cogr.metrics import full_set, measure
 from cogr.records import Dataset
 from indexers.generators.statistical.fitting import fit
 from indexers.text import Lexical
@@ -66,38 +66,6 @@ def test_rank_metrics_see_bm25s_whole_rankings_and_sets_its_best_items(dataset: 
     assert row["sets"].startswith(f"the best {found.cutoff} items of each ranking")
 
 
-@pytest.mark.parametrize("grades", [(3.0, 1.0), (1.0, 0.25)])
-def test_ndcg_takes_the_labels_grades_where_there_are_any(
-    dataset: Dataset, grades: tuple[float, float]
-) -> None:
-    """Figures of ir_measures; fractional grades in fourths, since it takes whole ones."""
-    import ir_measures
-    from ir_measures import nDCG
-
-    queries = dataset.queries["test"]
-    judged = {
-        q.id: {i: grades[at % 2] for at, i in enumerate(sorted(dataset.relevant[q.id]))}
-        for q in queries
-    }
-    found = bm25(dataset, "test").rankings
-    scored = {
-        id_: {item: float(-rank) for rank, item in enumerate(ids)} for id_, ids in found.items()
-    }
-    for shown in (dataset, replace(dataset, judged=judged)):
-        whole = {
-            id_: {item: int(4 * grade) for item, grade in own.items()}
-            for id_, own in shown.judged.items()
-        }
-        asked = {query.id: whole[query.id] for query in queries}
-        expected = ir_measures.calc_aggregate([nDCG @ 10, nDCG @ 100], asked, scored)
-        figures = measure(shown, queries, found)
-        assert (figures["ndcg@10"], figures["ndcg@100"]) == pytest.approx(
-            (expected[nDCG @ 10], expected[nDCG @ 100])
-        )
-    assert grades_of(dataset) is None
-    assert grades_of(replace(dataset, judged=judged)) is judged
-
-
 def test_the_exact_cut_has_a_cutoff_for_each_query(dataset: Dataset) -> None:
     found = exact_cut(fit(dataset), dataset, "test")
     assert found.cutoff is None
@@ -110,12 +78,6 @@ def test_the_exact_cut_has_a_cutoff_for_each_query(dataset: Dataset) -> None:
 def test_an_empty_split_is_refused(dataset: Dataset) -> None:
     with pytest.raises(DataError, match="dev"):
         bm25(replace(dataset, queries={**dataset.queries, "dev": ()}), "dev")
-
-
-def test_a_cutoff_that_is_known_is_taken(dataset: Dataset) -> None:
-    found = bm25(dataset, "dev")
-    assert bm25(dataset, "dev", found.cutoff) == found
-    assert bm25(dataset, "dev", 3).runs == {id_: ids[:3] for id_, ids in found.rankings.items()}
 
 
 @pytest.mark.slow

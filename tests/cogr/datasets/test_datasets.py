@@ -4,7 +4,6 @@ docs/datasets.md.
 
 from __future__ import annotations
 
-import csv
 import gzip
 import random
 import sys
@@ -13,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import ir_datasets
 import pyarrow as pa
@@ -27,7 +26,7 @@ from cogr.datasets.builder import seeded_part
 from cogr.datasets.reading import lines
 from cogr.errors import DataError, MissingExtraError, ServiceError, SettingsError
 from cogr.records import SPLITS, Dataset
-from tests.shops import write_beir, write_data, write_jsonl
+from tests.shops import write_beir, write_data
 
 ITEMS = [
     {"id": f"i{n}", "title": f"Title {n}", "text": f"Text of item {n}, größer als {n - 1}."}
@@ -73,35 +72,6 @@ def test_every_format_gives_the_same_data_set(tmp_path: Path) -> None:
             jsonl.judged,
         )
         assert other.dataset_hash == jsonl.dataset_hash
-
-
-def test_pairs_carry_the_numbers_that_are_asked_for_in_every_format(tmp_path: Path) -> None:
-    """Of the labels, and of pairs without a grade; an empty cell says nothing."""
-    labels = [{**LABELS[0], "clicks": 2, "carts": 1.5}, {**LABELS[1], "clicks": None}, *LABELS[2:]]
-    pairs = [{"query": "q0", "item": "i9", "clicks": 7}, {"query": "q1", "item": "i1", "carts": 0}]
-    folder = write_records(tmp_path)
-    plain = load_dataset("jsonl", folder)
-    for name, part in (
-        ("items", ITEMS),
-        ("queries", QUERIES),
-        ("labels", labels),
-        ("pairs", pairs),
-    ):
-        columns = list({key: None for record in part for key in record})
-        full = [{key: record.get(key) for key in columns} for record in part]
-        pq.write_table(pa.Table.from_pylist(full), folder / f"{name}.parquet")
-        write_jsonl(folder / f"{name}.jsonl", part)
-        with (folder / f"{name}.csv").open("w", newline="") as file:
-            csv.DictWriter(file, columns).writerows(
-                [dict(zip(columns, columns, strict=True)), *full]
-            )
-    first, asked = str(LABELS[0]["item"]), ("clicks", "carts")
-    expected = {"clicks": {"q0": {first: 2.0, "i9": 7.0}}, "carts": {"q0": {first: 1.5}}}
-    for loader in ("jsonl", "csv", "parquet"):
-        found = load_dataset(loader, folder, pair_signals=asked)
-        assert found.pair_signals == expected
-        assert (found.judged, found.dataset_hash) == (plain.judged, plain.dataset_hash)
-        assert load_dataset(loader, folder).pair_signals == {}
 
 
 def test_items_carry_the_fields_that_are_asked_for_in_every_format(tmp_path: Path) -> None:
@@ -232,21 +202,6 @@ def test_seeded_part_is_a_share_that_the_order_does_not_change(
     assert len(ids) * share - 1 < len(part) <= len(ids) * share + 1e-6
 
 
-def test_seeded_part_means_decimal_shares() -> None:
-    assert len(seeded_part(map(str, range(100)), 0.29, 0)) == 29
-
-
-def test_catalogue_without_queries(tmp_path: Path) -> None:
-    folder = write_records(tmp_path)
-    for name in ("queries", "labels"):
-        (folder / f"{name}.jsonl").unlink()
-    dataset = load_dataset("jsonl", folder)
-    assert len(dataset.items) == 20
-    assert dataset.all_queries() == []
-    with pytest.raises(DataError, match="The test split of the data set jsonl has no queries"):
-        dataset.require("test")
-
-
 @pytest.mark.parametrize("labels", ["absent", "empty"])
 def test_queries_without_labels_are_legal_in_every_format(tmp_path: Path, labels: str) -> None:
     jsonl, parquet = write_records(tmp_path / "j"), write_parquet(tmp_path / "p")
@@ -277,18 +232,6 @@ def test_queries_without_labels_are_legal_in_every_format(tmp_path: Path, labels
             match=r"The test split .* has no queries with a relevant item .*; bring labelled",
         ):
             dataset.require("test")
-
-
-def test_weights_and_integer_ids(tmp_path: Path) -> None:
-    items = [{"id": 7, "title": "Seven"}]
-    queries = [{"id": 1, "text": "seven", "weight": 2.5, "split": "train"}]
-    dataset = load_dataset(
-        "jsonl",
-        write_records(tmp_path, items=items, queries=queries, labels=[{"query": 1, "item": 7}]),
-    )
-    assert dataset.queries["train"][0].weight == 2.5
-    assert dataset.relevant == {"1": {"7"}}
-    assert dataset.judged == {"1": {"7": 1.0}}
 
 
 def test_files_are_streamed(tmp_path: Path) -> None:
@@ -349,33 +292,6 @@ def test_ir_datasets(registered: Path) -> None:
     assert load_dataset("ir_datasets:cogr-shared").dataset_hash == dataset.dataset_hash
     assert sizes(load_dataset("ir_datasets:cogr-shop/test")) == {"train": 0, "dev": 0, "test": 1}
     assert sizes(load_dataset("ir_datasets:cogr-whole")) == {"train": 1, "dev": 0, "test": 0}
-
-
-def test_ir_datasets_title_and_body(registered: Path) -> None:
-    from ir_datasets import formats
-    from ir_datasets.util import LocalDownload
-
-    (registered / "titled.tsv").write_text("d1\tA title\tA body\n")
-    documents = formats.TsvDocs(LocalDownload(str(registered / "titled.tsv")), doc_cls=TitledDoc)
-    (registered / "train.qrels").write_text("q1 0 d1 1\n")
-    queries = formats.TsvQueries(LocalDownload(str(registered / "train.queries")))
-    qrels = formats.TrecQrels(LocalDownload(str(registered / "train.qrels")), {})
-    ir_datasets.registry.register(
-        "cogr-titled", ir_datasets.datasets.base.Dataset(documents, queries, qrels)
-    )
-    try:
-        dataset = load_dataset("ir_datasets:cogr-titled")
-    finally:
-        del ir_datasets.registry._registered["cogr-titled"]
-    assert (dataset.items[0].title, dataset.items[0].text) == ("A title", "A body")
-
-
-class TitledDoc(NamedTuple):
-    """As the document types of ir_datasets that have a title."""
-
-    doc_id: str
-    title: str
-    body: str
 
 
 def test_ir_datasets_errors(registered: Path, monkeypatch: pytest.MonkeyPatch) -> None:

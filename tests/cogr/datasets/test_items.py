@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 
 from cogr import mapped
 from cogr.datasets import load_dataset
-from cogr.datasets.builder import Builder, Options
 from cogr.datasets.changes import Changes, changes_since
 from cogr.datasets.items import Items, ItemsSpool, ItemTable, in_id_order
 from cogr.datasets.reading import Place
-from cogr.errors import DataError
 from cogr.mapped import (
     SortedStrings,
     arrow_strings,
@@ -67,39 +65,6 @@ def test_many_items_lie_in_files(small: int, monkeypatch: pytest.MonkeyPatch) ->
     assert in_id_order(found) == sorted(items, key=lambda item: item.id)
 
 
-def test_a_repeated_id_names_both_places() -> None:
-    table = ItemTable()
-    first, second = Path("first.jsonl"), Path("second.jsonl")
-    for source, line, id_ in (
-        (first, 1, "a"),
-        (first, 3, "b"),
-        (second, 1, "c"),
-        (second, 9, "b"),
-        (second, 10, "a"),
-    ):
-        table.add(Place(source, line), Item(id_, "", source.name if id_ == "b" else ""))
-    assert "b" in table
-    assert "d" not in table
-    with pytest.raises(
-        DataError,
-        match=r"second.jsonl, line 9: the item id 'b' is already taken by first.jsonl, line 3",
-    ):
-        _ = table.distinct
-
-
-def test_items_that_are_equal_are_one() -> None:
-    table, now = ItemTable(), datetime(2026, 1, 1, tzinfo=UTC)
-    for line, (id_, time) in enumerate(
-        (("b", now), ("a", None), ("b", now), ("a", None), ("a", None)), start=1
-    ):
-        table.add(Place(Path("shop"), line), Item(id_, "T"), time)
-    assert (table.distinct, table.repeats, dict(table.times)) == (
-        [Item("b", "T"), Item("a", "T")],
-        3,
-        {"b": now},
-    )
-
-
 def test_times_are_told_by_id() -> None:
     table, place, zone = ItemTable(), Path("shop"), timezone(timedelta(hours=2))
     times = {
@@ -125,15 +90,6 @@ def test_a_loaded_data_set_has_no_object_an_item(tmp_path: Path) -> None:
     ).applied_to(dataset)
     assert isinstance(changed.items, Items)
     assert changed.items == [Item("b", "BB"), Item("c", "C")]
-
-
-def test_the_hash_goes_by_content_alone() -> None:
-    builder = Builder("shop", Options())
-    for number, id_ in enumerate("cab"):
-        builder.item(Place("shop", number), id_, f"title {id_}", "")
-    dataset = builder.build()
-    listed = dataclasses.replace(dataset, items=sorted(dataset.items, key=lambda item: item.id))
-    assert Changes("item", {}, frozenset()).applied_to(listed).dataset_hash == dataset.dataset_hash
 
 
 @settings(deadline=None, max_examples=40)

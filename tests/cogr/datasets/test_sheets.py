@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from cogr.datasets import load_dataset
@@ -75,52 +73,6 @@ def test_a_sheet_is_read_whatever_wrote_it(
     assert dataset.notes == {"titles and texts with HTML removed": 1} | (
         {"files read as Windows-1252": 1} if encoding == "cp1252" else {}
     )
-
-
-def test_every_format_with_columns_gives_the_same_data_set(tmp_path: Path) -> None:
-    queries, labels = (
-        "id,text,weight,split\n1,red wool,2,train\n2,lamp,,test\n",
-        "query,item,grade\n1,A-1,2\n2,A-2,1.0\n",
-    )
-    csv = load(write(tmp_path / "csv", queries=queries, labels=labels))
-    records = {
-        "items": [
-            {
-                "SKU": "A-1",
-                "Name": 'Größe "M"',
-                "Description": "Soft; warm\nand red",
-                "Details": "<b>Wool</b> &amp; silk",
-                "Preis": "9.50",
-                "Stock": 3,
-            },
-            {
-                "SKU": "A-2",
-                "Name": "Lamp",
-                "Description": None,
-                "Details": None,
-                "Preis": None,
-                "Stock": None,
-            },
-        ],
-        "queries": [
-            {"id": 1, "text": "red wool", "weight": 2, "split": "train"},
-            {"id": 2, "text": "lamp", "weight": None, "split": "test"},
-        ],
-        "labels": [
-            {"query": 1, "item": "A-1", "grade": 2},
-            {"query": 2, "item": "A-2", "grade": 1},
-        ],
-    }
-    for name, part in records.items():
-        write_jsonl(tmp_path / f"{name}.jsonl", part)
-        pq.write_table(pa.Table.from_pylist(part), tmp_path / f"{name}.parquet")
-    for loader in ("jsonl", "parquet"):
-        other = load_dataset(loader, tmp_path, columns=COLUMNS, fields=("price",))
-        assert (other.items, other.relevant) == (csv.items, csv.relevant)
-        assert other.unread == {"Stock": 2}
-        assert other.dataset_hash == csv.dataset_hash
-    assert csv.relevant == {"1": {"A-1"}, "2": {"A-2"}}
-    assert csv.queries["train"][0].weight == 2
 
 
 def test_lists_and_numbers_in_texts_are_written_out(tmp_path: Path) -> None:

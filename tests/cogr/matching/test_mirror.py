@@ -187,21 +187,6 @@ def test_unknown_ids_raise(skewed: Mirror) -> None:
     assert skewed.bitmap_of_ids(["i0", "i1"]) == BitMap([skewed.dense("i0"), skewed.dense("i1")])
 
 
-def test_unknown_keywords_match_nothing(skewed: Mirror) -> None:
-    for keyword in ("", "unknown", "\ud800"):
-        assert skewed.df(keyword) == skewed.count([keyword]) == len(skewed.bitmap(keyword)) == 0
-    assert skewed.search(["unknown"]).ids == []
-    assert skewed.search([]).total == 0
-
-
-def test_bitmaps_given_away_are_copies(skewed: Mirror) -> None:
-    before = skewed.df("k12")
-    skewed.bitmap("k12").clear()
-    skewed.retrieved(["k12"]).clear()
-    assert before > 0
-    assert skewed.count(["k12"]) == before
-
-
 def test_repeated_ids_and_uneven_lists_are_refused() -> None:
     with pytest.raises(DataError, match="'a' follows 'a'"):
         Mirror.from_sets(["a", "b", "a"], [["x"], ["y"], ["z"]])
@@ -285,12 +270,6 @@ def test_saved_form(snapshot: Snapshot, tmp_path: Path) -> None:
     assert opened.keywords_of("i00007") == built.keywords_of("i00007")
     built.save(tmp_path / "mirror")  # over an open one: what is mapped stays as it is
     assert opened.search(query, 100).ids == built.search(query, 100).ids
-
-
-def test_saved_empty_world(tmp_path: Path) -> None:
-    Mirror.from_sets([], []).save(tmp_path)
-    assert len(Mirror.open(tmp_path)) == 0
-    assert Mirror.open(tmp_path).search(["a"]).ids == []
 
 
 def test_broken_saved_forms_are_refused(tmp_path: Path) -> None:

@@ -73,14 +73,6 @@ def test_some_rows_alone_are_read_in_order(store: Store, monkeypatch: pytest.Mon
     ]
 
 
-def test_a_memory_store_works_as_well() -> None:
-    store = Store("memory://snapshots-test")
-    assert (
-        list(open_snapshot(store, write_snapshot(store, "query", ROWS, Provenance()).id).rows())
-        == ROWS
-    )
-
-
 @settings(max_examples=40, deadline=None)
 @given(row_lists)
 def test_equal_content_gives_an_equal_hash_and_other_content_another(

@@ -145,20 +145,6 @@ def test_the_listing_says_what_serves_what_stands_by_and_its_f1(served: Shop) ->
     assert "0.8333" in shown
 
 
-def test_a_rebuild_is_kept_too(served: Shop) -> None:
-    before = served.serving()
-    ended = served.run("rebuild", "--side", "item", "--generator", "scripted")
-    assert ended.status == 1
-    assert "F1 on test would go" in ended.err
-    assert served.serving() == before
-    assert (
-        served.run(
-            "rebuild", "--side", "item", "--generator", "scripted", "--set", "publish.tolerance=1"
-        ).status
-        == 0
-    )
-
-
 def test_figures_that_are_no_number_never_pass(
     served: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,6 @@ from indexers.release.order import (
     previous,
     read_history,
 )
-from tests.indexers.backends.fault_proxy import Answer, Request, proxy_to
 from tests.indexers.backends.opensearch_worlds import backend_of, flags_of
 from tests.indexers.conftest import CONFIGURATION, Command
 from tests.indexers.racing import Racers, racers
@@ -168,15 +167,6 @@ def test_a_prune_beside_switches_leaves_what_serves(memory: World, shop: Path) -
 def test_two_publishes_of_two_sides_at_once_both_count(memory: World, shop: Path) -> None:
     with racers(2, shop) as race:
         two_publishes_of_two_sides(memory, race, 12)
-
-
-@pytest.mark.drill
-@pytest.mark.fault
-@pytest.mark.server
-def test_both_on_opensearch(cluster: World, shop: Path) -> None:
-    with racers(2, shop) as race:
-        prune_beside_a_switch(cluster, race, 6)
-        two_publishes_of_two_sides(cluster, race, 4)
 
 
 @pytest.mark.drill
@@ -415,42 +405,6 @@ def test_a_publish_killed_at_any_write_is_in_the_history_if_it_serves(
         assert memory.history[-1]["item"] == serves
         assert len(memory.history) == (2 if serves == memory.items[1].id else 1)
     assert killed == 3
-
-
-@pytest.mark.fault
-@pytest.mark.server
-def test_a_rollback_killed_after_the_switch_of_the_aliases_is_finished(
-    cluster: World, shop: Path
-) -> None:
-    cluster.serve((0, 0), (1, 0), (2, 0))
-    backend = cluster.backend
-    assert isinstance(backend, OpenSearchBackend)
-    with proxy_to(backend.cluster.url) as proxy, racers(2, shop) as race:
-
-        def kill(request: Request, forward: Callable[[Request], Answer]) -> Answer | None:
-            if not request.is_for("POST", "_aliases"):
-                return None
-            forward(request)
-            race.processes[1].kill()
-            return 503, b"{}"
-
-        proxy.rewrite = kill
-        doomed = race.processes[1]
-        assert doomed.stdin is not None
-        flags = [*cluster.flags, "--set", f"opensearch.url={proxy.url}"]
-        doomed.stdin.write(json.dumps([0, ["rollback", *flags]]) + "\n")
-        doomed.stdin.flush()
-        assert doomed.wait(60) == -signal.SIGKILL
-        assert cluster.serving["item"] == cluster.items[1].id
-        (again,) = race.run(["rollback", "--json", *cluster.flags])
-        assert again.status == 0, again.err
-        assert "had switched and died" in again.err
-        assert (cluster.serving["item"], again.json["before"]) == (
-            cluster.items[1].id,
-            {"item": cluster.items[2].id},
-        )
-        (further,) = race.run(["rollback", "--json", *cluster.flags])
-        assert further.json["serving"]["item"] == cluster.items[0].id
 
 
 @pytest.mark.drill

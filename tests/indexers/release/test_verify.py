@@ -15,22 +15,9 @@ from indexers.backends.memory import MemoryBackend, mirror_folder
 from indexers.backends.opensearch import verify
 from indexers.release import verify as release_verify
 from indexers.release.verify import compare_all
-from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, random_world
+from tests.indexers.backends.backend_worlds import SHOP, frozen, random_world
 from tests.indexers.backends.opensearch_worlds import backend_of
 from tests.indexers.conftest import Command
-
-
-def test_an_equal_one_is_equal_to_the_last_document(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    backend = MemoryBackend(store)
-    for snapshot in (
-        frozen(store, "item", SHOP),
-        frozen(store, "query", SHOPPERS),
-        frozen(store, "item", []),
-    ):
-        backend.push(snapshot)
-        found = compare_all(backend, snapshot)
-        assert (found.entities, found.differences) == (snapshot.manifest.entities, 0)
 
 
 def test_every_difference_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,20 +204,15 @@ def test_a_killed_process_ends_the_stage_of_several(
         pytest.param("interrupted_reward", KeyboardInterrupt, None, marks=pytest.mark.drill),
     ],
 )
-def test_errors_of_several_processes_are_one_sentence_and_they_go_on(
+def test_errors_of_several_processes_are_one_sentence(
     copied: Shop, reward: str, error: type[BaseException], sentence: str | None
 ) -> None:
-    two = "training.processes=2"
-    overrides = (two, f"training.query.reward=tests.trainers.shop:{reward}")
+    overrides = ("training.processes=2", f"training.query.reward=tests.trainers.shop:{reward}")
     workspace = copied.workspace(*overrides)
     run = copy_of(workspace, "main", "fails")
     with pytest.raises(error, match=sentence):
         Driver(workspace, run, Forked(copied.config, overrides), copied.said.append).round()
     assert run.state().unfinished == Round(number=2)
-    workspace = copied.workspace(two)
-    run = copy_of(workspace, "main", "together")
-    Driver(workspace, run, Forked(copied.config, (two,)), copied.said.append).round()
-    assert len(whole(copied, "together", two)) == 3
 
 
 @pytest.mark.parametrize("ending", ["75", "-9"])

@@ -26,11 +26,11 @@ from tests.indexers.backends.opensearch_worlds import backend_of
 
 pytestmark = pytest.mark.server
 CLUSTERS = pytest.mark.parametrize(
-    ("server", "shards"),
+    ("server", "shards", "items"),
     [
-        ("opensearch", 1),
-        ("opensearch", 3),
-        pytest.param("opensearch_2", 1, marks=pytest.mark.drill),
+        ("opensearch", 3, 600),
+        pytest.param("opensearch", 1, 3000, marks=pytest.mark.drill),
+        pytest.param("opensearch_2", 1, 3000, marks=pytest.mark.drill),
     ],
 )
 
@@ -54,14 +54,14 @@ def assert_parity(backend: OpenSearchBackend, snapshot: Snapshot, queries: list[
 @pytest.mark.slow
 @CLUSTERS
 def test_a_random_world_has_the_mirrors_bits(
-    request: pytest.FixtureRequest, tmp_path: Path, server: str, shards: int
+    request: pytest.FixtureRequest, tmp_path: Path, server: str, shards: int, items: int
 ) -> None:
-    rows = random_world(3000)
+    rows = random_world(items)
     snapshot = frozen(Store(tmp_path), "item", rows)
-    queries = random_queries(rows, 200, 31)
+    queries = random_queries(rows, items // 15, 31)
     with backend_of(request.getfixturevalue(server), snapshot.store, shards) as backend:
         backend.push(snapshot)
-        assert assert_parity(backend, snapshot, queries) > 160_000
+        assert assert_parity(backend, snapshot, queries) > items * items // 56
         assert backend.verify(snapshot, queries[:10]).queries == 10
 
 
