@@ -7,16 +7,10 @@ drain and scrapes.
 from __future__ import annotations
 
 import json
-import re
-import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from ops.servers import ValkeySpec, free_port, stop
@@ -27,8 +21,6 @@ from tests.owned_servers import start_owned
 pytestmark = pytest.mark.slow
 ITEMS = 100
 AT_ONCE = 32
-GRACE = 120
-"""worker.terminationGracePeriodSeconds, in seconds."""
 
 
 def values_in(folder: Path, **settings: Any) -> dict[str, Any]:
@@ -48,19 +40,6 @@ def port_of(started: Started) -> int:
     return int(port)
 
 
-def scraped(port: int) -> set[str]:
-    """The names of every series of an answer; none where nobody answers."""
-    try:
-        return series(httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=5).text)
-    except httpx.HTTPError:
-        return set()
-
-
-def series(text: str) -> set[str]:
-    """The names of every series in Prometheus' text format."""
-    return set(re.findall(r"^(cogr_\w+)", text, re.MULTILINE))
-
-
 def test_the_expander_answers_its_probes_and_the_test_hook_and_ends(
     render: Render, tmp_path: Path
 ) -> None:
@@ -78,23 +57,6 @@ def test_the_expander_answers_its_probes_and_the_test_hook_and_ends(
         expander.terminate()
         # Uvicorn hands the signal on when it has closed down.
         assert expander.end(60) in (0, BY_SIGTERM)
-
-
-@contextmanager
-def pushgateway() -> Iterator[tuple[str, set[str]]]:
-    """The URL of a gateway, and the names of what is pushed to it."""
-    pushed: set[str] = set()
-
-    class Gateway(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            pushed.update(series(self.rfile.read(int(self.headers["Content-Length"])).decode()))
-            self.send_response(200)
-            self.end_headers()
-
-    with HTTPServer(("127.0.0.1", 0), Gateway) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", pushed
-        server.shutdown()
 
 
 def test_a_pod_waits_for_a_service_that_comes_late(render: Render, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import socket
 import ssl
@@ -21,9 +20,6 @@ from cogr.settings.indexing import RedisSettings
 from indexers.fleet.broker import Broker, Message, server_version
 from ops.expander.redis_cache import connect
 from ops.servers import ServerState, ValkeySpec, find_valkey, start
-
-AS_ROOT = os.geteuid() == 0
-OTHER_USER = 65534
 
 
 @pytest.mark.slow
