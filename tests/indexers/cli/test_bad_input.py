@@ -6,7 +6,6 @@ The embedded backend; OpenSearch's own faults are tested with it.
 from __future__ import annotations
 
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -49,12 +48,6 @@ def bad(ended: object, says: str, status: int = 2) -> None:
 )
 def test_arguments(shop: Path, cogr_index: Command, arguments: tuple[str, ...], says: str) -> None:
     bad(cogr_index(*arguments), says)
-
-
-def test_data(shop: Path, cogr_index: Command) -> None:
-    with (shop / "data" / "items.jsonl").open("a") as items:
-        items.write("{no json\n")
-    bad(cogr_index("rebuild", "--side", "item"), "items.jsonl, line 5")
 
 
 def test_odd_texts_are_taken_as_they_are(shop: Path, cogr_index: Command) -> None:
@@ -146,39 +139,3 @@ def test_a_full_disk_loses_nothing(shop: Path) -> None:
     assert "size limit" in full.stderr.splitlines()[-1]
     whole = subprocess.run(asked, capture_output=True, text=True, check=True, cwd=shop)
     assert json.loads(whole.stdout)["items"] == 404
-
-
-@pytest.mark.slow
-def test_a_full_tmpfs_and_a_read_only_folder(shop: Path) -> None:
-    if os.geteuid() == 0:
-        small = shop / "small"
-        small.mkdir()
-        mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(small)],
-            check=False,
-            capture_output=True,
-        )
-        if mounted.returncode == 0:
-            try:
-                ended = subprocess.run(
-                    [*REBUILD, "--set", f"store={small}"],
-                    capture_output=True,
-                    text=True,
-                    check=False,
-                    cwd=shop,
-                )
-            finally:
-                subprocess.run(["umount", str(small)], check=True)
-            assert ended.returncode == 2
-            assert "the disk is full" in ended.stderr
-        return
-    (shop / "closed").mkdir(mode=0o500)
-    ended = subprocess.run(
-        [*REBUILD, "--set", f"store={shop / 'closed'}"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=shop,
-    )
-    assert ended.returncode == 2
-    assert "permission is denied" in ended.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +14,6 @@ from indexers.backends.memory import MemoryBackend
 from indexers.exchange.search import search
 from indexers.workspace import Workspace
 from tests.indexers.conftest import Command
-from tests.shops import CATALOGUE, sample_shop
 
 ITEMS = [
     Row("a", "Velvet sofa", ("sofas", "couch")),
@@ -109,35 +107,3 @@ def test_the_command_says_how_sure_it_is_and_what_answered(shop: Path, cogr_inde
     assert "1 items by 2 keywords (precomputed), memory, confidence 0.10" in only
     weighted = cogr_index("search", "velvet things").out
     assert "keywords: velvet things, couch (2), tables (0.5)" in weighted
-
-
-NAMED = [
-    *("penharrow", "steel", "penharrow armchair"),
-    *("maru", "eiche", "maru schreibtisch"),
-    *("lindmoor", "橡木", "brindlewood 餐边柜"),
-]
-"""A brand, a material, brand and product, in the three languages of the sample shop."""
-
-
-@pytest.mark.slow
-def test_what_a_query_names_is_never_lost(tmp_path: Path, cogr_index: Command) -> None:
-    sample = sample_shop()
-    (tmp_path / "cogr.toml").write_text(
-        f'backend = "memory"\n[dataset]\nloader = "jsonl"\npath = "{CATALOGUE}"\n'
-    )
-    for side in ("item", "query"):
-        made = cogr_index("rebuild", "--side", side, "-c", tmp_path / "cogr.toml")
-        assert made.status == 0, made.err
-    workspace = Workspace.open(tmp_path / "cogr.toml", [])
-    for text in NAMED:
-        wanted = {
-            item.id
-            for item in sample.items
-            if set(text.split()) <= set(re.findall(r"\w+", item.title.lower()))
-        }
-        found = search(workspace, text, size=len(sample.items))
-        assert wanted, text
-        assert wanted <= {hit.id for hit in found.hits if hit.tier == "set"}, text
-        assert found.total == sum(hit.tier == "set" for hit in found.hits)
-        bare = search(workspace, text, size=len(sample.items), keywords_only=True)
-        assert {hit.id for hit in bare.hits} <= {hit.id for hit in found.hits if hit.tier == "set"}

@@ -163,23 +163,3 @@ def test_an_update_on_workers_equals_a_local_one(
     local = update_side(workspace, request, no_bar, lambda _: None)
     assert on_workers.outcome.rebuilt.snapshot.id == local.outcome.rebuilt.snapshot.id != first
     assert (on_workers.carried, local.outcome.rebuilt.generated) == (18, 1)
-
-
-@pytest.mark.slow
-def test_a_rebuild_with_its_store_in_s3_is_that_of_a_local_store(
-    workspace: Workspace, s3: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Run state, cache, snapshot, mirror and report lie in the bucket; worker and coordinator are
-    in this process.
-    """
-    redis = workspace.settings.redis.model_copy(update={"url": "redis://127.0.0.1:1/0"})
-    shared = Workspace(
-        workspace.settings.model_copy(update={"store": f"{s3}/shop", "redis": redis})
-    )
-    straight: Any = Straight(Worker(shared, "here"))
-    monkeypatch.setattr("indexers.fleet.coordinator.Broker", lambda *_: straight)
-    there = rebuild_side(shared, RebuildRequest("item", workers="celery"), no_bar, lambda _: None)
-    here = rebuild_side(workspace, RebuildRequest("item"), no_bar, lambda _: None)
-    assert there.rebuilt.snapshot.id == here.rebuilt.snapshot.id
-    assert there.published
-    assert shared.store.list("fleet/item/runs")

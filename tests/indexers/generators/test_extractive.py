@@ -4,19 +4,14 @@ worth on real data.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
-import numpy as np
 import pytest
 
 from cogr.errors import GeneratorError
-from cogr.keywords import parse, self_keyword
+from cogr.keywords import parse
 from cogr.prompts import Prompt
 from cogr.records import Entity, Item, Query
 from indexers.generators import Completion, Request, make_generator
 from indexers.generators.extractive import Extractive, ExtractiveOptions
-from indexers.text import Analyser
 
 NO_PROMPT = Prompt("", "")
 SHOP = [
@@ -84,49 +79,9 @@ def test_an_item_that_was_not_counted_is_judged_by_the_others() -> None:
     assert keywords(generator, Item("x", "", ""), Item("y", "unheard of", "")) == {"x": (), "y": ()}
 
 
-def test_scores_are_those_of_bm25() -> None:
-    generator = Extractive(SHOP, "")
-    collection = generator.collection
-    postings, weights = collection.postings
-    stem = collection.stem_ids["velvet"]
-    analyser = Analyser(generator.language)
-    lengths = np.array([len(analyser.words(f"{i.title} {i.text}")) for i in SHOP])
-    idf = np.log(1 + (6 - 1 + 0.5) / (1 + 0.5))
-    expected = idf * 2 * 2.5 / (2 + 1.5 * (0.25 + 0.75 * lengths[0] / lengths.mean()))
-    assert postings[stem].tolist() == [0]
-    assert weights[postings.starts[stem]] == pytest.approx(expected, rel=1e-12)
-
-
 def test_options_are_checked_and_part_of_the_fingerprint() -> None:
     assert Extractive(SHOP, "h").fingerprint != Extractive(SHOP, "other").fingerprint
     with pytest.raises(GeneratorError, match="give it a data set"):
         make_generator({"kind": "extractive"}, "item")
     with pytest.raises(GeneratorError, match="no Snowball stemmer for the language 'klingon'"):
         keywords(Extractive(SHOP, "", ExtractiveOptions(language="klingon")), SHOP[0])
-
-
-@pytest.mark.slow
-def test_it_retrieves_better_than_bm25_with_a_fixed_cutoff() -> None:
-    """nfcorpus test: BM25 with the cutoff chosen on the training queries has F1 0.153."""
-    from cogr.datasets import load_dataset
-
-    folder = os.environ.get("COGR_DATA_DIR")
-    if not folder or not Path(folder, "nfcorpus").is_dir():
-        pytest.skip("COGR_DATA_DIR names no folder with nfcorpus/")
-    dataset = load_dataset("nfcorpus", Path(folder, "nfcorpus"))
-    generator = Extractive(dataset.items, dataset.dataset_hash)
-    owners: dict[str, set[str]] = {}
-    for id_, words in keywords(generator, *dataset.items).items():
-        for word in words:
-            owners.setdefault(word, set()).add(id_)
-    for item in dataset.items:
-        owners.setdefault(self_keyword(item.title), set()).add(item.id)
-    found = keywords(generator, *dataset.queries["test"])
-    scores = []
-    for query in dataset.queries["test"]:
-        retrieved = set().union(
-            *(owners.get(word, set()) for word in (*found[query.id], self_keyword(query.text)))
-        )
-        relevant = dataset.relevant[query.id]
-        scores.append(2 * len(retrieved & relevant) / (len(retrieved) + len(relevant)))
-    assert np.mean(scores) >= 0.155

@@ -179,53 +179,12 @@ def test_wrong_options_are_one_sentence(settings: dict[str, Any], said: str) -> 
 # ------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("torch")
-    from tests.indexers.generators.tiny_model import tiny_model
-
-    return tiny_model(tmp_path_factory.mktemp("tiny") / "model", ["a velvet sofa", "an oak table"])
-
-
 def answers(generator: TransformersGenerator, count: int = 6) -> list[Completion]:
     prompter = Prompter(PAPER["item"])
     items = [Item(str(n), "velvet sofa " * n, "oak") for n in range(count)]
     found = list(generator.generate(Request(item.id, item, prompter(item)) for item in items))
     assert all(isinstance(answer, Completion) for answer in found)
     return sorted((a for a in found if isinstance(a, Completion)), key=lambda answer: answer.id)
-
-
-@pytest.mark.drill
-@pytest.mark.model
-def test_transformers_repeats_itself_with_the_same_seed_in_any_batches(tiny: Path) -> None:
-    def written(seed: int, size: int = 4, temperature: float = 0.7) -> list[str]:
-        sampling = Sampling(max_tokens=12, temperature=temperature)
-        options = TransformersOptions(
-            model=str(tiny), dtype="float32", sampling=sampling, seed=seed
-        )
-        with TransformersGenerator(options) as generator:
-            generator._batch = size
-            return [answer.text for answer in answers(generator)]
-
-    assert written(1) == written(1)
-    assert written(1) != written(2)
-    assert written(1, 1, 0.0) == written(2, 6, 0.0)
-
-
-@pytest.mark.model
-@pytest.mark.slow
-def test_an_adapter_changes_what_is_written(tiny: Path, tmp_path: Path) -> None:
-    pytest.importorskip("peft")
-    from tests.indexers.generators.tiny_model import tiny_adapter
-
-    adapter = tiny_adapter(tiny, tmp_path / "adapter")
-    models.check_adapter(adapter)
-    sampling = Sampling(max_tokens=12, temperature=0)
-    plain = TransformersOptions(model=str(tiny), dtype="float32", sampling=sampling)
-    adapted = plain.model_copy(update={"adapter": adapter})
-    with TransformersGenerator(plain) as one, TransformersGenerator(adapted) as two:
-        assert one.fingerprint != two.fingerprint
-        assert [a.text for a in answers(one)] != [a.text for a in answers(two)]
 
 
 @pytest.mark.model

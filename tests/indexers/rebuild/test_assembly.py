@@ -36,15 +36,6 @@ def outcome(rebuilt: Rebuilt) -> tuple[object, ...]:
     )
 
 
-def test_a_rerun_generates_nothing_and_comes_to_the_same(store: Store) -> None:
-    first = generate_and_freeze(job(store, k_max=6, answer="a, b, c, d, e, f, g"))
-    again = generate_and_freeze(job(store, k_max=6, answer="a, b, c, d, e, f, g"))
-    assert (first.generated, again.generated) == (9, 0)
-    assert outcome(again) == outcome(first)
-    assert again.cut_to_budget == 1
-    assert again.parse_stats.completions == 9
-
-
 def test_whatever_decides_the_rows_makes_another_snapshot(store: Store) -> None:
     first = generate_and_freeze(job(store)).snapshot
     assert generate_and_freeze(job(store, k_max=2)).snapshot.id != first.id
@@ -52,14 +43,6 @@ def test_whatever_decides_the_rows_makes_another_snapshot(store: Store) -> None:
     assert generate_and_freeze(job(store, items=renamed)).snapshot.id != first.id
     assert generate_and_freeze(job(store, items=ITEMS[1:])).snapshot.manifest.entities == 8
     assert generate_and_freeze(job(store)).snapshot.id == first.id
-
-
-def test_the_cache_alone_makes_a_snapshot_that_is_gone_again(store: Store) -> None:
-    first = generate_and_freeze(job(store)).snapshot
-    assert sorted(store.list("")) == ["cache", "snapshots"]
-    store.remove(f"snapshots/{first.id}")
-    again = generate_and_freeze(job(store))
-    assert (again.snapshot.id, again.generated) == (first.id, 0)
 
 
 class Weighing(Scripted):

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from cogr.settings.serving import OpenSearchSettings
-from cogr.snapshots import Row, list_snapshots, open_snapshot
-from cogr.snapshots.writing import write_snapshot
+from cogr.snapshots import list_snapshots, open_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import index_name
@@ -332,21 +331,3 @@ def test_a_price_that_somebody_else_changed_is_found(served: Served) -> None:
     assert ended.status == 1
     (odd,) = ended.json["verified"][made]["first"]
     assert (odd["id"], odd["field"], odd["found"], odd["expected"]) == ("a", "price", "1", "899.0")
-
-
-def test_rows_of_equal_keywords_differ_by_their_fields(tmp_path: Path) -> None:
-    from cogr.differences import differences
-    from cogr.snapshots import Provenance
-
-    store = Store(tmp_path)
-    rows = [Row("a", "A", ("x",), '{"p":1}'), Row("b", "B", (), '{"p":2}'), Row("c", "C", ())]
-    other = [rows[0], Row("b", "B", (), '{"p":3}'), rows[2]]
-    one, two = (
-        write_snapshot(store, "item", some, Provenance(), {"p": "long"}) for some in (rows, other)
-    )
-    (changed,) = differences(one, two)
-    assert (changed.before, changed.after) == (rows[1], other[1])
-    bare = write_snapshot(
-        store, "item", [Row(row.id, row.text, row.keywords) for row in rows], Provenance()
-    )
-    assert [one.id for one in differences(bare, two)] == ["a", "b"]

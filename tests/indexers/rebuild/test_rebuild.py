@@ -221,14 +221,6 @@ def wait_for(done: Callable[[], object], seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
-def test_two_rebuilds_of_one_side_at_once(shop: Path, cogr_index: Command) -> None:
-    with Store(shop / ".cogr").lock("rebuild-item", "another rebuild"):
-        second = cogr_index("rebuild", "--side", "item", "-c", shop / "cogr.toml")
-    assert second.status == 2
-    assert f"process {os.getpid()} on" in second.err
-    assert second.err.count("\n") == 1
-
-
 def test_a_threshold_of_failures_stops_the_publishing(
     shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,15 +75,6 @@ def test_auto_with_too_few_labels_is_extractive_and_says_so(
     assert "extractive (auto: 1 training queries have labels, statistical needs 10)" in ended.out
 
 
-def test_an_update_says_which_generator_wrote_and_why(shop: Path, cogr_index: Command) -> None:
-    assert cogr_index("rebuild", "--side", "item", "--generator", "scripted").status == 0
-    write_jsonl(shop / "changes.jsonl", [{"id": "e", "title": "Desk"}])
-    (shop / "cogr.toml").write_text(AUTO + '[generator]\nname = "scripted"\n')
-    ended = cogr_index("update", "--side", "item", "--changed", "changes.jsonl", "--no-push")
-    assert ended.status == 0, ended.err
-    assert "scripted (generator.name of the item side)" in ended.out
-
-
 def test_a_generator_that_reads_no_prompts_is_not_told_of_in_prompts(
     shop: Path, cogr_index: Command
 ) -> None:

@@ -204,47 +204,6 @@ def test_a_generator_of_whole_collections_needs_the_whole_collection(
     assert "'i05', in the data set)" in ended.err
 
 
-def test_queries_of_a_log_that_became_frequent_get_keywords(
-    shop: Path, cogr_index: Command
-) -> None:
-    for side in ("item", "query"):
-        assert cogr_index("rebuild", "--side", side).status == 0
-    log = [
-        "new words",
-        "New  words!",
-        "new words",
-        "rare",
-        "word1",
-        "word1",
-        "word1",
-        "???",
-        *["often asked"] * 3,
-        "",
-    ]
-    (shop / "log.txt").write_text("\n".join(log))
-    flags = ("--side", "query", "--from-log", "log.txt", "--min-count", "3")
-    ended = cogr_index("update", *flags, "--save", "more.jsonl", "--json")
-    assert ended.status == 0, ended.err
-    # Asked three times: in two spellings, or known already. Asked once: not yet.
-    assert (ended.json["changed"], ended.json["gone"], ended.json["generated"]) == (2, 0, 2)
-    rows = {
-        row.id: row
-        for row in open_snapshot(
-            Workspace(load_settings(None)).store, ended.json["snapshot"]
-        ).rows()
-    }
-    added = {row.text for id_, row in rows.items() if id_.startswith("log-")}
-    assert added == {"new words", "often asked"}
-    saved = [json.loads(line) for line in (shop / "more.jsonl").read_text().splitlines()]
-    assert {(one["id"], one["text"]) for one in saved} == {
-        (id_, rows[id_].text) for id_ in rows if id_.startswith("log-")
-    }
-    assert cogr_index("search", "NEW words", "--json").json["source"] == "index"
-    # Read again, it changes nothing.
-    again = cogr_index("update", *flags, "--json").json
-    assert (again["changed"], again["snapshot"]) == (0, ended.json["snapshot"])
-
-
 def test_the_log_is_counted_in_words_and_numbers(shop: Path, cogr_index: Command) -> None:
     assert cogr_index("rebuild", "--side", "query").status == 0
     lines = [

@@ -407,24 +407,6 @@ def test_a_publish_killed_at_any_write_is_in_the_history_if_it_serves(
     assert killed == 3
 
 
-@pytest.mark.drill
-@pytest.mark.fault
-def test_of_two_rollbacks_at_once_none_goes_further_than_it_was_meant_to(
-    memory: World, shop: Path
-) -> None:
-    with racers(2, shop) as race:
-        for _ in range(8):
-            memory.serve((0, 0), (1, 0), (2, 0))
-            ended = race.run(["rollback", "--json"], ["rollback", "--json"])
-            done = [one for one in ended if one.status == 0]
-            refused = [one for one in ended if one.status != 0]
-            # One after the other they go back twice; where they met, the second one says what
-            # serves now.
-            assert memory.serving["item"] == memory.items[2 - len(done)].id
-            assert all("Somebody else has switched meanwhile" in one.err for one in refused)
-            assert [one.status for one in refused] == [2] * len(refused)
-
-
 # Ids and what comes next
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from http.client import parse_headers
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from ops.cli import main
-from ops.expander.app import GRACE, HEAD_BYTES, READ_SECONDS
+from ops.expander.app import HEAD_BYTES, READ_SECONDS
 from tests.commands import run_here
 from tests.ops.expander.expander_worlds import is_ready, running, wait_for, workspace
 
@@ -163,25 +163,6 @@ def test_a_body_that_does_not_end_is_refused_and_closed(hasty: str, sent: bytes)
     assert seconds < 10
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "begun",
-    [
-        b"POST /expand HTTP/1.1\r\nX: ",
-        PLAIN.replace(LENGTH, b"Content-Length: 60000").removesuffix(BODY),
-    ],
-    ids=["head", "body"],
-)
-def test_what_trickles_in_gets_no_more_time(hasty: str, begun: bytes) -> None:
-    started = time.monotonic()
-    with connected(hasty) as connection, suppress(ConnectionError):
-        connection.sendall(begun)
-        while time.monotonic() - started < 10:
-            connection.sendall(b" ")
-            time.sleep(0.05)
-    assert time.monotonic() - started < 10
-
-
 def test_a_route_that_reads_no_body_waits_for_none(hasty: str) -> None:
     half = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nhalf"
     with connected(hasty) as connection:
@@ -201,19 +182,6 @@ def test_a_head_is_no_longer_than_the_limit(hasty: str) -> None:
     assert seconds < 0.9
 
 
-@pytest.mark.drill
-def test_half_sent_heads_don_t_keep_others_out_where_descriptors_are_few(tmp_path: Path) -> None:
-    with (
-        ExitStack() as held,
-        served(tmp_path, 160, read_seconds=1.0) as (process, url),
-    ):
-        for _ in range(400):
-            held.enter_context(connected(url)).sendall(HALF_HEAD)
-        answer = httpx.post(f"{url}/expand", json={"query": "Green sofa"}, timeout=60)
-        assert answer.json()["keywords"] == ["green sofa"]
-        assert process.poll() is None
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
 def test_what_is_under_way_is_answered_before_it_ends(tmp_path: Path, told: signal.Signals) -> None:
@@ -226,15 +194,6 @@ def test_what_is_under_way_is_answered_before_it_ends(tmp_path: Path, told: sign
         said, _ = said_until_closed(connection)
         assert said.split()[1] == b"200"
         assert process.wait(30) == 0
-
-
-@pytest.mark.drill
-def test_a_request_that_never_comes_does_not_hold_up_the_end(tmp_path: Path) -> None:
-    with served(tmp_path, read_seconds=60.0) as (process, url), connected(url) as connection:
-        connection.sendall(HALF_BODY)
-        assert httpx.get(f"{url}/healthz").status_code == 200
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(GRACE + 20) == 0
 
 
 @pytest.mark.slow

@@ -128,31 +128,6 @@ def test_a_weight_that_is_changed_by_keyboard_changes_the_order(
 
 
 @pytest.mark.drill
-def test_a_slash_goes_to_the_query_and_is_typed_only_into_a_text_under_way(
-    chromium: Any, shop: Running
-) -> None:
-    with opened(chromium, shop.url) as page:
-        assert page.evaluate("document.activeElement.id") == "query"
-        page.keyboard.press("/")
-        assert page.input_value("#query") == ""
-        page.keyboard.type("1/2 table")
-        assert page.input_value("#query") == "1/2 table"
-        page.keyboard.press("Enter")
-        page.wait_for_selector("#baseline")
-        page.wait_for_selector("body[aria-busy=false]")
-        page.keyboard.press("/")
-        assert page.input_value("#query") == "1/2 table"
-        page.keyboard.type("green sofa")
-        assert page.input_value("#query") == "green sofa"
-        page.focus("#more")
-        page.keyboard.press("/")
-        assert (page.evaluate("document.activeElement.id"), page.input_value("#more")) == (
-            "query",
-            "",
-        )
-
-
-@pytest.mark.drill
 def test_all_labelled_queries_are_there_to_find_and_sort(chromium: Any, shop: Running) -> None:
     with opened(chromium, shop.url, "green sofa") as page:
         page.get_by_role("button", name="All 2 labelled queries").press("Enter")
@@ -176,19 +151,6 @@ def test_all_labelled_queries_are_there_to_find_and_sort(chromium: Any, shop: Ru
         rows.get_by_role("button").press("Enter")
         expect(page).to_have_title("<b>bold</b> table – CoGR playground")
         expect(page.locator("#queries[open]")).to_have_count(0)
-
-
-@pytest.mark.drill
-def test_pairs_of_the_same_round_writer_and_minute_are_told_apart(
-    chromium: Any, shop: Running
-) -> None:
-    with opened(chromium, shop.url, "green sofa") as page:
-        names = page.get_by_label("Snapshots of A").locator("option").all_inner_texts()
-        ids = page.locator(".pair .ids").all_inner_texts()
-        assert [
-            all(part.split("-")[-1][:6] in name for part in one.split(" · "))
-            for name, one in zip(names, ids, strict=True)
-        ] == [True, True]
 
 
 @pytest.mark.drill
@@ -274,19 +236,6 @@ def test_hostile_texts_are_shown_as_texts(chromium: Any, shop: Running) -> None:
         assert keywords(page)[-1] == "img src=x onerror=alert(2"
 
 
-@pytest.mark.drill
-def test_fields_of_items_are_shown_as_texts(chromium: Any, shop: Running) -> None:
-    with opened(chromium, shop.url, "green sofa") as page:
-        page.wait_for_selector("#hits .extra")
-        assert sorted(page.locator("#hits .extra").all_inner_texts()) == [
-            f"brand {HOSTILE[0]} · price 899.5",
-            "in_stock true",
-        ]
-        page.locator("#hits .title", has_text="Velvet sofa").press("Enter")
-        page.wait_for_selector("#item[open]")
-        assert page.inner_text("#item .extra") == f"brand {HOSTILE[0]} · price 899.5"
-
-
 @pytest.mark.parametrize(
     ("scheme", "width"), [("light", 1200), pytest.param("dark", 360, marks=pytest.mark.drill)]
 )
@@ -338,22 +287,6 @@ def test_what_goes_wrong_is_said_and_can_be_tried_again(chromium: Any, shop: Run
         page.press("#query", "Enter")
         page.get_by_text("No item has one of these keywords or words of the query.").wait_for()
         assert "no model answers for it now" in page.inner_text("#why")
-
-
-@pytest.mark.drill
-def test_what_is_away_may_be_back_the_next_time(chromium: Any, tmp_path: Path) -> None:
-    nobody = (
-        "serving.live=openai",
-        "generator.openai.base_url=http://127.0.0.1:9/v1",
-    )
-    shop = workspace(tmp_path, *nobody)
-    two_rounds(shop)
-    with running(shop, playground=True, model="nobody") as started:
-        wait_for(lambda: started.parts.models.state == "openai")
-        with opened(chromium, started.url, "velvet") as page:
-            page.get_by_text("Something behind the expander is away").wait_for()
-            with page.expect_response("**/api/search"):
-                page.get_by_role("button", name="Search again").click()
 
 
 @pytest.mark.drill

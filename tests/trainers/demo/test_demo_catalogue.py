@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from itertools import combinations
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from _shop import RELEVANT, Catalogue, make_catalogue, write_catalogue
-from _shop_vocabulary import VALUES, Language
 
 from cogr.datasets import load_dataset
 from indexers.text import Lexical
@@ -50,40 +46,6 @@ def test_relevance_is_exact(shop: Catalogue) -> None:
             expected = [item.id for item in shop.items if wanted <= shop.values[item.id].items()]
             assert shop.relevant[query.id] == expected
             assert len(expected) in RELEVANT
-
-
-def test_an_item_tells_all_its_values(shop: Catalogue) -> None:
-    for item in shop.items:
-        text = f"{item.title} {item.text}".casefold()
-        for attribute, value in shop.values[item.id].items():
-            spoken = VALUES[attribute][value]
-            words = [
-                word
-                for language in get_args(Language)
-                for word in (*spoken[language].sellers, *spoken[language].shoppers)
-            ]
-            assert any(word.casefold() in text for word in words), (item, attribute)
-        assert 2 <= len(re.findall(r"[.。]", item.text)) <= 4
-
-
-def test_sellers_and_shoppers_have_different_words() -> None:
-    for values in VALUES.values():
-        for language in get_args(Language):
-            words = [spoken[language] for spoken in values.values()]
-            assert not any(set(one.sellers) & set(one.shoppers) for one in words)
-            both = [{*one.sellers, *one.shoppers} for one in words]
-            assert not any(one & other for one, other in combinations(both, 2)), "one meaning each"
-
-
-def test_one_in_eight_is_not_english(shop: Catalogue) -> None:
-    known = {
-        word
-        for values in VALUES.values()
-        for spoken in values.values()
-        for word in (*spoken["en"].sellers, *spoken["en"].shoppers)
-    }
-    asked = [query for queries in shop.queries.values() for query in queries]
-    assert sum(not known & set(query.text.split()) for query in asked) == 18
 
 
 def test_plain_bm25_finds_little(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from indexers.backends.opensearch.indexes import (
 from indexers.release.inventory import prune
 from indexers.release.order import begin_switch, finish_switch
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen
-from tests.indexers.backends.opensearch_worlds import backend_of, flags_of
+from tests.indexers.backends.opensearch_worlds import backend_of
 from tests.indexers.conftest import Command
 
 
@@ -60,32 +60,6 @@ def test_catalogues_never_touch_one_another(opensearch: OpenSearchSettings, tmp_
             backend.publish({"item": old.id})
             assert {one.snapshot for one in backend.list()} == {old.id, queries.id}
             assert [(other.serving(), other.list()) for other, *_ in others] == before
-
-
-@pytest.mark.server
-def test_a_rollback_goes_to_what_its_own_catalogue_served(
-    opensearch: OpenSearchSettings, shop: Path, cogr_index: Command
-) -> None:
-    store, first = Store(shop / ".cogr"), f"test-{uuid.uuid4().hex[:8]}"
-    old, new = frozen(store, "item", SHOP[:3]), frozen(store, "item", SHOP, round_=1)
-    with ExitStack() as stack:
-        # Staging and production may well share a store.
-        backends = [
-            stack.enter_context(backend_of(opensearch, store, prefix=prefix))
-            for prefix in (first, f"{first}-stage")
-        ]
-        flags = [flags_of(opensearch, backend.prefix) for backend in backends]
-        for backend in backends:
-            for snapshot in (old, new):
-                backend.push(snapshot)
-                backend.verify(snapshot, [])
-        for snapshot, places in ((old, flags[:1]), (new, flags)):
-            for place in places:
-                assert cogr_index("publish", snapshot.id, "--no-gate", *place).status == 0
-        refused = cogr_index("rollback", *flags[1])
-        assert (refused.status, "Nothing was published before" in refused.err) == (2, True)
-        assert cogr_index("rollback", *flags[0]).status == 0
-        assert [backend.serving()["item"] for backend in backends] == [old.id, new.id]
 
 
 @pytest.mark.server

@@ -146,31 +146,6 @@ def test_other_weights_and_confidences_than_the_snapshots_are_found(
                 backend.verify(damaged, [])
 
 
-def test_a_draft_of_a_push_that_died_is_begun_anew(
-    opensearch: OpenSearchSettings, tmp_path: Path
-) -> None:
-    first, second = worlds(Store(tmp_path), 200)
-    with backend_of(opensearch, first.store) as backend:
-        backend.push(first)
-        backend.verify(first, [])
-        index, draft = (index_name(backend.prefix, one.id) for one in (first, second))
-        draft = f"{draft}.draft"
-        body = {"settings": {"index": {"blocks.write": None}}}
-
-        def die() -> None:
-            backend.cluster.call(
-                "POST", f"/{index}/_clone/{draft}", body=body, doing="as if it had died"
-            )
-
-        die()
-        assert backend.push(second).written < 30
-        backend.verify(second, random_queries(list(second.rows()), 20, 12))
-        # Once it is there, a push has nothing to do but to remove what a dead one left.
-        die()
-        assert backend.push(second).written == 0
-        assert read_index(backend.cluster, draft) is None
-
-
 def test_a_push_that_died_before_its_merge_goes_on(
     opensearch: OpenSearchSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

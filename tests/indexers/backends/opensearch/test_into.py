@@ -283,25 +283,6 @@ def test_a_fill_that_died_goes_on(products: Products, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.server
-def test_the_gate_holds_for_an_index_of_another_team_and_writes_nothing_there(
-    products: Products, cogr_index: Command
-) -> None:
-    good = frozen(products.workspace.store, "item", SHOP[:3])
-    empty = frozen(products.workspace.store, "item", [replace(r, keywords=()) for r in SHOP[:3]])
-    products.add(ids_of(good))
-    settings = products.workspace.settings.opensearch
-    flags = ["--set", f"opensearch.url={settings.url}", "--into", products.alias]
-    flags += ["--set", f"opensearch.prefix={settings.prefix}"]
-    assert cogr_index("publish", good.id, *flags).status == 0
-    refused = cogr_index("publish", empty.id, *flags)
-    assert refused.status == 1
-    assert "empty keyword sets (item side) would go from" in refused.err
-    assert products.place().serving() == {"item": good.id}
-    fields = {name for document in products.documents().values() for name in document}
-    assert field_of("cogr_keywords", empty.id) not in fields
-
-
-@pytest.mark.server
 def test_switching_rolling_back_and_leaving_old_fields_out(
     products: Products, cogr_index: Command
 ) -> None:

@@ -9,13 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cogr.records import Dataset
-from cogr.store import Store
-from indexers.generators import Completion
 from indexers.generators.statistical.artefact import Artefact, calibrate
-from indexers.generators.statistical.fitting import unseen
-from indexers.generators.statistical.generator import Statistical
 from tests.indexers.generators.statistical.retrieval import f1, retrieved
-from tests.indexers.generators.statistical.test_generator import request
 
 
 def test_a_skewed_estimate_is_straightened() -> None:
@@ -35,17 +30,6 @@ def test_confidence_rises_with_expected_f1(pairs: list[tuple[float, float]]) -> 
     sure = line(np.linspace(0, 1, 50))
     assert (np.diff(sure) >= 0).all()
     assert ((sure > 0) & (sure < 1)).all()
-
-
-def test_what_nobody_labelled_is_less_probable(artefact: Artefact) -> None:
-    rows = np.arange(len(artefact.queries))
-    texts = [query.text for query in artefact.queries]
-    blind = [
-        p.max() for _, p in unseen(artefact.index, texts, artefact.relevance, artefact.ranker, rows)
-    ]
-    seen = [p.max() for _, p in artefact.probabilities(artefact.queries)]
-    assert len(blind) == len(seen)
-    assert np.mean(blind) < np.mean(seen) - 0.1
 
 
 def test_the_shops_confidence_tells_good_sets_from_bad_ones(
@@ -71,13 +55,3 @@ def test_the_fit_says_how_sure_it_may_be(artefact: Artefact) -> None:
     facts = artefact.facts
     assert facts["f1_unseen"] < facts["f1_out_of_fold"] - 0.1  # type: ignore[operator]
     assert sum(count for *_, count in facts["reliability"]) == 200  # type: ignore[misc,attr-defined]
-
-
-def test_completions_carry_weights_and_confidence(dataset: Dataset, kept: Store) -> None:
-    generator = Statistical(dataset, store=kept)
-    queries = dataset.queries["test"]
-    answers = list(generator.generate(map(request, [*queries, dataset.items[0]])))
-    assert all(isinstance(answer, Completion) for answer in answers)
-    *of_queries, of_item = answers
-    assert all(answer.weights and 0 < answer.confidence < 1 for answer in of_queries)  # type: ignore[union-attr,operator]
-    assert (of_item.weights, of_item.confidence) == ({}, None)  # type: ignore[union-attr]

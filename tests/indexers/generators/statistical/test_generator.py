@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from cogr.datasets.changes import Changes
 from cogr.errors import GeneratorError
 from cogr.keywords import parse, self_keyword
 from cogr.metrics import full_set
@@ -77,13 +76,6 @@ def test_completions_parse_into_the_very_keywords(dataset: Dataset, artefact: Ar
         assert self_keyword(text) not in keywords
     together = artefact.query_keywords(dataset.all_queries())
     assert together == answers[len(dataset.items) :]
-
-
-def test_targets_are_the_keywords_that_retrieve(dataset: Dataset, artefact: Artefact) -> None:
-    queries = dataset.queries["test"]
-    written, targets = artefact.query_keywords(queries), artefact.targets(queries)
-    assert all(words[: len(own)] == own for words, own in zip(written, targets, strict=True))
-    assert sum(map(len, targets)) < sum(map(len, written))
 
 
 def test_a_new_query_with_the_text_of_a_training_query_is_answered_by_its_labels_too(
@@ -285,32 +277,3 @@ def test_importing_the_kind_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
-
-
-@pytest.mark.drill
-def test_new_items_are_found_by_their_text(dataset: Dataset, kept: Store) -> None:
-    """A fifth of the items came after the labels. A ranker for such items, which has learned from
-    masked old ones, finds them; it is saved with the fit.
-    """
-    new = frozenset(item.id for number, item in enumerate(dataset.items) if number % 5 == 2)
-    later = {item.id: item for item in dataset.items if item.id in new}
-    before = Changes("item", {}, new).applied_to(dataset)
-    after = Changes("item", later, frozenset()).applied_to(before)
-    assert after.new == new
-    asked = dataset.queries["test"]
-    found = {}
-    for name, given in (("as if known", replace(after, new=frozenset())), ("as new", after)):
-        made = Statistical(given, store=kept).artefact
-        runs = retrieved(made, dataset.items, asked)
-        hits = [
-            len(runs[q.id] & wanted) / len(wanted)
-            for q in asked
-            if (wanted := dataset.relevant[q.id] & new)
-        ]
-        found[name] = (sum(hits) / len(hits), f1(dataset, runs), made)
-    assert found["as new"][0] > 2 * found["as if known"][0]
-    assert found["as new"][1] > found["as if known"][1] + 0.02
-    again = Statistical(after, store=kept).artefact
-    assert again.ranker.cold is not None
-    made = found["as new"][2]
-    assert [a.keywords for a in again.answers(asked)] == [a.keywords for a in made.answers(asked)]

@@ -114,12 +114,6 @@ def test_every_keyword_with_a_cost_brings_as_much(world: World, price: float) ->
         assert found.value - without >= costs[keyword] - 1e-9
 
 
-def test_a_keyword_without_cost_is_preferred_among_equals() -> None:
-    ownership = Ownership([0, 1, 0, 1], [0, 0, 1, 1], 2, 2)
-    assert select_keywords([0.9, 0.9], ownership).keywords == (0,)
-    assert select_keywords([0.9, 0.9], ownership, costs=[0.01, 0.0]).keywords == (1,)
-
-
 def test_quality_against_exhaustive_search() -> None:
     """300 worlds of up to 13 items, 10 keywords and a budget of 4: the optimum in 98 of 100, 0.999
     of it in the mean.
@@ -146,14 +140,6 @@ def test_quality_against_exhaustive_search() -> None:
     assert np.mean(ratios) > 0.998
     assert np.mean(np.array(ratios) > 1 - 1e-9) > 0.98
     assert min(ratios) > 0.8
-
-
-def test_ownership_reads_both_ways_and_counts_pairs_once() -> None:
-    ownership = Ownership([2, 0, 2, 2], [1, 1, 1, 0], 3, 2)
-    assert ownership.owners(1).tolist() == [0, 2]
-    assert ownership.keywords(2).tolist() == [0, 1]
-    assert ownership.keywords(1).tolist() == []
-    assert ownership.covered([0], forced=[1]).tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("p", [[0.1, np.nan], [-0.1, 0.2], [[0.1, 0.2]], [0.1, 0.2, 0.3]])

@@ -72,22 +72,6 @@ def test_the_retrieved_set_does_not_change(
     assert len(order.weights) == (len(given) + len(order.keywords) if order.weights else 0)
 
 
-def test_the_shops_sets_are_those_that_were_selected(dataset: Dataset, artefact: Artefact) -> None:
-    """With and without ordering keywords, for queries of every split: F1 is the same."""
-    queries = dataset.all_queries()
-    owners = artefact.keywords.writable
-    for query, answer, (items, p) in zip(
-        queries, artefact.answers(queries), artefact.probabilities(queries), strict=True
-    ):
-        selection = artefact.selected(query, items, p).keywords
-        own = artefact.keywords.owners(self_keyword(query.text), anchors=artefact.row_of(query) < 0)
-        numbers = [artefact.keywords.ids[keyword] for keyword in answer.keywords]
-        assert set(selection) <= set(numbers)
-        assert (owners.covered(numbers, own) == owners.covered(selection, own)).all()
-        assert set(answer.weights) <= {*answer.keywords, self_keyword(query.text)}
-        assert all(map(is_weight, answer.weights.values()))
-
-
 def test_ordering_keywords_are_said_by_people_or_titles(
     dataset: Dataset, artefact: Artefact
 ) -> None:
@@ -130,18 +114,6 @@ def by_weight(mirror: Mirror, words: list[str], weights: dict[str, float]) -> li
     return [
         mirror.id_of(dense) for dense in sorted(total, key=lambda dense: (-total[dense], dense))
     ]
-
-
-def test_scores_are_the_mirrors(dataset: Dataset, artefact: Artefact, mirror: Mirror) -> None:
-    everything = np.arange(len(dataset.items))
-    at = [mirror.dense(item.id) for item in dataset.items]
-    for number in range(0, len(artefact.keywords.keywords), 50):
-        owners = artefact.keywords.all.owners(number)
-        (parts,) = artefact.scored.parts(everything, np.array([number]), [owners]).T
-        found = np.zeros(len(mirror))
-        dense, scores = mirror.scores([artefact.keywords.keywords[number]])
-        found[dense] = scores
-        assert parts == pytest.approx(found[at], rel=1e-5)
 
 
 def test_other_writers_keywords_get_weights_too(

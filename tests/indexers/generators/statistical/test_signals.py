@@ -13,7 +13,7 @@ import pytest
 from cogr.errors import GeneratorError
 from cogr.records import Dataset, Item, Query
 from indexers.generators.statistical.artefact import Artefact
-from indexers.generators.statistical.fitting import fit, unclicked
+from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.generator import Statistical, StatisticalOptions
 from indexers.generators.statistical.ranking.features import rank_shares
 from indexers.generators.statistical.ranking.text_index import PairSignals, item_signals
@@ -126,16 +126,6 @@ def test_queries_find_their_clicks_by_their_text(
     assert {item[id_] for id_ in sample.pair_signals["clicks"][query.id]} <= set(items.tolist())
 
 
-def test_without_the_setting_nothing_changes(
-    sample: Dataset, blind: Artefact, tmp_path: Path
-) -> None:
-    never = replace(sample, pair_signals={})
-    assert save(blind, tmp_path / "a") == save(fit(never), tmp_path / "b")
-    assert not list((tmp_path / "a").glob("pairs*"))
-    assert Statistical(sample).fingerprint == Statistical(never).fingerprint
-    assert "pair_signals" not in Statistical(sample).fingerprint
-
-
 def test_another_price_or_click_is_another_generator(sample: Dataset) -> None:
     told, (item, other) = sample.pair_signals["clicks"], sample.items[:2]
     query = sample.queries["test"][0].id
@@ -158,13 +148,6 @@ def test_a_signal_that_nothing_has_is_refused(sample: Dataset) -> None:
         fit(sample, signals=["margin"])
     with pytest.raises(GeneratorError, match=r"pair_signals names 'carts'.*pairs\.\*"):
         fit(sample, pair_signals=["carts"])
-
-
-def test_half_of_the_training_queries_are_fitted_without_their_clicks() -> None:
-    queries = sample_shop().queries["train"]
-    hidden = [len(unclicked(queries, seed)) / len(queries) for seed in (0, 1)]
-    assert all(0.35 < share < 0.65 for share in hidden)
-    assert unclicked(queries, 0) == unclicked(queries, 0) != unclicked(queries, 1)
 
 
 def test_queries_of_one_text_share_the_highest_number() -> None:

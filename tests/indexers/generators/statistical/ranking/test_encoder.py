@@ -229,31 +229,6 @@ def test_auto_without_weights_is_none_from_then_on(
     assert not hub
 
 
-def test_who_only_looks_chooses_nothing(hub: list[str], dataset: Dataset, tmp_path: Path) -> None:
-    looking = Statistical(dataset, AUTO, Store(tmp_path))
-    assert not looking.is_fitted
-    looking = looking.looking()
-    assert looking.fingerprint["encoder"] is None
-    assert looking.told_encoder == "no encoder: none is chosen yet"
-    assert not hub
-    assert not Store(tmp_path).list("encoded")
-
-
-def test_of_two_choices_at_once_one_counts(
-    onnx: Path, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = Store(tmp_path)
-
-    def slow(_name: str, _files: Sequence[str]) -> Path:
-        with monkeypatch.context() as other:
-            other.setattr(module, "from_hub", away)
-            choose(dataset.items, "english", store)
-        return onnx
-
-    monkeypatch.setattr(module, "from_hub", slow)
-    assert not choose(dataset.items, "english", store).model
-
-
 @pytest.mark.parametrize(
     ("title", "language", "wanted"),
     [

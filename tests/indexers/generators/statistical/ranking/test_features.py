@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 from cogr.keywords import normalise
 from cogr.records import Dataset, Item
 from indexers.generators.statistical.item_keywords import (
-    ANCHORS,
-    item_anchors,
     item_phrases,
 )
 from indexers.generators.statistical.ranking.features import FEATURES, FEW_FEATURES, candidates
@@ -250,9 +248,3 @@ def test_candidates_are_told_what_whole_matrices_tell(dataset: Dataset, index: T
     for by_column in (index.grams_by_gram, index.titles_by_term, index.matched_idf):
         whole = by_column(np.arange(index.n_items)).toarray()
         assert np.array_equal(by_column(items).toarray(), whole[:, items])
-
-
-def test_anchors_are_the_strongest_queries_of_an_item() -> None:
-    strength = np.linspace(0.2, 1, 30, dtype=np.float32)[:, None]
-    (found,) = item_anchors([f"query {n}" for n in range(30)], sp.csr_matrix(strength))
-    assert found == [f"query {n}" for n in range(29, 29 - ANCHORS, -1)]
