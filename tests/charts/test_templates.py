@@ -161,13 +161,6 @@ def test_the_real_commands_take_every_command_line(objects: list[Object], tmp_pa
     assert tried >= 3
 
 
-def test_a_wrong_flag_would_be_noticed() -> None:
-    with pytest.raises(Exception, match="No such option: --sides"):
-        parse(["cogr-ops", "worker", "--sides", "item"])
-    with pytest.raises(KeyError):
-        parse(["cogr-ops", "work"])
-
-
 def test_every_variable_is_a_setting(objects: list[Object]) -> None:
     known = {f"COGR_{key.replace('.', '__').upper()}" for key in known_keys()} | {"COGR_CACHE_DIR"}
     for name, container in containers(objects):
@@ -222,13 +215,6 @@ def test_a_container_without_its_secret_names_the_setting(
     assert "opensearch.password" in ended.sentence
 
 
-def test_services_that_are_waited_for_are_those_whose_password_is_there(render: Render) -> None:
-    lines = {name: c["args"] for name, c in containers(render(ALL)) if name.endswith(": wait")}
-    assert "opensearch" not in lines["Deployment shop-cogr-worker: wait"]
-    assert "redis" in lines["Deployment shop-cogr-worker: wait"]
-    assert "opensearch" in lines["CronJob shop-cogr-rebuild-item: wait"]
-
-
 def test_ports_and_probes_are_the_services_own(render: Render, tmp_path: Path) -> None:
     objects = render(ALL)
     settings = settings_of(objects, tmp_path).model_copy(update={"store": str(tmp_path)})
@@ -281,19 +267,6 @@ def test_the_autoscaler_watches_the_queue_that_the_broker_has(
     assert {(t["address"], t["databaseIndex"], t["enableTLS"]) for t in triggers} == {
         ("broker:6380", "3", "true")
     }
-
-
-def test_sentinels_are_watched_as_sentinels(render: Render) -> None:
-    redis = {"url": "sentinel://a:26379;sentinel://b:26379/2?master_name=main&ssl=true"}
-    values = {
-        "settings": {"redis": redis, "generator": {"name": "extractive"}},
-        "worker": {"keda": {"enabled": True}},
-    }
-    trigger = one(render(values), "ScaledObject", "-worker")["spec"]["triggers"][0]
-    assert trigger["type"] == "redis-sentinel"
-    expected = ("a:26379,b:26379", "main", "2", "true")
-    names = ("addresses", "sentinelMaster", "databaseIndex", "enableTLS")
-    assert tuple(trigger["metadata"][name] for name in names) == expected
 
 
 def test_every_pod_is_restricted(objects: list[Object]) -> None:
@@ -437,40 +410,6 @@ def test_a_url_with_a_password_is_refused_and_not_repeated(
     assert password not in ended.stderr
 
 
-def test_every_empty_folder_is_bounded(objects: list[Object]) -> None:
-    for name, pod in pods(objects):
-        for volume in pod["spec"]["volumes"]:
-            assert "emptyDir" not in volume or volume["emptyDir"]["sizeLimit"], name
-
-
-def test_two_releases_share_a_namespace(render: Render) -> None:
-    first, second = (
-        {(o["kind"], o["metadata"]["name"]) for o in render(ALL, release=release)}
-        for release in ("one", "two")
-    )
-    assert first & second == set()
-    services = [render(ALL, release=release) for release in ("one", "two")]
-    selectors = [one(objects, "Service", "-expander")["spec"]["selector"] for objects in services]
-    assert selectors[0] != selectors[1]
-
-
-def test_one_value_names_the_tag_of_our_images_and_of_no_others(render: Render) -> None:
-    tag = {"image": {"registry": "registry.example.com", "tag": "next"}}
-    found = {
-        container["image"]
-        for one in render(merged(ALL, tag))
-        if one["kind"] in ("Deployment", "Job")
-        for container in one["spec"]["template"]["spec"]["containers"]
-    }
-    ours = {image for image in found if "/cogr-" in image}
-    assert {image.rpartition(":")[2] for image in ours} == {"next"}
-    assert {
-        "registry.example.com/cogr-expander:next",
-        "registry.example.com/cogr-jobs:next",
-    } <= ours
-    assert all("/vllm-openai:v" in image for image in found - ours)
-
-
 def test_another_round_image_or_setting_is_another_job(render: Render) -> None:
     def name_of(*more: dict[str, Any]) -> str:
         jobs = [
@@ -492,16 +431,6 @@ def test_another_round_image_or_setting_is_another_job(render: Render) -> None:
     assert name_of({"expander": {"replicas": 5}}) == first
 
 
-def test_a_changed_configuration_starts_new_pods(render: Render) -> None:
-    sums = {
-        one(render(merged(ALL, more)), "Deployment", "-worker")["spec"]["template"]["metadata"][
-            "annotations"
-        ]["checksum/config"]
-        for more in ({}, {"settings": {"keywords": {"k_max": 20}}})
-    }
-    assert len(sums) == 2
-
-
 def test_the_rules_of_the_chart_itself_hold(helm_unittest: Helm) -> None:
     """What is refused, who scales, which commands run: charts/cogr/tests."""
     ended = helm_unittest("--strict", str(CHART))
@@ -513,11 +442,3 @@ def test_lint_finds_nothing(helm: Helm, file: str) -> None:
     ended = helm("lint", "--strict", str(CHART), "--values", str(CHART / file))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "[WARNING]" not in ended.stdout
-
-
-def test_dashboards_and_alerts_arrive_whole(render: Render) -> None:
-    objects = render(ALL)
-    boards = one(objects, "ConfigMap", "-dashboards")["data"]
-    assert len(boards) >= 3
-    assert all(json.loads(board)["panels"] for board in boards.values())
-    assert one(objects, "PrometheusRule", "-alerts")["spec"]["groups"]

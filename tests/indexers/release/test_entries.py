@@ -348,20 +348,6 @@ def test_every_entry_goes_live_where_nothing_refuses(cell: Cell, entry: Any) -> 
     assert len(after[1]) == len(history) + 1
 
 
-@pytest.mark.parametrize("refusal", [gate, too_many_set_aside], ids=name_of)
-def test_a_rollback_is_hindered_by_no_figure(cell: Cell, refusal: Any) -> None:
-    with refusal(cell):
-        assert rollback(cell).status == 0
-    assert cell.live()[0]["item"] == cell.id
-
-
-@pytest.mark.parametrize("refusal", [gate, too_many_set_aside], ids=name_of)
-def test_no_gate_overrules_the_gate_and_the_set_aside_check(cell: Cell, refusal: Any) -> None:
-    with refusal(cell):
-        assert cell.command("cogr-index", "publish", cell.id, "--no-gate", *cell.flags).status == 0
-    assert cell.live()[0]["item"] == cell.id
-
-
 # Into an index of another team, which only a server has
 
 

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from cogr.errors import LockedError, ServiceError, SnapshotError
+from cogr.errors import LockedError, ServiceError
 from cogr.records import Side
 from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Provenance, Row, Snapshot
@@ -28,12 +27,10 @@ from cogr.store import Store
 from indexers.backends import Backend
 from indexers.backends.memory import MemoryBackend
 from indexers.backends.opensearch import OpenSearchBackend
-from indexers.lease import acquire, lease_to_switch, switching_lease
+from indexers.lease import switching_lease
 from indexers.release.order import (
     begin_switch,
     finish_switch,
-    kept_histories,
-    previous,
     read_history,
 )
 from tests.indexers.backends.opensearch_worlds import backend_of, flags_of
@@ -263,22 +260,6 @@ def test_one_who_waits_says_for_whom_and_a_killed_holder_is_not_waited_for(
     assert memory.serving["item"] == memory.items[1].id
 
 
-@pytest.mark.fault
-def test_a_killed_holder_of_another_machine_is_replaced_in_seconds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("indexers.lease.CATALOGUE_SECONDS", 0.5)
-    store = Store(f"memory://{uuid.uuid4().hex}")
-    dead = acquire(store, lease_to_switch("c"), "publish", 0.5)
-    dead.stop_renewing()
-    began = time.monotonic()
-    with switching_lease(store, "c", "rollback") as lease:
-        assert lease.term == 2
-        with pytest.raises(LockedError, match="has taken over the catalogue c"):
-            dead.check()
-    assert time.monotonic() - began < 3
-
-
 # Back
 
 
@@ -315,17 +296,6 @@ def test_a_rollback_to_a_named_snapshot_is_a_rollback_too(
     memory.serve((0, 0), (1, 0))
     assert cogr_index("rollback", "--to", memory.items[3].id).status == 0
     assert cogr_index("rollback", "--json").json["serving"]["item"] == memory.items[1].id
-
-
-def test_what_was_published_elsewhere_is_rolled_back_to_what_is_known(memory: World) -> None:
-    memory.serve((0, 0), (1, 0))
-    now: dict[Side, str | None] = {**memory.serving, "item": memory.items[3].id}
-    assert previous(memory.store, "memory", now).changed == {"item": memory.items[1].id}
-    # Back by hand to what served before: what is above it in the history is not gone back to.
-    with pytest.raises(SnapshotError, match="Nothing was published before"):
-        previous(
-            memory.store, "memory", {"item": memory.items[0].id, "query": memory.queries[0].id}
-        )
 
 
 COMMAND = """
@@ -485,34 +455,4 @@ def test_a_switch_to_two_rounds_is_refused_or_said_aloud(
     assert (pair.status, pair.err.count("Warning: ")) == (0, 0)
 
 
-def test_the_listing_fits_and_cuts_no_id(
-    memory: World, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    generator = {"kind": "transformers"}
-    long = Provenance(round=12, generator=generator, parent=memory.items[0].id)
-    write_snapshot(memory.store, "query", [Row(f"q{n:04}", "x", ("k",)) for n in range(2000)], long)
-    memory.serve((0, 0))
-    ids = [row["snapshot"] for row in cogr_index("list", "--json").json["snapshots"]]
-    for width in (40, 80):
-        monkeypatch.setenv("COLUMNS", str(width))
-        lines = cogr_index("list").out.splitlines()
-        assert [line.split()[0] for line in lines[1:]] == ids
-        assert [("serving" in line) for line in lines[1:]] == [
-            one in memory.serving.values() for one in ids
-        ]
-    assert max(map(len, lines)) <= 80
-
-
 # Files
-
-
-def test_a_prune_of_files_waits_for_every_catalogue_of_the_store(
-    memory: World, cogr_index: Command
-) -> None:
-    memory.serve((0, 0), (1, 0))
-    begin_switch(memory.store, "into-other", {"item": None}, {"item": memory.items[2].id})
-    assert kept_histories(memory.store) == ["into-other", "memory"]
-    # A switch that is under way names what it switches to.
-    found = cogr_index("prune", "--keep", "0", "--files", "--json").json
-    assert found["in_use"][memory.items[2].id] == "what serves by into-other"
-    assert memory.store.list("leases") == ["into-other", "memory"]

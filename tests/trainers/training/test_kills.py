@@ -19,7 +19,7 @@ import pytest
 from cogr.store import Store
 from tests.shops import write_sample_part
 from tests.trainers.shop import Shop, whole
-from trainers.training.rounds import Run, open_run
+from trainers.training.rounds import Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.fault]
 
@@ -164,17 +164,6 @@ def test_twenty_kills_in_two_rounds_change_nothing(tmp_path: Path) -> None:
         if kills == 20:
             return
     raise AssertionError(f"only {kills} kills came in time")
-
-
-@pytest.mark.drill
-@pytest.mark.timeout(900)
-def test_a_kill_in_fine_tuning_changes_nothing(trained: Shop, tmp_path: Path) -> None:
-    disturbed = Commands(trained.config, tmp_path / "store", 0, random.Random(0))
-    disturbed.survive(1)
-    assert disturbed.kills == 1
-    calm = open_run(trained.workspace(), "main")
-    assert disturbed.learned() == [one for one in learned(calm) if one[0] == 0]
-    check_nothing_is_left(disturbed, tmp_path / "store")
 
 
 @pytest.mark.drill

@@ -4,7 +4,6 @@ and repaired.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -146,19 +145,6 @@ def test_a_broken_checkpoint_goes_back_to_the_last_good_stage(copied: Shop) -> N
     assert len(whole(copied)) == 2
 
 
-@pytest.mark.drill
-def test_a_lost_snapshot_goes_back_too(copied: Shop) -> None:
-    driver = copied.driver()
-    lost = driver.run.state().rounds[1]
-    # Where acceptance changes nothing, both stages have written the same snapshot.
-    stage = next(one.name for one in lost.stages if one.output == lost.items)
-    driver.run.store.remove(f"snapshots/{lost.items}")
-    assert driver.round().number == 1
-    assert any(f"Going back to round 1, {stage}." in sentence for sentence in copied.said)
-    assert stage in ("index-item", "accept-items")
-    assert len(whole(copied)) == 2
-
-
 def test_out_of_memory_is_tried_again_with_half_the_micro_batch(
     copied: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,49 +167,10 @@ def test_out_of_memory_is_tried_again_with_half_the_micro_batch(
     assert not copied.driver().run.state().rounds[1].finished
 
 
-@pytest.mark.drill
-def test_a_model_that_is_no_number_any_more_is_one_sentence(copied: Shop) -> None:
-    from safetensors.torch import load_file, save_file
-
-    driver = copied.driver()
-    folder = driver.run.store.local(driver.run.state().rounds[1].model("query"))
-    weights = folder / "model.safetensors"
-    save_file(
-        {name: tensor * float("nan") for name, tensor in load_file(weights).items()},
-        weights,
-        {"format": "pt"},
-    )
-    sums = json.loads((folder / "sha256.json").read_text())
-    sums[weights.name] = hashlib.sha256(weights.read_bytes()).hexdigest()
-    (folder / "sha256.json").write_text(json.dumps(sums))
-    with pytest.raises(TrainingError, match="has diverged; lower the learning rate"):
-        driver.round()
-    assert len(whole(copied)) == 2
-
-
 @pytest.mark.parametrize("logs", [{"loss": float("nan")}, {"loss": 0.1, "grad_norm": float("inf")}])
 def test_a_loss_that_is_no_number_stops_the_stage(tmp_path: Path, logs: dict[str, float]) -> None:
     with pytest.raises(TrainingError, match=r"of step 7 is (nan|inf): the training has diverged"):
         StepLog(tmp_path / "log.jsonl", 0).logged(7, logs)
-
-
-@pytest.mark.drill
-def test_the_trainers_figures_become_tensorboard_events(copied: Shop) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    overrides = ('training.report_to=["tensorboard"]',)
-    driver = copied.driver_of(open_run(copied.workspace(*overrides), "main"), *overrides)
-    driver.round()
-    logs = driver.run.folder("logs")
-    assert not (logs / "tensorboard" / "r001-query").exists()
-    for side in ("query", "item"):
-        lines = (logs / f"r002-{side}.jsonl").read_text().splitlines()
-        events = EventAccumulator(str(logs / "tensorboard" / f"r002-{side}")).Reload()
-        for name, ours in (("loss", "loss"), ("over_budget", "over_budget")):
-            found = events.Scalars(f"train/{name}")
-            assert [event.step for event in found] == [1, 2]
-            expected = [json.loads(line)[ours] for line in lines]
-            assert [event.value for event in found] == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_stage_ends_where_its_reward_rises_no_more(tmp_path: Path) -> None:

@@ -15,13 +15,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cogr.errors import CogrError, ServiceError
+from cogr.errors import CogrError
 from cogr.settings.serving import OpenSearchSettings
 from cogr.store import Store
-from indexers.backends.opensearch import OpenSearchBackend, client, push
+from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.indexes import IndexState, index_name, read_index
 from ops.servers import OpenSearchSpec, stop
-from tests.indexers.backends.backend_worlds import SHOP, frozen, random_queries, random_world
+from tests.indexers.backends.backend_worlds import frozen, random_queries, random_world
 from tests.indexers.backends.fault_proxy import Answer, Request, proxy_to
 from tests.owned_servers import start_owned
 
@@ -56,47 +56,6 @@ def mortal() -> Iterator[Mortal]:
         pytest.skip(f"NO OPENSEARCH: {error}")
     yield node
     stop(node.state.kind, node.state.name, remove=True)
-
-
-@pytest.mark.drill
-def test_a_node_killed_in_mid_push(
-    mortal: Mortal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = Store(tmp_path)
-    rows = random_world(3000)
-    old, new = frozen(store, "item", SHOP), frozen(store, "item", rows, round_=1)
-    monkeypatch.setattr(push, "CHUNK_DOCUMENTS", 100)
-    direct = OpenSearchBackend(OpenSearchSettings(url=mortal.state.url), store)
-    direct.push(old)
-    direct.verify(old, [])
-    direct.publish({"item": old.id})
-    monkeypatch.setattr(client, "FIRST_WAIT", 0.001)
-    sent = 0
-
-    def kill_at_the_tenth(request: Request, _: Callable[[Request], Answer]) -> Answer | None:
-        nonlocal sent
-        sent += request.is_for("POST", "_bulk")
-        if sent == 10:
-            mortal.kill()
-        return None
-
-    with proxy_to(mortal.state.url or "") as proxy:
-        backend = OpenSearchBackend(
-            direct.cluster.settings.model_copy(update={"url": proxy.url}), store
-        )
-        proxy.rewrite = kill_at_the_tenth
-        with pytest.raises(
-            ServiceError, match=r"can't be reached .* the same command goes on from here"
-        ):
-            backend.push(new)
-        assert sent >= 10
-        mortal.restart()
-        assert direct.serving()["item"] == old.id
-        assert direct.search(["sofa"]).total == 4
-        pushed = backend.push(new)
-        assert 0 < pushed.written < pushed.documents == 3000
-        assert backend.verify(new, random_queries(rows, 20, 31)).documents == 3000
-        assert backend.publish({"item": new.id}) == {"item": old.id}
 
 
 PUSH = """

@@ -10,19 +10,14 @@ import pytest
 from pydantic import SecretStr
 
 from cogr.errors import ServiceError
-from cogr.settings import Settings
-from cogr.settings.indexing import DatasetSettings
 from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Provenance
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
-from indexers.backends.opensearch import OpenSearchBackend, search
+from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.foreign_field import field_of
 from indexers.backends.opensearch.indexes import ROLES, role
-from indexers.release.external import ForeignIndex
 from indexers.release.verify import compare_all, warm_up
-from indexers.workspace import Workspace
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen
 
 pytestmark = [pytest.mark.server, pytest.mark.drill]
@@ -121,30 +116,6 @@ def test_each_role_does_its_job_and_is_refused_the_others(
     publisher.delete(update.id)
 
 
-def test_a_publisher_without_the_right_to_store_templates_publishes(
-    opensearch_secure: OpenSearchSettings,
-    users: dict[str, OpenSearchSettings],
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    team, api = Cluster(opensearch_secure), "/_plugins/_security/api"
-    own = role("publisher", "bare")
-    own["cluster_permissions"] = [one for one in own["cluster_permissions"] if "script" not in one]
-    team.call("PUT", f"{api}/roles/bare", body=own, doing="making a role")
-    user = {"password": PASSWORD, "opendistro_security_roles": ["bare"]}
-    team.call("PUT", f"{api}/internalusers/user_of_bare", body=user, doing="making a user")
-    team.close()
-    store, update = Store(tmp_path), {"username": "user_of_bare", "prefix": "bare"}
-    items = frozen(store, "item", SHOP)
-    whole = OpenSearchBackend(opensearch_secure.model_copy(update={"prefix": "bare"}), store)
-    whole.push(items)
-    whole.verify(items, [["sofa", "couch"], ["lamp"]])
-    publisher = OpenSearchBackend(users["publisher"].model_copy(update=update), store)
-    assert publisher.publish({"item": items.id}) == {"item": None}
-    assert "It goes on without the template." in caplog.text
-    whole.cluster.call("DELETE", "/bare-*", doing="cleaning up")
-
-
 def test_a_role_is_of_one_catalogue(users: dict[str, OpenSearchSettings], tmp_path: Path) -> None:
     store = Store(tmp_path)
     older = frozen(store, "item", SHOP[:3])
@@ -154,49 +125,6 @@ def test_a_role_is_of_one_catalogue(users: dict[str, OpenSearchSettings], tmp_pa
             elsewhere = OpenSearchBackend(users[name].model_copy(update={"prefix": prefix}), store)
             refused(lambda elsewhere=elsewhere: elsewhere.push(older))  # type: ignore[misc]
             refused(elsewhere.serving)
-
-
-def test_a_merger_writes_keywords_into_the_products_alone(
-    opensearch_secure: OpenSearchSettings, users: dict[str, OpenSearchSettings], tmp_path: Path
-) -> None:
-    team = Cluster(opensearch_secure)
-    body = {"mappings": {"properties": {"title": {"type": "text"}}}, "aliases": {"products": {}}}
-    team.call("PUT", "/products-1", body=body, doing="making the product index")
-    team.call(
-        "PUT", "/products-1/_doc/a-1?refresh=true", body={"title": "sofa"}, doing="adding a product"
-    )
-    snapshot = frozen(Store(tmp_path / "store"), "item", SHOP[:3])
-    plain = Settings(
-        dataset=DatasetSettings(loader="jsonl"),
-        store=str(tmp_path / "store"),
-        opensearch=users["merger"],
-    )
-    place = ForeignIndex(Workspace(plain, "opensearch"), "products", "cogr_keywords")
-    # The distribution that the plugin runs on has no mustache: a warning, and no template.
-    place.publish([snapshot.id], lambda _: None, gate=False)
-    assert place.serving() == {"item": snapshot.id}
-    assert place.verify().coverage.covered == 1
-    filled = team.call("GET", "/products-1/_doc/a-1", doing="reading it")["_source"]
-    assert set(filled) == {"title", field_of("cogr_keywords", snapshot.id)}
-    merger = Cluster(users["merger"])
-    refused(lambda: merger.call("DELETE", "/products-1", doing="meddling"))
-    refused(lambda: merger.call("PUT", "/others", doing="meddling"))
-    team.call("DELETE", "/products-1", doing="cleaning up")
-    for cluster in (team, merger):
-        cluster.close()
-
-
-def test_paging_needs_no_more_than_searching(
-    users: dict[str, OpenSearchSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    snapshot = frozen(Store(tmp_path), "item", SHOP)
-    writer = OpenSearchBackend(users["writer"], Store(tmp_path))
-    writer.push(snapshot)
-    monkeypatch.setattr(search, "PAGE", 2)
-    for name in ("writer", "publisher", "reader"):
-        backend = OpenSearchBackend(users[name], Store(tmp_path))
-        assert len(backend.retrieved(["sofa"], snapshot=snapshot.id).hits) == 4
-    writer.delete(snapshot.id)
 
 
 def test_a_wrong_password_is_said(opensearch_secure: OpenSearchSettings) -> None:
@@ -217,10 +145,3 @@ def test_a_certificate_that_can_not_be_verified_is_said(
         ServiceError, match=r"has a certificate that can't be verified: .*; set opensearch.ca_file"
     ):
         _ = Cluster(opensearch_secure.model_copy(update={"ca_file": None})).version
-
-
-def test_plain_http_to_a_tls_port_is_said(opensearch_secure: OpenSearchSettings) -> None:
-    assert opensearch_secure.url is not None
-    plain = opensearch_secure.url.replace("https:", "http:")
-    with pytest.raises(ServiceError, match="can't be reached"):
-        _ = Cluster(opensearch_secure.model_copy(update={"url": plain, "ca_file": None})).version
