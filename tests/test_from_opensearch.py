@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.server
-@pytest.mark.slow
+@pytest.mark.drill
 def test_labels_from_clicks_beat_bm25_and_true_labels_beat_them(
     opensearch: OpenSearchSettings, tmp_path: Path
 ) -> None:

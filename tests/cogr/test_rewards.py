@@ -135,7 +135,7 @@ def close(found: float, expected: float, scale: float = 1.0) -> bool:
     return abs(found - expected) <= 1e-12 * max(1.0, scale)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(plain_worlds(), st.data())
 def test_rewards_equal_a_rebuild(plain: Plain, data: st.DataObject) -> None:
     world = plain.world()
@@ -150,7 +150,7 @@ def test_rewards_equal_a_rebuild(plain: Plain, data: st.DataObject) -> None:
         assert close(transposed_reward(world, item, keywords), plain.transposed(item, keywords))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(plain_worlds(), st.data())
 def test_updates_equal_a_rebuild(plain: Plain, data: st.DataObject) -> None:
     world = plain.world()

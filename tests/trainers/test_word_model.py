@@ -52,7 +52,7 @@ def test_without_training_queries_there_is_nothing_to_learn_from() -> None:
 
 
 def test_every_process_finds_the_same_words(tmp_path: Path) -> None:
-    config = write_sample_part(tmp_path, items=400)
+    config = write_sample_part(tmp_path, items=100)
     code = """
 import sys
 from indexers.workspace import Workspace

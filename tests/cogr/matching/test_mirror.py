@@ -53,7 +53,7 @@ def plain(world: dict[str, tuple[list[str], str]]) -> dict[str, set[str]]:
     return {id_: {*keywords, own} - {""} for id_, (keywords, own) in world.items()}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(worlds, words, st.sampled_from([BM25(), BM25(flavour="2.x")]))
 def test_equals_plain_sets(
     world: dict[str, tuple[list[str], str]], query: list[str], how: BM25
@@ -75,7 +75,7 @@ def test_equals_plain_sets(
     assert_scores(mirror, sets, query, how)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(worlds, weighted, st.sampled_from([BM25(), BM25(flavour="2.x")]))
 def test_weights_change_scores_by_the_formulas_and_never_the_set(
     world: dict[str, tuple[list[str], str]], query: dict[str, float], how: BM25

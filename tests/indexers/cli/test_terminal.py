@@ -168,8 +168,6 @@ def test_every_program_says_its_version(
 @pytest.mark.parametrize(
     ("name", "typed", "offered"),
     [
-        ("cogr-ops", "cogr-ops worker --generator s", ["statistical", "scripted"]),
-        ("cogr-index", "cogr-index export --format s", ["synonyms"]),
         ("cogr-train", "cogr-train evaluate --split d", ["dev"]),
     ],
 )

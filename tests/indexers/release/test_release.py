@@ -163,7 +163,7 @@ def test_a_prune_beside_switches_leaves_what_serves(memory: World, shop: Path) -
 @pytest.mark.fault
 def test_two_publishes_of_two_sides_at_once_both_count(memory: World, shop: Path) -> None:
     with racers(2, shop) as race:
-        two_publishes_of_two_sides(memory, race, 12)
+        two_publishes_of_two_sides(memory, race, 4)
 
 
 @pytest.mark.drill

@@ -38,7 +38,7 @@ def test_no_request_of_the_openapi_is_a_server_error(shop: Running) -> None:
 
         @given(case=operation.as_strategy())
         @settings(
-            max_examples=25,
+            max_examples=8,
             deadline=None,
             database=None,
             derandomize=True,

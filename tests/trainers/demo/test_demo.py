@@ -42,11 +42,11 @@ CHOICE = Choice(
 )
 FEW_STEPS = (
     "training.sft.learning_rate=0.01",
-    "training.sft.item_epochs=3",
-    "training.sft.query_epochs=6",
+    "training.sft.item_epochs=1",
+    "training.sft.query_epochs=2",
     "training.invented_queries=50",
-    "training.rollouts.max_tokens=20",
-    "generator.sampling.max_tokens=20",
+    "training.rollouts.max_tokens=8",
+    "generator.sampling.max_tokens=8",
     "training.query.max_steps=2",
     "training.query.prompts_per_step=4",
     "training.item.max_steps=2",

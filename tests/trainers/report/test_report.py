@@ -150,6 +150,7 @@ def test_it_opens_with_bm25_and_statistical_beside_the_trained_pairs(
     assert f"Best on dev: {facts.choice.chosen.name}, F1 0." in opening
 
 
+@pytest.mark.usefixtures("alone")
 def test_what_serves_is_marked(world: World, tmp_path: Path) -> None:
     folder = tmp_path / "shop"
     shutil.copytree(Path(world[0].settings.store).parent, folder)
@@ -181,6 +182,13 @@ def test_the_file_needs_nothing_and_runs_nothing(told: Page) -> None:
     assert policies == ["default-src 'none'; style-src 'unsafe-inline'; img-src data:"]
 
 
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No rival is measured beside the rounds, which takes longer than all else."""
+    monkeypatch.setattr("trainers.report.rivals", lambda *_: None)
+
+
+@pytest.mark.usefixtures("alone")
 def test_hostile_text_is_text(tmp_path: Path) -> None:
     workspace, run = whole_run(tmp_path, hostile=True)
     facts = Facts(workspace, run)
@@ -194,6 +202,7 @@ def test_hostile_text_is_text(tmp_path: Path) -> None:
     assert "x" * 301 not in html
 
 
+@pytest.mark.usefixtures("alone")
 def test_it_tells_of_sft_alone_and_of_a_round_under_way(tmp_path: Path) -> None:
     told = Told(tmp_path)
     first = told.add(0)
@@ -208,6 +217,7 @@ def test_it_tells_of_sft_alone_and_of_a_round_under_way(tmp_path: Path) -> None:
     assert [(log.round, log.side) for log in facts.logs if log.round] == [(1, "query")]
 
 
+@pytest.mark.usefixtures("alone")
 def test_lost_logs_leave_their_figures_out(tmp_path: Path) -> None:
     told = Told(tmp_path)
     told.add(0)

@@ -233,14 +233,15 @@ def test_rivals_are_measured_once_and_again_where_their_snapshots_are_gone(run: 
     assert run.told.workspace.store.exists(f"snapshots/{beside.statistical.items}/manifest.json")
 
 
-@pytest.mark.parametrize("broken", [b'{"bm25": 3}', b'{"statistical": {"name": "x"}}', b"{"])
 def test_broken_figures_of_rivals_are_measured_again(
-    run: Run, broken: bytes, caplog: pytest.LogCaptureFixture
+    run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = f"{run.told.run.path}/rivals.json"
-    run.told.workspace.store.write(file, broken)
-    assert known_rivals(run.told.run) is None
-    assert "rivals.json are broken and are measured again" in caplog.text
+    for broken in (b'{"bm25": 3}', b'{"statistical": {"name": "x"}}', b"{"):
+        run.told.workspace.store.write(file, broken)
+        caplog.clear()
+        assert known_rivals(run.told.run) is None
+        assert "rivals.json are broken and are measured again" in caplog.text
     run.told.workspace.store.write(file, b'{"of another version": 1}')
     assert known_rivals(run.told.run) == Rivals()
 
@@ -256,10 +257,6 @@ def test_without_the_extra_the_rounds_are_compared_alone(
         "bm25 and statistical: not measured. " in sentence and "statistical" in sentence
         for sentence in run.said
     )
-    monkeypatch.undo()
-    again = run.driver.choice()
-    assert again is not None
-    assert again.chosen.name in ("statistical", "distilled")
 
 
 @pytest.mark.slow

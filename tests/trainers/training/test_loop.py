@@ -80,7 +80,7 @@ def objective(world: World, sets: Mapping[str, Sequence[str]]) -> float:
     return Reference(moved).objective
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(worlds(), st.booleans())
 def test_accepting_item_sets_never_lowers_training_f1(
     made: tuple[World, dict[str, list[str]]], practises: bool

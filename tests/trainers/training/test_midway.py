@@ -25,6 +25,8 @@ SETTINGS = (
     "training.query.max_steps=7",
     "training.query.prompts_per_step=24",
     "training.item.max_steps=1",
+    "training.rollouts.max_tokens=4",
+    "generator.sampling.max_tokens=4",
 )
 EVERY = "training.save_steps=4"
 

@@ -88,7 +88,7 @@ def write_stand_in(folder: Path, workspace: Workspace) -> None:
 @pytest.mark.slow
 @pytest.mark.model
 def test_a_paper_configuration_runs_two_steps_with_a_stand_in(tmp_path: Path) -> None:
-    shop = write_sample_part(tmp_path / "shop", items=40).parent
+    shop = write_sample_part(tmp_path / "shop", items=24).parent
     own = [
         'dataset.loader="jsonl"',
         f'dataset.path="{shop / "data"}"',
@@ -98,8 +98,8 @@ def test_a_paper_configuration_runs_two_steps_with_a_stand_in(tmp_path: Path) ->
         "training.processes=1",
         "training.sft.item_epochs=0.1",
         "training.sft.query_epochs=0.1",
-        "training.rollouts.max_tokens=8",
-        "generator.sampling.max_tokens=24",
+        "training.rollouts.max_tokens=4",
+        "generator.sampling.max_tokens=6",
         "training.query.max_steps=2",
         "training.item.max_steps=2",
         "training.lora.rank=4",

@@ -33,7 +33,7 @@ from tests.indexers.conftest import Command
 @pytest.mark.server
 def test_catalogues_never_touch_one_another(opensearch: OpenSearchSettings, tmp_path: Path) -> None:
     first = f"test-{uuid.uuid4().hex[:8]}"
-    prefixes = (first, f"{first}-eu", f"{first}-items")
+    prefixes = (first, f"{first}-items")
     with ExitStack() as stack:
         catalogues = []
         for prefix in prefixes:

@@ -88,12 +88,12 @@ def test_requests_that_are_too_large_go_in_halves(monkeypatch: pytest.MonkeyPatc
         sizes.append(request.body.count(b'"create"'))
         return (413, b"<html>too large") if sizes[-1] > 30 else (200, b'{"errors": false}')
 
-    documents = [(str(number), {"text": "x"}) for number in range(3000)]
+    documents = [(str(number), {"text": "x"}) for number in range(600)]
     monkeypatch.setattr(push, "BULK_THREADS", 1)
     with serve(small) as url:
         cluster = Cluster(OpenSearchSettings(url=url))
-        assert push.write_documents(cluster, "x", documents) == 3000
-    assert sum(size for size in sizes if size <= 30) == 3000
+        assert push.write_documents(cluster, "x", documents) == 600
+    assert sum(size for size in sizes if size <= 30) == 600
     assert sum(size > 30 for size in sizes) < 10, "a limit is learned"
     with serve(lambda _: (413, b"<html>too large")) as url:
         cluster = Cluster(OpenSearchSettings(url=url))

@@ -25,7 +25,7 @@ from trainers.rivals.trained.dense import Labels, bm25_negatives, examples, mine
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 PAIRS = {"learning_rate": 3e-3, "batch": 16, "negatives": 1, "document": 1e-4, "query": 1e-4}
-STEPS = {"dpr": 40, "splade": 100}
+STEPS = {"dpr": 25, "splade": 100}
 RATES = {"splade": {"learning_rate": 1e-3, "batch": 8}}
 WRITER = {"learning_rate": 3e-3, "batch": 16, "negatives": 2}
 POLICY = {"prompts": 4, "generations": 2, "learning_rate": 1e-3}
