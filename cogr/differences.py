@@ -5,7 +5,6 @@ Used by updates of an index, `cogr-index diff` and the reports of training.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -94,7 +93,7 @@ class _Window:
     def __init__(self, snapshot: Snapshot, readers: ThreadPoolExecutor) -> None:
         columns = _COLUMNS_OF_QUERIES if snapshot.side == "query" else _COLUMNS
         columns = [*columns, "fields"] if snapshot.manifest.fields else columns
-        self._batches, self._readers = snapshot.batches(columns, encoded=True), readers
+        self._batches, self._readers = snapshot.batches(columns), readers
         self._next = self._read()
         self._rows = _NONE
 
@@ -122,15 +121,11 @@ def _compare(old: pa.RecordBatch, new: pa.RecordBatch) -> Iterator[Difference]:
     known = np.flatnonzero(at >= 0)
     places = at[known]
     same = np.zeros(len(new), dtype=bool)
-    same[known] = _same_lists(old["keywords"], places, new["keywords"], known)
-    for name in [
-        name for name in ("text", "fields") if name in {*old.schema.names, *new.schema.names}
-    ]:
-        alike = pc.equal(
-            _texts(old, name).take(pa.array(places)), _texts(new, name).take(pa.array(known))
-        )
-        same[known] &= alike.to_numpy(zero_copy_only=False)
-    same[known] &= _same_weights(old, places, new, known)
+    same[known] = True
+    for name in dict.fromkeys((*old.schema.names, *new.schema.names)):
+        if name != "id":
+            before, after = (_spelled(old, name).take(_at(places)), _spelled(new, name))
+            same[known] &= pc.equal(before, after.take(_at(known))).to_numpy(zero_copy_only=False)
     gone = np.setdiff1d(np.arange(len(old)), places, assume_unique=True)
     changed = np.flatnonzero(~same)
     before = [None if place < 0 else place for place in at[changed].tolist()]
@@ -142,64 +137,20 @@ def _compare(old: pa.RecordBatch, new: pa.RecordBatch) -> Iterator[Difference]:
     yield from sorted(found, key=lambda one: one.id)
 
 
-def _texts(batch: pa.RecordBatch, name: str) -> pa.Array:
-    return batch[name] if name in batch.schema.names else pa.repeat("", len(batch))
+def _at(places: _Ints | Sequence[int]) -> pa.Array:
+    return pa.array(places, pa.int64())
 
 
-def _same_lists(
-    old: pa.ListArray, old_at: _Ints, new: pa.ListArray, new_at: _Ints
-) -> npt.NDArray[np.bool_]:
-    # Keywords are compared as numbers of the new batch's dictionary, without a copy of their texts.
-    lengths, more_lengths = (np.diff(one.offsets.to_numpy()) for one in (old, new))
-    same: npt.NDArray[np.bool_] = lengths[old_at] == more_lengths[new_at]
-    alike = np.flatnonzero(same)
-    numbers, more_numbers = _numbers(_encoded(old), _encoded(new))
-    theirs = numbers[_spread(old_at[alike], lengths)]
-    ours = more_numbers[_spread(new_at[alike], more_lengths)]
-    ends = np.cumsum(lengths[old_at[alike]])
-    same[alike[np.searchsorted(ends, np.flatnonzero(theirs != ours), "right")]] = False
-    return same
-
-
-def _spread(places: _Ints, lengths: _Ints) -> npt.NDArray[np.bool_]:
-    chosen = np.zeros(len(lengths), dtype=bool)
-    chosen[places] = True
-    return np.repeat(chosen, lengths)
-
-
-def _encoded(lists: pa.ListArray) -> pa.DictionaryArray:
-    keywords = lists.flatten()
-    if isinstance(keywords, pa.DictionaryArray):
-        if len(keywords) >= len(keywords.dictionary):
-            return keywords
-        # A few rows of a large batch.
-        keywords = keywords.dictionary_decode()
-    return keywords.dictionary_encode()
-
-
-def _numbers(old: pa.DictionaryArray, new: pa.DictionaryArray) -> tuple[_Ints, _Ints]:
-    known = pc.fill_null(pc.index_in(old.dictionary, value_set=new.dictionary), -1)
-    return known.take(old.indices).to_numpy(), new.indices.to_numpy()
-
-
-def _same_weights(
-    old: pa.RecordBatch, old_at: _Ints, new: pa.RecordBatch, new_at: _Ints
-) -> npt.NDArray[np.bool_]:
-    same = np.ones(len(new_at), dtype=bool)
-    for name in ("weights", "confidence") if len(new_at) else ():
-        pair = [batch for batch in (old, new) if name in batch.schema.names]
-        if all(batch[name].null_count == len(batch) for batch in pair):
-            continue
-        ours, theirs = (
-            batch[name].take(pa.array(places)).to_pylist()
-            for batch, places in ((new, new_at), (old, old_at))
-        )
-        same &= np.fromiter(map(operator.eq, ours, theirs), bool, len(new_at))
-    return same
+def _spelled(batch: pa.RecordBatch, name: str) -> pa.Array:
+    if name not in batch.schema.names:
+        return pa.repeat("", len(batch))
+    column = batch[name]
+    if pa.types.is_list(column.type):
+        column = pc.binary_join(column.cast(_STRINGS), "\0")
+    return pc.fill_null(column.cast(pa.string()), "")
 
 
 def _rows(batch: pa.RecordBatch, places: Sequence[int | None]) -> Iterator[Row | None]:
-    some = batch.take(pa.array([place for place in places if place is not None], pa.int64()))
-    keywords = some["keywords"].cast(_STRINGS)
-    rows = rows_of(some.set_column(some.schema.names.index("keywords"), "keywords", keywords))
+    some = batch.take(_at([place for place in places if place is not None]))
+    rows = rows_of(some)
     yield from (None if place is None else next(rows) for place in places)

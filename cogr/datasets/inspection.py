@@ -1,4 +1,4 @@
-"""Statistics of a data set: counts, distributions, duplicates, overlaps, and what to do with it."""
+"""Counts of a data set, duplicates, and what to do with it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
-
-import numpy as np
 
 from cogr.datasets.builder import BLANK_ITEMS, HTML, REPEATED_ITEMS, UNKNOWN_ITEMS, UNKNOWN_QUERIES
 from cogr.keywords import self_keyword
@@ -21,24 +19,12 @@ _NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """The distribution of a number over records; all 0 when there are none. `p95` is the 95th
-    percentile.
-    """
-
-    mean: float = 0.0
-    median: float = 0.0
-    p95: float = 0.0
-    max: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """The result of `inspect_dataset`.
 
     Attributes:
-        relevant_per_query: by split, relevant items per query; splits without queries are left out.
-        lengths: in words, of "titles", "texts" and "queries"; empty texts count as 0.
+        relevant_per_query: by split, the median of relevant items a query; splits without queries
+            are left out.
         duplicates: records that repeat an earlier one's text: titles and queries normalised as
             keywords, texts without case.
         pointing_nowhere: judgements of unknown items or queries, which were left out.
@@ -50,8 +36,7 @@ class Report:
     dataset_hash: str
     items: int
     queries: Mapping[str, int]
-    relevant_per_query: Mapping[str, Spread]
-    lengths: Mapping[str, Spread]
+    relevant_per_query: Mapping[str, float]
     duplicates: Mapping[str, int]
     untitled_items: int
     textless_items: int
@@ -72,8 +57,10 @@ def inspect_dataset(dataset: Dataset) -> Report:
     """Count and measure a data set. Linear in its size; keeps a hash of each text."""
     queries = {split: dataset.queries.get(split, ()) for split in SPLITS}
     every = dataset.all_queries()
-    relevant: dict[str, Spread] = {
-        split: spread(_relevant_counts(dataset, some)) for split, some in queries.items() if some
+    relevant: dict[str, float] = {
+        split: statistics.median(_relevant_counts(dataset, some))
+        for split, some in queries.items()
+        if some
     }
     verdict, advice = _advise(dataset)
     found = frozenset[str]().union(*dataset.relevant.values())
@@ -83,11 +70,6 @@ def inspect_dataset(dataset: Dataset) -> Report:
         items=len(dataset.items),
         queries={split: len(some) for split, some in queries.items()},
         relevant_per_query=relevant,
-        lengths={
-            "titles": _words(item.title for item in dataset.items),
-            "texts": _words(item.text for item in dataset.items),
-            "queries": _words(query.text for query in every),
-        },
         duplicates={
             "titles": _repeats(self_keyword(item.title) for item in dataset.items),
             "texts": _repeats(" ".join(item.text.casefold().split()) for item in dataset.items),
@@ -123,20 +105,8 @@ def remarks(dataset: Dataset) -> list[str]:
     return found
 
 
-def spread(numbers: Sequence[int]) -> Spread:
-    """Mean, median, 95th percentile and maximum."""
-    if not numbers:
-        return Spread()
-    mean, p95 = float(np.mean(numbers)), float(np.percentile(numbers, 95))
-    return Spread(mean, float(statistics.median(numbers)), p95, max(numbers))
-
-
 def _relevant_counts(dataset: Dataset, queries: Sequence[Query]) -> list[int]:
     return [len(dataset.relevant[query.id]) for query in queries]
-
-
-def _words(texts: Iterable[str]) -> Spread:
-    return spread([len(text.split()) for text in texts])
 
 
 def _repeats(texts: Iterable[str]) -> int:

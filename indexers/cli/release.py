@@ -152,8 +152,6 @@ def verify(
         bool,
         Option("--quick", help="Compare only a sample of the documents, as before publishing."),
     ] = False,
-    queries: Annotated[int, Option(min=0, help="Live queries to compare with the mirror.")] = 100,
-    show: Annotated[int, Option(min=0, max=100, help="Differences to show; all are counted.")] = 10,
     into: IntoOption = None,
     field: FieldOption = "cogr_keywords",
     id_field: IdFieldOption = "{id}",
@@ -176,7 +174,7 @@ def verify(
             "Nothing serves yet, so there is nothing to verify: run cogr-index rebuild, or name "
             "a snapshot."
         )
-    found = {id_: _verified(call, id_, quick=quick, queries=queries, show=show) for id_ in ids}
+    found = {id_: _verified(call, id_, quick=quick) for id_ in ids}
     told = {f"{id_}: {'not ' * bool(of.get('differences'))}equal": of for id_, of in found.items()}
     call.show("", {"verified": found}, told=told)
     differing = {id_: count for id_, of in found.items() if (count := of.get("differences"))}
@@ -200,9 +198,9 @@ def _verify_into(call: Call, into: str, field: str, id_field: str) -> None:
         )
 
 
-def _verified(call: Call, id_: str, *, quick: bool, queries: int, show: int) -> dict[str, Any]:
+def _verified(call: Call, id_: str, *, quick: bool) -> dict[str, Any]:
     from cogr.snapshots import open_snapshot
-    from indexers.release.verify import compare_all, probes
+    from indexers.release.verify import VERIFY_QUERIES, compare_all, probes
 
     workspace, backend = call.workspace, call.workspace.backend
     opened = open_snapshot(workspace.store, id_)
@@ -210,11 +208,11 @@ def _verified(call: Call, id_: str, *, quick: bool, queries: int, show: int) -> 
     if not quick:
         with progress_bar(f"documents of {id_}", opened.manifest.entities) as advance:
             whole = compare_all(backend, opened, advance)
-        compared = whole.as_dict(show)
+        compared = whole.as_dict()
         if whole.differences:
             backend.distrust(id_)
             return compared
-    asked = probes(backend, workspace.store, opened, queries)
+    asked = probes(backend, workspace.store, opened, VERIFY_QUERIES)
     return compared | plain(backend.verify(opened, asked))
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from pyroaring import BitMap
@@ -157,35 +157,16 @@ class Carried:
 
     Attributes:
         set_aside: id -> reason, of the rows that are taken.
-        fields_of: items whose extra fields replace those of the rows, in any order; None keeps the
-            rows' own.
     """
 
     snapshot: Snapshot
     without: Collection[str]
     set_aside: Mapping[str, str] = field(default_factory=dict)
     cut_to_budget: int = 0
-    fields_of: Sequence[Entity] | None = None
 
     def rows(self) -> Iterator[Row]:
         """The rows in id order, streaming."""
-        rows = (row for row in self.snapshot.rows() if row.id not in self.without)
-        if self.fields_of is None or not self.snapshot.manifest.fields:
-            return rows
-        return rows_with_fields(rows, self.fields_of)
-
-
-def rows_with_fields(rows: Iterable[Row], entities: Sequence[Entity]) -> Iterator[Row]:
-    """The rows, each with the extra fields of the item with its id; a row without such an item
-    keeps its own.
-    """
-    items = (item for item in in_id_order(entities) if isinstance(item, Item))
-    item = next(items, None)
-    for row in rows:
-        while item is not None and item.id < row.id:
-            item = next(items, None)
-        same = item is not None and item.id == row.id
-        yield replace(row, fields_json=item.fields_json) if same and item else row
+        return (row for row in self.snapshot.rows() if row.id not in self.without)
 
 
 @dataclass(frozen=True)

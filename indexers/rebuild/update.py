@@ -115,7 +115,7 @@ def update_side(
             after = workspace.with_dataset(changes.applied_to(workspace.dataset))
             whole = _on_kept_fit(after, make_job(after, request), parent)
         with whole.generator:
-            job = narrowed(whole, parent, changes, all_fields=request.changed is None)
+            job = narrowed(whole, parent, changes)
             say(generator_line(job))
             rebuilt = carry_out(job, bar, executor)
         outcome = release_rebuilt(
@@ -189,20 +189,16 @@ def _read_log(
     return found
 
 
-def narrowed(whole: Job, parent: Snapshot, changes: Changes, *, all_fields: bool = False) -> Job:
+def narrowed(whole: Job, parent: Snapshot, changes: Changes) -> Job:
     """The job of a whole side, narrowed to the changes where the rest can be carried over from the
-    parent.
-
-    Args:
-        all_fields: items whose keywords are carried over get the extra fields of the data set;
-            otherwise they keep the parent's.
+    parent. Items that did not change keep the parent's extra fields.
 
     Raises:
         SnapshotError: the parent was written with other settings, or has entities that the data set
             lacks and a generator that reads the whole collection needs.
     """
     _check_written_alike(whole, parent)
-    keeps = bool(parent.manifest.fields) and not all_fields
+    keeps = bool(parent.manifest.fields)
     child = replace(whole, parent=parent.id, round=parent.manifest.round)
     if not _carries(whole, parent):
         _check_same_entities(
@@ -217,13 +213,7 @@ def narrowed(whole: Job, parent: Snapshot, changes: Changes, *, all_fields: bool
     again = [entity for entity in whole.entities if entity.id in failed] if failed else []
     without = frozenset({*changes.upserts, *changes.deletes, *(entity.id for entity in again)})
     kept_aside = {id_: reason for id_, reason in aside.items() if id_ not in without}
-    carried = Carried(
-        parent,
-        without,
-        kept_aside,
-        _still_cut(parent, without),
-        whole.entities if all_fields else None,
-    )
+    carried = Carried(parent, without, kept_aside, _still_cut(parent, without))
     retried = items_with_fields(again, parent, changes.upserts) if keeps else again
     return replace(child, entities=[*changes.upserts.values(), *retried], carried=carried)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from cogr.snapshots import Row, Snapshot, open_snapshot
 from cogr.store import Store
 from indexers.backends import Backend, Keywords, Mismatch, Pushed, Verified, side_of
 from indexers.backends.memory import mirror_of
+from indexers.generators import batched
 from indexers.telemetry import prometheus
 from indexers.telemetry.traces import stage
 
@@ -133,10 +134,8 @@ def warm_up(backend: Backend, store: Store, ids: Sequence[str], count: int) -> N
 
 ROWS = 1_000
 """Most rows of one comparison."""
-CHARACTERS = 2_000_000
-"""Most characters of text of one comparison."""
-KEPT = 100
-"""Most differences that are kept and can be shown; all are counted."""
+KEPT = 10
+"""Differences that are shown; all are counted."""
 
 
 @dataclass
@@ -155,12 +154,9 @@ class Compared:
         """How many differences there are."""
         return self.missing + self.extra + self.different
 
-    def as_dict(self, show: int = KEPT) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """For --json."""
-        return asdict(self) | {
-            "first": [asdict(one) for one in self.first[:show]],
-            "differences": self.differences,
-        }
+        return asdict(self) | {"differences": self.differences}
 
 
 def compare_all(
@@ -169,8 +165,9 @@ def compare_all(
     """Compare every document. Memory: one batch of rows of the snapshot and one piece of documents.
     Raises SnapshotError where it is not pushed, or only half, and ServiceError.
     """
-    found, after = Compared(snapshot.id), ""
-    for rows, last in _pieces(snapshot):
+    found, after, entities = Compared(snapshot.id), "", snapshot.manifest.entities
+    for rows in batched(snapshot.rows(), ROWS) if entities else [[]]:
+        last = found.entities + len(rows) == entities
         for one in backend.compare(snapshot, rows, after, last=last):
             setattr(found, one.kind, getattr(found, one.kind) + 1)
             found.first += [one] if len(found.first) < KEPT else []
@@ -178,15 +175,3 @@ def compare_all(
         after = rows[-1].id if rows else after
         advance(len(rows))
     return found
-
-
-def _pieces(snapshot: Snapshot) -> Iterator[tuple[list[Row], bool]]:
-    piece: list[Row] = []
-    characters = 0
-    for row in snapshot.rows():
-        if len(piece) == ROWS or (piece and characters > CHARACTERS):
-            yield piece, False
-            piece, characters = [], 0
-        piece.append(row)
-        characters += len(row.text)
-    yield piece, True

@@ -27,14 +27,6 @@ _LONGEST = 500
 _ITS_OWN = {"error", "found", "status", "_index", "acknowledged"}
 _PROXIES = {401, 403, 413, 429, 502, 503, 504}
 """A page without JSON is the answer of a proxy before the cluster."""
-_PLAIN_HTTP = (
-    "WRONG_VERSION_NUMBER",
-    "RECORD_LAYER_FAILURE",
-    "HTTP_REQUEST",
-    "UNKNOWN_PROTOCOL",
-    "PACKET_LENGTH_TOO_LONG",
-)
-"""OpenSSL's messages for a server that does not speak TLS."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +120,11 @@ _KINDS = {
         f"check that it runs and that opensearch.url is right; {_AGAIN}",
     ),
     "timeout": ("did not answer in time", f"see the cluster's load; {_AGAIN}"),
+    "tls": (
+        "can't be spoken to by TLS: {0.reason}",
+        "check scheme, host and port of opensearch.url, and set opensearch.ca_file to the CA that "
+        "signed its certificate",
+    ),
     # A cluster's message when every node's disk is above the high watermark.
     "index_create_block_exception": (
         "creates no indexes: {0.reason}",
@@ -166,8 +163,6 @@ _STATUS |= dict.fromkeys(
 
 def _sentence(refusal: Refusal) -> tuple[str, str]:
     kind, reason = refusal.kind, refusal.reason
-    if kind == "tls":
-        return _of_tls(reason)
     if kind == "no_json":
         status = " (status {0.status})" if refusal.status else ""
         return (
@@ -187,23 +182,6 @@ def _sentence(refusal: Refusal) -> tuple[str, str]:
     return (
         f"refuses with status {{0.status}}{': ' if told else ''}{told}",
         "see the cluster's log",
-    )
-
-
-def _of_tls(reason: str) -> tuple[str, str]:
-    if any(sign in reason.replace(" ", "_").upper() for sign in _PLAIN_HTTP):
-        return (
-            "does not speak TLS",
-            "write http:// in opensearch.url, or name the port that speaks TLS",
-        )
-    if "CERTIFICATE" not in reason.upper():
-        return (
-            "can't be spoken to by TLS: {0.reason}",
-            "check scheme and port of opensearch.url, and the versions of TLS that it takes",
-        )
-    return (
-        "has a certificate that can't be verified: {0.reason}",
-        "set opensearch.ca_file to the CA that signed it, and use a host name that is in it",
     )
 
 

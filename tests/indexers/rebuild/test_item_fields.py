@@ -142,19 +142,6 @@ def test_mixed_values_are_refused_before_anything_is_generated(
     rebuilt(cogr_index, "--set", said.replace("double", "keyword"))
 
 
-def test_an_update_takes_the_fields_of_all_items_along(priced: Path, cogr_index: Command) -> None:
-    """By --since the data set is right, also for items whose keywords are carried over."""
-    first = rebuilt(cogr_index)
-    write_items(priced, {"price": 799}, {"price": 249.5}, {}, {"updated": "2026-03-01"})
-    since = "2026-02-15T00:00:00Z"
-    ran = cogr_index("update", "--side", "item", "--since", since, "--from", first, "--json")
-    assert ran.status == 0, ran.err
-    ended = ran.json
-    assert (ended["generated"], ended["carried"]) == (0, 3)
-    assert prices(priced, ended["snapshot"]) == {"a": 799.0, "b": 249.5, "c": 59.0, "d": 1249.0}
-    assert ended["snapshot"] == rebuilt(cogr_index)
-
-
 @pytest.mark.parametrize("generator", ["scripted", "extractive"])
 def test_by_a_file_of_changes_the_file_says_what_changed(
     priced: Path, cogr_index: Command, generator: str

@@ -66,13 +66,13 @@ def test_the_command_shows_the_first_ones_and_ends_with_1(
     assert "entities" not in quick
     empty = frozen(Store(shop / ".cogr"), "item", [])
     monkeypatch.setattr("indexers.backends.memory.mirror_of", lambda *_: Mirror.build(empty))
-    ended = cogr_index("verify", made, "--show", "2", "--json")
+    ended = cogr_index("verify", made, "--json")
     found = ended.json["verified"][made]
     assert (ended.status, found["missing"], found["differences"], len(found["first"])) == (
         1,
         4,
         4,
-        2,
+        4,
     )
     assert "4 entities of" in ended.err
     shown = cogr_index("verify", made)

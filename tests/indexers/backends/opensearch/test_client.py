@@ -104,7 +104,8 @@ def test_the_answers_of_what_is_no_cluster_are_not_taken_for_an_index_that_is_go
 def test_tls_to_a_port_that_speaks_none_is_not_a_matter_of_certificates() -> None:
     with serve(lambda _: (200, b"{}")) as url:
         with pytest.raises(
-            ServiceError, match=r"does not speak TLS \(looking\); write http:// in opensearch.url"
+            ServiceError,
+            match=r"can't be spoken to by TLS: .* \(looking\); check scheme, host and port",
         ):
             Cluster(OpenSearchSettings(url=url.replace("http:", "https:"))).call(
                 "GET", "/", doing="looking"

@@ -142,6 +142,6 @@ def test_a_certificate_that_can_not_be_verified_is_said(
 ) -> None:
     assert Cluster(opensearch_secure).version.text == "3.4.0"
     with pytest.raises(
-        ServiceError, match=r"has a certificate that can't be verified: .*; set opensearch.ca_file"
+        ServiceError, match=r"can't be spoken to by TLS: .*; check .* and set opensearch.ca_file"
     ):
         _ = Cluster(opensearch_secure.model_copy(update={"ca_file": None})).version
