@@ -267,15 +267,7 @@ def _find_loader(name: str) -> Loader:
     known = [*LOADERS, *PUBLISHED, f"{IRDS}NAME"]
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"set dataset.loader to {near[0]}, the nearest" if near else "set dataset.loader to one"
-    hint = next((advice for ends, advice in _OTHER_NAMES.items() if name.lower() in ends), hint)
     raise SettingsError(f"The loader {name!r} is unknown; {hint} of {', '.join(known)}.")
-
-
-_OTHER_NAMES = {
-    ("tsv", "txt", "tab"): "set dataset.loader to csv, which reads tabs too,",
-    ("xlsx", "xls", "excel", "ods"): "save the sheet as CSV and set dataset.loader to csv, one",
-    ("json", "ndjson"): "write one JSON object a line and set dataset.loader to jsonl, one",
-}
 
 
 def _published(name: str) -> Loader:

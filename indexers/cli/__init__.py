@@ -6,8 +6,9 @@ Options and output only; the work is in the packages beside.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Option
 
@@ -42,18 +43,31 @@ def rebuild(
 
     After an interruption run it again: it generates only what is missing.
     """
-    from indexers.cli import reports
     from indexers.rebuild.run import RebuildRequest, plan_rebuild, rebuild_side
 
     workspace = call.workspace
     request = RebuildRequest(side, generator, limit, push, publish, workers)
     if dry_run:
         planned = plan_rebuild(workspace, request)
-        call.show("This would be done", planned, told=reports.rebuilt(planned))
+        call.show("This would be done", planned, told=_told(planned))
         return
     outcome = rebuild_side(workspace, request, progress_bar, console.note)
     payload = outcome.as_dict()
-    call.show("Rebuilt", payload, told=reports.rebuilt(payload))
+    call.show("Rebuilt", payload, told=_told(payload))
+
+
+def _told(values: Mapping[str, Any]) -> dict[str, Any]:
+    # Figures of prompts and completions only if there were any.
+    told = {**values, "generator": f"{values['generator'].get('kind')} ({values['why']})"}
+    first = ", ".join(one["id"] for one in values.get("empty_sets", ())[:3])
+    if first:
+        told["empty"] = f"{values['empty']:,}, such as {first}"
+    hidden = {"why", "prompted", "empty_sets"}
+    if not values["prompted"]:
+        hidden |= {"prompts", "cut_prompts"}
+    if values["prompted"] and values.get("generated"):
+        told["Completions"] = values["parse"]
+    return {name: value for name, value in told.items() if name not in {*hidden, "parse"}}
 
 
 ChangedOption = Annotated[
@@ -118,7 +132,6 @@ def update(
     that it starts from.
     """
     from cogr.datasets.query_logs import LogOptions
-    from indexers.cli import reports
     from indexers.rebuild.update import UpdateRequest, update_side
 
     time = time_of(since) if since is not None else None
@@ -137,7 +150,7 @@ def update(
     )
     updated = update_side(call.workspace, request, progress_bar, console.note)
     payload = updated.as_dict()
-    call.show("Updated", payload, told=reports.rebuilt(payload))
+    call.show("Updated", payload, told=_told(payload))
 
 
 app.command()(snapshots.status)

@@ -13,7 +13,7 @@ from typer import Argument, Option
 from cogr.errors import CheckFailedError, UserError
 from indexers.cli import console
 from indexers.cli.console import Call, common_options
-from indexers.tables import plain
+from indexers.tables import Table, plain
 from indexers.telemetry.terminal import progress_bar
 
 if TYPE_CHECKING:
@@ -128,7 +128,6 @@ def rollback(
 
 def _show(call: Call, title: str, released: Released) -> None:
     from cogr.snapshots import read_manifest
-    from indexers.cli import reports
 
     for id_ in filter(None, (released.serving[side] for side in released.before)):
         manifest = read_manifest(call.workspace.store, id_)
@@ -138,7 +137,11 @@ def _show(call: Call, title: str, released: Released) -> None:
                 f"{id_} has {names} as of {manifest.created}; cogr-index rebuild brings the data's "
                 "own."
             )
-    call.emit(released.as_dict(), reports.released(title, released).show)
+    values = {side: id_ or "nothing" for side, id_ in released.serving.items()}
+    for side, before in released.before.items():
+        same = before == released.serving[side]
+        values[side] += " (as before)" if same else f" (before: {before or 'nothing'})"
+    call.emit(released.as_dict(), Table.of(title, values).show)
 
 
 @common_options()

@@ -10,7 +10,7 @@ import logging
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from typer import Argument, Option
@@ -20,6 +20,9 @@ from cogr.records import SIDES, Side
 from indexers.cli import console
 from indexers.cli.console import Call, common_options
 from indexers.tables import Table
+
+if TYPE_CHECKING:
+    from indexers.exchange.search import Answered
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +79,6 @@ def search(
     First comes the set: items that the keywords find, and those that have every word of the query
     in one field. Then come more, by the words of their titles.
     """
-    from indexers.cli import reports
     from indexers.exchange.search import search as run_search
 
     if not text.strip() and not keywords:
@@ -85,7 +87,35 @@ def search(
     answer = run_search(workspace, text, size=size, keywords=keywords, keywords_only=keywords_only)
     if answer.note:
         console.note(answer.note)
-    call.emit(answer.as_dict(), lambda out: reports.answer(out, answer, explain=explain))
+    call.emit(answer.as_dict(), lambda out: _show(out, answer, explain=explain))
+
+
+_SOURCES = {
+    "given": "given",
+    "index": "precomputed",
+    "generator": "generated now",
+    "none": "the query text alone",
+}
+
+
+def _show(out: Console, found: Answered, *, explain: bool) -> None:
+    by = f"{len(found.keywords)} keywords ({_SOURCES[found.source]})"
+    sure = "" if found.confidence is None else f", confidence {found.confidence:.2f}"
+    more = f" and {found.more:,} more by text" if found.more else ""
+    out.print(f"{found.total:,} items by {by}{more}, {found.backend}{sure}")
+    words = (w if weight == 1 else f"{w} ({weight:g})" for w, weight in found.keywords.items())
+    out.print(f"keywords: {', '.join(words)}")
+    if found.rules:
+        out.print(f"rules: {'; '.join(found.rules)}")
+    rows, names = [], sorted({name for hit in found.hits for name in hit.fields})
+    for hit in found.hits:
+        parts = sorted(hit.matched.items(), key=lambda pair: -pair[1])
+        parts += [("words of the title", hit.words)] if hit.words else []
+        matched = ", ".join(f"{word} {part:.3f}" if explain else word for word, part in parts)
+        row = {"score": f"{hit.score:.4f}", "id": hit.id, "title": hit.text}
+        row |= {"tier": hit.tier} if found.more else {}
+        rows.append({**row, **dict.fromkeys(names, ""), **hit.fields, "matched": matched})
+    Table("", rows).show(out)
 
 
 @common_options()

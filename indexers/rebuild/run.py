@@ -4,28 +4,32 @@ verify, switch.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import pyarrow.compute as pc
+
 from cogr.datasets.inspection import remarks
-from cogr.errors import SnapshotError
+from cogr.errors import CheckFailedError, CogrError, LockedError, ServiceError, SnapshotError
 from cogr.matching.mirror import Mirror
 from cogr.records import Advance, Entity, ProgressBar, Query, Say, Side
-from cogr.snapshots import Row, Snapshot
+from cogr.snapshots import Row, Snapshot, read_set_aside
 from indexers.generators import Generator, batched
 from indexers.generators.statistical import LEAST_QUERIES
 from indexers.generators.statistical.generator import KeptFit, Statistical, is_installed
 from indexers.lease import REBUILD_SECONDS, Lease, held_lease, lease_to_rebuild
 from indexers.rebuild.assembly import Rebuilt, freeze
 from indexers.rebuild.plan import Job, Plan, generate_missing, make_plan
-from indexers.rebuild.report import empty_sets, observed
 from indexers.release import release
-from indexers.telemetry import logs, prometheus
+from indexers.telemetry import logs, prometheus, traces
 from indexers.telemetry.traces import stage
 from indexers.workspace import Workspace
+
+log = logging.getLogger(__name__)
 
 Workers = Literal["local", "celery"]
 
@@ -197,6 +201,52 @@ def rebuild_side(
             workspace, rebuilt, say, executor, push=pushes(request), publish=request.publish
         )
         return with_facts(outcome, job)
+
+
+@contextmanager
+def observed(command: str, side: Side) -> Iterator[None]:
+    """Log, count and trace the block as a run of this command, however it ends."""
+    outcome = "finished"
+    with logs.bound(side=side), traces.span(command, side=side) as span:
+        try:
+            yield
+            prometheus.LAST_SUCCESS.labels(side, command).set_to_current_time()
+        except BaseException as error:
+            outcome = outcome_of(error)
+            raise
+        finally:
+            prometheus.RUNS.labels(side, command, outcome).inc()
+            span.set_attribute("cogr.outcome", outcome)
+            log.info("%s of %ss: %s", command, side, outcome)
+
+
+def outcome_of(error: BaseException) -> str:
+    """How a run ended, as one of a few fixed words, for metrics and traces."""
+    kinds: tuple[tuple[type[BaseException], str], ...] = (
+        (CheckFailedError, "refused"),
+        (ServiceError, "service_away"),
+        (LockedError, "lost_lease"),
+        (CogrError, "user_error"),
+        (Exception, "bug"),
+    )
+    return next((word for kind, word in kinds if isinstance(error, kind)), "interrupted")
+
+
+NAMED = 10
+"""Most entities without keywords that a rebuild names."""
+
+
+def empty_sets(snapshot: Snapshot) -> list[dict[str, str]]:
+    """id, text, and why, where it is known, of the first entities without keywords, in id order."""
+    if not snapshot.manifest.empty:
+        return []
+    aside, found = read_set_aside(snapshot.store, snapshot.id), []
+    for batch in snapshot.batches(["id", "text", "keywords"], encoded=True):
+        empty = batch.filter(pc.equal(pc.list_value_length(batch["keywords"]), 0))
+        found += empty.select(["id", "text"]).to_pylist()
+        if len(found) >= NAMED:
+            break
+    return [{**one, "reason": aside.get(one["id"], "")} for one in found[:NAMED]]
 
 
 def generator_line(job: Job) -> str:

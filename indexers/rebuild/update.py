@@ -31,7 +31,6 @@ from indexers.backends import check_side
 from indexers.exchange.labels import check_place, save_queries
 from indexers.generators.statistical.generator import Statistical, options_hash
 from indexers.rebuild.plan import Carried, Job
-from indexers.rebuild.report import observed
 from indexers.rebuild.run import (
     Outcome,
     RebuildRequest,
@@ -39,6 +38,7 @@ from indexers.rebuild.run import (
     executor_of,
     generator_line,
     make_job,
+    observed,
     release_rebuilt,
     with_facts,
 )

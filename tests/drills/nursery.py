@@ -35,7 +35,7 @@ IMPORTED = (
     "indexers.release.gate",
     "indexers.generators.scripted",
     "indexers.rebuild.run",
-    "indexers.cli.reports",
+    "indexers.cli.snapshots",
     "indexers.rebuild.update",
     "kombu.transport.redis",
     "opensearchpy",

@@ -155,9 +155,7 @@ SETTINGS: list[tuple[str, dict[str, Any], str]] = [
     ("nfcorups", {}, "unknown; set dataset.loader to nfcorpus, the nearest of jsonl, csv"),
     ("ir_dataset:x", {}, "set dataset.loader to ir_datasets:NAME, the nearest of"),
     ("ir_datasets:", {}, "names no data set"),
-    ("tsv", {}, "set dataset.loader to csv, which reads tabs too, of"),
-    ("Excel", {}, "save the sheet as CSV and set dataset.loader to csv, one of jsonl, csv"),
-    ("ndjson", {}, "write one JSON object a line and set dataset.loader to jsonl, one of"),
+    ("Excel", {}, "set dataset.loader to one of jsonl, csv"),
     ("something", {}, "set dataset.loader to one of jsonl, csv"),
 ]
 

@@ -8,12 +8,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from indexers.cli import console, reports
+from indexers.cli import console
 from indexers.telemetry import terminal
 from tests.commands import Ended, run_here
 
@@ -139,27 +137,3 @@ def test_progress_is_shown_by_lines_where_nobody_watches(
         "1:00 h",
         "2:05 h",
     ]
-
-
-@pytest.mark.parametrize(
-    ("side", "kind", "published", "serves", "said"),
-    [
-        ("item", "statistical", True, "query-1", "cogr-index rebuild --side query"),
-        ("item", "kept", True, "query-1", "cogr-index diff item-0 item-1"),
-        ("item", "statistical", True, None, "cogr-index diff item-0 item-1"),
-        ("item", "statistical", False, "query-1", "cogr-index diff item-0 item-1"),
-        ("item", "vllm", True, "query-1", "cogr-index diff item-0 item-1"),
-        ("query", "statistical", True, "query-1", "cogr-index diff item-0 item-1"),
-    ],
-)
-def test_an_update_of_items_by_a_fit_asks_for_the_queries(
-    side: str, kind: str, published: bool, serves: str | None, said: str
-) -> None:
-    generator = {"kind": "statistical", "joined": []} if kind == "kept" else {"kind": kind}
-    manifest = SimpleNamespace(generator=generator)
-    snapshot = SimpleNamespace(id="item-1", side=side, manifest=manifest)
-    outcome = SimpleNamespace(rebuilt=SimpleNamespace(snapshot=snapshot), published=published)
-    updated: Any = SimpleNamespace(outcome=outcome, parent="item-0")
-    assert (reports.after_update(updated, {"query": serves}) or "").startswith(said)
-    updated.parent = "item-1"
-    assert reports.after_update(updated, {"query": serves}) is None

@@ -391,7 +391,7 @@ def test_the_beginning_of_an_id_is_enough_where_an_id_is_taken(
         == memory.items[2].id
     )
     assert cogr_index("verify", short[2], "--json").status == 0
-    found = cogr_index("diff", short[0], short[3], "--with", "query-r000", "--json").json
+    found = cogr_index("diff", short[0], short[3], "--json").json
     assert (found["before"], found["after"]) == (memory.items[0].id, memory.items[3].id)
     assert (
         cogr_index("export", "a.jsonl", "--snapshot", short[3], "--json").json["snapshot"]
