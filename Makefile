@@ -42,8 +42,7 @@ test-fast: setup
 # Every client with its own tools: needs node, npm, Maven, curl and jq, and the network the first
 # time.
 clients-test: setup
-	@$(BIN)/python -m pytest tests/ops/clients/test_clients.py \
-	  tests/ops/clients/test_client_docs.py tests/ops/clients/test_client_frameworks.py
+	@$(BIN)/python -m pytest tests/ops/clients/test_clients.py tests/ops/clients/test_client_docs.py
 
 # The tests that need no server and no model, with the lowest versions that pyproject.toml declares.
 test-lowest: setup

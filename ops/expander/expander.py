@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from cachetools import TTLCache
@@ -241,8 +241,6 @@ class Parts:
     expander: Expander
     text_fields: Sequence[str] = ()
     """Of the index of `serving.into`."""
-    closing: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
-    """Other connections that `close` closes."""
 
     def state(self) -> dict[str, Any]:
         """For /readyz: the pair and the upstreams, without secrets and addresses."""
@@ -266,8 +264,6 @@ class Parts:
 
     async def close(self) -> None:
         """Cancel the lookups in flight and close every connection."""
-        for close in self.closing:
-            await close()
         await self.expander.close()
         await self.models.close()
         await self.index.close()

@@ -159,11 +159,6 @@ class Models:
         self._loading = asyncio.create_task(self._load(pair))
         self._loading.add_done_callback(self._loaded)
 
-    async def loaded(self) -> None:
-        """Wait until the model is loaded, or known to be absent."""
-        if self._loading is not None:
-            await asyncio.wait({self._loading})
-
     async def close(self) -> None:
         """Close the model."""
         if self._loading is not None:

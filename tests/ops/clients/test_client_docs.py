@@ -21,7 +21,6 @@ from tests.ops.clients.client_worlds import CLIENTS, ClientWorld
 
 pytestmark = pytest.mark.slow
 ROOT = CLIENTS.parents[1]
-HEAVY = ("langchain", "haystack")
 
 
 IN_STOCK = ["3", "item-092", "item-050", "item-037", "Ostrava", "Alva"]
@@ -33,15 +32,6 @@ def check_found_in_stock(world: ClientWorld, index: str, body: object) -> None:
     answer = httpx.post(f"{world.opensearch['up']}/{index}/_search", json=body).json()
     found = [hit["_source"]["in_stock"] for hit in answer["hits"]["hits"]]
     assert found == [True] * 3
-
-
-def python_examples() -> list[object]:
-    """Those of frameworks take seconds to import them."""
-    blocks = examples("clients.md", "python")
-    return [
-        pytest.param(one, marks=[pytest.mark.clients] if any(word in one for word in HEAVY) else [])
-        for one in blocks
-    ]
 
 
 def placed(example: str, world: ClientWorld) -> str:
@@ -78,7 +68,7 @@ def runs(
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("example", python_examples())
+@pytest.mark.parametrize("example", examples("clients.md", "python"))
 def test_python(example: str, world: ClientWorld) -> None:
     said = runs([sys.executable, "-c", placed(example, world)], world)
     assert said

@@ -128,7 +128,8 @@ def test_until_the_pair_was_read_the_reason_says_so(tmp_path: Path) -> None:
             assert answer.source == "none"
             found.append(answer.reason)
             await parts.follower.look()
-            await parts.models.loaded()
+            while parts.models.state == "loading":
+                await asyncio.sleep(0.01)
         await parts.models.follow(parts.follower.pair)
         (answer,) = (await parts.expander.expand(["lamp"], parts.follower.pair)).expansions
         found.append(answer.reason)
