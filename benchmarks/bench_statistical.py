@@ -207,7 +207,7 @@ def said(artefact: Artefact, found: Iterable[Iterable[str]]) -> float:
     """Share of query keywords that are anchors, titles, or phrases of titles or queries."""
     asked, known = [query.text for query in artefact.queries], artefact.keywords
     costs = known.costs(artefact.index.analyser, asked, 1.0)
-    chosen = [costs[known.ids[word]] < 1 for keywords in found for word in keywords]
+    chosen = [costs[known.ids.find(word)] < 1 for keywords in found for word in keywords]
     return round(sum(map(float, chosen)) / max(len(chosen), 1), 3)
 
 
@@ -215,7 +215,7 @@ def single(dataset: Dataset, artefact: Artefact, split: Split) -> float:
     """Share of the keywords that retrieve which find a single item."""
     found = artefact.targets(dataset.queries[split][:MOST_QUERIES])
     known, owners = artefact.keywords, np.diff(artefact.keywords.all.keyword_starts)
-    chosen = [owners[known.ids[word]] == 1 for keywords in found for word in keywords]
+    chosen = [owners[known.ids.find(word)] == 1 for keywords in found for word in keywords]
     return round(sum(map(float, chosen)) / max(len(chosen), 1), 3)
 
 

@@ -47,7 +47,6 @@ HUB_SECONDS = 5.0
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
-_PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 _DECIDING = (".safetensors", ".json", ".jinja", ".model", ".txt")
 
 
@@ -257,9 +256,9 @@ def check_folder(folder: Path) -> None:
             f"{folder / 'config.json'} names no model_type; it is not a model's configuration."
         )
     if not any(folder.glob("*.safetensors")):
-        _refuse_pickled(folder)
         raise GeneratorError(
-            f"The model folder {folder} has no weights; it needs model.safetensors."
+            f"The model folder {folder} has no weights; it needs model.safetensors (pickled "
+            "weights can run anything; convert them)."
         )
 
 
@@ -271,7 +270,6 @@ def check_adapter(folder: Path) -> None:
             f"The adapter {folder} is a {config.get('peft_type')}, not a LORA; use a LoRA adapter."
         )
     if not (folder / "adapter_model.safetensors").is_file():
-        _refuse_pickled(folder)
         raise GeneratorError(
             f"The adapter folder {folder} has no adapter_model.safetensors; save the adapter again."
         )
@@ -290,15 +288,6 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise GeneratorError(f"{path} holds no JSON object; save the model again.")
     return value
-
-
-def _refuse_pickled(folder: Path) -> None:
-    for file in sorted(folder.iterdir()):
-        if file.suffix in _PICKLED:
-            raise GeneratorError(
-                f"The weights {file} are pickled, and unpickling can run anything; convert them "
-                "to safetensors."
-            )
 
 
 def digest(folder: Path, *more: str) -> str:

@@ -67,6 +67,7 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
     def __init__(self, options: VllmOptions, store: Store | None = None) -> None:
         super().__init__(options, store)
         self.context = int(options.engine.get("max_model_len", self.context))
+        self._numbers = count()  # The engine accepts each only once.
 
     @cached_property
     def _engine(self) -> Any:
@@ -160,31 +161,22 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
 
     def _begin(self, new: Iterable[Request], under_way: dict[str, Encoded]) -> list[Failure]:
         fitting, failed = self.encoded(new)
-        for encoded in fitting:
-            self._add(id_ := str(next(self._numbers)), encoded[1])
-            under_way[id_] = encoded
-        return failed
-
-    def _add(self, id_: str, tokens: list[int]) -> None:
         from vllm.inputs import tokens_input
 
-        self._engine.llm_engine.add_request(
-            id_, tokens_input(tokens), self._sampling, lora_request=self._adapter
-        )
+        for encoded in fitting:
+            id_ = str(next(self._numbers))
+            self._engine.llm_engine.add_request(
+                id_, tokens_input(encoded[1]), self._sampling, lora_request=self._adapter
+            )
+            under_way[id_] = encoded
+        return failed
 
     def _finished(self, under_way: dict[str, Encoded]) -> Iterator[Completion]:
         for output in self._engine.llm_engine.step() if under_way else ():
             if not output.finished:
                 continue
-            request, ids = under_way.pop(output.request_id)
-            if list(output.prompt_token_ids) != ids:
-                raise RuntimeError(f"vLLM answered another prompt than that of {request.id!r}")
+            request, _ = under_way.pop(output.request_id)
             yield self._completion(request, output.outputs[0])
-
-    @cached_property
-    def _numbers(self) -> Iterator[int]:
-        # The engine accepts each only once.
-        return count()
 
     def _completion(self, request: Request, written: Any) -> Completion:
         truncated = written.finish_reason == "length"

@@ -290,7 +290,7 @@ class Artefact:
     def spell(self, query: Query, items: Ints, p: Floats) -> Spelled:
         """Keywords for these candidates and their probabilities, with weights."""
         own = self_keyword(query.text)
-        number = self.keywords.ids.get(own, -1)
+        number = self.keywords.ids.find(own)
         owners = self.keywords.owners(own, anchors=self.row_of(query) < 0)
         selection = self._chosen(query, items, p)
         retrieved = self.keywords.writable.covered(selection.keywords, owners)
@@ -388,7 +388,7 @@ class Artefact:
                 self.expected_relevant(query, p),
                 one.keywords,
                 self.keywords.owners(text, anchors=row < 0),
-                self.keywords.ids.get(text, -1),
+                self.keywords.ids.find(text),
             )
             for query, text, row, (items, p), one in zip(
                 queries, texts, rows, scored, sets, strict=True
@@ -402,7 +402,7 @@ class Artefact:
         # A training query's own anchor belongs to exactly its relevant items, so it must be neither
         # chosen nor counted.
         literal = self_keyword(query.text)
-        number = self.keywords.ids.get(literal)
+        number = self.keywords.ids.find(literal)
         dense = np.zeros(self.index.n_items)
         dense[items] = p
         return select_keywords(

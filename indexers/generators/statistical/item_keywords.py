@@ -84,25 +84,6 @@ Costs = NDArray[np.float64]
 _PLAIN = re.compile(r"[a-z0-9]+(?: [a-z0-9]+)*")
 
 
-class KeywordIds:
-    """Keywords' numbers by text, 12 bytes a keyword beside the text."""
-
-    def __init__(self, keywords: Sequence[str]) -> None:
-        strings = keywords if isinstance(keywords, Strings) else packed(keywords)
-        hashes = np.fromiter(map(hash, strings), np.int64, len(strings))
-        self._index = StringIndex(strings, hashes)
-
-    def get(self, keyword: str, default: int = -1) -> int:
-        number = self._index.find(keyword)
-        return default if number < 0 else number
-
-    def __getitem__(self, keyword: str) -> int:
-        number = self._index.find(keyword)
-        if number < 0:
-            raise KeyError(keyword)
-        return number
-
-
 def packed(texts: Iterable[str]) -> Strings:
     """Texts as an Arrow array; many of them in a mapped temporary file."""
     spool = StringsSpool()
@@ -131,9 +112,11 @@ class ItemKeywords:
     n_items: int
 
     @cached_property
-    def ids(self) -> KeywordIds:
+    def ids(self) -> StringIndex:
         """Numbers of keywords."""
-        return KeywordIds(self.keywords)
+        keywords = self.keywords
+        strings = keywords if isinstance(keywords, Strings) else packed(keywords)
+        return StringIndex(strings, np.fromiter(map(hash, strings), np.int64, len(strings)))
 
     @cached_property
     def writable(self) -> Ownership:
@@ -177,7 +160,7 @@ class ItemKeywords:
         titles = np.unique(self.owned[self.kinds == TITLE])
         for text in chain(queries, (self.keywords[title] for title in titles)):
             for words in phrases(analyser.words(text), PHRASE_WORDS):
-                number = self.ids.get(join_words(words))
+                number = self.ids.find(join_words(words))
                 if number >= 0:
                     costs[number] = 0
         of_text = np.unique(self.owned[self.kinds == PHRASE])
@@ -194,7 +177,7 @@ class ItemKeywords:
         """Items with this keyword or title; with `anchors` off, those that have it from their own
         text only.
         """
-        number = self.ids.get(keyword)
+        number = self.ids.find(keyword)
         if number < 0:
             return np.zeros(0, dtype=np.int64)
         known, own_text = self._beside_anchors

@@ -47,8 +47,6 @@ class Ownership:
     def __init__(self, items: Any, keywords: Any, n_items: int, n_keywords: int) -> None:
         item_ids = np.asarray(items, dtype=np.int64)
         keyword_ids = np.asarray(keywords, dtype=np.int64)
-        _check_range("item", item_ids, n_items)
-        _check_range("keyword", keyword_ids, n_keywords)
         pairs = keyword_ids * max(n_items, 1) + item_ids
         pairs.sort()
         pairs = pairs[np.diff(pairs, prepend=-1) > 0]
@@ -84,11 +82,6 @@ class Ownership:
             *(self.owners(keyword) for keyword in keywords),
         ]
         return np.unique(np.concatenate(parts))
-
-
-def _check_range(what: str, ids: Ints, size: int) -> None:
-    if ids.size and (ids.min() < 0 or ids.max() >= size):
-        raise ValueError(f"{what} ids must lie in 0..{size - 1}, got {ids.min()}..{ids.max()}")
 
 
 def _starts(ids: Ints, size: int) -> Ints:
@@ -137,7 +130,7 @@ def exact_cut(p: Any, expected_relevant: float | None = None) -> tuple[Ints, flo
     Returns:
         The items of the prefix, best first, and its value.
     """
-    p = _relevance(p)
+    p = np.asarray(p, dtype=np.float64)
     expected = float(p.sum()) if expected_relevant is None else expected_relevant
     return _cut(p, np.flatnonzero(p > 0), expected)
 
@@ -184,9 +177,7 @@ def select_keywords(
     Returns:
         Never more than `limit` keywords, and never a value below that of choosing none.
     """
-    p = _relevance(p)
-    if p.size != ownership.n_items:
-        raise ValueError(f"p has {p.size} items, the ownership {ownership.n_items}")
+    p = np.asarray(p, dtype=np.float64)
     expected = float(p.sum()) if expected_relevant is None else expected_relevant
     forced_items = np.unique(np.asarray(list(forced), dtype=np.int64))
     hits = float(p[forced_items].sum())
@@ -320,12 +311,3 @@ def slices(values: Ints, starts: Ints, rows: Ints) -> Ints:
     total = int(ends[-1]) if ends.size else 0
     places: Ints = np.arange(total) + np.repeat(first - ends + sizes, sizes)
     return values[places]
-
-
-def _relevance(p: Any) -> Floats:
-    values = np.asarray(p, dtype=np.float64)
-    if values.ndim != 1:
-        raise ValueError(f"p must have one value per item, got shape {values.shape}")
-    if values.size and not (values.min() >= 0 and np.isfinite(values).all()):
-        raise ValueError("p must be finite and not negative")
-    return values

@@ -121,7 +121,7 @@ def with_keywords(artefact: Artefact, items: Sequence[Item], snapshot: Mirror) -
     there[[artefact.numbers[id_] for id_ in dense_of]] = True
 
     def number_of(word: str) -> int:
-        known = owned.ids.get(word)
+        known = owned.ids.find(word)
         return known if known >= 0 else more.setdefault(word, len(owned.keywords) + len(more))
 
     kept = there[owned.items]

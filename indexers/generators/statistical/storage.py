@@ -15,7 +15,7 @@ import math
 import mmap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import lightgbm
 import numpy as np
@@ -89,14 +89,11 @@ def _write(store: Store, facts: Mapping[str, Any], files: Mapping[str, Any]) -> 
         store.remove(MANIFEST)
     digests = {}
     for path, data in files.items():
-        with store.replacing(path) as file:
-            hashed = _Hashed(file)
-            if isinstance(data, bytes):
-                hashed.write(data)
-            else:
-                # numpy writes in pieces, because this is not a file of the operating system.
-                np.save(hashed, np.asarray(data, order="C"), allow_pickle=False)
-        digests[path] = hashed.digest()
+        buffer = io.BytesIO(data if isinstance(data, bytes) else b"")
+        if not isinstance(data, bytes):
+            np.save(buffer, np.asarray(data, order="C"), allow_pickle=False)
+        store.write(path, buffer.getvalue())
+        digests[path] = hashlib.sha256(buffer.getbuffer()).hexdigest()
     content = _content_hash(facts, digests)
     manifest = {"format": FORMAT, "hash": content, "facts": dict(facts), "files": digests}
     store.write_json(MANIFEST, manifest)
@@ -155,18 +152,6 @@ def open_artefact(folder: str | Path | Store, encoder: Encoder | None = None) ->
     )
     artefact.prepare()
     return artefact
-
-
-class _Hashed:
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file, self._sha256 = file, hashlib.sha256()
-
-    def write(self, data: bytes) -> int:
-        self._sha256.update(data)
-        return self._file.write(data)
-
-    def digest(self) -> str:
-        return self._sha256.hexdigest()
 
 
 def _files(artefact: Artefact) -> dict[str, bytes | NDArray[Any]]:

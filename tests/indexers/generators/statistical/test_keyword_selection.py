@@ -140,15 +140,3 @@ def test_quality_against_exhaustive_search() -> None:
     assert np.mean(ratios) > 0.998
     assert np.mean(np.array(ratios) > 1 - 1e-9) > 0.98
     assert min(ratios) > 0.8
-
-
-@pytest.mark.parametrize("p", [[0.1, np.nan], [-0.1, 0.2], [[0.1, 0.2]], [0.1, 0.2, 0.3]])
-def test_p_must_be_probabilities_or_weights_of_all_items(p: list[float]) -> None:
-    with pytest.raises(ValueError, match=r"p must|3 items"):
-        select_keywords(p, Ownership([0], [0], 2, 1))
-
-
-@pytest.mark.parametrize(("items", "keywords"), [([3], [0]), ([-1], [0]), ([0], [2])])
-def test_ids_outside_the_world_are_refused(items: list[int], keywords: list[int]) -> None:
-    with pytest.raises(ValueError, match="must lie in"):
-        Ownership(items, keywords, 3, 2)
