@@ -137,7 +137,6 @@ class Models:
         self._upstream = Upstream("model", metrics)
         self._model: Model | None = None
         self._of: Pair | None = None
-        self._made_from = ""
         self._loading: asyncio.Task[None] | None = None
         self.state = "none"
 
@@ -177,33 +176,26 @@ class Models:
             log.error("The model could not be loaded.", exc_info=error)
 
     async def _load(self, pair: Pair) -> None:
-        kind, made_from, make = await asyncio.to_thread(self._plan, pair)
-        if made_from != self._made_from:
-            before, self._model, self._made_from = self._model, None, ""
-            if before is not None:
-                await before.close()
-            if make is not None:
-                self._model, self._made_from = await asyncio.to_thread(make), made_from
+        before, self._model = self._model, None
+        if before is not None:
+            await before.close()
+        kind, self._model = await asyncio.to_thread(self._made, pair)
         self._of, self.state = pair, kind
 
-    def _plan(self, pair: Pair) -> tuple[str, str, Callable[[], Model] | None]:
-        nothing = ("none", "", None)
+    def _made(self, pair: Pair) -> tuple[str, Model | None]:
         if self._open is None or self._live == "none":
-            return nothing
+            return "none", None
         workspace = self._open()
         manifest = _manifest(workspace, pair)
         kind = (
             str(manifest.generator.get("kind")) if self._live == "auto" and manifest else self._live
         )
         if kind == "openai":
-            name = self._model_name(workspace, pair)
-            return kind, f"openai {name}", lambda: self._endpoint(workspace, name)
+            return kind, self._endpoint(workspace, self._model_name(workspace, pair))
         if kind not in IN_PROCESS or (manifest is None and pair != Pair()):
-            return nothing
+            return "none", None
         items = pair.item.snapshot if pair.item else None
-        joins = items if kind == "statistical" else None
-        made_from = f"{kind} {fingerprint_hash(manifest.generator) if manifest else ''} {joins}"
-        return kind, made_from, lambda: self._local(workspace, kind, manifest, items)
+        return kind, self._local(workspace, kind, manifest, items)
 
     def _model_name(self, workspace: Workspace, pair: Pair) -> str:
         name = self._name or workspace.settings.generator.of("query").model
