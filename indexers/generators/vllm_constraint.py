@@ -14,7 +14,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 
 from indexers.generators.constraint import KeywordConstraint
@@ -77,9 +76,7 @@ class _Mask:
         self._seen = len(output_ids)
         if self._writing.ended:
             return logits
-        allowed = torch.from_numpy(self._vocabulary.allowed(self._writing).astype(np.int64)).to(
-            logits.device
-        )
+        allowed = torch.tensor(self._vocabulary.allowed(self._writing), device=logits.device)
         masked = torch.full_like(logits, -torch.inf)
         masked[allowed] = logits[allowed]
         return masked

@@ -60,7 +60,7 @@ def write(vocabulary: KeywordConstraint, choose: random.Random, most: int = 200)
         token = int(choose.choice(vocabulary.allowed(writing)))
         vocabulary.advance(writing, token)
         if writing.ended:
-            assert not vocabulary.allowed(writing).size
+            assert not vocabulary.allowed(writing)
             return tokens
         tokens.append(token)
     return tokens
