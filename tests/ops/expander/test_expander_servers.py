@@ -118,9 +118,6 @@ def test_weights_and_confidence_are_cached_and_may_be_absent(
         said = expander.expand("green couch")
         assert said["weights"] == [0.5, 2.5, 0.8]
         assert said["confidence"] == 0.7
-        client.set(key, b'{"keywords": [" SOFA. ", "sofa", "couch"], "weights": [3, 4, 5, 6]}')
-        said = expander.expand("green couch")
-        assert (said["keywords"][1:], said["weights"]) == (["sofa", "couch"], [6.0, 3.0, 5.0])
         client.set(key, b'{"keywords": ["sofa", "couch"]}')
         said = expander.expand("green couch")
         assert (said["source"], said["weights"]) == ("cache", [1.0, 1.0, 1.0])
