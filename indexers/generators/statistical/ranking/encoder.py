@@ -58,16 +58,18 @@ _ONNX_FILES = (
 
 CHOICE = f"{FOLDER}/choice.json"
 
-MOST_ITEMS = 30_000
-"""For which `auto` takes an encoder. A new query is compared with all of them, three times: some 15
-ms. Half an hour of a core encodes them, at 128 tokens each.
+MOST_ITEMS, MOST_LETTERS = 100_000, 16_000_000
+"""For which `auto` takes an encoder. A new query is compared with all items, which takes it from 13
+to 25 ms; half an hour of a core encodes 4 million tokens.
 """
 
 _FOREIGN, _READ = 0.02, 5000
 """Share of letters beyond ASCII that English titles stay below, and titles that are looked at."""
 
-MOST_TOKENS = 128
-"""Tokens of a text that are read; the beginning of an item says what it is."""
+MOST_TOKENS, LETTERS = 128, 4
+"""Tokens of a text that are read, since the beginning of an item says what it is; letters of a
+token, about.
+"""
 
 AT_ONCE, BATCH = 512, 32
 """Texts that are encoded between two writes to the store, and together."""
@@ -192,6 +194,9 @@ def choose(items: Sequence[Item], language: str, store: Store | None) -> Choice:
 def _choose(items: Sequence[Item], language: str, store: Store | None) -> Choice:
     if len(items) > MOST_ITEMS:
         return Choice(why=f"new queries would be slow with more than {MOST_ITEMS:,} items")
+    read = MOST_TOKENS * LETTERS
+    if sum(min(len(item.title) + len(item.text), read) for item in items) > MOST_LETTERS:
+        return Choice(why="the items' texts would take more than half an hour of a core")
     model = MINILM_ON_HUB if _is_english(items, language) else MULTILINGUAL_ON_HUB
     try:
         folder = _onnx_from_hub(model)

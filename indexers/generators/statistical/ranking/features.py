@@ -223,6 +223,7 @@ class _Encoded:
 
     Attributes:
         points: of the queries, (b, dimensions).
+        nearest: cosine of the nearest items, (b, items).
         best: mean point of the items that look best, (b, dimensions).
         votes: of the nearest training queries, by their text and by their relevant items, (b,
             items) each.
@@ -230,6 +231,7 @@ class _Encoded:
     """
 
     points: Floats
+    nearest: Csr
     best: Floats
     votes: tuple[Csr, Csr]
     most: tuple[Floats, Floats]
@@ -240,14 +242,15 @@ class _Encoded:
         near = nearest.near_encoded(points, batch.own, 20)
         votes = nearest.vote(near[0], 20, 6), nearest.vote(near[1], 20, 6)
         seed = pair["bm25"] + pair["feedback"] + 2 * pair["vote_bm25"] + 2 * votes[1]
-        best = top_rows((seed + top_dense(points @ index.encoded.T, 50)).tocsr(), 20)
+        nearest = index.nearest_encoded(points, DEPTH_OF_FEW)
+        best = top_rows((seed + top_rows(nearest, 50)).tocsr(), 20)
         most = row_max(near[0]), row_max(near[1])
-        return cls(points, unit(best @ index.encoded), votes, most)
+        return cls(points, nearest, unit(best @ index.encoded), votes, most)
 
     def candidates(self, sources: FeatureSources, depth: int) -> Iterator[Csr]:
         """The best items by each feature of pairs."""
-        for points in (self.points, self.best):
-            yield top_dense(points @ sources.index.encoded.T, depth)
+        yield top_rows(self.nearest, depth)
+        yield sources.index.nearest_encoded(self.best, depth)
         for votes in self.votes:
             yield top_rows(votes, depth)
 

@@ -17,6 +17,7 @@ from cogr.store import Store
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.generator import Statistical, StatisticalOptions
 from indexers.generators.statistical.ranking import encoder as module
+from indexers.generators.statistical.ranking import text_index
 from indexers.generators.statistical.ranking.encoder import Encoder, choose
 from indexers.generators.statistical.ranking.features import (
     ENCODED_FEATURES,
@@ -249,13 +250,33 @@ def test_other_languages_get_a_multilingual_encoder(
     assert choose(items, language, None).model == getattr(module, f"{wanted}_ON_HUB") == hub[0]
 
 
+@pytest.mark.parametrize(
+    ("limit", "why"),
+    [
+        ("MOST_ITEMS", "new queries would be slow with more than"),
+        ("MOST_LETTERS", "texts would take more than half an hour of a core"),
+    ],
+)
 def test_too_many_items_get_none(
-    hub: list[str], dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+    hub: list[str], dataset: Dataset, monkeypatch: pytest.MonkeyPatch, limit: str, why: str
 ) -> None:
-    monkeypatch.setattr(module, "MOST_ITEMS", len(dataset.items) - 1)
-    found = choose(dataset.items, "english", None)
-    assert "new queries would be slow with more than" in str(found)
+    monkeypatch.setattr(module, limit, len(dataset.items) - 1)
+    assert why in str(choose(dataset.items, "english", None))
     assert not hub
+
+
+def test_many_items_are_compared_along_the_directions_in_which_they_differ_most(
+    model: Path, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = fit(dataset, encoder=Encoder(str(model))).index
+    points = index.batch([query.text for query in dataset.queries["test"]]).encoded
+    exact = index.nearest_encoded(points, 5).toarray()
+    monkeypatch.setattr(text_index, "MANY", len(dataset.items) // 2)
+    assert np.allclose(index.nearest_encoded(points, 5).toarray(), exact, atol=1e-5)
+    monkeypatch.setattr(text_index, "COARSE", 8)
+    vars(index).pop("_coarse")
+    found = index.nearest_encoded(points, 5).toarray()
+    assert ((found > 0) & (exact > 0)).sum() > 0.8 * (exact > 0).sum()
 
 
 def test_a_store_that_lost_its_encoder_says_so(
