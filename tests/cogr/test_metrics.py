@@ -56,28 +56,6 @@ def test_full_set(run: dict[str, list[str]], relevant: dict[str, frozenset[str]]
     assert bitmaps.means == figures.means
 
 
-@settings(max_examples=40, deadline=None)
-@given(runs, labels)
-def test_ranked_equals_the_definitions(
-    run: dict[str, list[str]], relevant: dict[str, frozenset[str]]
-) -> None:
-    figures = ranked(run, relevant, cutoffs=(3, 10))
-    assert figures.queries == tuple(relevant)
-    for query, wanted in relevant.items():
-        for k in (3, 10):
-            cut = run.get(query, [])[:k]
-            gains = [id_ in wanted for id_ in cut]
-            ideal = sum(1 / math.log2(rank + 2) for rank in range(min(k, len(wanted))))
-            gained = sum(gain / math.log2(rank + 2) for rank, gain in enumerate(gains))
-            reciprocal = 1 / (gains.index(True) + 1) if True in gains else 0.0
-            found = figures.of(query)
-            assert (found[f"P@{k}"], found[f"R@{k}"], found[f"F1@{k}"]) == pytest.approx(
-                prf(set(cut), wanted)
-            )
-            assert found[f"MRR@{k}"] == pytest.approx(reciprocal)
-            assert found[f"nDCG@{k}"] == pytest.approx(gained / ideal if ideal else 0.0)
-
-
 quarters = st.dictionaries(
     st.sampled_from(QUERIES),
     st.dictionaries(st.sampled_from(ITEMS), st.integers(-2, 12)),

@@ -83,31 +83,6 @@ def test_ubi_joins_events_to_queries(tmp_path: Path) -> None:
     assert (couch.clicked, lamp) == (frozenset(), Searched("lamp", 1, frozenset("c")))
 
 
-def test_a_ubi_event_may_say_its_query_itself(tmp_path: Path) -> None:
-    def event(action: str, item: str, ordinal: object = None, **rest: object) -> dict[str, object]:
-        attributes = {"object": {"object_id": item}, "position": {"ordinal": ordinal}}
-        time = {"timestamp": "2026-11-21T10:00:00Z"}
-        return {"action_name": action, "event_attributes": attributes, **time, **rest}
-
-    records: list[object] = [
-        event("click", "a", 3, user_query="sofa ", session_id="s"),
-        event("click", "a", "4", user_query="sofa", session_id="t"),
-        event("impression", "b", 1, user_query="sofa", session_id="t"),
-        event("impression", "c", query_id="1"),
-        event("click", "d", 0, query_id="1", user_query=""),
-        event("click", "x", query_id="gone"),
-        event("click", "y", session_id="s"),
-        {"action_name": "login", "timestamp": "2026-11-21T10:00:00Z"},
-        {"query_id": "1", "user_query": "lamp", "query_response_hit_ids": ["d", "e"]},
-        {"query_id": "2", "user_query": "rug", "query_response_hit_ids": []},
-        event("click", "f", query_id="2", user_query="rug"),
-    ]
-    sofa, *others = read_log([lines_of(tmp_path / "events", records)], LogFormat.ubi)
-    assert (sofa.text, sofa.count, sofa.clicked, sofa.known) == ("sofa", 2, {"a"}, 2)
-    assert len(sofa.clients) == 2
-    assert others == [Searched("lamp", 1, frozenset("d")), Searched("rug", 1, frozenset("f"))]
-
-
 def test_an_access_log_gives_its_parameter_and_its_addresses(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(ACCESS)
     cafe, couch = read_log([tmp_path / "log"], LogFormat.access)

@@ -8,7 +8,6 @@ import importlib
 import json
 import logging
 import os
-import pty
 import subprocess
 import sys
 import unicodedata
@@ -133,26 +132,6 @@ def test_notes_logs_and_tracebacks_are_one_line_each_and_steer_nothing(
     written = capsys.readouterr().err
     assert steering(written) == []
     assert [line for line in written.splitlines() if line.startswith(("Next", "ERROR"))] == []
-
-
-def test_a_terminal_still_gets_what_rich_sends_it() -> None:
-    """On a real terminal: a bar moves the cursor, its description does not."""
-    program = (
-        "from indexers.telemetry.terminal import progress_bar\n"
-        "with progress_bar('generate \\x1b]0;owned\\x07', 3) as advance: advance(3)\n"
-    )
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", program], stderr=theirs, check=True, env=environment, cwd=ROOT
-    )
-    os.close(theirs)
-    drawn = os.read(ours, 1 << 16)
-    os.close(ours)
-    assert done.returncode == 0
-    assert b"\x1b[" in drawn
-    assert b"\x1b]0;owned" not in drawn
-    assert b"\\x1b]0;" in drawn
 
 
 @pytest.mark.parametrize("name", MODULES)

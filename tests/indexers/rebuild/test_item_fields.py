@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -273,38 +273,6 @@ def test_filters_facets_and_sorting_work_in_the_index(served: Served) -> None:
         "in_stock": True,
         "added": "2026-01-31",
     }
-
-
-@pytest.mark.server
-def test_a_changed_price_is_pushed_as_a_difference_and_verified(
-    served: Served, priced: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = served.done("rebuild", "--side", "item")["snapshot"]
-    write_items(priced, {"price": 799})
-    written: list[int] = []
-    monkeypatch.setattr("indexers.release.verify.prometheus.PUSHED", _Counting(written.append))
-    second = served.done("rebuild", "--side", "item")["snapshot"]
-    assert (written, second != first) == ([1], True)
-    assert served.ids(filters=[{"term": {"price": 799}}]) == ["a"]
-    assert served.done("verify")["verified"][second]["differences"] == 0
-    # Another type of a field is another mapping: written in full.
-    third = served.done(
-        "rebuild", "--side", "item", "--set", 'publish.field_types={price = "keyword"}'
-    )["snapshot"]
-    assert (written, third != second) == ([1, 4], True)
-    assert served.ids(filters=[{"term": {"price": "799"}}]) == ["a"]
-    served.done("rollback")
-    assert served.ids(filters=[{"term": {"price": 799}}]) == ["a"]
-
-
-class _Counting:
-    """A counter that notes what it is told."""
-
-    def __init__(self, note: Callable[[int], None]) -> None:
-        self.inc = note
-
-    def labels(self, _side: str) -> _Counting:
-        return self
 
 
 @pytest.mark.server

@@ -4,13 +4,9 @@ write, the same command goes on.
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cogr.errors import LockedError, ServiceError
+from cogr.errors import ServiceError
 from cogr.records import Side
 from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Provenance, Row, Snapshot
@@ -27,7 +23,6 @@ from cogr.store import Store
 from indexers.backends import Backend
 from indexers.backends.memory import MemoryBackend
 from indexers.backends.opensearch import OpenSearchBackend
-from indexers.lease import switching_lease
 from indexers.release.order import (
     begin_switch,
     finish_switch,
@@ -211,53 +206,6 @@ def test_a_publish_from_another_store_at_the_moment_of_a_removal_keeps_its_index
     backend.delete(cluster.items[2].id)
     assert cluster.items[2].id not in {one.snapshot for one in backend.list()}
     assert cluster.serving["item"] == other.id
-
-
-HOLD = """
-import sys, time
-from cogr.store import Store
-from indexers.lease import switching_lease
-with switching_lease(Store(sys.argv[1]), "memory", "a long prune"):
-    print("held", flush=True)
-    time.sleep(600)
-"""
-
-
-@pytest.mark.fault
-def test_one_who_waits_says_for_whom_and_a_killed_holder_is_not_waited_for(
-    memory: World, shop: Path
-) -> None:
-    memory.serve((0, 0))
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, memory.store.url], stdout=subprocess.PIPE, text=True
-    )
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "held\n"
-    said: list[str] = []
-    with pytest.raises(
-        LockedError, match=rf"process {holder.pid} on {socket.gethostname()} \(a long prune"
-    ):
-        with switching_lease(memory.store, "memory", "publish", said.append, patience=0.3):
-            pass
-    assert len(said) == 1
-    assert said[0].startswith(
-        f"Waiting: process {holder.pid} on {socket.gethostname()} (a long prune"
-    )
-    with racers(1, shop) as race:
-        os.kill(holder.pid, signal.SIGSTOP)  # It lives, and does nothing.
-        killed = time.monotonic() + 1.0
-        publish = race.processes[0]
-        assert publish.stdin is not None
-        publish.stdin.write(json.dumps([0, ["publish", memory.items[1].id, "--no-gate"]]) + "\n")
-        publish.stdin.flush()
-        time.sleep(1.0)
-        assert memory.serving["item"] == memory.items[0].id
-        holder.kill()
-        holder.wait()
-        status, _, err = json.loads(publish.stdout.readline())  # type: ignore[union-attr]
-    assert (status, f"Waiting: process {holder.pid}" in err) == (0, True)
-    assert time.monotonic() - killed < 5
-    assert memory.serving["item"] == memory.items[1].id
 
 
 # Back

@@ -237,37 +237,6 @@ def test_a_rebuild_is_one_trace(
     assert not any(b"velvet" in body.lower() for body in collector.raw)
 
 
-def test_the_environment_of_opentelemetry_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Collector() as collector:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
-        monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
-        monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
-        assert traces.start("test") is False
-        monkeypatch.delenv("OTEL_SDK_DISABLED")
-        assert traces.start("test") is True
-        carriers: list[dict[str, str]] = []
-        with pytest.raises(ZeroDivisionError, match=CANARY):
-            fail_in_a_span(carriers)
-        with traces.span("elsewhere", carriers[0]):
-            pass
-        traces.stop()
-    outer_span, elsewhere = (collector.named(name)[0] for name in ("outer", "elsewhere"))
-    assert elsewhere.parent_span_id == outer_span.span_id
-    assert (outer_span.status.code, attributes(outer_span)["error.type"]) == (
-        2,
-        "ZeroDivisionError",
-    )
-    assert CANARY.encode() not in b"".join(collector.raw)
-    assert set(collector.services) == {"mine"}
-
-
-def fail_in_a_span(carriers: list[dict[str, str]]) -> None:
-    with traces.span("outer", side="item") as outer:
-        carriers.append(traces.carrier())
-        assert f"{outer.get_span_context().trace_id:032x}" in carriers[0]["traceparent"]
-        raise ZeroDivisionError(CANARY)
-
-
 def test_traces_without_opentelemetry_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     exporter = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
     monkeypatch.setitem(sys.modules, exporter, None)

@@ -37,21 +37,6 @@ def test_several_queries_by_one_request(tmp_path: Path) -> None:
         assert asyncio.run(asked(expander.url)) == ["index", "none", "none"]
 
 
-def test_what_is_asked_for_together_is_remembered_too(tmp_path: Path) -> None:
-    opened = workspace(tmp_path, "serving.deadline=20")
-    serve_pair(opened)
-    with (
-        running(opened, hot_queries=0) as expander,
-        Client(expander.url, patience=30) as client,
-    ):
-        wait_for(lambda: expander.expand("green couch")["source"] == "index")
-        known, _ = client.expand_many(["green couch", "nobody"])
-        before = expander.metric("cogr_expander_request_seconds_count")
-        assert client.expand("green couch") == known
-        assert client.expand("nobody").reason == "unknown"
-        assert expander.metric("cogr_expander_request_seconds_count") == before + 1
-
-
 @pytest.mark.parametrize("fault", ["null", "half"])
 def test_what_is_no_answer_is_none(fault: str) -> None:
     """Beside the faults of the conformance file: of the expander for several queries, and of

@@ -16,7 +16,6 @@ import pytest
 from starlette.testclient import TestClient
 
 from cogr.snapshots import Row
-from indexers.backends import Words
 from indexers.exchange.search import search
 from indexers.release import release
 from ops.cli.serve import make_app
@@ -94,20 +93,6 @@ def test_a_search_is_what_the_search_command_finds(page: Page, folder: Path) -> 
     assert [hit["fields"] for hit in answer["hits"]] == [hit.fields for hit in expected.hits]
     df = {word["text"]: word["df"] for word in answer["keywords"]}
     assert df == {"green sofa": 0, "sofa": 3, "couch": 2}
-
-
-@pytest.mark.parametrize(("query", "total", "more"), [("OAK", 1, 0), ("velvet oak", 0, 3)])
-def test_titles_are_searched_as_the_backend_does(
-    page: Page, folder: Path, query: str, total: int, more: int
-) -> None:
-    """A literal match is in the set, without any keyword; items with some of the words follow."""
-    answer = page.search(query)
-    words = Words(query)
-    expected = workspace(folder).backend.search([query.lower()], size=20, words=words)
-    assert (answer["total"], answer["more"]) == (expected.total, expected.more) == (total, more)
-    assert [(hit["id"], hit["tier"], hit["score"]) for hit in answer["hits"]] == [
-        (hit.id, hit.tier, hit.score) for hit in expected.hits
-    ]
 
 
 def test_figures_are_of_the_whole_set(page: Page) -> None:

@@ -15,7 +15,6 @@ from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Provenance, Row, Snapshot
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
-from indexers.backends import Words
 from indexers.backends.opensearch import push
 from indexers.backends.opensearch.indexes import index_name, read_index, stats
 from tests.indexers.backends.backend_worlds import random_queries, random_world
@@ -77,52 +76,6 @@ QUERIES = [
 def weighed(store: Store, rows: list[Row], parent: Snapshot | None = None) -> Snapshot:
     provenance = Provenance(parent=parent.id if parent else None)
     return write_snapshot(store, "query", rows, provenance)
-
-
-@pytest.mark.parametrize(
-    "server", ["opensearch", pytest.param("opensearch_2", marks=pytest.mark.drill)]
-)
-def test_weights_come_into_an_index_whose_parent_has_none(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    server: str,
-) -> None:
-    store = Store(tmp_path)
-    without = [dataclasses.replace(row, weights=(), confidence=None) for row in QUERIES]
-    first = weighed(store, without)
-    second = weighed(store, QUERIES, first)
-    with backend_of(request.getfixturevalue(server), store) as backend:
-        backend.push(first)
-        backend.verify(first, [])
-        assert backend.lookup("velvet SOFA", snapshot=first.id) == without[0]
-        assert backend.push(second).written == 2
-        backend.verify(second, [row.weighted for row in QUERIES])
-        assert backend.compare(second, QUERIES, "", last=True) == []
-        assert backend.lookup("velvet SOFA", snapshot=second.id) == QUERIES[0]
-
-
-def test_titles_are_searched_after_a_push_beside_an_index_that_knows_none(
-    opensearch: OpenSearchSettings, tmp_path: Path
-) -> None:
-    """The first one is in full, the next ones are by difference again."""
-    store = Store(tmp_path)
-    rows = [Row(f"i{n:02}", f"velvet sofa {n}", ("sofa",)) for n in range(30)]
-    first = write_snapshot(store, "item", rows, Provenance())
-    second = child(first, [*rows[1:], Row("i90", "oak table", ("table",))])
-    third = child(second, [*rows[2:], Row("i90", "oak table", ("table",))])
-    words = Words("velvet")
-    with backend_of(opensearch, store) as backend:
-        backend.cluster.settings.text_analyzer = ""
-        backend.push(first)
-        backend.verify(first, [])
-        assert "no analysed texts" in backend.search([], snapshot=first.id, words=words).textless
-        backend.cluster.settings.text_analyzer = "standard"
-        assert backend.push(second).written == 30
-        backend.verify(second, [["sofa"]])
-        assert backend.push(third).written == 1
-        backend.verify(third, [["sofa"]])
-        found = backend.search([], snapshot=third.id, words=words)
-        assert (found.total, found.textless) == (28, "")
 
 
 def test_other_weights_and_confidences_than_the_snapshots_are_found(

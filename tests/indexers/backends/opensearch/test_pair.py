@@ -5,14 +5,13 @@ before it is warm.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cogr.errors import CogrError, ServiceError
+from cogr.errors import ServiceError
 from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
@@ -24,7 +23,6 @@ from tests.indexers.backends.opensearch_worlds import backend_of, flags_of
 from tests.indexers.conftest import Command
 
 pytestmark = pytest.mark.server
-SWITCHES = 15
 
 
 @pytest.fixture
@@ -44,76 +42,8 @@ def pair_of(backend: OpenSearchBackend, store: Store, round_: int) -> tuple[Snap
     return pair
 
 
-class Reader(threading.Thread):
-    """Asks in the two documented ways, again and again, and notes which rounds each
-    answer is of.
-    """
-
-    def __init__(self, settings: OpenSearchSettings) -> None:
-        super().__init__()
-        self._settings = settings
-        self.done = threading.Event()
-        self.searched: list[set[str]] = []
-        self.resolved: list[set[str]] = []
-        self.failures: list[Exception] = []
-
-    def run(self) -> None:
-        try:
-            while not self.done.is_set():
-                self._read()
-        except (AssertionError, CogrError, ValueError) as error:
-            self.failures.append(error)
-
-    def _read(self) -> None:
-        cluster, prefix = Cluster(self._settings), self._settings.prefix
-        both = f"/{prefix}-items,{prefix}-queries"
-        answer = cluster.call(
-            "POST", f"{both}/_search", body={"size": 20}, doing="one search over both"
-        )
-        assert len(answer["hits"]["hits"]) == 8
-        self.searched.append(
-            {keyword.split()[-1] for hit in answer["hits"]["hits"] for keyword in words(hit)}
-        )
-        # One look at the aliases, then both steps on the indexes that it named.
-        named = cluster.call("GET", f"{both}/_alias", doing="resolving both")
-        queries, items = sorted(named, key=lambda name: "-queries-" not in name)
-        known = {"query": {"term": {"self": "query 2"}}}
-        (stored,) = cluster.call("POST", f"/{queries}/_search", body=known, doing="expanding")[
-            "hits"
-        ]["hits"]
-        wanted = {"query": {"match": {"keywords": words(stored)[0]}}}
-        (found,) = cluster.call("POST", f"/{items}/_search", body=wanted, doing="searching")[
-            "hits"
-        ]["hits"]
-        self.resolved.append({words(stored)[0].split()[-1], words(found)[0].split()[-1]})
-        cluster.close()
-
-
 def words(hit: dict[str, Any]) -> list[str]:
     return [keyword for keyword in hit["_source"]["keywords"] if "of round" in keyword]
-
-
-def test_no_reader_sees_two_rounds(backend: OpenSearchBackend, tmp_path: Path) -> None:
-    store = Store(tmp_path / ".cogr")
-    pairs = [pair_of(backend, store, round_) for round_ in (1, 2)]
-    backend.publish({one.side: one.id for one in pairs[0]})
-    reader = Reader(backend.cluster.settings)
-    reader.start()
-    for number in range(1, SWITCHES + 1):
-        ids = {one.side: one.id for one in pairs[number % 2]}
-        seen = len(reader.resolved)
-        assert set(backend.publish(ids).values()) == {one.id for one in pairs[1 - number % 2]}
-        # Both are of one moment for cogr itself too; and the reader reads at least once in each
-        # round.
-        assert backend.serving() == ids
-        while reader.is_alive() and len(reader.resolved) == seen:
-            reader.done.wait(0.001)
-    reader.done.set()
-    reader.join()
-    assert reader.failures == []
-    assert len(reader.searched) >= SWITCHES
-    assert [seen for seen in [*reader.searched, *reader.resolved] if len(seen) != 1] == []
-    assert set.union(*reader.searched) == {"1", "2"}
 
 
 @pytest.fixture

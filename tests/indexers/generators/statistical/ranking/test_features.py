@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,10 +12,7 @@ from hypothesis import strategies as st
 
 from cogr.keywords import normalise
 from cogr.records import Dataset, Item
-from indexers.generators.statistical.item_keywords import (
-    item_phrases,
-)
-from indexers.generators.statistical.ranking.features import FEATURES, FEW_FEATURES, candidates
+from indexers.generators.statistical.ranking.features import FEATURES, candidates
 from indexers.generators.statistical.ranking.matrices import (
     kth_highest,
     row_max,
@@ -29,11 +25,9 @@ from indexers.generators.statistical.ranking.matrices import (
 from indexers.generators.statistical.ranking.ranker import PENALTY, logistic
 from indexers.generators.statistical.ranking.text_index import TextIndex, char_grams
 from indexers.generators.statistical.ranking.training_queries import (
-    SHRINKAGE,
     FeatureSources,
-    NearestQueries,
 )
-from indexers.text import Analyser, Said
+from indexers.text import Analyser
 
 
 @pytest.fixture(scope="module")
@@ -86,22 +80,6 @@ def test_a_training_query_learns_nothing_from_its_own_labels(
     )
 
 
-def test_batches_do_not_change_features(
-    dataset: Dataset, index: TextIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sources = FeatureSources.of(index, texts_of(dataset), sp.csr_matrix(labels_of(dataset)))
-    batch = index.batch([query.text for query in dataset.queries["test"]])
-    whole = candidates(sources, batch)
-    monkeypatch.setattr(
-        "indexers.generators.statistical.ranking.features.BATCH_CELLS", 7 * index.n_items
-    )
-    parts = candidates(sources, batch)
-    assert whole.x.shape[1] == len(FEATURES + FEW_FEATURES)
-    assert np.array_equal(whole.query, parts.query)
-    assert np.array_equal(whole.item, parts.item)
-    np.testing.assert_allclose(whole.x, parts.x, rtol=1e-5, atol=1e-6)
-
-
 def test_few_training_queries_have_a_feature_more_and_deeper_candidates(
     dataset: Dataset, index: TextIndex
 ) -> None:
@@ -117,20 +95,6 @@ def test_few_training_queries_have_a_feature_more_and_deeper_candidates(
     best = few.x[:, len(FEATURES)]
     assert few.x.shape[1] == many.x.shape[1] + 1
     assert 0.5 < best.max() <= 1.001
-
-
-def test_votes_agree_with_loops(dataset: Dataset, index: TextIndex) -> None:
-    labels = labels_of(dataset)
-    nearest = NearestQueries(
-        index, index.batch(texts_of(dataset), range(100)), sp.csr_matrix(labels)
-    )
-    similarity = np.random.default_rng(0).random((3, 100)).astype(np.float32)
-    found = nearest.vote(sp.csr_matrix(similarity), 5, 2).toarray()
-    for row in range(3):
-        nearest = np.argsort(-similarity[row])[:5]
-        weights = similarity[row, nearest] ** 2
-        expected = (weights[:, None] * labels[nearest]).sum(axis=0) / (weights.sum() + SHRINKAGE)
-        np.testing.assert_allclose(found[row], expected, rtol=1e-4)
 
 
 def test_bm25_is_the_published_formula() -> None:
@@ -222,24 +186,6 @@ def test_row_helpers_agree_with_numpy(rows: list[list[int]], k: int) -> None:
     lengths = np.linalg.norm(unit_rows(matrix).toarray(), axis=1)
     np.testing.assert_allclose(lengths, stored > 0, atol=1e-5)
     assert np.array_equal(with_data(matrix, matrix.data * 2).toarray(), dense * 2)
-
-
-@given(st.lists(st.lists(st.sampled_from(["oak", "lamp", "sofa", "red"]), max_size=7), max_size=8))
-def test_phrases_agree_with_loops(words: list[list[str]]) -> None:
-    """With few words stems are the words, and nothing is spelled otherwise."""
-    pairs = [[" ".join(pair) for pair in pairwise(item)] for item in words]
-    order = list(dict.fromkeys(pair for item in pairs for pair in item))
-    df = {pair: sum(pair in item for item in pairs) for pair in order}
-
-    def score(item: list[str], pair: str) -> float:
-        return (1 + math.log(item.count(pair))) * math.log(len(words) / df[pair])
-
-    expected = []
-    for item in pairs:
-        shared = [pair for pair in dict.fromkeys(item) if df[pair] == 2 < len(words)]
-        shared.sort(key=lambda pair: (-round(score(item, pair), 4), order.index(pair)))
-        expected.append(shared)
-    assert item_phrases(words, Analyser(), Said(frozenset(), frozenset())) == expected
 
 
 def test_candidates_are_told_what_whole_matrices_tell(dataset: Dataset, index: TextIndex) -> None:
