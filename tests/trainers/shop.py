@@ -13,12 +13,8 @@ from pathlib import Path
 
 from cogr.rewards import World, query_reward
 from cogr.snapshots import (
-    Provenance,
-    Row,
-    Snapshot,
     open_snapshot,
 )
-from cogr.snapshots.writing import write_snapshot
 from indexers.workspace import Workspace
 from trainers.training.checkpoints import check_model
 from trainers.training.driver import Driver
@@ -119,27 +115,3 @@ def interrupted_reward(world: object, id_: str, keywords: object) -> float:
 def failing_reward(world: object, id_: str, keywords: object) -> float:
     """A reward that can't score anything."""
     raise KeyError("no margin known")
-
-
-def perfect_pair(workspace: Workspace) -> tuple[Snapshot, Snapshot]:
-    """An item and a query snapshot with F1 of 1: every query has one keyword, and its relevant
-    items have it too.
-    """
-    dataset = workspace.dataset
-    queries = sorted(
-        (query for split in dataset.queries.values() for query in split), key=lambda query: query.id
-    )
-    found: dict[str, list[str]] = {item.id: [] for item in dataset.items}
-    for query in queries:
-        for id_ in sorted(dataset.relevant[query.id]):
-            found[id_].append(f"asked by {query.id}".lower())
-    provenance = Provenance(dataset_hash=dataset.dataset_hash)
-    items = (
-        Row(item.id, item.title, tuple(found[item.id]))
-        for item in sorted(dataset.items, key=lambda one: one.id)
-    )
-    asked = (Row(query.id, query.text, (f"asked by {query.id}".lower(),)) for query in queries)
-    store = workspace.store
-    return write_snapshot(store, "item", items, provenance), write_snapshot(
-        store, "query", asked, provenance
-    )

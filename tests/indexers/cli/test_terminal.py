@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from rich.table import Table
-from rich.text import Text
 
 from cogr import __version__
 from cogr.settings.indexing import GeneratorName
@@ -97,26 +95,6 @@ def test_json_has_no_byte_that_steers_a_terminal(hostile_shop: Path, cogr_index:
     written = cogr_index("search", f"sofa {HOSTILE}\x7f", "--json")
     assert steering(written.out) == []
     assert "sofa \x1b]0;owned\x07" in written.json["hits"][0]["title"]
-
-
-def test_the_console_shows_escapes_in_strings_texts_tables_and_titles_and_keeps_columns_straight(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    table = Table(HOSTILE, "b", title=HOSTILE)
-    table.add_row(Text(HOSTILE), "x")
-    table.add_row("plain", HOSTILE)
-
-    def human(out: console.Console) -> None:
-        out.print(HOSTILE)
-        out.print(Text(HOSTILE, "bold"))
-        out.print(table)
-
-    console.emit(False, {}, human)
-    written = capsys.readouterr().out
-    assert steering(written) == []
-    rows = [line for line in written.splitlines() if line.startswith(("│", "┃"))]
-    assert len({len(line) for line in rows}) == 1
 
 
 def test_notes_logs_and_tracebacks_are_one_line_each_and_steer_nothing(

@@ -72,22 +72,6 @@ def test_a_shard_that_takes_too_long_is_handed_on_in_parts_of_what_was_managed(
     assert SHARD not in folder.names("shards")
 
 
-def test_of_many_workers_with_one_message_one_makes_the_attempt(workspace: Workspace) -> None:
-    run, folder = begin(workspace)
-    said: list[str] = []
-    workers = [Worker(workspace, f"worker-{number}") for number in range(6)]
-    threads = [
-        threading.Thread(target=lambda one=one: said.append(one.take(task(run))))  # type: ignore[misc]
-        for one in workers
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted("left alone" in one for one in said) == [False, *[True] * 5]
-    assert len(attempts_of(folder)) == 1
-
-
 def test_a_worker_leaves_alone_what_is_not_wanted(workspace: Workspace) -> None:
     run, folder = begin(workspace)
     worker = Worker(workspace, "here")

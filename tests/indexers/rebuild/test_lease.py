@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,7 @@ from cogr.errors import LockedError
 from cogr.settings import load_settings
 from cogr.store import Store
 from indexers.fleet.coordinator import coordinate
-from indexers.lease import acquire, lease_to_rebuild, read_lease
+from indexers.lease import acquire, lease_to_rebuild
 from indexers.rebuild.run import RebuildRequest, executor_of, rebuild_side
 from indexers.rebuild.update import UpdateRequest, update_side
 from indexers.workspace import Workspace
@@ -87,27 +85,6 @@ def test_a_lease_of_a_dead_process_of_this_host_is_free_at_once(store: Store) ->
     with acquire(store, lease_to_rebuild("item"), "rebuild", 300, has_file_lock=True) as second:
         assert second.term == 2
     assert time.monotonic() - began < 5
-
-
-def test_many_at_once_get_one_lease(store: Store) -> None:
-    got: list[Any] = []
-
-    def ask() -> None:
-        try:
-            got.append(acquire(store, lease_to_rebuild("item"), "rebuild", 30))
-        except LockedError:
-            got.append(None)
-
-    threads = [threading.Thread(target=ask) for _ in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    (lease,) = [one for one in got if one is not None]
-    lease.release()
-    held = read_lease(store, "item")
-    assert held is not None
-    assert (held.term, held.released) == (1, True)
 
 
 def test_a_local_rebuild_waits_for_one_on_workers_of_another_host_and_the_other_way_round(

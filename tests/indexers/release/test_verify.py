@@ -86,7 +86,7 @@ def test_the_command_shows_the_first_ones_and_ends_with_1(
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("shards", [3])
 def test_every_way_a_document_can_differ(
     opensearch: OpenSearchSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int
 ) -> None:

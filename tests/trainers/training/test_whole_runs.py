@@ -10,13 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from cogr.errors import CheckFailedError, LockedError, TrainingError
-from cogr.snapshots import Manifest, open_snapshot
-from indexers.release.verify import push_and_verify
+from cogr.errors import LockedError, TrainingError
+from cogr.snapshots import open_snapshot
 from tests.commands import Command
-from tests.trainers.shop import InThisProcess, Shop, perfect_pair, whole
+from tests.trainers.shop import InThisProcess, Shop, whole
 from trainers.training import stage
-from trainers.training.contest import of_round, publish_pair
 from trainers.training.driver import Driver
 from trainers.training.inputs import Inputs, Wrote
 from trainers.training.rounds import open_run
@@ -76,40 +74,6 @@ def test_a_trained_model_rebuilds_an_index_as_it_is(
     assert ended.json["snapshot"].rpartition("-")[2] == first.queries.rpartition("-")[2]
 
 
-def test_a_round_that_is_worse_than_what_serves_is_not_published(copied: Shop) -> None:
-    workspace = copied.workspace("training.rules=own")
-    pair = perfect_pair(workspace)
-    for snapshot in pair:
-        push_and_verify(workspace.backend, workspace.store, snapshot, 10)
-    workspace.backend.publish({"item": pair[0].id, "query": pair[1].id})
-    first = whole(copied)[1]
-    with pytest.raises(
-        CheckFailedError, match=r"from serving: F1 on dev would go from 1\.0000 to 0\.\d+"
-    ):
-        publish_pair(workspace, of_round(first), copied.said.append)
-    assert set(workspace.backend.serving().values()) == {snapshot.id for snapshot in pair}
-    # What serves may have been made elsewhere: then there is nothing to compare with.
-    for snapshot in pair:
-        workspace.store.remove(f"snapshots/{snapshot.id}")
-    publish_pair(workspace, of_round(first), copied.said.append)
-    assert set(workspace.backend.serving().values()) == {first.items, first.queries}
-
-
-def test_a_round_with_too_many_entities_set_aside_is_not_published(copied: Shop) -> None:
-    workspace = copied.workspace("rebuild.max_failure_share=0.1")
-    first = whole(copied)[1]
-    file = workspace.store.local(f"snapshots/{first.items}/manifest.json")
-    manifest = json.loads(file.read_text())
-    half = Manifest.model_validate(manifest).summed(set_aside=manifest["entities"] // 2)
-    file.write_text(half.model_dump_json())
-    with pytest.raises(
-        CheckFailedError,
-        match=r"30 of 60 entities were set aside \(50\.0%",
-    ):
-        publish_pair(workspace, of_round(first), copied.said.append)
-    assert dict(workspace.backend.serving()) == {"item": None, "query": None}
-
-
 def test_the_same_round_is_refused_while_another_command_does_it(trained: Shop) -> None:
     driver = trained.driver()
     with (
@@ -128,21 +92,6 @@ def test_other_settings_are_refused_by_a_round(trained: Shop) -> None:
         TrainingError, match=r"training\.query\.learning_rate was 0\.0001 and is 0\.5"
     ):
         driver.round()
-
-
-def test_a_broken_checkpoint_goes_back_to_the_last_good_stage(copied: Shop) -> None:
-    driver = copied.driver()
-    weights = (
-        driver.run.store.local(driver.run.state().rounds[1].model("item")) / "model.safetensors"
-    )
-    weights.write_bytes(weights.read_bytes()[:-1])
-    done = driver.round()
-    assert any(
-        "model.safetensors does not match its sha256. Going back to round 1, train-item." in s
-        for s in copied.said
-    )
-    assert done.number == 1
-    assert len(whole(copied)) == 2
 
 
 def test_out_of_memory_is_tried_again_with_half_the_micro_batch(
