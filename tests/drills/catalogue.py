@@ -32,12 +32,10 @@ class Catalogue:
     Args:
         folder: gets `data/`, `cogr.toml` and the snapshots of undisturbed rebuilds.
         items: how many.
-        settings: of undisturbed rebuilds, where they differ from the configuration.
     """
 
-    def __init__(self, folder: Path, items: int, settings: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, items: int) -> None:
         self.folder = folder
-        self._settings = settings
         self.edition = 0
         self._draw = random.Random(1)
         self._items: dict[str, Item] = {f"i{n}": self._item(f"i{n}", n) for n in range(items)}
@@ -82,10 +80,8 @@ class Catalogue:
         """The present edition, rebuilt in this process in a store of its own where nothing happens
         to it.
         """
-        settings = {**self._settings, "store": str(self.folder / "calm")}
-        workspace = Workspace.open(
-            self.folder / "cogr.toml", [f"{key}={value}" for key, value in settings.items()]
-        )
+        own = [f"store={self.folder / 'calm'}"]
+        workspace = Workspace.open(self.folder / "cogr.toml", own)
         outcome = rebuild_side(
             workspace,
             RebuildRequest(side, push=False),

@@ -56,8 +56,6 @@ class Fire:
         opensearch: where to publish.
         node: the same, where it may be killed.
         weights: how often what is harmed.
-        own: settings of one kind of process only, by "worker" and "coordinator".
-        more: settings of all processes, and of the undisturbed rebuilds.
     """
 
     def __init__(
@@ -72,11 +70,9 @@ class Fire:
         node: Node | None = None,
         workers: int = 3,
         seed: int = 0,
-        own: Mapping[str, Mapping[str, str]] | None = None,
-        more: Mapping[str, str] | None = None,
     ) -> None:
-        self.catalogue = Catalogue(folder, items, more or {})
-        self.store = Store((more or {}).get("store", str(folder / ".cogr")))
+        self.catalogue = Catalogue(folder, items)
+        self.store = Store(folder / ".cogr")
         self.kills: Counter[str] = Counter()
         self.other: Counter[str] = Counter()
         self.cycles: Counter[str] = Counter()
@@ -91,8 +87,7 @@ class Fire:
         self._draw = random.Random(seed)
         urls = {"redis.url": str(broker.redis.url), "opensearch.url": str(opensearch.url)}
         base = {"backend": "opensearch", "opensearch.prefix": self.prefix}
-        self._sets = base | urls | dict(more or {})
-        self._own = own or {}
+        self._sets = base | urls
         self._children: list[Child] = []
         self._serving: Snapshot | None = None
         self._command: Child | None = None
@@ -112,19 +107,18 @@ class Fire:
 
     # Processes
 
-    def _start(self, module: str, log: str, kind: str, *arguments: str) -> Child:
-        values = {**self._sets, **self._own.get(kind, {})}
-        sets = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
+    def _start(self, module: str, log: str, *arguments: str) -> Child:
+        sets = [part for key, value in self._sets.items() for part in ("--set", f"{key}={value}")]
         whole = [ALTERED, *SLOW, module, *arguments, "-c", str(self._folder / "cogr.toml"), *sets]
         started = self._nursery.start("tests.altered", whole, self._folder / f"{log}.log")
         self._children.append(started)
         return self._children[-1]
 
     def _worker(self, number: int) -> Child:
-        return self._start("ops.cli", f"worker{number}", "worker", "worker", "--side", "item", "-v")
+        return self._start("ops.cli", f"worker{number}", "worker", "--side", "item", "-v")
 
     def _index(self, *arguments: str) -> Child:
-        return self._start("indexers.cli", "command", "coordinator", *arguments, "--json")
+        return self._start("indexers.cli", "command", *arguments, "--json")
 
     def tend(self, arguments: Sequence[str]) -> dict[str, Any] | None:
         """Start what is gone. Returns what the command said once it has ended well."""
@@ -281,11 +275,6 @@ class Fire:
         path = self._folder / "seen.json"
         found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
         return found
-
-    @property
-    def said(self) -> str:
-        """What all commands have said on standard error."""
-        return (self._folder / "command.log").read_text("utf-8")
 
     def report(self, seconds: float) -> list[tuple[str, str]]:
         """What was done and what was lost, for the table."""

@@ -4,7 +4,6 @@ with the same data.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
@@ -18,8 +17,6 @@ from cogr.settings.serving import OpenSearchSettings
 from indexers.fleet.broker import make_app
 from ops.servers import OpenSearchSpec, ServerSpec, ValkeySpec, start, stop
 from tests.owned_servers import start_owned
-
-BALLAST = "ballast"
 
 
 class Mortal:
@@ -54,9 +51,9 @@ class Mortal:
 class Broker(Mortal):
     """A Valkey."""
 
-    def __init__(self, memory: str = "256mb") -> None:
+    def __init__(self) -> None:
         name = f"tests-{os.getpid()}-drill"
-        super().__init__(ValkeySpec(name=name, port=0, memory=memory))
+        super().__init__(ValkeySpec(name=name, port=0, memory="256mb"))
 
     @property
     def redis(self) -> RedisSettings:
@@ -72,15 +69,6 @@ class Broker(Mortal):
         """One command of its own language, such as FLUSHALL."""
         with make_app(self.redis).connection_for_write() as connection:
             return connection.default_channel.client.execute_command(*words)
-
-    def fill(self) -> None:
-        """Write until its memory is full."""
-        from redis.exceptions import OutOfMemoryError
-
-        for size in (20_000, 500, 1):
-            with contextlib.suppress(OutOfMemoryError):
-                while True:
-                    self.call("RPUSH", BALLAST, "x" * size)
 
 
 class Node(Mortal):
