@@ -186,20 +186,6 @@ def test_secrets_are_references_and_go_where_they_are_read(render: Render) -> No
     assert [o for o in objects if o["kind"] == "Secret"] == []
 
 
-def test_every_secret_is_waited_for(objects: list[Object]) -> None:
-    # What is optional would be left out, and the container start without it.
-    for name, container in containers(objects):
-        assert all(
-            "optional" not in reference
-            for v in container["env"]
-            for reference in v.get("valueFrom", {}).values()
-        ), name
-    for name, pod in pods(objects):
-        assert all(
-            "optional" not in volume.get("secret", {}) for volume in pod["spec"]["volumes"]
-        ), name
-
-
 def test_a_container_without_its_secret_names_the_setting(
     render: Render,
     tmp_path: Path,

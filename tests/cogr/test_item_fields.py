@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cogr.errors import DataError, SettingsError
-from cogr.records import TYPES, FieldType, typed, types_of
+from cogr.records import FieldType, typed, types_of
 from cogr.settings import load_settings
 from cogr.settings.serving import PublishSettings
 from cogr.snapshots import Provenance, Row, open_snapshot
@@ -110,15 +110,6 @@ def test_what_does_not_fit_is_refused_with_item_and_field(
         DataError, match=f"The field f of item 'a' {said}|The field f of item 'a' .*{said}"
     ):
         typed("a", json.dumps({"f": value}), {"f": type_})
-
-
-def test_types_that_are_said_are_taken() -> None:
-    items = [("a", '{"zip":12345,"price":"9"}'), ("b", '{"zip":"01234"}')]
-    assert types_of(items, ["zip", "price"], {"zip": "keyword"}) == {
-        "price": "long",
-        "zip": "keyword",
-    }
-    assert set(TYPES) == {"boolean", "long", "double", "date", "keyword"}
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cogr.errors import SettingsError
 from cogr.prompts import (
@@ -162,23 +160,6 @@ def test_long_search_results_are_cut_and_say_so() -> None:
     )
     assert prompt.cut
     assert not Prompter(PAPER["query"], 10)(Query("q", "couch"), ["Velvet sofa"] * 50).cut
-
-
-def test_an_item_has_search_results_beside_its_description_each_with_its_budget() -> None:
-    prompter = Prompter(PAPER["item"].varied("search"), 3, separator=", ")
-    prompt = prompter(Item("1", "Sofa", "plush and warm"), ["couch", "settee", "divan"])
-    assert prompt.user.endswith(
-        "Item title: Sofa\nItem Description: plush and warm\nSearch results: couch, settee"
-    )
-    assert prompt.cut
-
-
-@given(st.text(max_size=300), st.integers(1, 60))
-def test_an_estimated_cut_is_a_beginning_and_grows_with_the_budget(text: str, tokens: int) -> None:
-    short = cut_by_estimate(text, tokens)
-    assert text.startswith(short)
-    assert cut_by_estimate(text, tokens + 1).startswith(short)
-    assert cut_by_estimate(text, max(1, len(text))) == text
 
 
 @pytest.mark.parametrize(

@@ -78,21 +78,6 @@ def test_a_file_system_without_locks_is_one_sentence(
     assert list(tmp_path.glob("*x*")) == []
 
 
-def test_what_another_process_did_is_seen_at_once(store: Store) -> None:
-    other = Store(store.url)
-    assert store.list("a") == []
-    assert not store.exists("a/x")
-    other.write("a/x", b"1")
-    assert store.exists("a/x")
-    assert store.list("a") == ["x"]
-    other.write("a/x", b"333")
-    with store.open("a/x") as file:
-        assert file.read() == b"333"
-    other.remove("a")
-    assert not store.exists("a/x")
-    assert store.list("a") == []
-
-
 def test_what_was_created_although_the_answer_was_lost_is_ours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -125,21 +110,6 @@ def test_an_object_store_that_is_not_as_it_should_be_is_one_sentence(
     away.fs.retries = 1
     with pytest.raises(ServiceError, match="can't be reached"):
         away.read("x")
-
-
-def write_half(store: Store) -> None:
-    with store.replacing("x") as file:
-        file.write(b"half")
-        raise RuntimeError("in the middle")
-
-
-def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.write("x", b"old")
-    with pytest.raises(RuntimeError, match="in the middle"):
-        write_half(store)
-    assert store.read("x") == b"old"
-    assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
 def test_a_lock_names_its_holder_and_dies_with_it(tmp_path: Path) -> None:

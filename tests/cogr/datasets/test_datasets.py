@@ -5,9 +5,7 @@ docs/datasets.md.
 from __future__ import annotations
 
 import gzip
-import random
 import sys
-import tracemalloc
 from collections.abc import Iterator, Sequence
 from datetime import date
 from decimal import Decimal
@@ -18,12 +16,8 @@ import ir_datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cogr.datasets import load_dataset
-from cogr.datasets.builder import seeded_part
-from cogr.datasets.reading import lines
 from cogr.errors import DataError, MissingExtraError, ServiceError, SettingsError
 from cogr.records import SPLITS, Dataset
 from tests.shops import write_beir, write_data
@@ -190,18 +184,6 @@ def test_dev_share_takes_from_train_alone(tmp_path: Path) -> None:
     assert sizes(load_dataset("beir", folder, dev_share=0.25)) == {"train": 3, "dev": 1, "test": 4}
 
 
-@given(st.sets(st.text(), max_size=60), st.floats(0, 1), st.integers())
-def test_seeded_part_is_a_share_that_the_order_does_not_change(
-    ids: set[str], share: float, seed: int
-) -> None:
-    part = seeded_part(ids, share, seed)
-    shuffled = sorted(ids)
-    random.shuffle(shuffled)
-    assert part == seeded_part(shuffled, share, seed)
-    assert part <= ids
-    assert len(ids) * share - 1 < len(part) <= len(ids) * share + 1e-6
-
-
 @pytest.mark.parametrize("labels", ["absent", "empty"])
 def test_queries_without_labels_are_legal_in_every_format(tmp_path: Path, labels: str) -> None:
     jsonl, parquet = write_records(tmp_path / "j"), write_parquet(tmp_path / "p")
@@ -232,19 +214,6 @@ def test_queries_without_labels_are_legal_in_every_format(tmp_path: Path, labels
             match=r"The test split .* has no queries with a relevant item .*; bring labelled",
         ):
             dataset.require("test")
-
-
-def test_files_are_streamed(tmp_path: Path) -> None:
-    path = tmp_path / "big.jsonl.gz"
-    with gzip.open(path, "wb", compresslevel=1) as file:
-        for _ in range(200):
-            file.write(b"x" * 100_000 + b"\n")
-    tracemalloc.start()
-    total = sum(len(line) for _, line in lines(path))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert total == 20_000_000
-    assert peak < 2_000_000
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -64,13 +63,3 @@ def test_catalogue_without_queries(tmp_path: Path) -> None:
     report = inspect_dataset(load_dataset("jsonl", tmp_path))
     assert report.relevant_per_query == {}
     assert "catalogue without labelled queries" in report.advice[0]
-
-
-def test_nfcorpus_suits() -> None:
-    folder = os.environ.get("COGR_DATA_DIR")
-    if not folder or not (Path(folder) / "nfcorpus").is_dir():
-        pytest.skip("COGR_DATA_DIR names no folder with nfcorpus/")
-    report = inspect_dataset(load_dataset("nfcorpus"))
-    assert report.verdict == "train"
-    assert report.relevant_per_query["test"] == 16
-    assert report.untitled_items == 0

@@ -11,15 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cogr import mapped
-from cogr.datasets import load_dataset
-from cogr.datasets.changes import Changes, changes_since
 from cogr.datasets.items import Items, ItemsSpool, ItemTable, in_id_order
 from cogr.datasets.reading import Place
-from cogr.mapped import (
-    SortedStrings,
-    arrow_strings,
-)
-from cogr.records import Dataset, Item
+from cogr.records import Item
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
 FIELDS = st.sampled_from(["", "", '{"price":1.5}'])
@@ -78,29 +72,3 @@ def test_times_are_told_by_id() -> None:
     assert "c" not in table.times
     assert "d" not in table.times
     assert not ItemTable().times
-
-
-def test_a_loaded_data_set_has_no_object_an_item(tmp_path: Path) -> None:
-    (tmp_path / "items.jsonl").write_text('{"id": "b", "title": "B"}\n{"id": "a", "title": "A"}\n')
-    dataset = load_dataset("jsonl", tmp_path)
-    assert isinstance(dataset.items, Items)
-    assert isinstance(dataset.entities("item")[:1], Items)
-    changed = Changes(
-        "item", {"c": Item("c", "C"), "b": Item("b", "BB")}, frozenset(["a"])
-    ).applied_to(dataset)
-    assert isinstance(changed.items, Items)
-    assert changed.items == [Item("b", "BB"), Item("c", "C")]
-
-
-@settings(deadline=None, max_examples=40)
-@given(ITEMS, st.sets(TEXTS))
-def test_what_only_the_snapshot_knows_is_gone(items: list[Item], more: set[str]) -> None:
-    known = SortedStrings(arrow_strings(sorted(more)))
-    now = datetime(2026, 1, 1, tzinfo=UTC)
-    times = {item.id: now + timedelta(days=at % 3 - 1) for at, item in enumerate(items)}
-    dataset = Dataset("shop", spooled(items), {}, {}, {}, "", updated={"item": times or {"": now}})
-    changes = changes_since(dataset, "item", now, known)
-    assert changes.deletes == more - {item.id for item in items}
-    assert changes.upserts == {
-        item.id: item for item in items if item.id not in more or times[item.id] >= now
-    }

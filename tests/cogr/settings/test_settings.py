@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cogr.errors import SettingsError
-from cogr.settings import known_keys, load_settings
+from cogr.settings import load_settings
 
 TWO_LINES = '[dataset]\nloader = "beir"\npath = "data"\n'
 
@@ -133,17 +133,6 @@ def test_templates_lie_beside_the_file_or_have_a_name(file: Path) -> None:
     assert load_settings(file).prompts.template("item").user == "Say words for {item}."
     with pytest.raises(SettingsError, match="can't be read"):
         own.prompts.template("item")  # a path of a flag is relative to the working directory
-
-
-def test_every_key_is_listed_once() -> None:
-    keys = list(known_keys())
-    assert len(keys) == len(set(keys))
-    assert {
-        "dataset.loader",
-        "opensearch.url",
-        "generator.sampling.top_p",
-        "generator.item.model",
-    } <= set(keys)
 
 
 def test_times_follow_the_ones_that_are_set(file: Path) -> None:

@@ -146,27 +146,6 @@ def test_the_vocabulary_is_counted_in_parts_too(
     assert write_snapshot(store, "item", rows, Provenance()).manifest.vocabulary == 7 + 11 + 1
 
 
-WEIGHED = [
-    Row("a", "Velvet Sofa", ("sofa", "velvet"), "", (2.5, 0.1, 1.0), 0.731),
-    Row("b", "", ("lamp",), "", (1000.0, 1.0), None),
-    Row("c", "沙发", ("couch",), "", (), 0.0),
-    Row("d", "rug", ()),
-]
-"""With weights, without a text, with a confidence alone, with neither."""
-
-
-def test_weights_and_confidences_are_read_back_as_they_were(store: Store) -> None:
-    snapshot = open_snapshot(store, write_snapshot(store, "query", WEIGHED, Provenance()).id)
-    assert list(snapshot.rows()) == WEIGHED
-    assert [row.weighted for row in snapshot.rows()] == [
-        {"velvet sofa": 1.0, "sofa": 2.5, "velvet": 0.1},
-        {"lamp": 1000.0},
-        {"沙发": 1.0, "couch": 1.0},
-        {"rug": 1.0},
-    ]
-    assert list(snapshot.rows({0, 2})) == [WEIGHED[0], WEIGHED[2]]
-
-
 def test_a_snapshot_without_weights_has_the_hash_of_its_rows_alone(store: Store) -> None:
     query = write_snapshot(store, "query", ROWS, Provenance())
     item = write_snapshot(store, "item", ROWS, Provenance())

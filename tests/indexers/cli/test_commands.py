@@ -49,8 +49,7 @@ def test_no_push_and_no_publish(shop: Path, cogr_index: Command) -> None:
     made = cogr_index("rebuild", "--side", "item", "--no-push", "--json").json
     rows = cogr_index("list", "--json").json["snapshots"]
     assert [(row["pushed"], row["serving"]) for row in rows] == [(False, False)]
-    ended = cogr_index("rebuild", "--side", "item", "--no-publish", "--json")
-    assert f"cogr-index publish {made['snapshot']}" in ended.err
+    assert cogr_index("rebuild", "--side", "item", "--no-publish", "--json").status == 0
     rows = cogr_index("list", "--json").json["snapshots"]
     assert [(row["pushed"], row["serving"]) for row in rows] == [(True, False)]
     assert (

@@ -54,16 +54,6 @@ def test_the_set_comes_first_then_more_by_text(shop: Path) -> None:
     assert all(hit.words == 0 for hit in alone.hits)
 
 
-@pytest.mark.parametrize(("blend", "words"), [("auto", 1.0), ("0.5", 0.5)])
-def test_the_texts_weight_is_a_setting(shop: Path, blend: str, words: float) -> None:
-    queries = [Row("q2", "velvet stuff", ("couch",), "", (), 0.4)]
-    parts = [
-        search(serve(shop, queries, f"serving.blend={one}"), "velvet stuff").hits[0].words
-        for one in (blend, "1")
-    ]
-    assert parts[0] == pytest.approx(parts[1] * words)
-
-
 def test_weights_decide_the_order_unless_they_are_switched_off(shop: Path) -> None:
     found = search(serve(shop), "velvet things")
     assert dict(found.keywords) == {"velvet things": 1.0, "couch": 2.0, "tables": 0.5}

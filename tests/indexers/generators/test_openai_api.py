@@ -234,14 +234,6 @@ def test_a_wrong_key_stops_all() -> None:
         assert len(list(generator(endpoint.url, api_key="right").generate(requests(2)))) == 2
 
 
-def test_answers_that_came_before_the_end_are_kept() -> None:
-    with FakeEndpoint(lambda number, body: refused(401) if number > 5 else None) as endpoint:
-        generated = generator(endpoint.url, concurrency=1).generate(requests(50))
-        assert [next(generated).id for _ in range(5)] == [f"q{n}" for n in range(5)]
-        with pytest.raises(ServiceError):
-            next(generated)
-
-
 def test_urls_are_printed_without_secrets() -> None:
     made = generator("https://me:pass@host:8000/v1/?key=1", api_key="sk-secret")
     assert "sk-secret" not in json.dumps(made.fingerprint) + repr(made.options)

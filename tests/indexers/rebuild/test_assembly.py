@@ -36,15 +36,6 @@ def outcome(rebuilt: Rebuilt) -> tuple[object, ...]:
     )
 
 
-def test_whatever_decides_the_rows_makes_another_snapshot(store: Store) -> None:
-    first = generate_and_freeze(job(store)).snapshot
-    assert generate_and_freeze(job(store, k_max=2)).snapshot.id != first.id
-    renamed = [Item(item.id, item.title.upper(), item.text) for item in ITEMS]
-    assert generate_and_freeze(job(store, items=renamed)).snapshot.id != first.id
-    assert generate_and_freeze(job(store, items=ITEMS[1:])).snapshot.manifest.entities == 8
-    assert generate_and_freeze(job(store)).snapshot.id == first.id
-
-
 class Weighing(Scripted):
     """Gives every query three keywords with weights, and a confidence."""
 

@@ -26,8 +26,7 @@ from indexers.generators.scripted import Scripted
 from indexers.rebuild.plan import Job, make_plan
 from indexers.rebuild.run import generate_and_freeze
 from ops.servers import free_port
-from tests.indexers.conftest import Command
-from tests.indexers.faulty import Faulty, faulty
+from tests.indexers.faulty import Faulty
 from tests.shops import SCRIPTED, write_thing_shop
 
 ITEMS = [Item(f"i{n:03d}", f"Title {n}", f"text of {n % 7} words") for n in range(100)]
@@ -219,13 +218,3 @@ def wait_for(done: Callable[[], object], seconds: float = 60.0) -> None:
     while not done():
         assert time.monotonic() < deadline, "it did not come in time"
         time.sleep(0.02)
-
-
-def test_a_threshold_of_failures_stops_the_publishing(
-    shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("indexers.generators.scripted.Scripted", faulty(fail_every=5))
-    ended = cogr_index("rebuild", "--side", "item", "-c", shop / "cogr.toml")
-    assert ended.status == 1
-    assert "were set aside" in ended.err
-    assert not (shop / ".cogr/memory/serving.json").exists()

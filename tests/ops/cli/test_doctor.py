@@ -102,15 +102,3 @@ def test_a_missing_tool_is_missing_and_a_broken_core_is_exit_1(
     assert by_name()["maven"].state == "missing"
     without(monkeypatch, "pyroaring")
     assert doctor().status == 1
-
-
-def test_the_demo_brings_what_its_walkthrough_uses() -> None:
-    """The environment of `make demo` has the extra `data`, for labels from logs and `inspect`."""
-    pins = (ROOT / "requirements" / "demo.txt").read_text("utf-8").splitlines()
-    names = {line.partition("==")[0] for line in pins}
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    needed = {
-        name.partition(">")[0].partition("[")[0].lower()
-        for name in project["optional-dependencies"]["data"]
-    }
-    assert needed <= names

@@ -433,25 +433,3 @@ def test_expected_figures_are_those_of_the_kept_results() -> None:
         told = json.loads(file.read_text("utf-8"))
         assert told["commit"], file
         assert "/" not in told["command"], file
-
-
-def test_a_figure_beyond_its_spread_is_a_miss() -> None:
-    expected = {"bm25": {"f1": 0.15, "p": 0.2, "spread": 0.002}, "dpr": {"f1": 0.3, "spread": 0.1}}
-    found = {"bm25": {"f1": 0.1515, "p": 0.21, "r": 0.4}}
-    assert list(reproduce.misses("x", expected, found)) == [
-        "x: p of bm25 is 0.2100, not 0.2000 ± 0.002",
-        "x: dpr was not run",
-    ]
-
-
-def test_reproducing_needs_the_data(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("COGR_DATA_DIR", raising=False)
-    monkeypatch.setattr("sys.argv", ["reproduce.py", "nfcorpus"])
-    with pytest.raises(SystemExit, match="2"):
-        reproduce.main()
-    assert capsys.readouterr().err == (
-        "There is no data set nfcorpus: set COGR_DATA_DIR to the folder that has it, see "
-        "docs/datasets.md.\n"
-    )

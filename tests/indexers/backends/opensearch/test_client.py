@@ -65,15 +65,6 @@ def test_the_version_says_how_keywords_are_scored() -> None:
     assert (three.has_use_similarity, three.bm25.flavour) == (True, "3.x")
 
 
-def test_a_web_page_is_no_cluster() -> None:
-    with serve(lambda _: (200, b"<html>Welcome"), content_type="text/html") as url:
-        with pytest.raises(
-            ServiceError,
-            match="does not answer as OpenSearch does .*; check that opensearch.url is a cluster",
-        ):
-            _ = Cluster(OpenSearchSettings(url=url)).version
-
-
 @pytest.mark.parametrize(
     ("status", "content_type", "body"),
     [

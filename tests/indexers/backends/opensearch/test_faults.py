@@ -362,15 +362,6 @@ def test_a_switch_that_is_refused_leaves_the_alias(shop: Shop) -> None:
     shop.assert_goes_on()
 
 
-def test_a_switch_whose_answer_is_lost_can_be_asked_for_again(shop: Shop) -> None:
-    shop.backend.push(shop.new)
-    shop.backend.verify(shop.new, [])
-    shop.proxy.faults.append(Fault("POST", "_aliases", None, forwarded=True))
-    with pytest.raises(ServiceError, match="can't be reached"):
-        shop.backend.publish({"item": shop.new.id})
-    assert shop.backend.publish({"item": shop.new.id}) == {"item": shop.new.id}
-
-
 def test_an_alias_whose_name_an_index_has(shop: Shop, tmp_path: Path) -> None:
     query = frozen(shop.old.store, "query", SHOPPERS)
     name = f"{shop.backend.prefix}-queries"

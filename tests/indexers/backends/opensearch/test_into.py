@@ -28,7 +28,6 @@ from indexers.backends.opensearch.foreign_field import (
     Coverage,
     field_of,
     open_target,
-    snapshot_of,
 )
 from indexers.backends.opensearch.indexes import merge, read_index
 from indexers.release import external
@@ -110,14 +109,6 @@ def products(opensearch: OpenSearchSettings, shop: Path) -> Iterator[Products]:
 
 def ids_of(snapshot: Snapshot) -> list[str]:
     return [row.id for row in snapshot.rows()]
-
-
-def test_names_of_fields() -> None:
-    assert field_of("cogr_keywords", "item-r003-0123456789ab") == "cogr_keywords_r003_0123456789ab"
-    assert (
-        snapshot_of("cogr_keywords", "cogr_keywords_r003_0123456789ab") == "item-r003-0123456789ab"
-    )
-    assert snapshot_of("cogr_keywords", "cogr_keywords_old") is None
 
 
 @pytest.mark.server

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -271,12 +269,3 @@ def test_tiny_data_with_empty_and_equal_items() -> None:
 def test_too_few_labels_point_to_extractive(count: int) -> None:
     with pytest.raises(GeneratorError, match=rf"has {count} training queries.*'extractive'"):
         fit(training_shop(ITEMS, {f"q{n}": (f"light {n}", ["i1"]) for n in range(count)}))
-
-
-def test_importing_the_kind_imports_nothing_heavy() -> None:
-    code = (
-        "import sys, indexers.generators.statistical; print({'lightgbm', 'scipy', 'torch'} & "
-        "set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"

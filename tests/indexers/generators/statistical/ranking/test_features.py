@@ -22,7 +22,6 @@ from indexers.generators.statistical.ranking.matrices import (
     unit_rows,
     with_data,
 )
-from indexers.generators.statistical.ranking.ranker import PENALTY, logistic
 from indexers.generators.statistical.ranking.text_index import TextIndex, char_grams
 from indexers.generators.statistical.ranking.training_queries import (
     FeatureSources,
@@ -141,20 +140,6 @@ def test_a_title_is_recognised_by_its_stop_words_and_their_order() -> None:
     assert 0.5 < covered[shares.argmax()] < 1
 
 
-def test_the_line_is_where_its_penalised_loss_is_least() -> None:
-    rng = np.random.default_rng(0)
-    x = rng.random((400, 3)).astype(np.float32) * [1, 10, 100]
-    y = (rng.random(400) < 1 / (1 + np.exp(3 - 0.5 * x[:, 1]))).astype(np.float32)
-    weight = rng.random(400).astype(np.float32)
-    line = logistic(x, y, weight)
-    spread = x.std(axis=0)
-    slope = weight * (1 / (1 + np.exp(-(x @ line[1:] + line[0]))) - y)
-    assert abs(slope.sum()) < 0.05
-    np.testing.assert_allclose(
-        ((x - x.mean(axis=0)) / spread).T @ slope, -PENALTY * line[1:] * spread, atol=0.05
-    )
-
-
 @given(st.lists(st.text(max_size=12), max_size=5))
 def test_character_grams_of_any_text(texts: list[str]) -> None:
     matrix = char_grams(texts)
@@ -186,11 +171,3 @@ def test_row_helpers_agree_with_numpy(rows: list[list[int]], k: int) -> None:
     lengths = np.linalg.norm(unit_rows(matrix).toarray(), axis=1)
     np.testing.assert_allclose(lengths, stored > 0, atol=1e-5)
     assert np.array_equal(with_data(matrix, matrix.data * 2).toarray(), dense * 2)
-
-
-def test_candidates_are_told_what_whole_matrices_tell(dataset: Dataset, index: TextIndex) -> None:
-    """Bit for bit, whichever items are looked at."""
-    items = np.array([3, 5, 250])
-    for by_column in (index.grams_by_gram, index.titles_by_term, index.matched_idf):
-        whole = by_column(np.arange(index.n_items)).toarray()
-        assert np.array_equal(by_column(items).toarray(), whole[:, items])
