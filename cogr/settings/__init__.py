@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import copy
 import difflib
-import json
 import os
 import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
@@ -190,8 +189,12 @@ def load_settings(
         for layer in (_cluster(), _absolute(path.resolve().parent, written), _environment(), flags):
             _merge(values, layer)
         return Settings(**values)
-    except (UnreadableError, RecursionError):
-        raise _unreadable_variable() from None
+    except (UnreadableError, RecursionError) as error:
+        table = re.search(r'field "(\w+)"', str(error))
+        raise SettingsError(
+            f"The environment variable {PREFIX}{table[1].upper() if table else '...'} is not valid "
+            'JSON; write a list as ["a", "b"], and a table key by key.'
+        ) from None
     except ValidationError as error:
         said = [*_said(written, str(path)), *_variables(), *_said(flags, FLAG)]
         # Not from the library's error, which quotes what was given.
@@ -363,22 +366,3 @@ def _check_variables() -> None:
 
 def _variable(key: str) -> str:
     return f"{PREFIX}{key.replace('.', '__')}".upper()
-
-
-def _unreadable_variable() -> SettingsError:
-    keys = {name for name, kind in known_fields(Settings) if get_origin(kind) in (dict, tuple)}
-    names = {_variable(name) for name in keys | set(Settings.model_fields)}
-    wrong = [name for name, text in os.environ.items() if name.upper() in names and not _json(text)]
-    variables = " or ".join(wrong) or f"{PREFIX}..."
-    return SettingsError(
-        f"The environment variable {variables} is not valid JSON; write a list as "
-        '["a", "b"], and a table key by key.'
-    )
-
-
-def _json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True

@@ -127,16 +127,6 @@ def rollback(
 
 
 def _show(call: Call, title: str, released: Released) -> None:
-    from cogr.snapshots import read_manifest
-
-    for id_ in filter(None, (released.serving[side] for side in released.before)):
-        manifest = read_manifest(call.workspace.store, id_)
-        if manifest.fields:
-            names = ", ".join(manifest.fields)
-            console.note(
-                f"{id_} has {names} as of {manifest.created}; cogr-index rebuild brings the data's "
-                "own."
-            )
     values = {side: id_ or "nothing" for side, id_ in released.serving.items()}
     for side, before in released.before.items():
         same = before == released.serving[side]

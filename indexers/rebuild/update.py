@@ -177,15 +177,9 @@ def _read_log(
     known = {own for batch in parent.batches() for own in batch["self"].to_pylist()}
     saved = {self_keyword(self_text(query)) for query in workspace.dataset.entities("query")}
     found = changes_of_log(log, request.min_count, known, saved)
-    counts = {name: f"{count:,}" for name, count in found.counts.items()}
-    by_clients = any(searched.clients for searched in log.queries)
-    rare = f"by fewer than {request.min_count} clients" if by_clients else ""
-    reasons = "".join(f"; left out: {count:,} {name}" for name, count in log.left_out.items())
-    say(
-        f"log: {counts['lines']} lines read, {counts['without']} of them without a query; "
-        f"{counts['queries']} queries: {counts['known']} known, {counts['rare']} asked "
-        f"{rare or f'less than {request.min_count} times'}, {counts['taken']} taken{reasons}"
-    )
+    told = {name: count for name, count in found.counts.items() if name != "left_out"}
+    told |= log.left_out
+    say(f"log: {', '.join(f'{count:,} {name}' for name, count in told.items())}")
     return found
 
 

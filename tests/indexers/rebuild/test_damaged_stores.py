@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from cogr.snapshots import read_manifest
 from cogr.store import Store
 from indexers.backends.memory import MemoryBackend
 from indexers.cli import app
@@ -157,19 +156,6 @@ def test_a_rebuild_makes_a_damaged_snapshot_again_and_says_so(
         (name, how) != ("manifest.json", "gone")
     )
     assert cogr_index("list", "--json").json["snapshots"][0]["state"] == "serving"
-
-
-def test_a_rebuilt_snapshot_keeps_what_its_manifest_said(shop: Path, cogr_index: Command) -> None:
-    made = cogr_index("rebuild", "--side", "item", "--json").json["snapshot"]
-    store = Store(shop / ".cogr")
-    before = read_manifest(store, made)
-    store.write_json(
-        f"snapshots/{made}/manifest.json",
-        before.summed(created="2020-01-01T00:00:00Z").model_dump(),
-    )
-    damage(shop / ".cogr/snapshots" / made / "keywords.parquet", "flipped", random.Random(2))
-    assert cogr_index("rebuild", "--side", "item").status == 0
-    assert read_manifest(store, made) == before.summed(created="2020-01-01T00:00:00Z")
 
 
 def test_list_and_prune_show_a_damaged_snapshot_and_go_on(shop: Path, cogr_index: Command) -> None:
