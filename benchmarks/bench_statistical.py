@@ -8,7 +8,7 @@ the bundled sample shop. Run: python benchmarks/bench_statistical.py [--json] [-
 latter.
 
 With --halves: F1 and nDCG@10 over ten random halves of all queries, learned from one half and
-tested on the other: what few labels bring.
+tested on the other: what few labels bring, and whether what serves orders at least as BM25 does.
 
 With --readability: F1 against the share of query keywords that people say, and of those that
 retrieve and find a single item, by price (`READABILITY`), on dev queries, or out of fold on at most
@@ -41,9 +41,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from _timing import Row, report
@@ -53,13 +54,16 @@ from numpy.typing import NDArray
 
 from cogr.datasets import load_dataset
 from cogr.keywords import self_keyword
-from cogr.metrics import f1_of, full_set
-from cogr.records import Dataset, Query, Split
+from cogr.metrics import f1_of, full_set, ranked
+from cogr.records import SIDES, Dataset, Query, Split
+from cogr.settings import load_settings
 from indexers.generators.statistical.artefact import Artefact, Spelled
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.keyword_selection import exact_cut as best_prefix
 from indexers.generators.statistical.ranking.encoder import Encoder
 from indexers.generators.statistical.storage import open_artefact, save
+from indexers.rebuild.run import RebuildRequest, rebuild_side
+from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
 from trainers.evaluation import (
     MEASURES,
@@ -69,6 +73,7 @@ from trainers.evaluation import (
     figures,
     of_statistical,
     retrieved_by,
+    served,
 )
 from trainers.rivals.measuring import paired_p
 
@@ -359,17 +364,53 @@ HALVES = 10
 
 def random_halves(name: str) -> Row:
     """Means over random halves of all queries: learned from one half, tested on the other."""
-    dataset, found = load(name), []
+    dataset, found, over_text = load(name), [], []
     pool = [query for queries in dataset.queries.values() for query in queries]
     for seed in range(1, HALVES + 1):
         order = np.random.default_rng(seed).permutation(len(pool))
         train, test = ([pool[i] for i in half] for half in np.array_split(order, [len(pool) // 2]))
         half = replace(dataset, queries={"train": train, "dev": [], "test": test})
-        found.append(_of_artefact(fit(half, edits=False), half, "test").mean(axis=0))
-    means = dict(zip(("f1", "exact cut", "ndcg@10"), np.mean(found, axis=0).round(4), strict=True))
-    deviation = float(np.std(found, axis=0, ddof=1)[0])
-    notes = {**means, "deviation of draws": round(deviation, 4)}
+        with tempfile.TemporaryDirectory() as folder:
+            figures, serving, text = pair_of(half, folder)
+        found.append([*figures, serving.mean(), text.mean()])
+        over_text.append((serving - text).mean() / (serving - text).std(ddof=1) * text.size**0.5)
+    measures = ("f1", "exact cut", "ndcg@10", "ndcg@10 of what serves", "ndcg@10 of BM25")
+    means = dict(zip(measures, np.mean(found, axis=0).round(4), strict=True))
+    notes = {
+        **means,
+        "deviation of draws": round(float(np.std(found, axis=0, ddof=1)[0]), 4),
+        "what serves less BM25, least of all halves, in standard errors": round(min(over_text), 2),
+    }
     return Row(f"{name}: 1 - F1 of random halves", 1 - means["f1"], "", notes=notes)
+
+
+def pair_of(
+    dataset: Dataset, store: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Means of `_of_artefact` for a pair of `statistical`; nDCG@10 of each test query by what
+    serves, and by BM25.
+    """
+    own = {"name": "statistical", "statistical": {"encoder": "none"}}
+    table = {"loader": "jsonl", "path": store}
+    workspace = Workspace(
+        load_settings(None, [], otherwise={"dataset": table, "store": store, "generator": own})
+    )
+    vars(workspace)["dataset"] = dataset
+    quiet: Any = lambda *_: nullcontext(lambda _: None)  # noqa: E731
+    item, query = (
+        rebuild_side(workspace, RebuildRequest(side), quiet, lambda _: None)
+        for side in reversed(SIDES)
+    )
+    tested = {one.id: dataset.relevant[one.id] for one in dataset.queries["test"]}
+    serving, text = (
+        ranked(one.rankings, tested, cutoffs=(10,)).values["nDCG@10"]
+        for one in (
+            served(workspace, "test", item.rebuilt.snapshot, query.rebuilt.snapshot),
+            bm25(dataset, "test"),
+        )
+    )
+    with workspace.generator("query") as generator:
+        return _of_artefact(generator.artefact, dataset, "test").mean(axis=0), serving, text
 
 
 SEEDS = 3
@@ -497,16 +538,6 @@ def _of_artefact(artefact: Artefact, dataset: Dataset, split: Split) -> NDArray[
         gains = np.isin(spelled.retrieved[order], relevant) @ DISCOUNTS[: order.size]
         found.append([*f1, gains / DISCOUNTS[: min(10, max(relevant.size, 1))].sum()])
     return np.array(found)
-
-
-def _scores(artefact: Artefact, query: Query, spelled: Spelled) -> NDArray[np.float64]:
-    """What a search scores the retrieved items, in their order."""
-    owners = [*map(artefact.keywords.all.owners, spelled.words)]
-    if spelled.own:
-        literal = self_keyword(query.text)
-        owners[0] = artefact.keywords.owners(literal, anchors=artefact.row_of(query) < 0)
-    parts = artefact.scored.parts(spelled.retrieved, np.array(spelled.words, np.int64), owners)
-    return parts @ np.array(spelled.weights or np.ones(parts.shape[1]))
 
 
 def picture(found: Iterable[Row], path: str) -> None:

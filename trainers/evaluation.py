@@ -122,29 +122,29 @@ def _row(dataset: Dataset, split: Split, make: Callable[[], Baseline]) -> dict[s
     return {**row, "cutoff": found.cutoff, "sets": cut}
 
 
+def served(workspace: Workspace, split: Split, items: Snapshot, queries: Snapshot) -> Baseline:
+    """What a pair answers when it serves: the set by keywords and literal matches of the query's
+    text; rankings of both tiers.
+
+    Raises DataError when the split is empty.
+    """
+    settings, backend = workspace.settings, workspace.backend
+    asked, sets, rankings = workspace.dataset.require(split), {}, {}
+    for id_, row in rows_of_queries(asked, queries, weights=settings.keywords.weights).items():
+        words = Words(row.text, text_boost(row.weights, settings.serving.blend))
+        found = backend.retrieved(row.weighted, snapshot=items.id, words=words)
+        whole = backend.search(row.weighted, size=LONGEST, snapshot=items.id, words=words)
+        sets[id_] = [hit.id for hit in found.hits]
+        rankings[id_] = [hit.id for hit in whole.hits]
+    return Baseline("what serves", sets, rankings)
+
+
 def serving_row(
     workspace: Workspace, split: Split, items: Snapshot, queries: Snapshot
 ) -> dict[str, Any]:
-    """What a pair answers when it serves: P, R and F1 of the set (keywords and literal matches of
-    the query's text), rank metrics of both tiers.
-    """
-    settings, backend = workspace.settings, workspace.backend
-    asked = workspace.dataset.require(split)
-
-    def search() -> Baseline:
-        sets, rankings = {}, {}
-        for id_, row in rows_of_queries(asked, queries, weights=settings.keywords.weights).items():
-            words = Words(row.text, text_boost(row.weights, settings.serving.blend))
-            keywords = row.weighted
-            found = backend.retrieved(keywords, snapshot=items.id, words=words)
-            whole = backend.search(keywords, size=LONGEST, snapshot=items.id, words=words)
-            sets[id_] = [hit.id for hit in found.hits]
-            rankings[id_] = [hit.id for hit in whole.hits]
-        return Baseline("what serves", sets, rankings)
-
-    row = _row(workspace.dataset, split, search)
+    """P, R and F1 of the sets that `served` gives, rank metrics of its rankings."""
     return {
-        **row,
+        **_row(workspace.dataset, split, lambda: served(workspace, split, items, queries)),
         "sets": "what keywords find, and items with every word of the query in one field",
     }
 
