@@ -215,8 +215,7 @@ def command(
         ("log", '{"action_name": "click", "query_id": "1", "event_attributes": 1}', (
             "log", "--format", "ubi"
         ), 2, (
-            "log, line 1: 'event_attributes' has another type than in UBI; export the "
-            "records as UBI writes them."
+            "No query is in log; export ubi_queries, or events that have a user_query."
         )),
         ("today.json", '{"query":\n {"match"}}', ("log.jsonl",), 2, (
             "today.json, line 2: this is not JSON (Expecting ':' delimiter); write the body of "
