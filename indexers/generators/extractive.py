@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from cogr.errors import GeneratorError
 from cogr.metrics import f1_of
@@ -26,14 +27,6 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _GAP = -1
-KEYWORDS, QUERY_KEYWORDS = 15, 30
-"""Most keywords of an item, the best first (the paper's M is 10), and of a query."""
-MIN_DF, MAX_DF_SHARE = 2, 0.02
-"""A keyword occurs in at least so many items, since one of a single item connects nothing, and in
-at most this share of them (5 items are always allowed).
-"""
-CUT = 0.65
-"""A query's keywords aim at the items that score at least this share of the best item's BM25."""
 _NEAREST_AT_MOST = 100
 _K1, _B = 1.5, 0.75
 _PRICES = (1.0, 0.85, 0.7, 0.55, 0.4)
@@ -46,9 +39,19 @@ class ExtractiveOptions(Options):
     """Options of the kind `extractive`.
 
     Attributes:
+        keywords: most keywords of an item, the best first (the paper's M is 10).
+        min_df: fewest items that a keyword occurs in: a keyword of a single item connects nothing.
+        max_df_share: largest share of the items that it may occur in (5 items are always allowed).
+        cut: a query's keywords aim at the items that score at least this share of the best item's
+            BM25.
         language: of stems and stop words, by its Snowball name; `auto`: that of the items' texts.
     """
 
+    keywords: int = Field(default=15, ge=1)
+    query_keywords: int = Field(default=30, ge=1)
+    min_df: int = Field(default=2, ge=1)
+    max_df_share: float = Field(default=0.02, gt=0.0, le=1.0)
+    cut: float = Field(default=0.65, gt=0.0, le=1.0)
     language: str = DETECT
 
 
@@ -77,9 +80,10 @@ class Collection:
     their order.
     """
 
-    def __init__(self, items: Sequence[Item], language: str) -> None:
+    def __init__(self, items: Sequence[Item], options: ExtractiveOptions) -> None:
+        self.options = options
         self.size = len(items)
-        self._analyser = Analyser(language)
+        self._analyser = Analyser(options.language)
         self._surface = SurfaceForms(self._analyser)
         self.stem_ids: dict[str, int] = {}
         stream, self._starts = self._read(items)
@@ -90,8 +94,8 @@ class Collection:
         self._codes, index = np.unique(codes, return_inverse=True)
         self._df = np.bincount(index, minlength=len(self._codes))
         said = Said.of(self._analyser, (f"{item.title}\n{item.text}" for item in items))
-        highest = max(5, int(MAX_DF_SHARE * self.size))
-        self._usable = (self._df >= MIN_DF) & (self._df <= highest)
+        highest = max(5, int(self.options.max_df_share * self.size))
+        self._usable = (self._df >= self.options.min_df) & (self._df <= highest)
         for at in np.flatnonzero(self._usable).tolist():
             self._usable[at] = said.keeps(self._stems_of(at))
         rows, phrases = self._best(docs, index, counts)
@@ -136,7 +140,7 @@ class Collection:
         order = np.lexsort((self._codes[phrases], -score, docs))
         docs, phrases = docs[order], phrases[order]
         rank = np.arange(len(docs)) - np.searchsorted(docs, docs)
-        kept = rank < KEYWORDS
+        kept = rank < self.options.keywords
         return docs[kept], phrases[kept]
 
     def spell(self, phrase: int) -> str:
@@ -196,7 +200,7 @@ class Collection:
         scores = np.zeros(self.size)
         for stem in stems.tolist():
             scores[postings[stem]] += weights[postings.starts[stem] : postings.starts[stem + 1]]
-        near = np.flatnonzero((scores > 0) & (scores >= CUT * scores.max(initial=0.0)))
+        near = np.flatnonzero((scores > 0) & (scores >= self.options.cut * scores.max(initial=0.0)))
         nearest: Ints = near[np.lexsort((near, -scores[near]))][:_NEAREST_AT_MOST]
         return nearest
 
@@ -233,7 +237,7 @@ class Collection:
         covered = np.zeros(self.size, dtype=bool)
         gains = np.array([worth[owners].sum() for owners in candidates.owners])
         chosen: list[int] = []
-        while len(chosen) < QUERY_KEYWORDS and gains.max(initial=0.0) > 1e-9:
+        while len(chosen) < self.options.query_keywords and gains.max(initial=0.0) > 1e-9:
             pick = int((gains * candidates.weight).argmax())
             chosen.append(int(candidates.phrases[pick]))
             new = candidates.owners[pick][~covered[candidates.owners[pick]]]
@@ -263,9 +267,10 @@ class Extractive(Generator):
     def __init__(
         self, items: Sequence[Item], dataset_hash: str, options: ExtractiveOptions | None = None
     ) -> None:
-        self.language = options.language if options else DETECT
-        if self.language == DETECT:
-            self.language = detect_language(f"{item.title} {item.text}" for item in items)
+        self.options = options or ExtractiveOptions()
+        if self.options.language == DETECT:
+            language = detect_language(f"{item.title} {item.text}" for item in items)
+            self.options = self.options.model_copy(update={"language": language})
         self._items = items
         self._dataset_hash = dataset_hash
 
@@ -280,18 +285,13 @@ class Extractive(Generator):
             "kind": "extractive",
             "version": 2,
             "dataset_hash": self._dataset_hash,
-            "keywords": KEYWORDS,
-            "query_keywords": QUERY_KEYWORDS,
-            "min_df": MIN_DF,
-            "max_df_share": MAX_DF_SHARE,
-            "cut": CUT,
-            "language": self.language,
+            **self.options.model_dump(),
         }
 
     @cached_property
     def collection(self) -> Collection:
         """The counts; made when they are first needed."""
-        return Collection(self._items, self.language)
+        return Collection(self._items, self.options)
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         for request in requests:
