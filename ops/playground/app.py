@@ -5,6 +5,7 @@ Any other request is rejected.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import astuple
 from itertools import repeat
@@ -14,7 +15,15 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    validate_call,
+)
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from cogr.errors import CogrError
@@ -43,58 +52,30 @@ ItemSnapshot = Annotated[str, StringConstraints(pattern=r"^item-r\d{3,}-[0-9a-f]
 QuerySnapshot = Annotated[str, StringConstraints(pattern=r"^query-r\d{3,}-[0-9a-f]{12}$")]
 
 
-class PageRequest(BaseModel):
-    """A request of the page; by itself that for the available pairs and data."""
+Size = Annotated[int, Field(ge=1, le=200)]
+
+
+class WeightedText(BaseModel):
+    """A keyword as typed, and its weight."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class WeightedText(PageRequest):
-    """A keyword as typed, and its weight."""
 
     text: Text
     weight: float = Field(1.0, ge=0, le=HEAVIEST, allow_inf_nan=False)
 
 
-class RequestedPair(PageRequest):
+class RequestedPair(BaseModel):
     """A pair of snapshots, and the keywords to search for instead of the query's own."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     item: ItemSnapshot
     query: QuerySnapshot | None = None
     keywords: list[WeightedText] | None = Field(None, max_length=MAX_CLAUSES)
 
 
-class SearchRequest(PageRequest):
-    """A query to search with one pair, or with two side by side."""
-
-    query: Text
-    pairs: list[RequestedPair] = Field(min_length=1, max_length=2)
-    size: int = Field(20, ge=1, le=200)
-
-
-class QueriesRequest(PageRequest):
-    """The labelled queries, with figures of one or two pairs."""
-
-    pairs: list[RequestedPair] = Field(min_length=1, max_length=2)
-    shown: int = Field(0, ge=0, le=1, description="The pair whose figures sort")
-    match: Text = ""
-    sort: views.Order = "worst"
-    size: int = Field(50, ge=1, le=1000)
-
-
-class BaselineRequest(PageRequest):
-    """The same query by the words of the items' text, cut at the size of the set."""
-
-    query: Text
-    cut: int = Field(ge=0)
-    size: int = Field(20, ge=1, le=200)
-
-
-class ItemRequest(PageRequest):
-    """One item of a pair."""
-
-    id: Text
-    pair: RequestedPair
+Pairs = Annotated[list[RequestedPair], Field(min_length=1, max_length=2)]
+_BODY = TypeAdapter(dict[str, Any])
 
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
@@ -140,22 +121,23 @@ def _create(workspace: Workspace, parts: Parts, hosts: Sequence[str]) -> FastAPI
         response.headers.update(_HEADERS)
         return response
 
-    def answer(path: str, model: type[BaseModel], give: Callable[[Any], Any]) -> None:
-        @app.post(f"/api/{path}")
+    def answer(give: Callable[..., Any]) -> None:
+        checked = validate_call(config=ConfigDict(strict=True))(give)
+
+        @app.post(f"/api/{give.__name__}")
         async def route(request: Request) -> dict[str, Any]:
             # Browsers let no page elsewhere send this type without asking first.
             if request.headers.get("content-type", "").partition(";")[0] != "application/json":
                 raise RejectedError(415, "Send the header Content-Type: application/json.")
-            asked = model.model_validate_json(await admission.read(request))
-            words = await answers.words(asked) if isinstance(asked, SearchRequest) else []
-            found: dict[str, Any] = await asyncio.to_thread(give, asked, *words)
+            asked = _BODY.validate_json(await admission.read(request))
+            if inspect.iscoroutinefunction(give):
+                found: dict[str, Any] = await checked(**asked)
+            else:
+                found = await asyncio.to_thread(checked, **asked)
             return found
 
-    answer("page", PageRequest, answers.page)
-    answer("search", SearchRequest, answers.search)
-    answer("queries", QueriesRequest, answers.queries)
-    answer("baseline", BaselineRequest, answers.baseline)
-    answer("item", ItemRequest, answers.item)
+    for give in (answers.page, answers.search, answers.queries, answers.baseline, answers.item):
+        answer(give)
     _reject_in_sentences(app)
     app.mount("/", StaticFiles(directory=STATIC, html=True))
     return app
@@ -178,14 +160,14 @@ def _reject_in_sentences(app: FastAPI) -> None:
 
 
 class Answers:
-    """Answers the page's requests, in threads."""
+    """Answers the page's requests."""
 
     def __init__(self, workspace: Workspace, parts: Parts) -> None:
         self._parts = parts
         self._data = PageData(workspace)
         self._listing = Listing(self._data)
 
-    def page(self, _: PageRequest) -> dict[str, Any]:
+    def page(self) -> dict[str, Any]:
         """The pairs to choose from, and what the data set holds."""
         pair = self._parts.follower.pair
         pairs = self._data.pairs(pair)
@@ -201,49 +183,54 @@ class Answers:
             "problem": problem,
         }
 
-    def search(self, ask: SearchRequest, *words: Words) -> dict[str, Any]:
-        """One query with one pair or two, each as the page shows it."""
-        catalogue, _ = self._catalogue()
-        searches = [
-            Search(ask.query, one, self._data.opened(asked.item), catalogue)
-            for asked, one in zip(ask.pairs, words, strict=True)
-        ]
-        besides = searches[::-1] if len(searches) > 1 else [None]
-        shown = [
-            one.as_dict(ask.size, beside) for one, beside in zip(searches, besides, strict=True)
-        ]
-        return {"pairs": shown}
+    async def search(self, query: Text, pairs: Pairs, size: Size = 20) -> dict[str, Any]:
+        """One query with one pair, or with two side by side."""
+        words = [await self._words(query, asked) for asked in pairs]
 
-    def queries(self, ask: QueriesRequest) -> dict[str, Any]:
-        """The labelled queries, with the figures of each pair."""
-        pairs = [(pair.item, pair.query) for pair in ask.pairs]
-        chosen = ask.model_dump(include={"shown", "match", "sort", "size"})
-        return self._listing.answer(pairs, **chosen)
+        def searched() -> list[dict[str, Any]]:
+            catalogue, _ = self._catalogue()
+            searches = [
+                Search(query, one, self._data.opened(asked.item), catalogue)
+                for asked, one in zip(pairs, words, strict=True)
+            ]
+            besides = searches[::-1] if len(searches) > 1 else [None]
+            return [one.as_dict(size, of) for one, of in zip(searches, besides, strict=True)]
 
-    def baseline(self, ask: BaselineRequest) -> dict[str, Any]:
-        """The same query by the words of the items' text."""
-        return views.baseline(self._data.catalogue, ask.query, ask.cut, ask.size)
+        return {"pairs": await asyncio.to_thread(searched)}
 
-    def item(self, ask: ItemRequest) -> dict[str, Any]:
+    def queries(
+        self,
+        pairs: Pairs,
+        shown: Annotated[int, Field(ge=0, le=1)] = 0,
+        match: Text = "",
+        sort: views.Order = "worst",
+        size: Annotated[int, Field(ge=1, le=1000)] = 50,
+    ) -> dict[str, Any]:
+        """The labelled queries, with figures of one or two pairs; those of pair `shown` sort."""
+        ids = [(pair.item, pair.query) for pair in pairs]
+        return self._listing.answer(ids, shown=shown, match=match, sort=sort, size=size)
+
+    def baseline(
+        self, query: Text, cut: Annotated[int, Field(ge=0)], size: Size = 20
+    ) -> dict[str, Any]:
+        """The same query by the words of the items' text, cut at the size of the set."""
+        return views.baseline(self._data.catalogue, query, cut, size)
+
+    def item(self, id: Text, pair: RequestedPair) -> dict[str, Any]:
         """One item of a pair."""
-        items, query = self._data.opened(ask.pair.item), ask.pair.query
-        queries = self._data.opened(query) if query else None
-        return views.item(items, queries, self._catalogue()[0], ask.id)
+        items = self._data.opened(pair.item)
+        queries = self._data.opened(pair.query) if pair.query else None
+        return views.item(items, queries, self._catalogue()[0], id)
 
-    async def words(self, ask: SearchRequest) -> list[Words]:
-        """The keywords that each pair of a search searches for: those of the page, those that the
-        expander serves, or those of the pair's query snapshot.
+    async def _words(self, query: str, asked: RequestedPair) -> Words:
+        """The keywords to search for: those of the page, those that the expander serves, or those
+        of the pair's query snapshot.
         """
         pair = self._parts.follower.pair
-        found = []
-        for asked in ask.pairs:
-            if asked.keywords is None and (asked.item, asked.query) == snapshots_of(pair):
-                (one,) = (await self._parts.expander.expand([ask.query], pair)).expansions
-                told = (one.source, one.reason, one.confidence)
-                found.append(self._found(one.keywords, one.weights, *told))
-            else:
-                found.append(await asyncio.to_thread(self._unserved, ask.query, asked))
-        return found
+        if asked.keywords is not None or (asked.item, asked.query) != snapshots_of(pair):
+            return await asyncio.to_thread(self._unserved, query, asked)
+        (one,) = (await self._parts.expander.expand([query], pair)).expansions
+        return self._found(one.keywords, one.weights, one.source, one.reason, one.confidence)
 
     def _unserved(self, query: str, asked: RequestedPair) -> Words:
         self._data.opened(asked.item)
