@@ -49,6 +49,7 @@ from ops.servers import ValkeySpec
 from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
 from tests.shops import write_thing_shop
+from tests.smollm2 import smollm2
 
 PARTS = ("workers", "engine", "memory")
 DELAY, AT_ONCE = 0.1, 4
@@ -121,7 +122,7 @@ def over_the_engine(prompts: int, repeat: int) -> Row:
         write_thing_shop(Path(name), prompts)
         overrides = [
             "generator.name=vllm",
-            "generator.model=smollm2",
+            f"generator.model={smollm2()}",
             "generator.vllm={max_model_len = 768}",
             "generator.sampling.max_tokens=32",
         ]

@@ -38,6 +38,7 @@ from cogr.prompts import PAPER, Prompter, cut_by_estimate
 from cogr.settings.indexing import Sampling
 from indexers.generators import Request
 from indexers.generators.vllm_lm import VllmGenerator, VllmOptions, set_environment
+from tests.smollm2 import smollm2
 from trainers.demo import CATALOGUE
 
 K_MAX = 30
@@ -106,7 +107,7 @@ class _Tried(VllmGenerator):
 
     def __init__(self, engine: Mapping[str, Any]) -> None:
         short = {"max_model_len": 1024}
-        super().__init__(VllmOptions(model="smollm2", engine=short, sampling=Sampling()))
+        super().__init__(VllmOptions(model=smollm2(), engine=short, sampling=Sampling()))
         self._more = engine
 
     def engine_arguments(self) -> dict[str, Any]:

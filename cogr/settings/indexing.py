@@ -232,8 +232,8 @@ class GeneratorSettings(Table):
     model: str | None = Field(
         None,
         description=(
-            "Folder of a model or of a LoRA adapter, Hugging Face name, or smollm2; the model's "
-            "name for openai"
+            "Folder of a model or of a LoRA adapter, or Hugging Face name; the model's name for "
+            "openai"
         ),
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(

@@ -119,7 +119,7 @@ class TrainingSettings(Table):
 
     model: str = Field(
         "tiny",
-        description="Start of both sides: a model folder, a Hugging Face name, smollm2 or tiny",
+        description="Start of both sides: a model folder, a Hugging Face name or tiny",
     )
     seed: int = Field(0, ge=0, description="Seed of first weights, data order and rollouts")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(

