@@ -289,7 +289,8 @@ class TextIndex:
         if len(self.encoded) <= MANY:
             return top_dense(points @ self.encoded.T, k)
         directions, coarse = self._coarse
-        near = top_dense((points @ directions) @ coarse.T, 4 * k)
+        along: Floats = points @ directions
+        near = top_dense(along @ coarse.T, 4 * k)
         pairs = points[row_of(near)], self.encoded[near.indices]
         return top_rows(with_data(near, np.einsum("ij,ij->i", *pairs).clip(0)), k)
 
