@@ -136,23 +136,23 @@ def compare(inputs: Inputs, side: Side, sizes: Sizes) -> tuple[float, float, flo
         for name in order:
             trainer, seconds = (our_trainer if name == "ours" else plain_trainer)(job)
             times[name].append(timed(trainer))
-            rewards += seconds()["reward"]
-            whole += sum(seconds().values())
+            rewards += seconds()
+            whole += sum(times[name][-1]) if name == "ours" else 0.0
     ours, plain = (
         sum(map(min, zip(*times[name], strict=True))) / sizes.steps for name in ("ours", "plain")
     )
     return ours, plain, rewards / whole
 
 
-Seconds = Callable[[], dict[str, float]]
+Seconds = Callable[[], float]
 
 
 def our_trainer(job: Any) -> tuple[Any, Seconds]:
-    """The trainer of a training stage, and where its time went."""
+    """The trainer of a training stage, and the seconds of its rewards."""
     from trainers.training.grpo import prepare_grpo
 
     prepared = prepare_grpo(job, lambda _: None)
-    return prepared.trainer, lambda: prepared.log.notes["seconds"]
+    return prepared.trainer, lambda: prepared.trainer.reward_funcs[0].seconds
 
 
 def plain_trainer(job: Any) -> tuple[Any, Seconds]:
@@ -188,7 +188,7 @@ def plain_trainer(job: Any) -> tuple[Any, Seconds]:
         processing_class=tokenizer,
     )
     silence(trainer)
-    return trainer, lambda: {"reward": 0.0}
+    return trainer, lambda: 0.0
 
 
 def constant(completions: Sequence[Any], **_: object) -> list[float]:

@@ -1,8 +1,7 @@
-"""Model folders of a run: loaded with checks, saved whole or not at all, with a model card and the
-sha256 of every file.
+"""Model folders of a run: loaded with checks, saved whole or not at all, with a model card.
 
-A folder's name holds a digest of its content, so that nothing is ever overwritten. Weights are
-safetensors; nothing is pickled.
+A folder's name holds a digest of its content, so that nothing is ever overwritten and damage shows.
+Weights are safetensors; nothing is pickled.
 
 `Midway` manages the checkpoints inside a training stage: weights, optimizer, random numbers, as the
 trainer writes them. They are removed when the stage is done.
@@ -21,13 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from cogr.errors import GeneratorError, StorageError, TrainingError
 from cogr.prompts import Prompt
 from cogr.records import Side
 from cogr.settings.training import TrainingSettings
-from cogr.store import file_sha256, storage_errors
+from cogr.store import storage_errors
 from indexers.generators.model_folders import (
     context_length,
     digest,
@@ -44,13 +41,11 @@ from trainers.training.trainer_config import computes_in_bfloat16, is_out_of_mem
 
 log = logging.getLogger(__name__)
 
-_SUMS = "sha256.json"
 _LORA_ALPHA = 32
 """LoRA's alpha. The scale of an adapter is alpha divided by its rank; another alpha would only act
 as another learning rate.
 """
 _WHOLE = "begun-with.json"
-_SUMMED = TypeAdapter(dict[str, str])
 
 
 def load_model(folder: Path, settings: TrainingSettings | None = None) -> Any:
@@ -138,13 +133,7 @@ def save_model(run: Run, name: str, write: Callable[[Path], None], card: Mapping
             for left in temporary.glob("*.bin"):
                 left.unlink()
             (temporary / "README.md").write_text(_card(name, card), "utf-8")
-            sums = {
-                file.name: file_sha256(file)
-                for file in sorted(temporary.iterdir())
-                if file.is_file()
-            }
             folder = parent / f"{name}-{digest(temporary)}"
-            (temporary / _SUMS).write_text(json.dumps(sums, indent=1))
             temporary.chmod(0o755)
             if folder.exists():
                 shutil.rmtree(folder)
@@ -173,25 +162,19 @@ def _full_disk_named(what: str) -> Iterator[None]:
 
 
 def check_model(run: Run, path: str) -> None:
-    """Compare a saved model folder with its sums.
+    """Compare a saved model folder with the digest in its name.
 
     Raises TrainingError when it is missing or differs.
     """
     folder = run.store.local(path)
     try:
-        sums = _SUMMED.validate_json((folder / _SUMS).read_bytes())
-        here = {file.name for file in folder.iterdir()} - {_SUMS}
-        wrong = sorted(here ^ sums.keys()) or [
-            name for name, sha in sums.items() if file_sha256(folder / name) != sha
-        ]
-    except (OSError, ValueError) as error:
+        found = digest(folder)
+    except OSError as error:
         raise TrainingError(
             f"The checkpoint {folder} is missing or incomplete ({first_line(error)})."
         ) from error
-    if wrong:
-        raise TrainingError(
-            f"The checkpoint {folder} is broken: {wrong[0]} does not match its sha256."
-        )
+    if not folder.name.endswith(f"-{found}"):
+        raise TrainingError(f"The checkpoint {folder} is broken: its files are not those it names.")
 
 
 def context_of(folder: Path) -> int:
@@ -267,11 +250,6 @@ class Midway:
 
 def _step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
-
-
-def step_of(checkpoint: Path | None) -> int:
-    """The step after which a checkpoint was saved; 0 for none."""
-    return 0 if checkpoint is None else _step_of(checkpoint)
 
 
 def as_saver(midway: Midway) -> Any:

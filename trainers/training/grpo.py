@@ -34,12 +34,11 @@ from trainers.training.checkpoints import (
     load_model,
     lora_config,
     save_side,
-    step_of,
     train,
     trainable_tokenizer,
 )
 from trainers.training.inputs import Inputs, Wrote
-from trainers.training.step_log import Scoring, StepLog, as_callback, commonest_share
+from trainers.training.step_log import StepLog, as_callback, commonest_share
 from trainers.training.trainer_config import (
     Batch,
     grpo_config,
@@ -133,7 +132,7 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
     model = load_model(job.base, job.settings)
     scorer = _scorer(job, tokenizer, model)
     whole = job.settings.rules == "paper"
-    log = StepLog(job.log, step_of(job.midway.last()), say, scorer.scoring, whole=whole)
+    log = StepLog(job.log, say, scored=True, whole=whole)
     rows = [
         {"prompt": chat(prompt, tokenizer), "entity": id_}
         for prompt, id_ in zip(job.prompts, job.ids, strict=True)
@@ -197,7 +196,7 @@ def _scorer(job: GrpoJob, tokenizer: Any, model: Any) -> CompletionScorer:
 
 
 class CompletionScorer:
-    """Scores completions against a frozen world.
+    """Scores completions against a frozen world; `seconds` is what that took so far.
 
     Args:
         ends: token ids that end a completion.
@@ -219,7 +218,7 @@ class CompletionScorer:
     ) -> None:
         self.__name__ = "retrieval"
         self.world = world
-        self.scoring = Scoring()
+        self.seconds = 0.0
         self._reward = reward
         self._own, self._known = own, known
         self._ends = frozenset(ends)
@@ -239,7 +238,7 @@ class CompletionScorer:
         """One reward a completion, in order. TRL calls this once a step on every process, and
         averages the metrics over them.
         """
-        self.scoring.began = time.perf_counter()
+        began = time.perf_counter()
         texts = [text_of(completion) for completion in completions]
         sets = [keywords_of(text, self._own[id_]) for text, id_ in zip(texts, entity, strict=True)]
         cut = [not ids or ids[-1] not in self._ends for ids in completion_ids]
@@ -255,8 +254,7 @@ class CompletionScorer:
         }
         for name, share in shares.items():
             log_metric(name, float(share))
-        self.scoring.tokens = sum(map(len, completion_ids))
-        self.scoring.ended = time.perf_counter()
+        self.seconds += time.perf_counter() - began
         return rewards
 
     def _score(self, id_: str, text: str, keywords: Sequence[str], cut: bool) -> float:

@@ -36,7 +36,6 @@ from trainers.training.checkpoints import (
     lora_config,
     save_model,
     save_side,
-    step_of,
     train,
     trainable_tokenizer,
 )
@@ -248,7 +247,7 @@ def run_sft(
     asked = [len(one["completion_mask"]) - sum(one["completion_mask"]) for one in examples]
     lengths = (max(asked), max(sum(one["completion_mask"]) for one in examples))
     batch = Batch.of(settings, *sft_step(settings, len(examples)), lengths, halvings)
-    log = StepLog(path, step_of(midway.last()))
+    log = StepLog(path)
     trainer = SFTTrainer(
         model=load_model(base, settings),
         args=sft_config(settings, epochs, batch, len(examples), midway.folder),

@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -92,54 +91,27 @@ class CollapseDetector:
 # The log
 
 
-@dataclass
-class Scoring:
-    """When the scorer began and ended its last step (`time.perf_counter`), and its tokens."""
-
-    began: float = 0.0
-    ended: float = 0.0
-    tokens: int = 0
-
-
 class StepLog:
-    """Writes one line a step and shows progress. It begins anew, or goes on after the checkpoint
-    from which the stage resumes. `as_callback` connects it to a trainer.
+    """Writes one line a step and shows progress. `as_callback` connects it to a trainer, whose
+    checkpoints keep the figures of the steps before them.
 
     Of several processes the first one writes. Used as a context around the training, so that
     progress ends with it.
 
     Args:
-        after: the step up to which its lines are kept.
-        scoring: of GRPO; None for SFT.
+        scored: of GRPO; otherwise of SFT.
         whole: do all steps, also when the reward rises no more.
     """
 
     def __init__(
-        self,
-        path: Path,
-        after: int,
-        say: Say = print,
-        scoring: Scoring | None = None,
-        *,
-        whole: bool = True,
+        self, path: Path, say: Say = print, *, scored: bool = False, whole: bool = True
     ) -> None:
         self.records: list[Mapping[str, Any]] = []
-        self._scoring, self._detector = scoring, CollapseDetector(say)
-        self._say, self._whole, self._window = say, whole, 0
-        self._began = self._updated = 0.0
+        self._path, self._scored, self._detector = path, scored, CollapseDetector(say)
+        self._say, self._whole, self._window, self._began = say, whole, 0, 0.0
         self._file: TextIO | None = None
         self._shown = ExitStack()
         self._advance: Advance = lambda _: None
-        self._what = f"training, {path.stem.rpartition('-')[2]} side"
-        if after and path.exists():
-            lines = map(json.loads, path.read_text("utf-8").splitlines()[:after])
-            self.records = [line for line in lines if line["step"] <= after]
-        for record in self.records if scoring else ():
-            self._detector.see(record["step"], record)
-        if ranks.is_first():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._shown.enter_context(path.open("w", encoding="utf-8", buffering=1))
-            self._file.writelines(map(_line, self.records))
 
     def __enter__(self) -> None:
         pass
@@ -147,20 +119,21 @@ class StepLog:
     def __exit__(self, *_: object) -> None:
         self._shown.close()
 
-    def begins(self, steps: int) -> None:
-        """Training begins, of so many steps."""
+    def begins(self, steps: int, before: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Training begins, of so many steps, after those whose figures are given."""
         self._window = max(LEAST_WINDOW, steps // 5)
-        if self._file is not None:
-            self._advance = self._shown.enter_context(progress_bar(self._what, steps))
-            self._advance(len(self.records))
+        if ranks.is_first():
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            opened = self._path.open("w", encoding="utf-8", buffering=1)
+            self._file = self._shown.enter_context(opened)
+            what = f"training, {self._path.stem.rpartition('-')[2]} side"
+            self._advance = self._shown.enter_context(progress_bar(what, steps))
+        for logs in before:
+            self._record(logs["step"], logs)
 
     def step_begins(self) -> None:
         """A step begins."""
         self._began = time.perf_counter()
-
-    def step_ends(self) -> None:
-        """A step has ended; its figures follow."""
-        self._updated = time.perf_counter()
 
     def logged(self, step: int, logs: Mapping[str, Any]) -> bool:
         """The trainer's figures of a step. Returns whether the stage may end with it: the mean
@@ -171,61 +144,42 @@ class StepLog:
             CheckFailedError: the policy has collapsed.
         """
         _check_loss(logs, step)
-        names = ("loss", "grad_norm", "learning_rate", "entropy")
-        record: dict[str, Any] = {"step": step} | {
-            name: logs[name] for name in names if name in logs
-        }
-        if self._scoring is None:
-            record["seconds"] = round(time.perf_counter() - self._began, 4)
-        else:
-            shares = {name: logs[theirs] for name, theirs in _OURS.items()}
-            shares |= {name: logs[name] for name in SHARES}
-            record |= {name: round(value, 6) for name, value in shares.items()} | self._times()
-            record["collapsing"] = self._detector.see(step, shares)
-        self.records.append(record)
-        self._advance(1)
-        if self._file is not None:
-            self._file.write(_line(record))
+        seconds = round(time.perf_counter() - self._began, 4)
+        record = self._record(step, logs, seconds=seconds)
         self._detector.stop(step)
         if self._whole or record["collapsing"] or not self._is_level():
             return False
         self._say(f"step {step}: the reward has not risen for {self._window} steps: it ends here")
         return True
 
+    def _record(self, step: int, logs: Mapping[str, Any], **more: Any) -> Mapping[str, Any]:
+        names = ("loss", "grad_norm", "learning_rate", "entropy")
+        record = {"step": step, **{name: logs[name] for name in names if name in logs}, **more}
+        if self._scored:
+            shares = {name: logs[theirs] for name, theirs in _OURS.items()}
+            shares |= {name: logs[name] for name in SHARES}
+            record |= {name: round(value, 6) for name, value in shares.items()}
+            record["collapsing"] = self._detector.see(step, shares)
+        self.records.append(record)
+        self._advance(1)
+        if self._file is not None:
+            self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        return record
+
     def _is_level(self) -> bool:
         rewards = [record["reward"] for record in self.records[-2 * self._window :]]
         before, last = rewards[: self._window], rewards[self._window :]
         return len(rewards) == 2 * self._window and bool(np.mean(last) <= np.mean(before))
 
-    def _times(self) -> dict[str, Any]:
-        scoring = self._scoring or Scoring()
-        seconds = {
-            "rollout": scoring.began - self._began,
-            "reward": scoring.ended - scoring.began,
-            "update": self._updated - scoring.ended,
-        }
-        rate = round(scoring.tokens / max(seconds["rollout"], 1e-9), 1)
-        return {
-            "tokens_per_second": rate,
-            "seconds": {name: round(value, 5) for name, value in seconds.items()},
-        }
-
     @property
     def notes(self) -> Mapping[str, Any]:
-        """For the record of the stage: the first and last loss of SFT; of GRPO the mean rewards of
-        the first and last tenth of the steps, and the seconds by activity.
+        """For the record of the stage: the steps, and the first and last loss of SFT, or the mean
+        rewards of the first and last tenth of the steps.
         """
-        notes: dict[str, Any] = {"steps": len(self.records)}
-        ends = [self.records[:1], self.records[-1:]]
-        if self._scoring is None:
-            return notes | {"loss": [round(r["loss"], 4) for part in ends for r in part]}
-        tenth = max(1, len(self.records) // 10)
-        parts = filter(None, (self.records[:tenth], self.records[-tenth:]))
-        reward = [round(float(np.mean([r["reward"] for r in part])), 4) for part in parts]
-        spent: Counter[str] = Counter()
-        for record in self.records:
-            spent.update(record["seconds"])
-        return notes | {"reward": reward, "seconds": {k: round(v, 2) for k, v in spent.items()}}
+        name, many = ("reward", max(1, len(self.records) // 10)) if self._scored else ("loss", 1)
+        parts = filter(None, (self.records[:many], self.records[-many:]))
+        ends = [round(float(np.mean([record[name] for record in part])), 4) for part in parts]
+        return {"steps": len(self.records), name: ends}
 
 
 def _check_loss(logs: Mapping[str, Any], step: int) -> None:
@@ -238,23 +192,16 @@ def _check_loss(logs: Mapping[str, Any], step: int) -> None:
             )
 
 
-def _line(record: Mapping[str, Any]) -> str:
-    return json.dumps(record, ensure_ascii=False) + "\n"
-
-
 def as_callback(log: StepLog) -> Any:
     """A trainer's callback that passes its steps to a log."""
     from transformers import TrainerCallback
 
     class Callback(TrainerCallback):  # type: ignore[misc]
         def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
-            log.begins(state.max_steps)
+            log.begins(state.max_steps, [one for one in state.log_history if "loss" in one])
 
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             log.step_begins()
-
-        def on_step_end(self, *_: Any, **__: Any) -> None:
-            log.step_ends()
 
         def on_log(self, _a: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             if logs and "loss" in logs:

@@ -54,7 +54,7 @@ def test_a_state_that_names_no_model_goes_back(copied: Shop, output: str) -> Non
     rename(driver.run, driver.run.state().rounds[1].model("item"), output)
     driver.sft()
     assert any(
-        "is missing or incomplete" in said and "Going back to round 1, train-item." in said
+        "The checkpoint" in said and "Going back to round 1, train-item." in said
         for said in copied.said
     )
 
