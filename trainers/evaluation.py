@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cogr.datasets.builder import by_hash
 from cogr.datasets.changes import Changes
@@ -27,14 +28,16 @@ from cogr.metrics import (
     full_set,
     grades_of,
     measure,
+    per_query,
     retrieved_ids,
     rows_of_queries,
     search_all,
     sweep_cutoff,
 )
-from cogr.records import Dataset, Item, Query, Split
-from cogr.snapshots import Snapshot, check_pair
+from cogr.records import SPLITS, Dataset, Item, Query, Split
+from cogr.snapshots import Snapshot, check_pair, open_snapshot
 from indexers.backends import Backend, Words, text_boost
+from indexers.backends.memory import MemoryBackend
 from indexers.text import Lexical
 from indexers.workspace import Workspace
 
@@ -192,6 +195,8 @@ class Evaluation:
     Attributes:
         queries: how many queries the split has.
         figures: measure -> macro average over them, as `cogr.metrics.measure` gives it.
+        f1s: F1 of each query times its share of all weights times the number of queries, so that
+            their mean is the weighted F1.
         graded: whether gains in nDCG are the labels' grades; else they are 1 for relevant items.
         keywords_per_item: mean size of S_i over all items.
         keywords_per_query: mean size of S_q over the split's queries.
@@ -204,6 +209,7 @@ class Evaluation:
     backend: str
     queries: int
     figures: Mapping[str, float]
+    f1s: NDArray[np.float64]
     graded: bool
     keywords_per_item: float
     keywords_per_query: float
@@ -261,7 +267,7 @@ def evaluate(
 
     started = time.monotonic()
     rows = rows_of_queries(queries, query, weights=weights)
-    runs = search_all(search, rows)
+    found = per_query(dataset, queries, search_all(search, rows))
     return Evaluation(
         split=split,
         item=item.id,
@@ -269,11 +275,31 @@ def evaluate(
         backend=backend.name,
         queries=len(queries),
         seconds=time.monotonic() - started,
-        figures=measure(dataset, queries, runs),
+        figures={**found.means, "f1_se": found.standard_errors["f1"]},
+        f1s=found.values["f1"] * found.weights / found.weights.mean(),
         graded=grades_of(dataset) is not None,
         keywords_per_item=item.manifest.keywords / max(1, item.manifest.entities),
         keywords_per_query=sum(len(row.keywords) for row in rows.values()) / len(queries),
     )
+
+
+def figures_of_pair(
+    workspace: Workspace, items: str, queries: str, splits: Sequence[Split] = SPLITS
+) -> dict[str, dict[str, Any]]:
+    """Split -> figures of a pair of snapshots, measured in memory, for each split that has queries;
+    those of dev with `f1s`.
+    """
+    dataset, backend = workspace.dataset, MemoryBackend(workspace.store)
+    item, query = (open_snapshot(workspace.store, id_) for id_ in (items, queries))
+    backend.push(item)
+    found: dict[str, dict[str, Any]] = {}
+    weights = workspace.settings.keywords.weights
+    for split in splits:
+        if dataset.queries.get(split):
+            one = evaluate(backend, dataset, item, query, split, weights=weights)
+            more = {"f1s": one.f1s.round(6).tolist()} if split == "dev" else {}
+            found[split] = {**one.as_dict(), **more}
+    return found
 
 
 # Items that came after the fit

@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cogr.records import SIDES, SPLITS, Side, self_text
+from cogr.records import SIDES, Side, self_text
 from cogr.snapshots import Provenance, Row, Snapshot
 from cogr.snapshots.writing import write_snapshot
-from indexers.backends.memory import MemoryBackend
 from indexers.workspace import Workspace
 from tests.shops import write_sample_part
-from trainers.evaluation import evaluate
+from trainers.evaluation import figures_of_pair
 from trainers.training.rounds import (
     ROUND_STAGES,
     SFT_STAGES,
@@ -116,13 +115,7 @@ class Told:
         return self._figures(pair) if name == "evaluate" else {}
 
     def _figures(self, pair: Mapping[Side, Snapshot]) -> Mapping[str, Any]:
-        backend, dataset = MemoryBackend(self.workspace.store), self.workspace.dataset
-        backend.push(pair["item"])
-        return {
-            split: evaluate(backend, dataset, pair["item"], pair["query"], split).as_dict()
-            for split in SPLITS
-            if dataset.queries.get(split)
-        }
+        return figures_of_pair(self.workspace, pair["item"].id, pair["query"].id)
 
 
 def sft_step(step: int) -> Mapping[str, Any]:

@@ -9,8 +9,6 @@ queries. Methods learn from the training queries alone.
 from __future__ import annotations
 
 import math
-import shlex
-import sys
 import time
 import traceback
 from collections.abc import Sequence
@@ -29,7 +27,7 @@ from indexers.tables import need
 from indexers.workspace import Workspace
 from trainers.rivals import METHODS, Fitted, Method, NotRunError, Params, Ranked, Task
 from trainers.rivals.measuring import CUTS, DEPTH, Swept, above, checked_run, figures, latencies
-from trainers.rivals.results import Kept, MethodRow, Results, State, Trial, key_of, latex, markdown
+from trainers.rivals.results import Kept, MethodRow, Results, State, key_of, latex, markdown
 from trainers.training.rounds import SET_APART, set_apart
 
 SWEPT = 1000
@@ -112,13 +110,12 @@ class Runner:
     def _run(self, method: Method, found: Sequence[MethodRow | None]) -> list[MethodRow]:
         self._say(f"{method.name}: running")
         kept = next((row for row in found if row is not None), None)
-        tuned = (kept.trials, kept.params, None) if kept else self._tuned(method)
-        trials, params, first = tuned
+        params, first = (kept.params, None) if kept else self._tuned(method)
         rows = []
         for seed, row in enumerate(found):
             if row is None:
                 fit = first if seed == 0 and first else self._fit(method, params, seed)
-                row = replace(self._measured(method, *fit, seed), params=params, trials=trials)
+                row = replace(self._measured(method, *fit, seed), params=params)
                 self.kept.keep(row)
                 f1 = f"test F1 {row.figures['f1']:.4f}, dev F1 {row.dev_f1:.4f}"
                 self._say(f"{method.name}, seed {seed}: {f1}")
@@ -137,21 +134,17 @@ class Runner:
         first = " ".join(str(error).split())[:200]
         return f"{type(error).__name__}: {first} (the traceback is in {path})"
 
-    def _tuned(self, method: Method) -> tuple[list[Trial], Params, tuple[Fitted, float] | None]:
-        """The trials, the best of them on dev (the first of equals), and its fit with seed 0 where
-        there was a choice.
+    def _tuned(self, method: Method) -> tuple[Params, tuple[Fitted, float] | None]:
+        """The hyperparameters that are best on dev (the first of equals), and their fit with seed 0
+        where there was a choice.
         """
         wanted = list(method.trials(self._task(method, 0)))[: self.asked.trials]
-        if len(wanted) == 1:
-            return [], wanted[0], None
-        tried: list[Trial] = []
-        best, kept = -1.0, None
-        for params in wanted:
+        best, most, kept = wanted[0], -1.0, None
+        for params in wanted if len(wanted) > 1 else ():
             fit = self._fit(method, params, 0)
-            dev = self._on_dev(method, fit[0])[0]
-            tried.append(Trial(params, dev))
-            best, kept = (dev, fit) if dev > best else (best, kept)
-        return tried, max(tried, key=lambda one: one.dev_f1).params, kept
+            if (dev := self._on_dev(method, fit[0])[0]) > most:
+                best, most, kept = params, dev, fit
+        return best, kept
 
     def _task(self, method: Method, seed: int) -> Task:
         work = self.asked.out.resolve() / "work" / method.name / f"seed-{seed}"
@@ -265,15 +258,10 @@ def facts_of(runner: Runner) -> dict[str, Any]:
         "trials": asked.trials,
         "steps": asked.steps,
         "depth": DEPTH,
-        "models": {name: _shown(model) for name, model in models},
+        # Without this machine's folders, since tables are published.
+        "models": {name: Path(of).name if of.startswith("/") else of for name, of in models},
         "graded": grades_of(dataset) is not None,
         "notes": notes,
-        "command": shlex.join(map(_shown, sys.argv)),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "version": __version__,
     }
-
-
-def _shown(word: str) -> str:
-    """A word of a command line without this machine's folders, since tables are published."""
-    return Path(word).name if word.startswith("/") else word

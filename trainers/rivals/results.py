@@ -31,14 +31,6 @@ State = Literal["done", "not run", "failed"]
 
 
 @dataclass(frozen=True)
-class Trial:
-    """One set of hyperparameters that was tried, and F1 on the dev queries."""
-
-    params: Mapping[str, Any]
-    dev_f1: float
-
-
-@dataclass(frozen=True)
 class MethodRow:
     """The result of a method with one seed.
 
@@ -58,7 +50,6 @@ class MethodRow:
     state: State
     reason: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
-    trials: Sequence[Trial] = ()
     cuts: Mapping[str, float] = field(default_factory=dict)
     dev_f1: float = 0.0
     figures: Mapping[str, float] = field(default_factory=dict)
@@ -93,7 +84,7 @@ class Kept:
         found = self.folder.read_json(path, "remove it, and its method runs again")
         if found.pop("key", None) != self.key or found["state"] != "done":
             return None
-        return MethodRow(**{**found, "trials": [Trial(**one) for one in found["trials"]]})
+        return MethodRow(**found)
 
     def keep(self, row: MethodRow) -> None:
         """Write a row. Raises StorageError."""
@@ -203,7 +194,6 @@ class Summary:
             "p": self.p,
             "params": row.params,
             "cuts": row.cuts,
-            "trials": [asdict(one) for one in row.trials],
             "cost": _rounded(self.cost),
         }
 
@@ -387,7 +377,7 @@ def made(facts: Mapping[str, Any]) -> str:
     return (
         f"{facts['train_queries']} training, {facts['dev_queries']} dev and "
         f"{facts['test_queries']} test queries, {facts['items']:,} items; seeds: {facts['seeds']}; "
-        f"{facts['trials']} trials a method. {notes} `{facts['command']}`, cogr "
+        f"{facts['trials']} trials a method. {notes} cogr "
         f"{facts['version']}, {facts['date']}."
     )
 

@@ -20,16 +20,14 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from cogr.errors import GeneratorError, MissingExtraError, SnapshotError
-from cogr.metrics import figures_of_pair
 from cogr.records import SIDES, Say, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot, read_manifest
-from indexers.backends.memory import MemoryBackend, mirror_of
 from indexers.generators.statistical.generator import EVIDENCE
 from indexers.release import release
 from indexers.release.gate import HeldOutF1
 from indexers.tables import Table
 from indexers.workspace import Workspace
-from trainers.evaluation import bm25_row, evaluate
+from trainers.evaluation import bm25_row, figures_of_pair
 from trainers.training.building import Build, build_snapshot
 from trainers.training.rounds import Round, Run, State, dev_f1, is_set_apart
 
@@ -49,15 +47,12 @@ class Contender:
     Attributes:
         name: statistical, sft, round 1, ..., distilled.
         figures: split -> figures, as `trainers.evaluation.Evaluation.as_dict` has them.
-        dev_f1s: F1 of each dev query times its share of all weights times the number of queries (so
-            that their mean is the weighted F1); empty where unknown.
     """
 
     name: str
     items: str
     queries: str
     figures: Mapping[str, Mapping[str, Any]]
-    dev_f1s: Sequence[float] = field(default=(), compare=False)
 
     @property
     def dev_f1(self) -> float | None:
@@ -68,9 +63,10 @@ class Contender:
         """Standard error of the paired difference of two pairs in dev F1; where the values by query
         are unknown, of this pair's dev F1.
         """
-        if not self.dev_f1s or len(self.dev_f1s) != len(other.dev_f1s):
+        own, its = (one.figures["dev"].get("f1s", ()) for one in (self, other))
+        if not own or len(own) != len(its):
             return float(self.figures["dev"].get("f1_se", 0.0))
-        gaps = [a - b for a, b in zip(self.dev_f1s, other.dev_f1s, strict=True)]
+        gaps = [a - b for a, b in zip(own, its, strict=True)]
         return statistics.stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else 0.0
 
 
@@ -112,12 +108,7 @@ def contenders(state: State, beside: Rivals | None) -> list[Contender]:
     rounds = [of_round(done) for done in state.finished if done.verdict == "accepted"]
     if beside is None:
         return rounds
-    found = [beside.statistical, *rounds, beside.distilled]
-    return [replace(one, dev_f1s=beside.dev_f1s.get(_pair(one), ())) for one in found if one]
-
-
-def _pair(one: Contender) -> str:
-    return f"{one.items} {one.queries}"
+    return [one for one in (beside.statistical, *rounds, beside.distilled) if one]
 
 
 def choose(found: Sequence[Contender]) -> Choice | None:
@@ -146,14 +137,12 @@ class Rivals:
 
     Attributes:
         evidence: the pairs (items, queries) that `distilled` uses.
-        dev_f1s: ids of a pair -> `Contender.dev_f1s`, also of the rounds.
     """
 
     bm25: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     statistical: Contender | None = None
     distilled: Contender | None = None
     evidence: Sequence[Sequence[str]] = field(default_factory=list)
-    dev_f1s: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def rows(self) -> dict[str, Mapping[str, Mapping[str, Any]]]:
         """Name -> split -> figures of all measured rivals."""
@@ -197,22 +186,9 @@ def rivals(workspace: Workspace, run: Run, say: Say) -> Rivals:
         except (MissingExtraError, GeneratorError) as error:
             say(f"{'' if found.bm25 else 'bm25 and '}statistical: not measured. {error}")
     found = _with_distilled(workspace, run.state(), found, say)
-    found = replace(found, dev_f1s={**found.dev_f1s, **_dev_f1s(workspace, run.state(), found)})
     if found != known:
         run.store.write_json(f"{run.path}/rivals.json", asdict(found))
     return found
-
-
-def _dev_f1s(workspace: Workspace, state: State, found: Rivals) -> dict[str, list[float]]:
-    dataset, new = workspace.dataset, {}
-    for one in contenders(state, found) if dataset.queries.get("dev") else ():
-        if one.dev_f1s or not _is_there(workspace, one):
-            continue
-        items, queries = (open_snapshot(workspace.store, id_) for id_ in (one.items, one.queries))
-        figures = figures_of_pair(mirror_of(workspace.store, items), dataset, "dev", queries)
-        shares = figures.weights / figures.weights.mean()
-        new[_pair(one)] = [round(f1, 6) for f1 in (shares * figures.values["f1"]).tolist()]
-    return new
 
 
 def _with_distilled(workspace: Workspace, state: State, found: Rivals, say: Say) -> Rivals:
@@ -249,14 +225,10 @@ def _is_there(workspace: Workspace, pair: Contender) -> bool:
     return True
 
 
-def _splits(workspace: Workspace) -> list[Split]:
-    return [split for split in _SPLITS if workspace.dataset.queries.get(split)]
-
-
 def _bm25(workspace: Workspace) -> dict[str, Mapping[str, Any]]:
     found: dict[str, Mapping[str, Any]] = {}
     cutoff = None
-    for split in _splits(workspace):
+    for split in (one for one in _SPLITS if workspace.dataset.queries.get(one)):
         row = bm25_row(workspace.dataset, split, cutoff)
         cutoff = row["cutoff"]
         found[split] = {**row, "queries": len(workspace.dataset.queries[split])}
@@ -269,13 +241,7 @@ def _statistical(workspace: Workspace) -> Contender:
 
 
 def _measured_pair(workspace: Workspace, name: str, items: str, queries: str) -> Contender:
-    item, query = (open_snapshot(workspace.store, id_) for id_ in (items, queries))
-    backend, weights = MemoryBackend(workspace.store), workspace.settings.keywords.weights
-    backend.push(item)
-    figures: dict[str, Mapping[str, Any]] = {
-        split: evaluate(backend, workspace.dataset, item, query, split, weights=weights).as_dict()
-        for split in _splits(workspace)
-    }
+    figures = figures_of_pair(workspace, items, queries, _SPLITS)
     return Contender(name, items, queries, figures)
 
 

@@ -81,6 +81,14 @@ class StageRecord(_Record):
     notes: Mapping[str, Any] = {}
 
 
+def figures_of(evaluation: StageRecord) -> dict[str, Any]:
+    """Split -> figures of a pair, without those of single queries."""
+    return {
+        split: {name: value for name, value in own.items() if name != "f1s"}
+        for split, own in evaluation.notes.items()
+    }
+
+
 class Round(_Record):
     """One round: its stages so far and, once it is finished, whether it is built upon."""
 
@@ -143,7 +151,7 @@ class Round(_Record):
             "reason": self.reason,
             "seconds": round(sum(stage.seconds for stage in self.stages), 2),
             "stages": {stage.name: stage.output for stage in self.stages},
-            "figures": dict(evaluation.notes) if evaluation else None,
+            "figures": figures_of(evaluation) if evaluation else None,
             "items": dict(accepted.notes) if accepted else None,
         }
 

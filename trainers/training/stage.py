@@ -28,13 +28,12 @@ from typing import Protocol
 from pydantic import BaseModel, ValidationError
 
 from cogr.errors import INTERRUPTED, CogrError, LockedError
-from cogr.records import SPLITS, Side
+from cogr.records import Side
 from cogr.settings.training import TrainingSettings
 from cogr.store import Store, storage_errors
-from indexers.backends.memory import MemoryBackend
 from indexers.telemetry import logs
 from indexers.workspace import Workspace
-from trainers.evaluation import evaluate
+from trainers.evaluation import figures_of_pair
 from trainers.training import ranks
 from trainers.training.building import accept_items, build_index, index_share
 from trainers.training.grpo import train_grpo
@@ -265,14 +264,8 @@ def train_side(inputs: Inputs, side: Side) -> Wrote:
 
 def evaluate_round(inputs: Inputs) -> Wrote:
     """P, R and F1 of the round's pair on every split that has queries."""
-    store, dataset = inputs.workspace.store, inputs.workspace.dataset
-    items, queries = inputs.snapshot(inputs.round.items), inputs.snapshot(inputs.round.queries)
-    backend = MemoryBackend(store)
-    backend.push(items)
-    splits = [split for split in SPLITS if dataset.queries.get(split)]
-    return Wrote(
-        "", {split: evaluate(backend, dataset, items, queries, split).as_dict() for split in splits}
-    )
+    round_ = inputs.round
+    return Wrote("", figures_of_pair(inputs.workspace, round_.items, round_.queries))
 
 
 WORK: Mapping[StageName, Callable[[Inputs], Wrote]] = {

@@ -52,10 +52,12 @@ def test_the_simplest_pair_within_one_standard_error_of_the_best_is_chosen() -> 
 def test_pairs_are_compared_query_by_query_where_that_is_known() -> None:
     def beside(*gains: float) -> Contender:
         found = contender("distilled", 0.54, 0.14)
-        return replace(found, dev_f1s=[f1 + gain for f1, gain in zip(f1s, gains, strict=True)])
+        own = [f1 + gain for f1, gain in zip(f1s, gains, strict=True)]
+        return replace(found, figures={"dev": {**found.figures["dev"], "f1s": own}})
 
     f1s = [0.1, 0.9, 0.5, 0.3, 0.7]
-    first = replace(contender("statistical", 0.5, 0.14), dev_f1s=f1s)
+    first = contender("statistical", 0.5, 0.14)
+    first = replace(first, figures={"dev": {**first.figures["dev"], "f1s": f1s}})
     found = choose([first, beside(0.05, 0.04, 0.03, 0.04, 0.04)])
     assert found is not None
     assert found.chosen.name == "distilled", "better by a little, and on every query"
