@@ -128,7 +128,6 @@ def grpo_step(step: int) -> Mapping[str, Any]:
         "over_budget": 0.0,
         "unfinished": 0.2,
         "empty": 0.0,
-        "one_list": 0.1,
     }
     means = {"reward": 0.1 * step, "reward_std": 0.2, "keywords": 3.0, "new_keywords": 0.4}
     return {

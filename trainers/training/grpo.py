@@ -38,7 +38,7 @@ from trainers.training.checkpoints import (
     trainable_tokenizer,
 )
 from trainers.training.inputs import Inputs, Wrote
-from trainers.training.step_log import StepLog, as_callback, commonest_share
+from trainers.training.step_log import StepLog, as_callback
 from trainers.training.trainer_config import (
     Batch,
     grpo_config,
@@ -248,7 +248,6 @@ class CompletionScorer:
             "over_budget": np.mean([over_budget(keywords, self.world.k_max) for keywords in sets]),
             "unfinished": np.mean(cut),
             "empty": np.mean([not keywords for keywords in sets]),
-            "one_list": commonest_share(list(zip(entity, sets, strict=True))),
             "keywords": len(words) / len(sets),
             "new_keywords": sum(word not in self._known for word in words) / max(1, len(words)),
         }

@@ -1,7 +1,5 @@
-"""Monitoring of training: the figures of each step as jsonl, and the collapse detector, which warns
-of a collapsing policy and then stops the stage.
-
-Nothing here changes what is learned. A loss that is NaN or infinite stops the stage.
+"""Monitoring of training: the figures of each step as jsonl, and when a stage ends: where its
+reward rises no more, and with an error where the policy has collapsed or a loss is not a number.
 """
 
 from __future__ import annotations
@@ -9,7 +7,6 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,67 +25,18 @@ _OURS = {
     "equal_groups": "frac_reward_zero_std",
 }
 """Name in the step log -> name of TRL."""
-SHARES = ("over_budget", "unfinished", "empty", "one_list", "keywords", "new_keywords")
+SHARES = ("over_budget", "unfinished", "empty", "keywords", "new_keywords")
 """What `CompletionScorer` adds to TRL's figures."""
-
-
-def commonest_share(sets: Sequence[tuple[str, tuple[str, ...]]]) -> float:
-    """Largest share of entities that got the same non-empty set at least once; 1: one
-    set for all.
-    """
-    entities = {id_ for id_, _ in sets}
-    seen = Counter(words for _, words in {(id_, frozenset(words)) for id_, words in sets} if words)
-    return max(seen.values(), default=0) / len(entities) if len(entities) > 1 else 0.0
-
-
-# The collapse detector
-
-_COLLAPSES = {
-    "empty": "the lists are empty",
-    "one_list": "all entities get one list",
-    "over_budget": "the lists are over the budget",
-    "unfinished": "the lists don't end before the length limit",
-    "equal_groups": "all rewards of a group are equal, so that there is nothing to learn from",
-}
 _COLLAPSED = 0.95
-"""Share of completions (of groups, for equal rewards) from which a step counts as collapsed."""
+"""Share of groups with equal rewards from which a step counts as collapsed: a policy whose lists
+are all empty, the same, over the budget or endless has nothing to learn from.
+"""
 WARN, STOP = 10, 30
 """Collapsed steps in a row before a warning, and before the stage stops: a policy past them does
 not recover.
 """
 LEAST_WINDOW = 10
 """Fewest steps whose mean reward is compared with that of the steps before."""
-
-
-class CollapseDetector:
-    """Warns of a collapse that lasts, and stops the stage when it goes on; `say` gets the
-    warning.
-    """
-
-    def __init__(self, say: Say) -> None:
-        self._say = say
-        self._streaks = dict.fromkeys(_COLLAPSES, 0)
-
-    def see(self, step: int, shares: Mapping[str, float]) -> list[str]:
-        """Take one step's figures. Returns the names of collapses that have lasted long enough."""
-        for name, what in _COLLAPSES.items():
-            self._streaks[name] = self._streaks[name] + 1 if shares[name] >= _COLLAPSED else 0
-            if self._streaks[name] == WARN:
-                self._say(f"step {step}: the policy is collapsing, {what} for {WARN} steps")
-        return [name for name, steps in self._streaks.items() if steps >= WARN]
-
-    def stop(self, step: int) -> None:
-        """Raise CheckFailedError when a collapse has lasted for `STOP` steps."""
-        for name, steps in self._streaks.items():
-            if steps >= STOP:
-                raise CheckFailedError(
-                    f"The policy has collapsed: at step {step} {_COLLAPSES[name]}, for {steps} "
-                    "steps in a row; lower the learning rate, train SFT longer, or look at the "
-                    "prompts; the step log has the figures."
-                )
-
-
-# The log
 
 
 class StepLog:
@@ -107,8 +55,8 @@ class StepLog:
         self, path: Path, say: Say = print, *, scored: bool = False, whole: bool = True
     ) -> None:
         self.records: list[Mapping[str, Any]] = []
-        self._path, self._scored, self._detector = path, scored, CollapseDetector(say)
-        self._say, self._whole, self._window, self._began = say, whole, 0, 0.0
+        self._path, self._scored, self._whole, self._say = path, scored, whole, say
+        self._window, self._began, self._collapsed = 0, 0.0, 0
         self._file: TextIO | None = None
         self._shown = ExitStack()
         self._advance: Advance = lambda _: None
@@ -145,26 +93,34 @@ class StepLog:
         """
         _check_loss(logs, step)
         seconds = round(time.perf_counter() - self._began, 4)
-        record = self._record(step, logs, seconds=seconds)
-        self._detector.stop(step)
-        if self._whole or record["collapsing"] or not self._is_level():
+        self._record(step, logs, seconds=seconds)
+        told = "all rewards of a prompt are equal, so that there is nothing to learn from"
+        if self._collapsed == WARN:
+            self._say(f"step {step}: the policy is collapsing, {told} for {WARN} steps")
+        if self._collapsed >= STOP:
+            raise CheckFailedError(
+                f"The policy has collapsed: at step {step} {told}, for {STOP} steps in a row; "
+                "lower the learning rate, train SFT longer, or look at the prompts; the step log "
+                "has the figures."
+            )
+        if self._whole or self._collapsed >= WARN or not self._is_level():
             return False
         self._say(f"step {step}: the reward has not risen for {self._window} steps: it ends here")
         return True
 
-    def _record(self, step: int, logs: Mapping[str, Any], **more: Any) -> Mapping[str, Any]:
+    def _record(self, step: int, logs: Mapping[str, Any], **more: Any) -> None:
         names = ("loss", "grad_norm", "learning_rate", "entropy")
         record = {"step": step, **{name: logs[name] for name in names if name in logs}, **more}
         if self._scored:
             shares = {name: logs[theirs] for name, theirs in _OURS.items()}
             shares |= {name: logs[name] for name in SHARES}
             record |= {name: round(value, 6) for name, value in shares.items()}
-            record["collapsing"] = self._detector.see(step, shares)
+            equal = shares["equal_groups"] >= _COLLAPSED
+            self._collapsed = self._collapsed + 1 if equal else 0
         self.records.append(record)
         self._advance(1)
         if self._file is not None:
             self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
-        return record
 
     def _is_level(self) -> bool:
         rewards = [record["reward"] for record in self.records[-2 * self._window :]]

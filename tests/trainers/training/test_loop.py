@@ -36,7 +36,7 @@ from trainers.training.rounds import (
 )
 from trainers.training.sft import item_targets, query_targets
 from trainers.training.stage import Launcher, one_start_a_round
-from trainers.training.step_log import STOP, WARN, CollapseDetector, commonest_share
+from trainers.training.step_log import SHARES, STOP, WARN, StepLog
 from trainers.training.trainer_config import (
     check_settings,
     grpo_step,
@@ -310,7 +310,7 @@ def test_the_scorer_gives_the_reward_of_the_parsed_keywords(tmp_path: Path) -> N
     texts = ["Oak, text", "oak, pine", "oak, pine, elm", "oak"]
     rewards, logged = scored(score, texts, [[5, 0], [5, 0], [5, 0], [5, 5]])
     assert rewards == [1.0, pytest.approx(2 / 3), 0.0, 0.0]
-    shares = {"over_budget": 0.25, "unfinished": 0.25, "empty": 0.0, "one_list": 0.0}
+    shares = {"over_budget": 0.25, "unfinished": 0.25, "empty": 0.0}
     assert logged == shares | {"keywords": 7 / 4, "new_keywords": 3 / 7}
     assert score.seconds > 0
     messages = [[{"role": "assistant", "content": "oak"}]] * 2
@@ -335,60 +335,26 @@ def test_a_reward_that_fails_is_saved_and_never_a_number(tmp_path: Path, value: 
     )
 
 
-GOOD = dict.fromkeys(("empty", "one_list", "over_budget", "unfinished", "equal_groups"), 0.0)
-
-
-@pytest.mark.parametrize(
-    ("texts", "name"),
-    [
-        (["", " "], "empty"),
-        (["oak", "oak"], "one_list"),
-        (["a, b, c", "d, e, f"], "over_budget"),
-        (["oak, elm", "pine"], "unfinished"),
-    ],
-)
-def test_collapses_are_named_and_then_stop_the_stage(
-    tmp_path: Path, texts: list[str], name: str
+@pytest.mark.parametrize(("spell", "ends"), [(STOP, True), (STOP - 1, False)])
+def test_a_policy_that_learns_nothing_is_warned_of_and_then_stops_the_stage(
+    tmp_path: Path, spell: int, ends: bool
 ) -> None:
-    world = World.of(
-        Mirror.from_sets(["a"], [["oak"]]),
-        [Query("q", "t"), Query("r", "u")],
-        {"q": ["a"]},
-        k_max=2,
-    )
-    score = CompletionScorer(
-        world, query_reward, {"q": "t", "r": "u"}, set(), ends=[0],
-        unfinished_is_over_budget=True, failures=tmp_path / "failed.json",
-    )  # fmt: skip
-    end = [5 if name == "unfinished" else 0]
-    _, logged = scored(score, texts, [end, end], "qr")
-    assert logged[name] == 1.0
     said: list[str] = []
-    detector = CollapseDetector(said.append)
-    named = []
-    for step in range(1, STOP + 1):
-        detector.stop(step)
-        named.append(detector.see(step, GOOD | logged))
-    assert named == [[]] * (WARN - 1) + [[name]] * (STOP - WARN + 1)
-    with pytest.raises(CheckFailedError, match="collapsed: at step 30 "):
-        detector.stop(STOP)
+    log = StepLog(tmp_path / "log.jsonl", said.append, scored=True)
+    shares = dict.fromkeys((*SHARES, "rewards/retrieval/mean", "rewards/retrieval/std"), 0.0)
+    stopped = False
+    with log:
+        log.begins(100)
+        for step in range(1, 2 * STOP):
+            equal = 1.0 if 2 <= step < 2 + spell else 0.9
+            try:
+                log.logged(step, {"loss": 0.1, **shares, "frac_reward_zero_std": equal})
+            except CheckFailedError as error:
+                stopped = f"collapsed: at step {STOP + 1} " in str(error)
+                break
+    assert stopped == ends
     assert len(said) == 1
-    assert said[0].startswith("step 10: the policy is collapsing")
-
-
-def test_the_collapse_detector_keeps_quiet_when_a_bad_spell_ends() -> None:
-    said: list[str] = []
-    detector = CollapseDetector(said.append)
-    for step in range(1, 40):
-        assert detector.see(step, {**GOOD, "empty": float(step % 10 != 0)}) == []
-        detector.stop(step)
-    assert said == []
-
-
-def test_one_list_for_all_is_told_from_many_lists() -> None:
-    assert commonest_share([("q", ("a", "b")), ("r", ("b", "a"))]) == 1.0
-    assert commonest_share([("q", ("a",)), ("q", ("a",))]) == 0.0
-    assert commonest_share([("q", ("a",)), ("r", ("b",)), ("s", ("b",))]) == pytest.approx(2 / 3)
+    assert said[0].startswith(f"step {WARN + 1}: the policy is collapsing")
 
 
 def judged(rules: Rules, before: float | None, now: float | None) -> tuple[str, str]:
