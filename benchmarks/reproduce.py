@@ -20,7 +20,7 @@ from typing import Any
 
 from cogr.errors import CheckFailedError, CogrError, UserError
 from indexers.workspace import Workspace
-from trainers.evaluation import bm25_row
+from trainers.evaluation import bm25
 from trainers.rivals import METHODS as COMPARED
 from trainers.rivals.compare import Comparison, run
 from trainers.rivals.measuring import CUTS
@@ -88,7 +88,7 @@ def reproduced(name: str, asked: argparse.Namespace) -> list[str]:
     results = run(workspace, comparison, "f1", lambda line: print(line, flush=True))
     found = {
         **{one.name: dict(one.figures) for one in results.methods if one.done},
-        "reference": bm25_row(workspace.dataset, "test"),
+        "reference": bm25(workspace.dataset, "test").row(workspace.dataset, "test"),
     }
     if asked.write:
         RESULTS.mkdir(exist_ok=True)

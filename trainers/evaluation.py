@@ -51,20 +51,27 @@ LONGEST = 1000
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A baseline's rankings and retrieved sets on one split.
+    """One way to search: its rankings and retrieved sets on one split.
 
     Attributes:
         name: "bm25", "exact cut" or "what serves".
+        of: what its sets are, in words.
         runs: query id -> ids of its retrieved items, best first: the head of its ranking.
         rankings: query id -> the whole ranking, 1,000 items at most.
-        cutoff: items a query, where it is the same for all queries; None where each query has its
-            own.
+        cutoff: items a query, where it is the same for all queries.
     """
 
     name: str
+    of: str
     runs: Mapping[str, Sequence[str]]
     rankings: Mapping[str, Sequence[str]]
     cutoff: int | None = None
+
+    def row(self, dataset: Dataset, split: Split) -> dict[str, Any]:
+        """Its figures: P, R and F1 of the sets, rank metrics of the whole rankings."""
+        figures = measure(dataset, dataset.require(split), self.runs, self.rankings)
+        cutoff = {"cutoff": self.cutoff} if self.cutoff else {}
+        return {"name": self.name, **figures, **cutoff, "sets": self.of}
 
 
 def bm25(dataset: Dataset, split: Split, cutoff: int | None = None) -> Baseline:
@@ -90,7 +97,9 @@ def bm25(dataset: Dataset, split: Split, cutoff: int | None = None) -> Baseline:
         relevant = {query.id: dataset.relevant[query.id] for query in train}
         cutoff = sweep_cutoff(rank(train), relevant, {query.id: query.weight for query in train}).k
     rankings = rank(asked)
-    return Baseline("bm25", {id_: ids[:cutoff] for id_, ids in rankings.items()}, rankings, cutoff)
+    of = f"the best {cutoff} items of each ranking, as is best for the training queries"
+    sets = {id_: ids[:cutoff] for id_, ids in rankings.items()}
+    return Baseline("bm25", of, sets, rankings, cutoff)
 
 
 def exact_cut(artefact: Artefact, dataset: Dataset, split: Split) -> Baseline:
@@ -103,89 +112,39 @@ def exact_cut(artefact: Artefact, dataset: Dataset, split: Split) -> Baseline:
 
     found = list(rankings(artefact, dataset.require(split)))
     sets = {id_: ids[:cut] for id_, ids, cut in found}
-    return Baseline("exact cut", sets, {id_: ids[:LONGEST] for id_, ids, _ in found})
-
-
-def _row(dataset: Dataset, split: Split, make: Callable[[], Baseline]) -> dict[str, Any]:
-    """Figures of one baseline, a description of its sets, and its seconds."""
-    started = time.monotonic()
-    found = make()
-    figures = measure(dataset, dataset.require(split), found.runs, found.rankings)
-    row: dict[str, Any] = {
-        "name": found.name,
-        **figures,
-        "seconds": round(time.monotonic() - started, 3),
-    }
-    if found.cutoff is None:
-        return {**row, "sets": "the head of each ranking that has the highest expected F1"}
-    cut = (
-        f"the best {found.cutoff} items of each ranking, the number that serves the training "
-        "queries best"
-    )
-    return {**row, "cutoff": found.cutoff, "sets": cut}
+    of = "the head of each ranking that has the highest expected F1"
+    return Baseline("exact cut", of, sets, {id_: ids[:LONGEST] for id_, ids, _ in found})
 
 
 def served(workspace: Workspace, split: Split, items: Snapshot, queries: Snapshot) -> Baseline:
-    """What a pair answers when it serves: the set by keywords and literal matches of the query's
-    text; rankings of both tiers.
-
-    Raises DataError when the split is empty.
+    """What a pair answers when it serves: the set that keywords and literal matches of the query's
+    text find, then more by text.
     """
     settings, backend = workspace.settings, workspace.backend
-    asked, sets, rankings = workspace.dataset.require(split), {}, {}
+    asked = workspace.dataset.require(split)
+    sets, rankings = {}, {}
     for id_, row in rows_of_queries(asked, queries, weights=settings.keywords.weights).items():
         words = Words(row.text, text_boost(row.weights, settings.serving.blend))
         found = backend.retrieved(row.weighted, snapshot=items.id, words=words)
         whole = backend.search(row.weighted, size=LONGEST, snapshot=items.id, words=words)
         sets[id_] = [hit.id for hit in found.hits]
         rankings[id_] = [hit.id for hit in whole.hits]
-    return Baseline("what serves", sets, rankings)
+    of = "what keywords find, and items with every word of the query in one field"
+    return Baseline("what serves", of, sets, rankings)
 
 
-def serving_row(
+def baselines(
     workspace: Workspace, split: Split, items: Snapshot, queries: Snapshot
-) -> dict[str, Any]:
-    """P, R and F1 of the sets that `served` gives, rank metrics of its rankings."""
-    return {
-        **_row(workspace.dataset, split, lambda: served(workspace, split, items, queries)),
-        "sets": "what keywords find, and items with every word of the query in one field",
-    }
-
-
-def bm25_row(dataset: Dataset, split: Split, cutoff: int | None = None) -> dict[str, Any]:
-    """BM25 over titles and texts: rank metrics of its whole rankings; P, R and F1 of their best
-    items.
-
-    The number of best items is the same for all queries: the one that maximises F1 on the training
-    queries, or `cutoff` where it is known already.
-
-    Raises DataError when the split or the training split is empty, MissingExtraError without the
-    extra `statistical`.
-    """
-    return _row(dataset, split, lambda: bm25(dataset, split, cutoff))
-
-
-def exact_cut_row(workspace: Workspace, split: Split) -> dict[str, Any]:
-    """The sets that the ranker behind `statistical` retrieves by its own expected-F1 cut, without
-    keywords.
+) -> list[Baseline]:
+    """BM25, and the exact cut where one of the pair was written by `statistical`.
 
     Raises DataError when the split is empty, MissingExtraError without the extra `statistical`.
     """
-    from indexers.generators.statistical.generator import Statistical
-
-    with workspace.generator("query", "statistical") as generator:
-        assert isinstance(generator, Statistical)
-        artefact = generator.artefact
-        return _row(workspace.dataset, split, lambda: exact_cut(artefact, workspace.dataset, split))
-
-
-def baseline_rows(
-    workspace: Workspace, split: Split, items: Snapshot, queries: Snapshot
-) -> list[dict[str, Any]]:
-    """BM25, and the exact cut where one of the pair was written by `statistical`."""
+    found = [bm25(workspace.dataset, split)]
     kinds = {snapshot.manifest.generator.get("kind") for snapshot in (items, queries)}
-    rows = [bm25_row(workspace.dataset, split)]
-    return [*rows, exact_cut_row(workspace, split)] if "statistical" in kinds else rows
+    if "statistical" in kinds:
+        found.append(exact_cut(fit_in(workspace)(workspace.dataset), workspace.dataset, split))
+    return found
 
 
 @dataclass(frozen=True)

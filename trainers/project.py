@@ -167,7 +167,8 @@ class Project:
             SnapshotError: nothing serves, an unknown id, a pair that does not fit.
             DataError: the split is empty.
         """
-        from trainers.evaluation import baseline_rows, ensure_pushed, evaluate, serving_row
+        from trainers.evaluation import baselines as others
+        from trainers.evaluation import ensure_pushed, evaluate, served
         from trainers.training.contest import knows_dev
         from trainers.training.rounds import with_dev
 
@@ -187,9 +188,10 @@ class Project:
         found = evaluate(
             workspace.backend, workspace.dataset, items, queries, split, weights=weights
         )
-        served = serving_row(workspace, split, items, queries)
-        beside = baseline_rows(workspace, split, items, queries) if baselines else ()
-        return Evaluated(found, served, beside)
+        serves = served(workspace, split, items, queries)
+        beside = others(workspace, split, items, queries) if baselines else []
+        rows = [one.row(workspace.dataset, split) for one in (serves, *beside)]
+        return Evaluated(found, rows[0], rows[1:])
 
     def search(
         self,
@@ -260,19 +262,14 @@ class Project:
         trials: int = 8,
         steps: int | None = None,
     ) -> Compared:
-        """Compare retrieval methods: each is trained, tuned on dev and measured on test, with
-        significance and cost.
-
-        A method that failed or can't run here has a row with the reason; `Compared.check` raises
-        for one that failed.
+        """Compare methods on this data set; tables, rows and TREC runs go to `out`. After an
+        interruption call it again with `resume`. `Compared.check` raises for a method that failed.
 
         Args:
             methods: all, or some of `trainers.rivals.METHODS`.
-            seeds: fits of each method.
-            metric: the metric for significance and the advice.
-            resume: keep the rows in `out` of the same data and settings.
-            trials: most sets of hyperparameters that a method tries.
-            steps: training steps of a fit; None for each method's own number.
+            seeds, trials, steps: fits of a method, its most sets of hyperparameters, and its
+                training steps (None: its own number).
+            metric: of the tests of significance and the advice.
 
         Raises:
             UserError: no such method or metric.
@@ -335,7 +332,7 @@ def _lines(name: str, records: Records) -> Iterator[str]:
     for number, row in enumerate(rows, 1):
         try:
             known = {key: _plain(value) for key, value in dict(row).items()}
-            filled = {key: value for key, value in known.items() if not _is_missing(value)}
+            filled = {key: value for key, value in known.items() if value is not None}
             yield json.dumps(filled, ensure_ascii=False) + "\n"
         except (TypeError, ValueError) as error:
             raise DataError(
@@ -344,15 +341,12 @@ def _lines(name: str, records: Records) -> Iterator[str]:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy numbers as Python numbers, pandas times as text."""
+    """NumPy numbers as Python numbers, pandas times as text; None for NaN and NaT."""
+    if str(value) in ("nan", "<NA>", "NaT"):
+        return None
     if hasattr(value, "isoformat"):
         return value.isoformat()
     return value.item() if hasattr(value, "item") else value
-
-
-def _is_missing(value: Any) -> bool:
-    """True for None and for pandas' NaN and NaT."""
-    return value is None or value != value or str(value) in ("<NA>", "NaT")
 
 
 def _toml(tables: Mapping[str, Any], path: str = "") -> Iterator[str]:

@@ -16,7 +16,7 @@ from cogr.metrics import full_set, measure
 from cogr.records import Dataset
 from indexers.generators.statistical.fitting import fit
 from indexers.text import Lexical
-from trainers.evaluation import Baseline, bm25, bm25_row, exact_cut
+from trainers.evaluation import Baseline, bm25, exact_cut
 
 SHOP = Path(__file__).parents[2] / "trainers" / "demo" / "data"
 
@@ -41,7 +41,7 @@ def test_the_cutoff_is_the_best_one_for_the_training_queries(dataset: Dataset) -
         for query in dataset.queries["train"]
     }
     by_cutoff = {
-        k: f1(dataset, Baseline("", {id_: ids[:k] for id_, ids in train.items()}, {}))
+        k: f1(dataset, Baseline("", "", {id_: ids[:k] for id_, ids in train.items()}, {}))
         for k in range(1, 60)
     }
     assert found.cutoff == max(by_cutoff, key=lambda k: by_cutoff[k])
@@ -53,7 +53,7 @@ def test_rank_metrics_see_bm25s_whole_rankings_and_sets_its_best_items(dataset: 
     found, queries = bm25(dataset, "test"), dataset.queries["test"]
     assert found.cutoff is not None
     assert {id_: ids[: found.cutoff] for id_, ids in found.rankings.items()} == found.runs
-    row = bm25_row(dataset, "test")
+    row = found.row(dataset, "test")
     whole, cut = measure(dataset, queries, found.rankings), measure(dataset, queries, found.runs)
     assert {name: row[name] for name in ("r@100", "ndcg@100", "mrr@100")} == {
         name: whole[name] for name in ("r@100", "ndcg@100", "mrr@100")

@@ -27,7 +27,7 @@ from indexers.release import release
 from indexers.release.gate import HeldOutF1
 from indexers.tables import Table
 from indexers.workspace import Workspace
-from trainers.evaluation import bm25_row, figures_of_pair
+from trainers.evaluation import bm25, figures_of_pair
 from trainers.training.building import Build, build_snapshot
 from trainers.training.rounds import Round, Run, State, dev_f1, is_set_apart
 
@@ -229,8 +229,8 @@ def _bm25(workspace: Workspace) -> dict[str, Mapping[str, Any]]:
     found: dict[str, Mapping[str, Any]] = {}
     cutoff = None
     for split in (one for one in _SPLITS if workspace.dataset.queries.get(one)):
-        row = bm25_row(workspace.dataset, split, cutoff)
-        cutoff = row["cutoff"]
+        words = bm25(workspace.dataset, split, cutoff)
+        cutoff, row = words.cutoff, words.row(workspace.dataset, split)
         found[split] = {**row, "queries": len(workspace.dataset.queries[split])}
     return found
 

@@ -283,20 +283,15 @@ def is_set_apart(dataset: Dataset) -> bool:
 def judged_by(workspace: Workspace) -> str:
     """One sentence on the queries by which rounds are judged, and how they were chosen."""
     dataset = workspace.dataset
-    dev, train = (len(dataset.queries.get(split, ())) for split in ("dev", "train"))
     if workspace.settings.training.rules == "paper":
         return 'Nothing is judged: training.rules is "paper", so every round is built upon.'
-    if is_set_apart(dataset):
+    if not (dev := len(dataset.queries.get("dev", ()))):
         return (
-            f"Judged by {dev} of the {dev + train} training queries, chosen by the hash of their "
-            "ids and never trained on."
+            f"Nothing is judged: the data have no dev queries, and {DEV_SHARE:g} of the training "
+            f"queries is below {LEAST}; every round is built upon."
         )
-    if dev:
-        return f"Judged by the {dev} dev queries of the data."
-    return (
-        f"Nothing is judged: the data have no dev queries, and {DEV_SHARE:g} of {train} training "
-        f"queries is below {LEAST}; every round is built upon."
-    )
+    how = "training queries, chosen by the hash of their ids and never trained on"
+    return f"Judged by {dev} {how if is_set_apart(dataset) else 'dev queries of the data'}."
 
 
 # The folder
@@ -342,15 +337,6 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield prefix + name, value
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    format: int
-    normaliser: str
-    dataset_hash: str
-    settings: dict[str, Any]
-
-
 @dataclass(frozen=True)
 class Run:
     """One run in a store on the local disk. Make one with `create`, open it with `open_run`."""
@@ -394,17 +380,17 @@ class Run:
         """Replace the state atomically."""
         self.store.write(f"{self.path}/state.json", state.model_dump_json(indent=1).encode())
 
-    def frozen(self) -> Mapping[str, Any]:
+    def frozen(self) -> dict[str, Any]:
         """The content of `run.json`. Raises TrainingError when it is broken."""
         path = f"{self.path}/run.json"
         try:
-            return _Frozen.model_validate_json(self.store.read(path)).model_dump()
-        except (OSError, ValidationError) as error:
+            found = json.loads(self.store.read(path))
+            return dict(found, settings=dict(found["settings"]))
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise TrainingError(
                 f"What the run {self.name} was begun with ({self.store.full(path)}) is broken; "
-                "restore it, or, if data and "
-                f"settings are the same, remove it and run cogr-train run --run {self.name}: "
-                "its rounds stay."
+                "restore it, or, if data and settings are the same, remove it and run cogr-train "
+                f"run --run {self.name}: its rounds stay."
             ) from error
 
     def check(self, workspace: Workspace) -> None:
@@ -416,26 +402,25 @@ class Run:
             raise TrainingError(
                 f"There is no run {self.name} in {self.store.url}: begin one with cogr-train run."
             )
-        frozen = self.frozen()
-        if frozen["format"] != FORMAT or frozen["normaliser"] != NORMALISER:
+        before, now = self.frozen(), begun_with(workspace)
+        changed = changes(before.pop("settings"), now.pop("settings")) + changes(before, now)
+        if changed:
             raise TrainingError(
-                f"The run {self.name} was begun by another version (format {frozen['format']}, "
-                "normaliser "
-                f"{frozen['normaliser']}; this one has {FORMAT}, {NORMALISER}); begin a new run "
-                "under another name: cogr-train run --run NAME."
+                f"The run {self.name} was begun otherwise: {'; '.join(changed[:5])}; set it back, "
+                "or begin another run with --run NAME."
             )
-        if changed := changes(frozen["settings"], frozen_settings(workspace.settings)):
-            raise TrainingError(
-                f"The run {self.name} was begun with other settings: {'; '.join(changed[:5])}; "
-                "set them back, or begin another run with --run NAME."
-            )
-        dataset = with_dev(workspace).dataset
-        if frozen["dataset_hash"] != dataset.dataset_hash:
-            raise TrainingError(
-                f"The run {self.name} was begun on other data than {dataset.name} has now (hash "
-                f"{frozen['dataset_hash'][:12]}, now {dataset.dataset_hash[:12]}); restore the "
-                "data, or begin a new run."
-            )
+
+
+def begun_with(workspace: Workspace) -> dict[str, Any]:
+    """What a run is begun with and may not change."""
+    dataset = with_dev(workspace).dataset
+    return {
+        "format": FORMAT,
+        "normaliser": NORMALISER,
+        "dataset": dataset.name,
+        "dataset_hash": dataset.dataset_hash,
+        "settings": frozen_settings(workspace.settings),
+    }
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -472,15 +457,7 @@ def create(workspace: Workspace, name: str = DEFAULT_RUN) -> Run:
         run.check(workspace)
         return run
     run.folder()
-    workspace = with_dev(workspace)
-    frozen = {
-        "format": FORMAT,
-        "normaliser": NORMALISER,
-        "dataset": workspace.dataset.name,
-        "dataset_hash": workspace.dataset.dataset_hash,
-        "settings": frozen_settings(workspace.settings),
-    }
-    run.store.write_json(f"{run.path}/run.json", frozen)
+    run.store.write_json(f"{run.path}/run.json", begun_with(workspace))
     return run
 
 
