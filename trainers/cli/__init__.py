@@ -17,7 +17,7 @@ from indexers.cli.console import (
     VerboseOption,
     common_options,
 )
-from indexers.tables import Table
+from indexers.tables import Table, pick
 from indexers.telemetry import logs
 from trainers.cli import labels
 from trainers.cli import training as commands
@@ -87,19 +87,22 @@ def _evaluate_new(call: Call, share: float, split: Split) -> None:
     workspace = call.workspace
     new = checked_new(workspace.dataset, share)
     found = list(of_statistical(workspace.dataset, new, split, fit_in(workspace)))
-    rows = []
-    for one in found:
-        pairs = {name: one.means[key] for key, name in _NEW.items()}
-        spelt = {name: f"{pair[0]:.3f} ± {pair[1]:.3f}" for name, pair in pairs.items() if pair}
-        rows.append({"": one.name, **dict.fromkeys(pairs, ""), **spelt})
     asked = f"{found[0].queries} queries, {found[0].with_new} of them want a new item"
     title = f"{split}: {asked}; {share:g} of the items came after training"
-    note = "± is one standard error over the queries that have the measure."
-    payload = {"split": split, "share": share, "rows": [one.as_dict() for one in found]}
-    call.emit(payload, Table(title, rows, [note]).show)
+    rows = [one.as_dict() for one in found]
+    table = Table(title, pick(rows, _NEW), ["se: one standard error of the measure before it."])
+    call.emit({"split": split, "share": share, "rows": rows}, table.show)
 
 
-_NEW = {"r_new": "recall, new", "p_new": "precision, new", "r_old": "recall, old", "f1": "f1"}
+_NEW = {
+    "name": "",
+    "r_new": "recall, new",
+    "r_new_se": "se",
+    "p_new": "precision, new",
+    "r_old": "recall, old",
+    "f1": "f1",
+    "f1_se": "se of f1",
+}
 
 
 @app.command()

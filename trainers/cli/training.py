@@ -17,7 +17,6 @@ from indexers.tables import Table
 if TYPE_CHECKING:
     from trainers.notebook import Trained
     from trainers.project import Project
-    from trainers.training.trainer_config import Estimate
 
 RunOption = Annotated[str, Option(help="Name of the run.")]
 
@@ -162,30 +161,9 @@ def _estimate(call: Call) -> None:
     from trainers.training.trainer_config import estimate
 
     found = estimate(call.workspace)
-    call.emit(found.as_dict(), _estimated(found).show)
+    call.show("Training here, memory in GiB", found.as_dict())
     if found.refused:
         raise CheckFailedError("This configuration can't be trained here, see above.")
-
-
-def _estimated(found: Estimate) -> Table:
-    from trainers.training.memory import GIB
-
-    size = "of unknown size" if found.parameters is None else f"{found.parameters / 1e9:.3g} B"
-    gpus = ", ".join(f"{gpu / GIB:.0f} GiB" for gpu in found.machine.gpus) or "none"
-    notes = [f"GPUs: {gpus}; memory {found.machine.main / GIB:.0f} GiB."]
-    if (needed := found.needed) is not None:
-        parts = (needed.peak, needed.states, needed.activations, needed.engine)
-        peak, weights, passes, engine = (f"{part / GIB:.1f}" for part in parts)
-        notes.append(
-            f"A process needs about {peak} GiB: {weights} for weights, gradients and moments, and "
-            f"{passes} for a pass of {needed.micro} completions or {engine} for vLLM."
-        )
-    notes += [f"Refused: {reason}" for reason in found.refused]
-    model = f"Model: {found.model}, {size} parameters."
-    if not found.steps:
-        return Table("", (), [model, *notes])
-    rows = [{"stage": stage, "steps at most": steps} for stage, steps in found.steps.items()]
-    return Table(model, rows, notes)
 
 
 def _project(call: Call) -> Project:

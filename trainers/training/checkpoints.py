@@ -1,4 +1,4 @@
-"""Model folders of a run: loaded with checks, saved whole or not at all, with a model card.
+"""Model folders of a run: loaded with checks, saved whole or not at all.
 
 A folder's name holds a digest of its content, so that nothing is ever overwritten and damage shows.
 Weights are safetensors; nothing is pickled.
@@ -116,7 +116,7 @@ def trainable_tokenizer(folder: Path) -> Any:
     return tokenizer
 
 
-def save_model(run: Run, name: str, write: Callable[[Path], None], card: Mapping[str, Any]) -> str:
+def save_model(run: Run, name: str, write: Callable[[Path], None]) -> str:
     """Save a model folder under the run; returns its path relative to the store.
 
     Raises:
@@ -132,7 +132,6 @@ def save_model(run: Run, name: str, write: Callable[[Path], None], card: Mapping
                 write(temporary)
             for left in temporary.glob("*.bin"):
                 left.unlink()
-            (temporary / "README.md").write_text(_card(name, card), "utf-8")
             folder = parent / f"{name}-{digest(temporary)}"
             temporary.chmod(0o755)
             if folder.exists():
@@ -330,30 +329,13 @@ class Trained:
 
 
 def save_side(inputs: Inputs, side: Side, trained: Trained) -> Wrote:
-    """Save a trained model with a card that names its origin. The first process saves; the others
-    take part where each holds a share of the weights.
+    """Save a trained model. The first process saves; the others take part where each holds a share
+    of the weights.
     """
     if not ranks.is_first():
         trained.take_part()
         return Wrote("", trained.notes)
-    against = (
-        ""
-        if not inputs.round.number
-        else inputs.before.items
-        if side == "query"
-        else inputs.round.queries
-    )
-    card = {
-        "side": side,
-        "round": inputs.round.number,
-        "run": inputs.run.name,
-        "data set": inputs.workspace.dataset.dataset_hash,
-        "prompt": inputs.workspace.settings.prompts.template(side).hash,
-        "trained against": against or "targets of algorithm 1",
-        "figures": trained.notes,
-        "settings": inputs.settings.model_dump(mode="json"),
-    }
-    path = save_model(inputs.run, f"r{inputs.round.number:03d}-{side}", trained.write, card)
+    path = save_model(inputs.run, f"r{inputs.round.number:03d}-{side}", trained.write)
     shutil.rmtree(inputs.run.folder("trainer"), ignore_errors=True)
     return Wrote(path, trained.notes)
 
@@ -364,12 +346,3 @@ def base_folder(run: Run, output: str) -> Path:
     """
     inside = run.store.local(output) if not output.startswith("/") else Path(output)
     return inside if inside.is_dir() else resolve_model(output)
-
-
-def _card(name: str, card: Mapping[str, Any]) -> str:
-    facts = json.dumps(card, ensure_ascii=False, indent=1)
-    return (
-        "---\nlibrary_name: transformers\ntags: [cogr, keyword-generation, retrieval]\n---\n"
-        f"# {name}\n\nA keyword generator of co-evolving generative retrieval: it writes the "
-        f"keywords of one side.\n\n```json\n{facts}\n```\n"
-    )

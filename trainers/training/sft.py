@@ -162,13 +162,8 @@ def base_model(inputs: Inputs) -> str:
     if settings.model != "tiny":
         trainable_tokenizer(resolve_model(settings.model))
         return settings.model
-    dataset = inputs.workspace.dataset
-    return save_model(
-        inputs.run,
-        "base",
-        lambda folder: tiny_model(folder, texts_of(dataset), settings.seed),
-        {"dataset": dataset.dataset_hash, "trained": "no"},
-    )
+    texts = texts_of(inputs.workspace.dataset)
+    return save_model(inputs.run, "base", lambda folder: tiny_model(folder, texts, settings.seed))
 
 
 def read_targets(run: Run, side: Side) -> dict[str, list[str]]:

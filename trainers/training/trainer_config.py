@@ -9,7 +9,7 @@ import importlib.util
 import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -203,9 +203,20 @@ class Estimate:
     refused: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """For --json."""
-        peak = None if self.needed is None else self.needed.peak
-        return asdict(self) | {"peak_bytes": peak, "fits": not self.refused}
+        """For --json and for people; memory in GiB, of one process."""
+        found: dict[str, Any] = {"model": self.model, "parameters": self.parameters}
+        found |= {"gpus": [_gib(gpu) for gpu in self.machine.gpus]}
+        found |= {"main_memory": _gib(self.machine.main)}
+        if one := self.needed:
+            found |= {"peak": _gib(one.peak), "weights_gradients_moments": _gib(one.states)}
+            found |= {"activations": _gib(one.activations), "vllm": _gib(one.engine)}
+            found |= {"completions_at_once": one.micro, "activations_computed_again": one.again}
+        more = {"steps_at_most": dict(self.steps), "refused": list(self.refused)}
+        return {**found, **more, "fits": not self.refused}
+
+
+def _gib(size: int) -> float:
+    return round(size / GIB, 1)
 
 
 def estimate(workspace: Workspace, machine: Machine | None = None) -> Estimate:
