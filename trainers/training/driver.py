@@ -278,7 +278,7 @@ class Driver:
 
     def _checked_state(self) -> State:
         state = self.run.state()
-        for round_ in self._needed(state):
+        for round_ in filter(None, (state.base, state.unfinished)):
             for record in round_.stages:
                 if reason := self._broken(record, finished=round_.finished):
                     self._say(f"{reason} Going back to round {round_.number}, {record.name}.")
@@ -286,9 +286,6 @@ class Driver:
                     self.run.save(state)
                     return state
         return state
-
-    def _needed(self, state: State) -> list[Round]:
-        return [round_ for round_ in (state.base, state.unfinished) if round_ is not None]
 
     def _broken(self, record: StageRecord, *, finished: bool) -> str | None:
         store, output = self.run.store, record.output
@@ -311,15 +308,11 @@ class Driver:
 def _error(stage: StageName, failure: Failure) -> CogrError:
     if failure.message:
         return _BY_STATUS.get(failure.status, UserError)(failure.message)
-    if failure.status == OUT_OF_MEMORY and stage.startswith("train-"):
-        return TrainingError(
-            f"The stage {stage} ran out of memory, also with an eighth of the micro batch; lower "
-            "prompts_per_step of its side, or train with training.lora.rank."
-        )
     if failure.status == OUT_OF_MEMORY:
+        tried = ", also with an eighth of the micro batch" * stage.startswith("train-")
         return TrainingError(
-            f"The stage {stage} ran out of memory; use a smaller model, or make room. "
-            "Nothing before it is lost."
+            f"The stage {stage} ran out of memory{tried}; lower prompts_per_step of its side, train "
+            "with training.lora.rank, or use a smaller model. Nothing before it is lost."
         )
     if failure.status < 0:
         return TrainingError(

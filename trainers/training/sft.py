@@ -6,12 +6,11 @@ algorithm 1. Training is by TRL's SFTTrainer, with loss on the answer only.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from cogr.errors import DataError, TrainingError
 from cogr.prompts import Prompt
@@ -52,6 +51,8 @@ from trainers.training.trainer_config import (
 )
 from trainers.word_model import WordModel
 
+_TARGETS = TypeAdapter(dict[str, list[str]])
+
 # Targets
 
 
@@ -87,14 +88,9 @@ def _pool(items: Mapping[str, Sequence[str]], ids: Iterable[str]) -> Iterable[st
     return (word for id_ in ids for word in items.get(id_, ()))
 
 
-class _Target(BaseModel):
-    id: str
-    keywords: list[str]
-
-
 def write_targets(inputs: Inputs) -> Wrote:
     """The stage targets: the untrained model, the first item keywords, and the targets of algorithm
-    1 as two jsonl files.
+    1 as two files.
     """
     sft, base, source = inputs.settings.sft, base_model(inputs), items_from(inputs.settings)
     if not _needs_first_sets(inputs):
@@ -122,9 +118,7 @@ def _write_targets(
     inputs: Inputs, items: Mapping[str, Sequence[str]], queries: Mapping[str, Sequence[str]]
 ) -> None:
     for side, targets in (("item", items), ("query", queries)):
-        rows = ({"id": id_, "keywords": found} for id_, found in targets.items())
-        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        inputs.workspace.store.write(f"{inputs.run.path}/sft/{side}.jsonl", lines.encode())
+        inputs.run.store.write_json(f"{inputs.run.path}/sft/{side}.json", targets)
 
 
 def _first_sets(
@@ -171,14 +165,13 @@ def read_targets(run: Run, side: Side) -> dict[str, list[str]]:
 
     Raises TrainingError when the file is missing or broken.
     """
-    path = f"{run.path}/sft/{side}.jsonl"
+    path = f"{run.path}/sft/{side}.json"
     try:
-        rows = [_Target.model_validate_json(line) for line in run.store.read(path).splitlines()]
+        return _TARGETS.validate_json(run.store.read(path))
     except (OSError, ValidationError) as error:
         raise TrainingError(
             f"The targets {path} in {run.store.url} are missing or broken."
         ) from error
-    return {row.id: row.keywords for row in rows}
 
 
 # Training

@@ -62,7 +62,7 @@ def test_a_state_that_names_no_model_goes_back(copied: Shop, output: str) -> Non
 def test_broken_targets_are_made_again_while_they_are_needed(copied: Shop) -> None:
     driver = copied.driver()
     driver.run.save(driver.run.state().back_to(0, "train-item"))
-    driver.run.store.write("runs/main/sft/item.jsonl", b'{"id"')
+    driver.run.store.write("runs/main/sft/item.json", b'{"id"')
     assert driver.sft().finished
     assert any("Going back to round 0, targets." in said for said in copied.said)
     assert read_targets(driver.run, "item")
