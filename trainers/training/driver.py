@@ -311,8 +311,8 @@ def _error(stage: StageName, failure: Failure) -> CogrError:
     if failure.status == OUT_OF_MEMORY:
         tried = ", also with an eighth of the micro batch" * stage.startswith("train-")
         return TrainingError(
-            f"The stage {stage} ran out of memory{tried}; lower prompts_per_step of its side, train "
-            "with training.lora.rank, or use a smaller model. Nothing before it is lost."
+            f"The stage {stage} ran out of memory{tried}; lower prompts_per_step of its side, "
+            "train with training.lora.rank, or use a smaller model. Nothing before it is lost."
         )
     if failure.status < 0:
         return TrainingError(

@@ -116,7 +116,6 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
     Raises TrainingError for a set-up that can't work.
     """
     from datasets import Dataset
-    from trl import GRPOTrainer
 
     prompts, share = grpo_step(job.side, len(job.ids), job.settings)
     if prompts < job.side.prompts_per_step:
@@ -137,7 +136,7 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
         {"prompt": chat(prompt, tokenizer), "entity": id_}
         for prompt, id_ in zip(job.prompts, job.ids, strict=True)
     ]
-    trainer = GRPOTrainer(
+    trainer = _learner()(
         model=model,
         reward_funcs=scorer,
         args=grpo_config(
@@ -155,6 +154,27 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
     )
     silence(trainer)
     return Prepared(trainer, log, len(rows))
+
+
+def _learner() -> Any:
+    """TRL's trainer, which computes nothing for groups with equal rewards: their advantages and
+    gradients are 0. TRL has no option for it. The loss is divided by the tokens of all groups, as
+    before.
+    """
+    from trl import GRPOTrainer
+
+    class Learner(GRPOTrainer):  # type: ignore[misc]
+        def _compute_loss(self, model: Any, inputs: Any) -> Any:
+            useful = inputs["advantages"] != 0
+            if 0 < useful.sum() < len(useful):
+                rows = useful.shape
+                inputs = {
+                    name: value[useful] if getattr(value, "shape", ())[:1] == rows else value
+                    for name, value in inputs.items()
+                }
+            return super()._compute_loss(model, inputs)
+
+    return Learner
 
 
 def run_grpo(job: GrpoJob, say: Say) -> Trained:
