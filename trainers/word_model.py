@@ -179,7 +179,7 @@ class WordModel:
             close[word] = dict(scores)
         return close
 
-    def invent(self, count: int, seed: int, weight: float = 1.0) -> Invented:
+    def invent(self, count: int, seed: int) -> Invented:
         """Queries of two words that no training query has together, with about as many items as
         training queries have.
 
@@ -201,7 +201,7 @@ class WordModel:
             ):
                 continue
             asked.add(frozenset(pair))
-            query = Query(f"invented-{len(queries):05}", " ".join(pair), weight)
+            query = Query(f"invented-{len(queries):05}", " ".join(pair))
             queries.append(query)
             relevant[query.id] = items
         return Invented(queries, relevant)

@@ -178,9 +178,9 @@ class TrainingSettings(Table):
         0,
         ge=0,
         description=(
-            "Made-up queries of two known words to train on as well; word translations learned "
-            "from the labels give their items. For few labels and a model without word "
-            "knowledge; not in the paper"
+            "Made-up queries of two known words for SFT; word translations learned from the "
+            "labels give their items. For few labels and a model without word knowledge; not in "
+            "the paper"
         ),
     )
     sft: SftSettings = Field(default_factory=SftSettings)

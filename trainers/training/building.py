@@ -88,7 +88,6 @@ class Build:
     Attributes:
         model: a model folder in the store, or a model's name; None for generators without one.
         generator: its kind; "self" is the untrained model, by the engine of the rollouts.
-        entities: the entities to write for, instead of the whole side.
         vocabulary: the item snapshot to whose keywords completions are constrained, where the
             prompts ask for it (`PromptSettings.constrains`).
         evidence: snapshot pairs (items, queries) that `statistical` uses beside its ranker.
@@ -99,30 +98,23 @@ class Build:
     model: str | None
     generator: str
     parent: str | None = None
-    entities: Sequence[Entity] | None = None
     vocabulary: str | None = None
     evidence: tuple[tuple[str, str], ...] = ()
 
 
 def build_index(inputs: Inputs, side: Side) -> Wrote:
-    """The keywords of a whole side by the model that was just trained; of the invented queries too,
-    for the item side.
-    """
+    """The keywords of a whole side by the model that was just trained."""
     if (kept := _kept_items(inputs, side)) is not None:
         return Wrote(kept, counts_of(inputs.snapshot(kept)))
     barrier = inputs.run.folder("trainer")
-    *practice, built = [
-        build_snapshot(inputs.workspace, build, barrier) for build in _builds(inputs, side)
-    ]
-    notes = {"practice": practice[0].id} if practice else {}
-    return Wrote(built.id, {**counts_of(built), **notes})
+    built = build_snapshot(inputs.workspace, _build(inputs, side), barrier)
+    return Wrote(built.id, counts_of(built))
 
 
 def index_share(inputs: Inputs, side: Side) -> None:
     """The part of `build_index` that every process but the first does: its share of the answers."""
     if _kept_items(inputs, side) is None:
-        for build in _builds(inputs, side):
-            write_share(inputs.workspace, build, inputs.run.folder("trainer"))
+        write_share(inputs.workspace, _build(inputs, side), inputs.run.folder("trainer"))
 
 
 def _kept_items(inputs: Inputs, side: Side) -> str | None:
@@ -136,13 +128,12 @@ def _kept_items(inputs: Inputs, side: Side) -> str | None:
     return str(inputs.notes("targets")["snapshot"])
 
 
-def _builds(inputs: Inputs, side: Side) -> list[Build]:
-    """The builds of `build_index`: invented queries, where there are any, and the whole side."""
+def _build(inputs: Inputs, side: Side) -> Build:
     round_, base = inputs.round, inputs.base
     vocabulary = None
     if side == "query":
         vocabulary = inputs.before.items if round_.number else round_.items
-    whole = Build(
+    return Build(
         side,
         round_.number,
         round_.model(side),
@@ -150,9 +141,6 @@ def _builds(inputs: Inputs, side: Side) -> list[Build]:
         parent=None if base is None else (base.queries if side == "query" else base.items),
         vocabulary=vocabulary,
     )
-    if side == "query" and round_.number and inputs.invented.queries:
-        return [replace(whole, entities=inputs.practice), whole]
-    return [whole]
 
 
 def build_snapshot(workspace: Workspace, build: Build, barrier: Path | None = None) -> Snapshot:
@@ -192,7 +180,7 @@ def _write_share(job: Job, build: Build, barrier: Path) -> None:
 @contextmanager
 def _job(workspace: Workspace, build: Build) -> Iterator[Job]:
     settings, side = workspace.settings, build.side
-    chosen = list(workspace.dataset.entities(side) if build.entities is None else build.entities)
+    chosen = list(workspace.dataset.entities(side))
     own = _settings(workspace, side, build.model, build.generator)
     options = generator_options(
         own, build.vocabulary if settings.prompts.constrains else None, settings.keywords.k_max
@@ -236,25 +224,22 @@ class Acceptance:
     realised: float
 
 
-def accept(train: World, new: Sets, practice: World | None = None) -> Acceptance:
-    """Choose among new item sets, given worlds whose item mirror has the old sets.
+def accept(train: World, new: Sets) -> Acceptance:
+    """Choose among new item sets, given a world whose item mirror has the old sets.
 
-    At its turn an item takes its new set where that lowers neither practice nor training F1. A set
-    that changes neither is taken: it uses the vocabulary that the query side has moved to. Passes
-    are repeated until one takes nothing, three at most, because another item's change may let a set
-    gain. Training F1 never falls, since no single step lowers it.
+    At its turn an item takes its new set where that does not lower training F1. A set that changes
+    nothing is taken: it uses the vocabulary that the query side has moved to. Passes are repeated
+    until one takes nothing, three at most, because another item's change may let a set gain.
 
     Args:
         train: the old item sets, the frozen queries, the training labels.
         new: item id -> the model's keyword set, within the budget, without its own text.
-        practice: the same items with more queries, where there are any.
     """
     before, growing = Reference(train), Reference(train)
     gains = {id_: before.marginal(before.item(id_), words) for id_, words in new.items()}
-    counts = [growing] if practice is None else [growing, Reference(practice)]
     left = sorted(new, key=lambda id_: (-gains[id_], id_))
     for _ in range(_PASSES):
-        kept = [id_ for id_ in left if not _take(counts, id_, new[id_])]
+        kept = [id_ for id_ in left if not _take(growing, id_, new[id_])]
         if len(kept) == len(left):
             break
         left = kept
@@ -267,12 +252,11 @@ def accept(train: World, new: Sets, practice: World | None = None) -> Acceptance
     )
 
 
-def _take(counts: Sequence[Reference], id_: str, words: Sequence[str]) -> bool:
-    """Give an item its new set unless that lowers an objective. Returns whether it took it."""
-    if min(one.marginal(one.item(id_), words) for one in counts) < 0:
+def _take(growing: Reference, id_: str, words: Sequence[str]) -> bool:
+    """Give an item its new set unless that lowers the objective. Returns whether it took it."""
+    if growing.marginal(growing.item(id_), words) < 0:
         return False
-    for one in counts:
-        one.update(id_, words)
+    growing.update(id_, words)
     return True
 
 
@@ -289,12 +273,10 @@ def accept_items(inputs: Inputs) -> Wrote:
     if inputs.settings.variant == "frozen-items":
         return Wrote(old.id, counts_of(old))
     new = inputs.snapshot(inputs.round.output("index-item"))
-    items, queries = inputs.mirror(old.id), inputs.mirror(inputs.round.practice)
-    train = inputs.world(items, inputs.mirror(inputs.round.queries), practice=False)
-    practice = inputs.world(items, queries, practice=True) if inputs.invented.queries else None
+    train = inputs.world(inputs.mirror(old.id), inputs.mirror(inputs.round.queries))
     kept = old.by_id
     moved = {row.id: row.keywords for row in new.rows() if row.keywords != kept[row.id].keywords}
-    chosen = accept(train, moved, practice)
+    chosen = accept(train, moved)
     everything = inputs.settings.rules == "paper"
     taken = moved if everything else chosen.accepted
     notes = {

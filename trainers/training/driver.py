@@ -295,7 +295,7 @@ class Driver:
             elif output and not record.name.startswith(("targets", "train-")):
                 open_snapshot(store, output)
             if not finished:
-                for id_ in filter(None, map(record.notes.get, ("practice", "snapshot"))):
+                if id_ := record.notes.get("snapshot"):
                     open_snapshot(store, str(id_))
                 if record.name == "targets":
                     for side in SIDES:

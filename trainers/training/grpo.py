@@ -80,9 +80,9 @@ def train_grpo(inputs: Inputs, side: Side) -> Wrote:
 
 def grpo_job(inputs: Inputs, side: Side) -> GrpoJob:
     """The job of a side in the round under way."""
-    entities = inputs.workspace.dataset.items if side == "item" else inputs.prompts
+    entities = inputs.workspace.dataset.items if side == "item" else inputs.train
     items = inputs.mirror(inputs.before.items)
-    queries = inputs.mirror(inputs.round.practice) if side == "item" else None
+    queries = inputs.mirror(inputs.round.queries) if side == "item" else None
     known = inputs.snapshot(inputs.before.queries if side == "query" else inputs.before.items)
     prompts, base = prompts_of(inputs.workspace, side, entities), inputs.model_before(side)
     return GrpoJob(
@@ -90,7 +90,7 @@ def grpo_job(inputs: Inputs, side: Side) -> GrpoJob:
         prompts=prompts,
         ids=[entity.id for entity in entities],
         own={entity.id: own_keyword(entity) for entity in entities},
-        world=inputs.world(items, queries, practice=True),
+        world=inputs.world(items, queries),
         known={word for row in known.rows() for word in row.keywords},
         side=inputs.settings.query if side == "query" else inputs.settings.item,
         settings=inputs.settings,

@@ -23,11 +23,6 @@ from indexers.workspace import Workspace
 from trainers.training.rounds import Round, Run, StageName, State
 from trainers.word_model import Invented, WordModel
 
-INVENTED_WEIGHT = 0.3
-"""Of an invented query in the item rewards, where a training query has 1: three of them tell as
-much as one that somebody asked.
-"""
-
 
 @dataclass(frozen=True)
 class Inputs:
@@ -80,28 +75,11 @@ class Inputs:
 
     @cached_property
     def invented(self) -> Invented:
-        """Queries to practise on besides; the same in every round."""
+        """Further queries for fine-tuning."""
         if not self.settings.invented_queries:
             return Invented((), {})
-        weight = INVENTED_WEIGHT
-        return WordModel(self.workspace.dataset).invent(
-            self.settings.invented_queries, self.settings.seed, weight
-        )
-
-    @property
-    def practice(self) -> Sequence[Query]:
-        """Training and invented queries, each once: what fine-tuning, index and item
-        rewards see.
-        """
-        return [*self.train, *self.invented.queries]
-
-    @property
-    def prompts(self) -> Sequence[Query]:
-        """What query GRPO draws from: training queries as many times as one outweighs an invented
-        one.
-        """
-        times = max(1, round(1 / INVENTED_WEIGHT)) if self.invented.queries else 1
-        return [*list(self.train) * times, *self.invented.queries]
+        words = WordModel(self.workspace.dataset)
+        return words.invent(self.settings.invented_queries, self.settings.seed)
 
     def kept_model(self, side: Side) -> str | None:
         """The model of a side that the round under way does not train; None where it trains it."""
@@ -127,15 +105,10 @@ class Inputs:
         assert record is not None
         return record.notes
 
-    def world(self, items: Mirror, queries: Mirror | None, *, practice: bool) -> World:
-        """The world of the training queries, with the invented ones for practice."""
-        return World.of(
-            items,
-            self.practice if practice else self.train,
-            {**self.relevant, **self.invented.relevant} if practice else self.relevant,
-            query_mirror=queries,
-            k_max=self.workspace.settings.keywords.k_max,
-        )
+    def world(self, items: Mirror, queries: Mirror | None) -> World:
+        """The world of the training queries."""
+        k_max = self.workspace.settings.keywords.k_max
+        return World.of(items, self.train, self.relevant, query_mirror=queries, k_max=k_max)
 
     def mirror(self, snapshot_id: str) -> Mirror:
         """The mirror of a snapshot, mapped from disk."""

@@ -129,14 +129,6 @@ class Round(_Record):
         return self.output("index-query")
 
     @property
-    def practice(self) -> str:
-        """The query snapshot that its item side is trained against, with invented queries where
-        there are any.
-        """
-        stage = self.stage("index-query")
-        return str(stage.notes.get("practice", stage.output)) if stage else self.queries
-
-    @property
     def items(self) -> str:
         """Its item snapshot: with accepted sets only, where there is such a stage."""
         return self.output("accept-items" if self.number else "index-item")

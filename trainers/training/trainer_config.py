@@ -24,7 +24,6 @@ from cogr.settings.training import (
 )
 from indexers.generators.model_folders import without_bars
 from indexers.workspace import Workspace
-from trainers.training.inputs import INVENTED_WEIGHT
 from trainers.training.memory import (
     GIB,
     VLLM_SHARE,
@@ -77,8 +76,8 @@ def check_settings(workspace: Workspace) -> None:
             "training.sft.item_keywords (M); raise the one or lower the other."
         )
     items_from(training)
-    queries = len(with_dev(workspace).dataset.require("train")) + training.invented_queries
-    sizes = {"query": queries, "item": len(workspace.dataset.items)}
+    queries = with_dev(workspace).dataset.require("train")
+    sizes = {"query": len(queries), "item": len(workspace.dataset.items)}
     for side, settings in (("query", training.query), ("item", training.item)):
         load_reward(settings.reward)
         sft_step(training, sizes[side])
@@ -275,10 +274,8 @@ def _longest_prompt(workspace: Workspace, side: Side) -> int:
 def _side(workspace: Workspace, side: Side) -> tuple[dict[str, int], int]:
     settings, dataset = workspace.settings.training, workspace.dataset
     item, sft = side == "item", settings.sft
-    train, invented = len(dataset.require("train")), settings.invented_queries
-    times = max(1, round(1 / INVENTED_WEIGHT)) if invented else 1
-    examples = len(dataset.items) if item else train + invented
-    drawn = len(dataset.items) if item else train * times + invented
+    drawn = len(dataset.items) if item else len(dataset.require("train"))
+    examples = drawn if item else drawn + settings.invented_queries
     grpo = settings.item if item else settings.query
     group, share = grpo_step(grpo, drawn, settings)
     epochs = sft.item_epochs if item else sft.query_epochs
