@@ -36,13 +36,12 @@ def test_a_combination_that_nobody_asked_for_is_invented_with_its_items() -> Non
     model = WordModel(colour_shop())
     assert model.items_of(["green", "cup"]) == {f"green-cup-{n}" for n in range(4)}
     assert model.items_of(["green", "unknown"]) == frozenset()
-    invented = model.invent(50, seed=1, weight=0.5)
+    invented = model.invent(50, seed=1)
     assert [frozenset(query.text.split()) for query in invented.queries] == [
         frozenset({"green", "cup"})
     ]
     assert list(invented.relevant.values()) == [frozenset(f"green-cup-{n}" for n in range(4))]
-    assert invented.queries[0].weight == 0.5
-    assert model.invent(50, seed=1, weight=0.5) == invented
+    assert model.invent(50, seed=1) == invented
 
 
 def test_without_training_queries_there_is_nothing_to_learn_from() -> None:
