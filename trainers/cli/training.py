@@ -35,7 +35,7 @@ def run_rounds(
     the other is trained against the other's frozen snapshot, indexed and evaluated.
 
     Begins the run if there is none, and goes on with one that is there, also after an interruption.
-    --dry-run prints memory and steps to expect, and ends with 1 if training would refuse.
+    --dry-run prints the memory to expect, and ends with 1 if training would refuse.
     """
     if dry_run:
         _estimate(call)

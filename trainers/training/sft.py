@@ -201,11 +201,9 @@ def train_sft(inputs: Inputs, side: Side) -> Wrote:
 
 
 def _trained_entities(inputs: Inputs, side: Side) -> Sequence[Entity]:
-    return (
-        inputs.workspace.dataset.items
-        if side == "item"
-        else [*inputs.train, *inputs.invented.queries]
-    )
+    if side == "item":
+        return inputs.workspace.dataset.items
+    return [*inputs.train, *inputs.invented.queries]
 
 
 def run_sft(

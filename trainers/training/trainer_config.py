@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -190,15 +190,12 @@ def sft_step(settings: TrainingSettings, examples: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The findings: `steps` of each stage at most; `refused` has a sentence for each reason why
-    training would stop.
-    """
+    """What training needs here; `refused` has a sentence for each reason why it would stop."""
 
     model: str
     parameters: int | None
     needed: Memory | None
     machine: Machine
-    steps: Mapping[str, int]
     refused: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
@@ -210,8 +207,7 @@ class Estimate:
             found |= {"peak": _gib(one.peak), "weights_gradients_moments": _gib(one.states)}
             found |= {"activations": _gib(one.activations), "vllm": _gib(one.engine)}
             found |= {"completions_at_once": one.micro, "activations_computed_again": one.again}
-        more = {"steps_at_most": dict(self.steps), "refused": list(self.refused)}
-        return {**found, **more, "fits": not self.refused}
+        return {**found, "refused": list(self.refused), "fits": not self.refused}
 
 
 def _gib(size: int) -> float:
@@ -226,21 +222,20 @@ def estimate(workspace: Workspace, machine: Machine | None = None) -> Estimate:
     workspace = with_dev(workspace)
     settings = workspace.settings.training
     found, shape = machine or Machine.here(), shape_of(settings.model)
-    steps: Mapping[str, int] = {}
     needed, refused = None, list[str]()
     try:
         check_settings(workspace)
     except CogrError as error:
         refused.append(str(error))
     if not refused and shape is not None:
-        sides = {side: _side(workspace, side) for side in SIDES}
-        steps = {name: count for own, _ in sides.values() for name, count in own.items()}
+        items, queries = workspace.dataset.items, workspace.dataset.require("train")
+        sides = ((settings.item, len(items)), (settings.query, len(queries)))
+        share = max(grpo_step(side, count, settings)[1] for side, count in sides)
         prompt = max(_longest_prompt(workspace, side) for side in SIDES)
-        share, written = max(share for _, share in sides.values()), settings.rollouts.max_tokens
-        needed = memory(settings, shape, share, prompt, written, found)
+        needed = memory(settings, shape, share, prompt, settings.rollouts.max_tokens, found)
     refused += _refusals(settings, found, needed)
     parameters = None if shape is None else shape.parameters
-    return Estimate(settings.model, parameters, needed, found, steps, tuple(refused))
+    return Estimate(settings.model, parameters, needed, found, tuple(refused))
 
 
 def _refusals(settings: TrainingSettings, machine: Machine, needed: Memory | None) -> Iterator[str]:
@@ -269,24 +264,6 @@ def _longest_prompt(workspace: Workspace, side: Side) -> int:
     entities = dataset.items if side == "item" else dataset.require("train")
     prompts = [prompter(entity, ()) for entity in entities[:: max(1, len(entities) // _SAMPLE)]]
     return max(len(prompt.system) + len(prompt.user) for prompt in prompts) // _LETTERS_A_TOKEN
-
-
-def _side(workspace: Workspace, side: Side) -> tuple[dict[str, int], int]:
-    settings, dataset = workspace.settings.training, workspace.dataset
-    item, sft = side == "item", settings.sft
-    drawn = len(dataset.items) if item else len(dataset.require("train"))
-    examples = drawn if item else drawn + settings.invented_queries
-    grpo = settings.item if item else settings.query
-    group, share = grpo_step(grpo, drawn, settings)
-    epochs = sft.item_epochs if item else sft.query_epochs
-    size = sft_step(settings, examples)[1] * settings.processes
-    steps = {
-        f"sft, {side} side": math.ceil(epochs * examples / size),
-        f"round, {side} side": grpo.max_steps or math.ceil(grpo.epochs * (drawn // group)),
-    }
-    if settings.variant == "no-sft":
-        del steps[f"sft, {side} side"]
-    return ({} if item and settings.variant == "frozen-items" else steps), share
 
 
 # Configurations of the trainers
