@@ -67,7 +67,6 @@ from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
 from trainers.evaluation import (
     MEASURES,
-    Figures,
     bm25,
     exact_cut,
     figures,
@@ -261,17 +260,17 @@ def new_items(dataset: Dataset, split: Split) -> Iterator[Row]:
     """
     queries, ids = dataset.require(split), sorted(item.id for item in dataset.items)
     labelled = retrieved_by(fit(dataset), dataset, queries)
-    found: dict[str, list[Figures]] = {}
+    found: dict[str, list[dict[str, Any]]] = {}
     for draw in range(NEW_DRAWS):
         order = np.random.default_rng(draw).permutation(len(ids))
         new = frozenset(ids[at] for at in order[: int(NEW_SHARE * len(ids))])
         whole = figures("with their labels", queries, dataset.relevant, new, labelled)
         for one in (*of_statistical(dataset, new, split, fit), whole):
-            found.setdefault(one.name, []).append(one)
+            found.setdefault(one["name"], []).append(one)
     for name, draws in found.items():
         notes = {}
         for measure in MEASURES:
-            values = np.array([one.means[measure][0] for one in draws if one.means[measure]])
+            values = np.array([one[measure] for one in draws if one[measure] is not None])
             notes[measure] = f"{values.mean():.4f} ± {values.std(ddof=1):.4f}"
         f1 = float(notes["f1"].split()[0])
         yield Row(f"{dataset.name}: 1 - F1 with new items, {name}", 1 - f1, "", notes=notes)

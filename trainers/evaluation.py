@@ -269,44 +269,18 @@ Retrieved = Mapping[str, frozenset[str]]
 """Query id -> ids of the retrieved items."""
 
 
-@dataclass(frozen=True)
-class Figures:
-    """The figures of a pair with the new items added.
-
-    Attributes:
-        name: the pair, and what was rebuilt when the items were added.
-        means: measure -> (mean over the queries that have it, its standard error). `r_new` and
-            `r_old` are recall of the relevant new and old items, `p_new` is the precision of the
-            retrieved new items; p, r and f1 are of all items, and p is 0 where nothing is
-            retrieved.
-        queries: of the split; with_new: those that have a relevant new item.
-    """
-
-    name: str
-    means: Mapping[str, tuple[float, float] | None]
-    queries: int
-    with_new: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """For --json: each measure, and its standard error as NAME_se; None where no query has
-        one.
-        """
-        found: dict[str, float | None] = {}
-        for key, pair in self.means.items():
-            mean, error = (None, None) if pair is None else pair
-            found[key] = None if mean is None else round(mean, 6)
-            found[f"{key}_se"] = None if error is None else round(error, 6)
-        return {"name": self.name, "queries": self.queries, "with_new": self.with_new, **found}
-
-
 def figures(
     name: str,
     queries: Sequence[Query],
     relevant: Mapping[str, frozenset[str]],
     new: frozenset[str],
     retrieved: Retrieved,
-) -> Figures:
-    """Figures of retrieved sets.
+) -> dict[str, Any]:
+    """Means of retrieved sets over the queries that have a measure (None where none has), and their
+    standard errors as NAME_se.
+
+    `r_new` and `r_old` are recall of the relevant new and old items, `p_new` is the precision of
+    the retrieved new items; p, r and f1 are of all items, and p is 0 where nothing is retrieved.
 
     Args:
         relevant: query id -> its relevant items, new ones too.
@@ -326,25 +300,18 @@ def figures(
         ):
             if of:
                 kept[key].append(len(part) / len(of))
-    return Figures(
-        name,
-        {key: _mean(values) for key, values in kept.items()},
-        len(queries),
-        sum(bool(relevant[query.id] & new) for query in queries),
-    )
-
-
-def _mean(values: Sequence[float]) -> tuple[float, float] | None:
-    """Mean and standard error, as `cogr.metrics.Figures` has them."""
-    if not values:
-        return None
-    error = np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0
-    return float(np.mean(values)), float(error)
+    with_new = sum(bool(relevant[query.id] & new) for query in queries)
+    row: dict[str, Any] = {"name": name, "queries": len(queries), "with_new": with_new}
+    for key, values in kept.items():
+        error = np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0
+        row[key] = round(float(np.mean(values)), 6) if values else None
+        row[f"{key}_se"] = round(float(error), 6) if values else None
+    return row
 
 
 def of_statistical(
     dataset: Dataset, new: frozenset[str], split: Split, fit: Fit
-) -> Iterator[Figures]:
+) -> Iterator[dict[str, Any]]:
     """`statistical`: with nothing fitted again (`update --side item`), and with both sides rebuilt.
 
     Args:

@@ -30,8 +30,7 @@ def test_figures_by_hand() -> None:
     }
     new = frozenset({"new1", "new2", "new3"})
     found = figures("pair", queries, relevant, new, retrieved)
-    means = {key: None if pair is None else round(pair[0], 6) for key, pair in found.means.items()}
-    assert means == {
+    assert {key: found[key] for key in ("r_new", "p_new", "r_old", "p", "r", "f1")} == {
         "r_new": 0.25,  # 1 of 2, 0 of 1
         "p_new": 0.5,  # 1 of 2; the others found none
         "r_old": 1.0,
@@ -39,9 +38,9 @@ def test_figures_by_hand() -> None:
         "r": round((2 / 3 + 1 + 0) / 3, 6),
         "f1": round((4 / 6 + 2 / 3 + 0) / 3, 6),
     }
-    assert found.with_new == 2
-    assert found.as_dict()["r_new_se"] == pytest.approx(0.25)
-    nothing = figures("pair", queries[1:2], relevant, new, {"b": frozenset()}).as_dict()
+    assert found["with_new"] == 2
+    assert found["r_new_se"] == pytest.approx(0.25)
+    nothing = figures("pair", queries[1:2], relevant, new, {"b": frozenset()})
     assert nothing["r_new"] is nothing["p_new"] is nothing["p_new_se"] is None
 
 

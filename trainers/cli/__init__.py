@@ -86,10 +86,9 @@ def _evaluate_new(call: Call, share: float, split: Split) -> None:
 
     workspace = call.workspace
     new = checked_new(workspace.dataset, share)
-    found = list(of_statistical(workspace.dataset, new, split, fit_in(workspace)))
-    asked = f"{found[0].queries} queries, {found[0].with_new} of them want a new item"
+    rows = list(of_statistical(workspace.dataset, new, split, fit_in(workspace)))
+    asked = f"{rows[0]['queries']} queries, {rows[0]['with_new']} of them want a new item"
     title = f"{split}: {asked}; {share:g} of the items came after training"
-    rows = [one.as_dict() for one in found]
     table = Table(title, pick(rows, _NEW), ["se: one standard error of the measure before it."])
     call.emit({"split": split, "share": share, "rows": rows}, table.show)
 

@@ -250,9 +250,8 @@ class Shop:
         fit = evaluation.fit_in(workspace)
         self._recall(next(evaluation.of_statistical(dataset, new, SPLIT, fit)))
 
-    def _recall(self, found: evaluation.Figures) -> None:
-        if recall := found.means["r_new"]:
-            self.new[found.name.partition(",")[0]] = round(recall[0], 4)
+    def _recall(self, found: Mapping[str, Any]) -> None:
+        self.new[found["name"].partition(",")[0]] = round(found["r_new"], 4)
 
 
 def _said(text: str) -> None:
