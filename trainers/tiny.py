@@ -8,7 +8,7 @@ on a CPU.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,32 +36,46 @@ CHAT_TEMPLATE = (
 )
 
 
-def tiny_model(folder: Path, texts: Iterable[str], seed: int) -> None:
+_ENCODER = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 128}
+_ENCODER |= {"intermediate_size": 256}
+_T5 = {"d_model": 128, "d_kv": 32, "d_ff": 256, "num_layers": 2, "num_heads": 4}
+_CAUSAL = {"bos_token_id": None, "tie_word_embeddings": True, "initializer_range": SPREAD}
+_CAUSAL |= {"max_position_embeddings": CONTEXT}
+ARCHITECTURES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "llama": (
+        "AutoModelForCausalLM",
+        {"hidden_size": HIDDEN, "intermediate_size": 2 * HIDDEN, "num_hidden_layers": LAYERS}
+        | {"num_attention_heads": HEADS, "num_key_value_heads": HEADS, **_CAUSAL},
+    ),
+    "qwen3": (
+        "AutoModelForCausalLM",
+        {**_ENCODER, "num_key_value_heads": 2, "head_dim": 32, **_CAUSAL},
+    ),
+    "bert": ("AutoModelForMaskedLM", {**_ENCODER, "hidden_dropout_prob": 0.0}),
+    "mt5": ("AutoModelForSeq2SeqLM", {**_T5, "dropout_rate": 0.0, "decoder_start_token_id": 0}),
+}
+"""Architecture -> transformers' class and sizes. The first is the model `tiny`; the others stand in
+for the start models of rivals.
+"""
+
+
+def tiny_model(
+    folder: Path, texts: Iterable[str], seed: int, kind: str = "llama", most: int = MOST_TOKENS
+) -> None:
     """Write the untrained model and its tokenizer into a folder; equal arguments give an equal
     model.
     """
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    import transformers
 
-    tokenizer = tiny_tokenizer(texts)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=HIDDEN,
-        intermediate_size=2 * HIDDEN,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=HEADS,
-        max_position_embeddings=CONTEXT,
-        tie_word_embeddings=True,
-        initializer_range=SPREAD,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
+    tokenizer = tiny_tokenizer(texts, most)
+    family, sizes = ARCHITECTURES[kind]
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    config = transformers.AutoConfig.for_model(kind, vocab_size=len(tokenizer), **ends, **sizes)
     without_bars()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        LlamaForCausalLM(config).save_pretrained(folder)
+        getattr(transformers, family).from_config(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 

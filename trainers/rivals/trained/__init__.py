@@ -12,11 +12,11 @@ from __future__ import annotations
 import importlib.util
 import logging
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,6 @@ PACKAGED = {
 """Name -> module and distribution of a model that a package carries."""
 READ_TOKENS = 256
 """Most tokens of an item that a model reads; most encoders were trained on fewer."""
-Architecture = Literal["bert", "mt5", "qwen3"]
 
 
 # The model that a method starts from
@@ -67,7 +66,7 @@ class Start:
 
 
 def start_of(
-    task: Task, method: str, usual: str, architecture: Architecture, kinds: Collection[str] = ()
+    task: Task, method: str, usual: str, architecture: str, kinds: Collection[str] = ()
 ) -> Start:
     """The model that `compare.models` names for a method.
 
@@ -109,50 +108,14 @@ def _local(name: str, method: str) -> Path:
         ) from error
 
 
-def tiny(task: Task, architecture: Architecture) -> Path:
+def tiny(task: Task, architecture: str) -> Path:
     """A model with random weights and a tokenizer of the catalogue's words."""
-    import torch
-
-    from trainers.tiny import texts_of, tiny_tokenizer
+    from trainers.tiny import texts_of, tiny_model
 
     folder = task.work / f"tiny-{architecture}"
-    tokenizer = tiny_tokenizer(texts_of(task.dataset), 4000)
-    tokenizer.model_max_length = 512
     quiet()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(task.seed)
-        _tiny(architecture, tokenizer).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    tiny_model(folder, texts_of(task.dataset), task.seed, architecture, 4000)
     return folder
-
-
-_DEEP = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 128}
-_DEEP |= {"intermediate_size": 256}
-_T5 = {"d_model": 128, "d_kv": 32, "d_ff": 256, "num_layers": 2, "num_heads": 4}
-_TINY: Mapping[Architecture, tuple[str, Mapping[str, Any]]] = {
-    "bert": ("AutoModelForMaskedLM", {**_DEEP, "hidden_dropout_prob": 0.0}),
-    "mt5": ("AutoModelForSeq2SeqLM", {**_T5, "dropout_rate": 0.0}),
-    "qwen3": (
-        "AutoModelForCausalLM",
-        {**_DEEP, "num_key_value_heads": 2, "head_dim": 32, "initializer_range": 0.1}
-        | {"bos_token_id": None, "tie_word_embeddings": True, "max_position_embeddings": 512},
-    ),
-}
-
-
-def _tiny(architecture: Architecture, tokenizer: Any) -> Any:
-    import transformers
-
-    kind, sizes = _TINY[architecture]
-    config = transformers.AutoConfig.for_model(
-        architecture,
-        vocab_size=len(tokenizer),
-        pad_token_id=tokenizer.pad_token_id,
-        decoder_start_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        **sizes,
-    )
-    return getattr(transformers, kind).from_config(config)
 
 
 # A fit
@@ -176,7 +139,7 @@ class Trained(Method):
 
     usual: str
     fresh: Sequence[Params] = ({},)
-    architecture: Architecture = "bert"
+    architecture: str = "bert"
     kinds: Collection[str] = ()
     packages: Sequence[str] = ("sentence_transformers",)
 
