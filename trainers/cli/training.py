@@ -15,7 +15,6 @@ from indexers.cli.console import Call, common_options
 from indexers.tables import Table
 
 if TYPE_CHECKING:
-    from trainers.notebook import Trained
     from trainers.project import Project
 
 RunOption = Annotated[str, Option(help="Name of the run.")]
@@ -40,20 +39,10 @@ def run_rounds(
     if dry_run:
         _estimate(call)
         return
-    _show_trained(call, _project(call).train(rounds, run=run, publish=publish))
-
-
-@common_options()
-def next_round(call: Call, run: RunOption = "main") -> None:
-    """Do the next round of a run, or the rest of one that was interrupted; SFT comes first."""
-    _show_trained(call, _project(call).train(None, run=run))
-
-
-def _show_trained(call: Call, trained: Trained) -> None:
-    opened, found = trained.driver.run, trained.status
+    trained = _project(call).train(rounds, run=run, publish=publish)
     call.emit(trained.as_dict(), trained.table.show)
-    if found.other is not None:
-        _next("publish", call, opened.name)
+    if trained.status.other is not None:
+        _next("publish", call, trained.driver.run.name)
     best = trained.snapshots
     _next(f"evaluate --item {best['item']} --query {best['query']}", call)
 
