@@ -39,7 +39,6 @@ from trainers.training.inputs import Inputs, Wrote, counts_of
 
 STATISTICAL = "statistical"
 _PASSES = 3
-_NOISE = 1e-9
 Sets = Mapping[str, Sequence[str]]
 """Entity id -> its keyword set."""
 

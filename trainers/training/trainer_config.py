@@ -419,7 +419,7 @@ def set_up(seed: int) -> None:
 
 
 def score_answers_only() -> None:
-    """The only override of TRL's code, off on GPUs: score the answers alone.
+    """Override TRL's code where there is no GPU: score the answers alone.
 
     TRL does so where its Triton kernel runs. Elsewhere it projects every position onto the
     vocabulary, prompts and padding too, which is most of a small model's work on a CPU. It has no
