@@ -28,6 +28,7 @@ from trainers.training.contest import (
     choose,
     contenders,
     known_rivals,
+    name_of,
     rivals,
     round_name,
     rounds_table,
@@ -158,14 +159,12 @@ class Facts:
 
     @cached_property
     def serves(self) -> str:
-        """The name of the pair that serves; "" for one of another run, none, or no answer."""
+        """The name of the pair that serves; "" where it is of another run, none, or no answer."""
         try:
-            serving = self._workspace.backend.serving()
+            known = contenders(self._state, self.rivals)
+            return name_of(self._workspace.backend.serving(), known)
         except ServiceError:
             return ""
-        pair = (serving.get("item"), serving.get("query"))
-        known = contenders(self._state, self.rivals)
-        return next((one.name for one in known if (one.items, one.queries) == pair), "")
 
     @cached_property
     def logs(self) -> list[StageLog]:

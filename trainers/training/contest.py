@@ -111,6 +111,12 @@ def contenders(state: State, beside: Rivals | None) -> list[Contender]:
     return [one for one in (beside.statistical, *rounds, beside.distilled) if one]
 
 
+def name_of(pair: Mapping[Side, str | None], known: Sequence[Contender]) -> str:
+    """The name of a pair of snapshots; "" where it is not among the contenders."""
+    ids = (pair["item"], pair["query"])
+    return next((one.name for one in known if (one.items, one.queries) == ids), "")
+
+
 def choose(found: Sequence[Contender]) -> Choice | None:
     """The simplest pair whose dev F1 is within one standard error of the highest; None without dev
     queries.

@@ -37,6 +37,7 @@ from trainers.training.contest import (
     choose,
     contenders,
     known_rivals,
+    name_of,
     of_round,
     publish_pair,
     rivals,
@@ -137,11 +138,9 @@ class Driver:
             serving = self.workspace.backend.serving()
         except ServiceError as error:
             return RunStatus(f"not known: {error}", choice, best)
-        pair = (serving["item"], serving["query"])
-        known = [*contenders(self.run.state(), known_rivals(self.run)), *([best] if best else [])]
-        name = next((one.name for one in reversed(known) if (one.items, one.queries) == pair), None)
-        serves = name or " with ".join(id_ for id_ in pair if id_)
-        other = best if best and (best.items, best.queries) != pair else None
+        known = [*filter(None, [best]), *contenders(self.run.state(), known_rivals(self.run))]
+        serves = name_of(serving, known) or " with ".join(filter(None, serving.values()))
+        other = None if best is None or name_of(serving, [best]) else best
         return RunStatus(serves, choice, other)
 
     def publish(self, name: str | None, *, gate: bool) -> Contender:
