@@ -295,22 +295,20 @@ def advice(results: Results) -> str:
 
 TERMINAL = ("p", "r", "f1", "dev_cut_f1", "threshold_f1", "ndcg@10", "perfect_f1")
 MAIN = ("mrr@100", "ndcg@100", "p@100", "r@100", "f1@100", "p", "r", *CUTS)
-_WORDS = {
-    "dev_cut_": "{}, cut on dev",
-    "threshold_": "{} by score",
-    "dev_threshold_": "{} by score on dev",
-    "perfect_": "{}, each best cut",
-    "judged_": "judged {}",
+_HEADINGS = {
+    "mrr@100": "MRR@100",
+    "ndcg@10": "nDCG@10",
+    "ndcg@100": "nDCG@100",
+    "dev_cut_f1": "F1, cut on dev",
+    "threshold_f1": "F1 by score",
+    "dev_threshold_f1": "F1 by score on dev",
+    "perfect_f1": "F1, each best cut",
 }
 
 
 def column(name: str) -> str:
     """A measure as a heading."""
-    for prefix, words in _WORDS.items():
-        if name.startswith(prefix):
-            return words.format(column(name.removeprefix(prefix)))
-    plain, at, k = name.partition("@")
-    return {"ndcg": "nDCG", "mrr": "MRR"}.get(plain, plain.upper()) + at + k
+    return _HEADINGS.get(name, name.upper())
 
 
 def quality(results: Results, names: Sequence[str]) -> Table:

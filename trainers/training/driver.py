@@ -154,18 +154,10 @@ class Driver:
             CheckFailedError, ServiceError: as `publish_pair` does.
         """
         with self._locked("cogr-train publish"):
-            return self._serve(self._named(name), gate=gate)
-
-    def _serve(self, chosen: Contender, *, gate: bool = True) -> Contender:
-        pair, known = to_serve(self.workspace, chosen), known_rivals(self.run)
-        publish_pair(
-            self.workspace,
-            pair,
-            self._say,
-            gate=gate,
-            held_out=known.of(pair.name) if known else None,
-        )
-        return pair
+            pair, known = to_serve(self.workspace, self._named(name)), known_rivals(self.run)
+            held_out = known.of(pair.name) if known else None
+            publish_pair(self.workspace, pair, self._say, gate=gate, held_out=held_out)
+            return pair
 
     def _named(self, name: str | None) -> Contender:
         state = self.run.state()
