@@ -16,7 +16,7 @@ from tests.commands import Command
 from tests.trainers.shop import Shop, whole
 from trainers.training import stage
 from trainers.training.inputs import Inputs, Wrote
-from trainers.training.rounds import State, open_run
+from trainers.training.rounds import open_run
 from trainers.training.step_log import SHARES, StepLog
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
