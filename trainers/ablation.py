@@ -28,6 +28,18 @@ from trainers.training.trainer_config import check_settings, items_from
 FULL = "full"
 MEASURES = ("p", "r", "f1")
 
+HEADINGS = {
+    "title": "",
+    "seeds": "seeds",
+    "p": "P",
+    "r": "R",
+    "f1": "F1",
+    "f1_sd": "sd",
+    "f1_over_full": "F1 over full",
+    "failed": "failed",
+}
+"""Value of a line of the table -> its heading on a terminal."""
+
 VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     FULL: ("CoGR (full)", {}),
     "transposed": ("Transposed F1", {"training.item.reward": "cogr.rewards:transposed_reward"}),

@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from indexers.cli import console
 from indexers.cli.console import Call, common_options
-from indexers.tables import Table
+from indexers.tables import Table, pick
 
 if TYPE_CHECKING:
     from trainers.project import Project
@@ -112,7 +112,7 @@ def ablate(
     payload = {"split": split, "rounds": rounds, "table": lines}
     payload["rows"] = list(map(asdict, rows))
     title = f"{split} queries, {rounds} rounds after SFT; means and deviations over seeds"
-    call.emit(payload, Table(title, lines).show)
+    call.emit(payload, Table(title, pick(lines, ablation.HEADINGS)).show)
     if failed := sum(bool(row.failed) for row in rows):
         raise CheckFailedError(
             f"{failed} of {len(rows)} runs failed, see above; fix that and run the same command "

@@ -101,10 +101,11 @@ class Driver:
 
     def round(self) -> Round:
         """Do the next round, or the rest of one that was interrupted; SFT comes first."""
-        return self.reach(self.run.state().rounds_done + 1)
+        return self.reach(None)
 
-    def reach(self, rounds: int) -> Round:
-        """Do SFT where it is not done, then rounds until the run has so many. Returns the last one.
+    def reach(self, rounds: int | None) -> Round:
+        """Do SFT where it is not done, then rounds until the run has so many (None: one more than
+        it has). Returns the last one.
 
         Raises:
             TrainingError: a stage failed.
@@ -112,7 +113,8 @@ class Driver:
         """
         with self._locked("cogr-train run"):
             state = self._checked_state()
-            while not state.finished or state.rounds_done < rounds:
+            wanted = state.rounds_done + 1 if rounds is None else rounds
+            while not state.finished or state.rounds_done < wanted:
                 self._finish(state)
                 state = self.run.state()
             return state.finished[-1]
