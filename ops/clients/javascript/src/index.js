@@ -88,22 +88,6 @@ export class Client {
   }
 
   /**
-   * The same for several, by one request, so that all are of one pair of snapshots.
-   *
-   * @param {string[]} queries
-   * @returns {Promise<Expansion[]>}
-   * @throws {RefusedError}
-   */
-  async expandMany(queries) {
-    const said = await this.#ask({ queries });
-    return queries.map((query, at) => {
-      const expansion = readExpansion(said?.answers?.[at]);
-      if (expansion) this.#memory.put(query, expansion);
-      return expansion ?? fallbackExpansion(query);
-    });
-  }
-
-  /**
    * Expand and search.
    *
    * @param {string} query

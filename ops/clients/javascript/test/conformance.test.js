@@ -113,23 +113,6 @@ test("no more is remembered than a thousand queries, and nothing that a caller c
 });
 
 test(
-  "several queries by one request",
-  { skip: world === null && "no COGR_CLIENT_WORLD" },
-  async () => {
-    const known = await client({}).expandMany(["wooden lamp", "nobody"]);
-    assert.deepEqual(
-      known.map((one) => one.source),
-      ["index", "none"],
-    );
-    const found = await client({ expander: "absent" }).expandMany(["Wooden LAMP", "?"]);
-    assert.deepEqual(
-      found.map((one) => one.keywords),
-      [["wooden lamp"], ["?"]],
-    );
-  },
-);
-
-test(
   "a client without OpenSearch only expands",
   { skip: world === null && "no COGR_CLIENT_WORLD" },
   async () => {

@@ -206,27 +206,19 @@ class _Requests:
         if known is not None:
             return known
         said = _said(await self._post({**self._asking, "json": {"query": query}}))
-        return self._read([query], [said])[0]
-
-    async def _expanding_many(self, queries: Sequence[str]) -> list[Expansion]:
-        said = _said(await self._post({**self._asking, "json": {"queries": list(queries)}}))
-        return self._read(queries, said.get("answers") if isinstance(said, dict) else None)
-
-    def _read(self, queries: Sequence[str], answers: Any) -> list[Expansion]:
         try:
-            found = [Expansion.read(one) for one in answers]
+            expansion = Expansion.read(said)
         except (KeyError, TypeError):
-            return [Expansion.fallback(query) for query in queries]
+            return Expansion.fallback(query)
         with self._lock:
-            for query, expansion in zip(queries, found, strict=False):
-                # Another pair was published: what was cached belongs to the one before. A query
-                # without keywords may have some the next time.
-                if expansion.snapshots != self._pair:
-                    self._known.clear()
-                    self._pair = expansion.snapshots
-                if expansion.source != "none":
-                    self._known[query] = expansion
-        return found
+            # Another pair was published: what was cached belongs to the one before. A query without
+            # keywords may have some the next time.
+            if expansion.snapshots != self._pair:
+                self._known.clear()
+                self._pair = expansion.snapshots
+            if expansion.source != "none":
+                self._known[query] = expansion
+        return expansion
 
     async def _finding(self, query: str, options: SearchOptions) -> Found:
         _check_options(options)
@@ -297,10 +289,6 @@ class Client(_Requests):
         """
         return _run(self._expanding(query))
 
-    def expand_many(self, queries: Sequence[str]) -> list[Expansion]:
-        """The same for several, by one request, so that all are of one pair of snapshots."""
-        return _run(self._expanding_many(queries))
-
     def search(self, query: str, **options: Unpack[SearchOptions]) -> Found:
         """Expand and search.
 
@@ -337,10 +325,6 @@ class AsyncClient(_Requests):
     async def expand(self, query: str) -> Expansion:
         """As `Client.expand`."""
         return await self._expanding(query)
-
-    async def expand_many(self, queries: Sequence[str]) -> list[Expansion]:
-        """As `Client.expand_many`."""
-        return await self._expanding_many(queries)
 
     async def search(self, query: str, **options: Unpack[SearchOptions]) -> Found:
         """As `Client.search`."""

@@ -11,7 +11,6 @@ import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.time.Duration;
-import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.ExecutionException;
@@ -71,28 +70,6 @@ public final class CogrClient {
             answer.ifPresent(expansion -> memory.put(query, expansion));
             return answer.orElseGet(() -> Expansion.fallback(query));
         });
-    }
-
-    /**
-     * The same for several, by one request, so that all are of one pair of snapshots.
-     *
-     * @throws RefusedException the expander refuses them
-     */
-    public List<Expansion> expandMany(List<String> queries) {
-        JsonObject body = Json.createObjectBuilder()
-                .add("queries", Json.createArrayBuilder(queries))
-                .build();
-        Optional<List<Expansion>> answers =
-                ask(body, said -> said.getJsonArray("answers").getValuesAs(JsonObject.class)
-                        .stream()
-                        .map(Expansion::read)
-                        .toList());
-        answers.ifPresent(expansions -> {
-            for (int at = 0; at < Math.min(queries.size(), expansions.size()); at++) {
-                memory.put(queries.get(at), expansions.get(at));
-            }
-        });
-        return answers.orElseGet(() -> queries.stream().map(Expansion::fallback).toList());
     }
 
     /** The ten best items. Errors as of {@link #search(String, SearchOptions)}. */

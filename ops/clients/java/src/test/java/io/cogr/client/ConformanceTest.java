@@ -82,12 +82,6 @@ class ConformanceTest {
     }
 
     @Test
-    void severalQueriesByOneRequest() throws IOException {
-        assertEquals(List.of("index", "none"), sources("up", List.of("wooden lamp", "nobody")));
-        assertEquals(List.of("none", "none"), sources("absent", List.of("wooden lamp", "nobody")));
-    }
-
-    @Test
     void optionsAreTyped() throws IOException {
         try (OpenSearchTransport transport = World.transport("up")) {
             CogrClient client = World.client(transport, JsonValue.EMPTY_JSON_OBJECT);
@@ -107,13 +101,6 @@ class ConformanceTest {
             SearchOptions ordered = SearchOptions.defaults().sort(cheapest).postFilter(inStock);
             assertEquals("item-092", client.search("leather couch", ordered).hits().get(0).id());
             assertEquals(3, client.search("leather couch", ordered).total());
-        }
-    }
-
-    private List<String> sources(String expander, List<String> queries) throws IOException {
-        try (OpenSearchTransport transport = World.transport("up")) {
-            CogrClient client = World.client(transport, Expansion.object("expander", expander));
-            return client.expandMany(queries).stream().map(Expansion::source).toList();
         }
     }
 
