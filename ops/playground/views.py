@@ -441,33 +441,27 @@ class Listing:
         Raises DataError or SettingsError without a data set.
         """
         catalogue = self._data.catalogue
-        queries = catalogue.all_labelled()
-        # For each query, its F1 by each pair.
-        figures = list(zip(*(self._figures(*pair) for pair in pairs), strict=True))
-        texts = [normalise(query.text) for query in queries]
-        wanted, of = normalise(match), min(shown, len(pairs) - 1)
-        ways: dict[Order, Callable[[int], float]] = {
-            "worst": lambda at: figures[at][of],
-            "best": lambda at: -figures[at][of],
-            "change": lambda at: -abs(figures[at][0] - figures[at][-1]),
+        splits, relevant = catalogue.splits, catalogue.dataset.relevant
+        figures = zip(*(self._figures(*pair) for pair in pairs), strict=True)
+        rows: list[dict[str, Any]] = [
+            {"text": one.text, "split": splits[one.id], "relevant": len(relevant[one.id]), "f1": f1}
+            for one, f1 in zip(catalogue.all_labelled(), figures, strict=True)
+        ]
+        of, wanted = min(shown, len(pairs) - 1), normalise(match)
+        ways: dict[Order, Callable[[F1], float]] = {
+            "worst": lambda f1: f1[of],
+            "best": lambda f1: -f1[of],
+            "change": lambda f1: -abs(f1[0] - f1[-1]),
             "text": lambda _: 0.0,
         }
-        places = [at for at, text in enumerate(texts) if wanted in text]
-        places.sort(key=lambda at: (ways[sort](at), texts[at], at))
+        found = [row for row in rows if wanted in normalise(row["text"])]
+        found.sort(key=lambda row: (ways[sort](row["f1"]), normalise(row["text"])))
         # Means are of queries that nothing was learned from, where there are any.
-        test = [at for at, query in enumerate(queries) if catalogue.splits[query.id] == "test"]
-        over = [figures[at] for at in test] or figures
+        test = [row["f1"] for row in rows if row["split"] == "test"]
+        over = test or [row["f1"] for row in rows]
         return {
-            "queries": [
-                {
-                    "text": queries[at].text,
-                    "split": catalogue.splits[queries[at].id],
-                    "relevant": len(catalogue.dataset.relevant[queries[at].id]),
-                    "f1": figures[at],
-                }
-                for at in places[:size]
-            ],
-            "total": len(places),
+            "queries": found[:size],
+            "total": len(found),
             "mean": [fmean(one) for one in zip(*over, strict=True)] or [None] * len(pairs),
             "split": "test" if test else None,
         }
