@@ -9,13 +9,9 @@ from typing import Any
 import pytest
 
 from cogr.errors import GeneratorError
-from cogr.prompts import Prompt
-from cogr.records import Item, Query
 from cogr.settings import load_settings
-from cogr.store import Store
 from indexers.fleet.run_files import Cancel, RunFolder, new_run_id
 from indexers.fleet.worker import LoadedGenerator, Worker
-from indexers.generators import Request
 from indexers.rebuild.plan import make_plan
 from indexers.rebuild.run import RebuildRequest, make_job
 from indexers.telemetry.prometheus import REFUSED
@@ -39,22 +35,6 @@ def test_an_attempt_is_made_once_and_a_shard_that_is_done_is_gone(workspace: Wor
     first, second = attempts_of(folder)
     assert (first.number, first.state, first.items) == (1, "done", 20)
     assert (second.number, second.state, second.items) == (2, "declined", 0)
-
-
-def test_requests_come_back_as_they_were_and_damaged_ones_as_none(store: Store) -> None:
-    items = [
-        (b"\0" * 16, Request("a", Item("a", "Täble", "x\ny"), Prompt("s", "u", cut=True))),
-        (b"\2" * 16, Request("c", Item("c", "", ""), Prompt("", ""))),
-    ]
-    queries = [(b"\1" * 16, Request("b", Query("b", "sofa", 2.5), Prompt("s", "v")))]
-    for side, keyed in (("item", items), ("query", queries)):
-        folder = RunFolder(store, side, "r")  # type: ignore[arg-type]
-        folder.write_shard("00007", keyed)
-        assert folder.names("shards") == ["00007"]
-        assert folder.read_shard("00007") == keyed
-        assert folder.read_shard("none") is None
-    store.write(f"{folder.path}/shards/00007.json.gz", b"\x1f\x8b and no more")
-    assert folder.read_shard("00007") is None
 
 
 def test_a_shard_that_takes_too_long_is_handed_on_in_parts_of_what_was_managed(

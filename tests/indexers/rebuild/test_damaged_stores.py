@@ -201,17 +201,6 @@ def test_a_manifest_of_another_name_makes_nothing_outside_the_store_go(
     assert (precious / "manifest.json").exists()
 
 
-def test_a_folder_that_is_no_snapshots_is_neither_listed_nor_removed(
-    shop: Path, cogr_index: Command
-) -> None:
-    cogr_index("rebuild", "--side", "item")
-    (shop / ".cogr/snapshots/kept by hand").mkdir()
-    (shop / ".cogr/snapshots/kept by hand/manifest.json").write_text("{}")
-    assert len(cogr_index("list", "--json").json["snapshots"]) == 1
-    assert cogr_index("prune", "--keep", 0, "--files").status == 0
-    assert (shop / ".cogr/snapshots/kept by hand/manifest.json").exists()
-
-
 def test_an_id_of_another_form_is_refused(shop: Path, cogr_index: Command) -> None:
     cogr_index("rebuild", "--side", "item")
     for command in (

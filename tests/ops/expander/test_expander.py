@@ -154,14 +154,6 @@ def test_without_keywords_the_query_alone_is_the_answer(shop: Running) -> None:
         assert answer["clause"] == expected
 
 
-def test_several_queries_are_answered_in_their_order(shop: Running) -> None:
-    body = {"queries": ["reading light", "nobody", "green couch", "reading light"]}
-    answer = shop.client.post("/expand", json=body).json()
-    assert [one["source"] for one in answer["answers"]] == ["index", "none", "index", "index"]
-    assert answer["answers"][0] == answer["answers"][3]
-    assert all("snapshots" in one for one in answer["answers"])
-
-
 REFUSED: list[tuple[bytes, int, str]] = [
     (b"", 422, "not valid JSON"),
     (b"[]", 422, "the body:"),
@@ -187,40 +179,6 @@ def test_bad_requests_are_refused_in_one_sentence(shop: Running) -> None:
         assert (answer.status_code, says in detail, detail[-1]) == (status, True, "."), body[:50]
         assert "canary" not in detail
     assert shop.client.post("/expand", json={"queries": []}).json()["answers"] == []
-
-
-def test_health_metrics_and_openapi(shop: Running) -> None:
-    shop.expand("green couch")
-    assert shop.client.get("/healthz").json() == {"status": "ok"}
-    ready = shop.client.get("/readyz").json()
-    assert ready["ready"] is True
-    assert ready["pair_matches"] is True
-    text = shop.client.get("/metrics").text
-    assert 'cogr_expander_queries_total{reason="",source="index"}' in text
-    assert set(shop.client.get("/openapi.json").json()["paths"]) == {
-        "/expand",
-        "/healthz",
-        "/readyz",
-        "/metrics",
-    }
-
-
-@pytest.mark.slow
-def test_a_new_pair_is_followed_without_a_restart(tmp_path: Path) -> None:
-    opened = workspace(tmp_path)
-    serve_pair(opened)
-    with running(opened) as expander:
-        # The pair is read, and its query index looked into, before any query is answered.
-        first = expander.expand("green couch")
-        assert first["source"] == "index"
-        ids = serve_pair(opened, ITEMS, [Row("q1", "green couch", ("new words",))], round_=1)
-        answer = wait_for(
-            lambda: (
-                (found := expander.expand("green couch"))["snapshots"]["item"] == ids[0] and found
-            )
-        )
-        assert answer["keywords"] == ["green couch", "new words"]
-        assert answer["snapshots"] == {"item": ids[0], "query": ids[1]}
 
 
 @pytest.mark.slow

@@ -151,34 +151,6 @@ def test_a_combination_is_a_body_of_the_same_index(shadow: Shadow, world: World)
     assert ended.json["clicked"]["candidate"]["mean"] == 1.0
 
 
-def test_events_alone_are_a_log(shadow: Shadow) -> None:
-    """UBI 1.3 requires an action and a time; a click may say its query, and no query_id."""
-    click = {"action_name": "click", "timestamp": "2026-11-21T10:00:00Z"}
-    told = [
-        {**click, "user_query": "Green COUCH", "event_attributes": {"object": {"object_id": "a"}}},
-        {**click, "action_name": "impression", "user_query": "oak table", "session_id": "s"}
-        | {"event_attributes": {"object": {"object_id": "b"}, "position": {"ordinal": 1}}},
-        click,
-    ]
-    ended = shadow("--json", records=told)
-    assert ended.status == 0, ended.err
-    found = ended.json
-    assert found["log"] == {"lines": 3, "without": 3, "queries": 2, "left_out": 0}
-    assert found["clicked"]["candidate"]["mean"] == 1.0
-
-
-def test_people_see_a_table(shadow: Shadow, world: World) -> None:
-    """Of keywords alone, which lose what no keyword names."""
-    (world.folder / "alone.json").write_text('{"query": "{{clause}}"}')
-    ended = shadow("--candidate", world.folder / "alone.json")
-    assert ended.status == 0, ended.err
-    assert "6 searches, 4 queries, the best 10 hits" in ended.out
-    assert "recall of clicked items" in ended.out
-    assert "+0.500 ±" in ended.out
-    assert "new results for: Green COUCH" in ended.out
-    assert "results lost for: velvet" in ended.out
-
-
 @pytest.mark.parametrize(
     ("arguments", "status", "part"),
     [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cogr.datasets.builder import DEV_SHARE, by_hash
+from cogr.datasets.builder import DEV_SHARE
 from cogr.errors import CheckFailedError, TrainingError
 from cogr.snapshots import open_snapshot
 from indexers.workspace import Workspace
@@ -70,16 +70,6 @@ def test_pairs_are_compared_query_by_query_where_that_is_known() -> None:
 def test_without_dev_queries_nothing_is_chosen() -> None:
     assert choose([contender("sft", None)]) is None
     assert choose([]) is None
-
-
-def test_the_hash_of_an_id_decides_so_that_more_queries_move_few() -> None:
-    ids = [f"query-{number}" for number in range(200)]
-    first = by_hash(ids[:100], 0.2)
-    assert first == by_hash(reversed(ids[:100]), 0.2)
-    assert len(first) == 20
-    # Of the old queries none joins dev, and those that leave it make room for new ones.
-    assert by_hash(ids, 0.2) & set(ids[:100]) <= first | by_hash(ids[:100], 0.3)
-    assert by_hash(ids, 0.0) == frozenset()
 
 
 def without_dev(folder: Path) -> Path:

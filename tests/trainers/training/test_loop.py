@@ -5,7 +5,6 @@ collapse detector, the scorer.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +34,7 @@ from trainers.training.rounds import (
     verdict,
 )
 from trainers.training.sft import item_targets, query_targets
-from trainers.training.stage import Launcher, one_start_a_round
+from trainers.training.stage import one_start_a_round
 from trainers.training.step_log import SHARES, STOP, WARN, StepLog
 from trainers.training.trainer_config import (
     check_settings,
@@ -363,15 +362,3 @@ def test_one_start_does_a_round_where_nothing_needs_one_of_its_own(
     assert not one_start_a_round(TrainingSettings(rollouts=RolloutSettings(by="vllm-colocate")))
     monkeypatch.setattr("trainers.training.stage.GPU_DEVICES", (tmp_path,))
     assert not one_start_a_round(TrainingSettings())
-
-
-def test_several_processes_are_started_by_a_launcher_and_one_without() -> None:
-    launcher = Launcher(Path("cogr.toml"), ["store=here"])
-    own = ["--config", "cogr.toml", "--set", "store=here"]
-    own += ["--run", "main", "--stages", "6", "--halvings", "1"]
-    one = [sys.executable, "-m", "trainers.training.stage", *own]
-    assert launcher.command("main", 6, 1, 1, None) == one
-    several = [sys.executable, "-m", "trainers.training.ranks", "4", "", *own]
-    assert launcher.command("main", 6, 1, 4, None) == several
-    sharded = launcher.command("main", 6, 1, 4, "fsdp.yaml")
-    assert sharded == [*several[:4], "fsdp.yaml", *own]

@@ -155,17 +155,6 @@ def test_a_missing_encoder_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> N
         Encoder("./nowhere")
 
 
-def test_minilm_is_the_model_of_its_package(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MINILM_PACKAGE", "carries_a_model")
-    (tmp_path / "carries_a_model").mkdir()
-    (tmp_path / "carries_a_model" / "__init__.py").write_text("raise AssertionError('imported')")
-    (tmp_path / "carries_a_model" / "model").symlink_to(model)
-    monkeypatch.syspath_prepend(tmp_path)
-    assert Encoder("minilm").digest == Encoder(str(model)).digest
-
-
 def test_minilm_without_its_package_comes_from_the_hub(
     onnx: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
