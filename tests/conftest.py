@@ -18,6 +18,7 @@ from cogr import errors
 from cogr.errors import CogrError
 from cogr.settings.indexing import RedisSettings
 from cogr.settings.serving import OpenSearchSettings
+from cogr.store import Store
 from indexers.telemetry import traces
 from ops.servers import OpenSearchSpec, ServerSpec, ServerState, ValkeySpec, known, stop
 from tests.owned_servers import owner_of, start_owned
@@ -108,6 +109,18 @@ def made_for_the_run(
             make(root / name)
             done.touch()
     return root / name
+
+
+@pytest.fixture(scope="session")
+def fitted_shop(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Where `statistical`, fitted on the sample shop, lies; once for the run, not to be changed."""
+    from indexers.generators.statistical.generator import Statistical
+    from tests.shops import sample_shop
+
+    def fit(folder: Path) -> None:
+        _ = Statistical(sample_shop(), store=Store(folder)).artefact
+
+    return Store(made_for_the_run(tmp_path_factory, "fitted-shop", fit))
 
 
 def shared(wanted: ServerSpec) -> ServerState:

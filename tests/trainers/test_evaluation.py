@@ -14,7 +14,8 @@ from cogr.datasets import load_dataset
 from cogr.errors import DataError
 from cogr.metrics import full_set, measure
 from cogr.records import Dataset
-from indexers.generators.statistical.fitting import fit
+from cogr.store import Store
+from indexers.generators.statistical.generator import Statistical
 from indexers.text import Lexical
 from trainers.evaluation import Baseline, bm25, exact_cut
 
@@ -65,8 +66,9 @@ def test_rank_metrics_see_bm25s_whole_rankings_and_sets_its_best_items(dataset: 
     assert row["sets"].startswith(f"the best {found.cutoff} items of each ranking")
 
 
-def test_the_exact_cut_has_a_cutoff_for_each_query(dataset: Dataset) -> None:
-    found = exact_cut(fit(dataset), dataset, "test")
+def test_the_exact_cut_has_a_cutoff_for_each_query(dataset: Dataset, fitted_shop: Store) -> None:
+    fitted = Statistical(dataset, store=fitted_shop).artefact
+    found = exact_cut(fitted, dataset, "test")
     assert found.cutoff is None
     assert all(found.rankings[id_][: len(ids)] == ids for id_, ids in found.runs.items())
     assert sum(map(len, found.rankings.values())) > 2 * sum(map(len, found.runs.values()))

@@ -109,8 +109,8 @@ REFUSALS = [
 
 @pytest.mark.parametrize(
     ("method", "part", "answer", "says"),
-    [(*step, *refusal) for step, refusal in zip(STEPS, itertools.cycle(REFUSALS), strict=False)],
-    ids=[f"{method} {part}" for method, part in STEPS],
+    [(*step, *refusal) for step, refusal in zip(STEPS[::2], REFUSALS, strict=True)],
+    ids=[f"{method} {part}" for method, part in STEPS[::2]],
 )
 def test_a_push_that_is_refused_at_any_step_goes_on(
     shop: Shop, method: str, part: str, answer: Answer | None, says: str

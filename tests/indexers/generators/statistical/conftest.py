@@ -17,9 +17,9 @@ def dataset() -> Dataset:
 
 
 @pytest.fixture(scope="session")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Store:
+def kept(fitted_shop: Store) -> Store:
     """Where the fitted artefact lies."""
-    return Store(tmp_path_factory.mktemp("kept"))
+    return fitted_shop
 
 
 @pytest.fixture(scope="session")
