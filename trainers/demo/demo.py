@@ -168,9 +168,10 @@ class Shop:
         """All rows, what serves and why, and what is found of new items."""
         rows = [
             {
-                title: row[name] if name == "name" else f"{row[name]:.{digits}f}"
+                title: f"{row[name]:.{digits}f}"
+                if isinstance(row[name], float)
+                else row[name] or ""
                 for name, (title, digits) in _COLUMNS.items()
-                if row[name] is not None
             }
             for row in self.rows
         ]
