@@ -168,9 +168,7 @@ class Shop:
         """All rows, what serves and why, and what is found of new items."""
         rows = [
             {
-                title: f"{row[name]:.{digits}f}"
-                if isinstance(row[name], float)
-                else row[name] or ""
+                title: f"{row[name]:.{digits}f}" if digits and row[name] else row[name] or ""
                 for name, (title, digits) in _COLUMNS.items()
             }
             for row in self.rows

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +27,6 @@ from indexers.generators.model_folders import (
     first_line,
     has_bfloat16,
     packaged,
-    read_json,
     resolve_model,
 )
 from trainers.rivals import Fitted, Method, NotRunError, Params, Task
@@ -65,30 +64,20 @@ class Start:
     said: str = ""
 
 
-def start_of(
-    task: Task, method: str, usual: str, architecture: str, kinds: Collection[str] = ()
-) -> Start:
+def start_of(task: Task, method: str, usual: str, architecture: str) -> Start:
     """The model that `compare.models` names for a method.
 
     Raises:
         NotRunError: no model is named, or its weights are not local.
-        GeneratorError: a folder that is not a model, or one of the wrong kind.
+        GeneratorError: a folder that is not a model.
     """
     name = task.settings.compare.models.get(method)
     if name is None:
         raise NotRunError(f"the weights of {usual}", f'set compare.models.{method} = "{usual}"')
     if name == TINY:
-        folder = tiny(task, architecture)
         said = f"from {architecture.upper()} of random weights, a stand-in for {usual}"
-        return Start(folder, name, said)
-    folder = _local(name, method)
-    kind = read_json(folder / "config.json", f"The model folder {folder}").get("model_type")
-    if kinds and str(kind) not in kinds:
-        raise GeneratorError(
-            f"compare.models.{method} is {name}, a model of type {kind}, but {method} needs one "
-            f"of {', '.join(sorted(kinds))}; name another, such as {usual}."
-        )
-    return Start(folder, name)
+        return Start(tiny(task, architecture), name, said)
+    return Start(_local(name, method), name)
 
 
 def _local(name: str, method: str) -> Path:
@@ -133,14 +122,12 @@ class Trained(Method):
         usual: the start model of its paper.
         fresh: hyperparameters for a start model of random weights.
         architecture: of that model.
-        kinds: accepted `model_type`s; empty for any.
         packages: needed beside PyTorch and transformers.
     """
 
     usual: str
     fresh: Sequence[Params] = ({},)
     architecture: str = "bert"
-    kinds: Collection[str] = ()
     packages: Sequence[str] = ("sentence_transformers",)
 
     def trials(self, task: Task) -> Sequence[Params]:
@@ -153,7 +140,7 @@ class Trained(Method):
         folder.
         """
         need_training(*self.packages)
-        start = start_of(task, self.name, self.usual, self.architecture, self.kinds)
+        start = start_of(task, self.name, self.usual, self.architecture)
         return replace(self._trained(task, params, start), model=True, said=start.said)
 
     def _trained(self, task: Task, params: Params, start: Start) -> Fitted:

@@ -141,7 +141,6 @@ class Writer(Trained):
     family = "generative"
     usual = USUAL
     architecture = "mt5"
-    kinds = ("t5", "mt5", "umt5")
 
 
 class DSI(Writer):
