@@ -204,7 +204,7 @@ class Trained(Result):
         return {"run": run.name, "rounds": run.rows()} | self.status.as_dict()
 
     def pictures(self) -> Mapping[str, Figure]:
-        """The figures of the run's report by name: f1, precision-recall, reward-query and so on.
+        """The figures of the run's report by name: f1, reward-query and so on.
 
         Raises MissingExtraError without the extra `report`.
         """

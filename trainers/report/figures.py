@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from html import escape
-from itertools import accumulate, chain
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +102,7 @@ def _style() -> AbstractContextManager[None]:
 def draw(facts: Facts) -> dict[str, list[Figure]]:
     """Section of the page -> its figures; those with nothing to draw are left out."""
     sections = {
-        "quality": (_f1, _precision_recall),
+        "quality": (_f1,),
         "training": (_training,),
         "keywords": (_vocabulary, _words, _moved),
     }
@@ -162,31 +162,9 @@ def _f1(facts: Facts) -> Iterator[Figure]:
     yield _done(axes, "f1", "F1 over training steps", note)
 
 
-def _precision_recall(facts: Facts) -> Iterator[Figure]:
-    axes = _axes("recall", "precision")
-    paths = {
-        split: [(figures_of(one)[split]["r"], figures_of(one)[split]["p"]) for one in facts.rounds]
-        for split in facts.splits
-    }
-    for split, points in paths.items():
-        axes.plot(*zip(*points, strict=True), label=split)
-    every = zip(*chain(*paths.values()), strict=True)
-    right, top = (min(1.0, 1.15 * max(0.1, *axis)) for axis in every)
-    r, p = np.meshgrid(np.linspace(1e-3, right, 100), np.linspace(1e-3, top, 100))
-    lines = axes.contour(r, p, 2 * p * r / (p + r), 4, colors=_LINE, linewidths=1)
-    axes.clabel(lines, fmt="F1 %.2g", fontsize=8)
-    axes.set(xlim=(0, right), ylim=(0, top))
-    for one, point in zip(facts.rounds, paths[facts.split], strict=True):
-        name = round_name(one.number)
-        axes.annotate(name, point, (7, 5), textcoords="offset points", fontsize=8)
-    note = "Thin lines join points of equal F1. Points are in the order of the rounds."
-    yield _done(axes, "precision-recall", "Precision and recall of each round", note)
-
-
 def _training(facts: Facts) -> Iterator[Figure]:
     for side in SIDES:
-        of_side = [log for log in facts.logs if log.side == side and log.steps]
-        logs = [log for log in of_side if log.round and "reward" in log.steps[0]]
+        logs = [log for log in facts.logs if log.side == side and log.round and log.steps]
         axes = _axes("step", "reward")
         mean, spread = (
             [float(one[key]) for log in logs for one in log.steps]
@@ -197,10 +175,6 @@ def _training(facts: Facts) -> Iterator[Figure]:
         _rules(axes, begun, [round_name(log.round) for log in logs])
         note = "Line: the mean of a step. Band: one standard deviation over its completions."
         yield _done(axes, f"reward-{side}", f"Reward of the {side} side", note)
-        losses = [float(one["loss"]) for log in of_side if not log.round for one in log.steps]
-        axes = _axes("step", "loss a token (nats)")
-        _steps(axes, losses, [0.0] * len(losses))
-        yield _done(axes, f"loss-{side}", f"Loss of supervised fine-tuning, {side} side")
 
 
 def _steps(axes: Any, values: Sequence[float], spread: Sequence[float]) -> None:

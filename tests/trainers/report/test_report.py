@@ -95,7 +95,6 @@ def told(facts: Facts, figures: Mapping[str, Sequence[Figure]]) -> Page:
 
 def test_it_tells_what_the_run_has_done(told: Page) -> None:
     for words in (
-        "Precision and recall",
         "Reward of the query side",
         "Reward of the item side",
         "Vocabulary",
@@ -262,7 +261,7 @@ def test_the_command_writes_a_file_without_torch(world: World, tmp_path: Path) -
     assert answer["rounds"] == 3
     names = {path.name for path in tmp_path.iterdir()}
     assert {str(tmp_path / name) for name in names} == set(answer["figures"])
-    assert {"f1.svg", "f1.png", "precision-recall.svg"} <= names
+    assert {"f1.svg", "f1.png", "moved.svg"} <= names
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in tmp_path.glob("*.png"))
 
 
@@ -323,8 +322,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def test_every_figure_is_named_and_lies_on_its_canvas(pictures: list[Figure]) -> None:
     names = {one.name for one in pictures}
-    assert len(names) == len(pictures) >= 9
-    assert {"f1", "precision-recall", "moved", "words", "vocabulary"} <= names
+    assert len(names) == len(pictures) == 6
+    assert {"f1", "reward-item", "moved", "words", "vocabulary"} <= names
     for one in pictures:
         root = ET.fromstring(one.inline)
         assert (root.get("role"), root.get("aria-label")) == ("img", one.title)
