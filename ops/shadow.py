@@ -139,19 +139,18 @@ class Search:
 
     def ask(self, query: str) -> Answer:
         """Raises FailedError, BadRequestError, and UserError for a document without an id."""
-        started, found, source = time.perf_counter(), KeywordQuery(), ""
+        started, expansion, source = time.perf_counter(), NOTHING, ""
         index, params = self.index, dict[str, Any]()
         if self.expander:
-            expansion = self.expander.expand(query)
+            expansion, params = self.expander.expand(query), _EXACT
             index, source = index or expansion["index"], expansion["source"]
-            found, params = KeywordQuery.read(expansion), _EXACT
         expanding = time.perf_counter() - started if self.expander else 0.0
         if index is None:
             raise UserError(
                 "The expander serves no index of a cluster; give it opensearch.url, and publish a "
                 "pair."
             )
-        hits = self._hits(index, self.body.fill(query, found), params)
+        hits = self._hits(index, self.body.fill(query, expansion), params)
         ids = [self._id(hit, index) for hit in hits]
         return Answer(ids, time.perf_counter() - started, source, expanding)
 
@@ -227,17 +226,8 @@ _CLAUSE = re.compile(r"\{\{clause(?: ([^\s{}]+))?\}\}")
 _BLEND = "{{blend}}"
 
 
-@dataclass(frozen=True)
-class KeywordQuery:
-    """What an expander answers to a query: keywords with weights, and the clause that serves."""
-
-    keywords: Mapping[str, float] = field(default_factory=dict)
-    served: Mapping[str, Any] = field(default_factory=lambda: {"match_none": {}})
-
-    @classmethod
-    def read(cls, answer: Mapping[str, Any]) -> KeywordQuery:
-        words = answer["keywords"]
-        return cls(dict(zip(words, answer["weights"], strict=True)), answer["clause"])
+NOTHING: Mapping[str, Any] = {"keywords": (), "weights": (), "clause": {"match_none": {}}}
+"""What an expander would answer to a query without keywords."""
 
 
 @dataclass(frozen=True)
@@ -275,8 +265,8 @@ class Body:
             raise DataError(f"{path} has no {QUERY}; put it where the query's text belongs.")
         return body
 
-    def fill(self, query: str, expansion: KeywordQuery) -> dict[str, Any]:
-        """The body for one query."""
+    def fill(self, query: str, expansion: Mapping[str, Any]) -> dict[str, Any]:
+        """The body for one query and the expander's answer to it."""
         filled: dict[str, Any] = _fill(self.template, query, expansion)
         return filled
 
@@ -285,7 +275,7 @@ SERVED = Body({"query": _BLEND}, "the expander's clause")
 """The default body: what serves."""
 
 
-def _fill(value: Any, query: str, expansion: KeywordQuery) -> Any:
+def _fill(value: Any, query: str, expansion: Mapping[str, Any]) -> Any:
     if isinstance(value, Mapping):
         return {key: _fill(inner, query, expansion) for key, inner in value.items()}
     if isinstance(value, list):
@@ -293,9 +283,10 @@ def _fill(value: Any, query: str, expansion: KeywordQuery) -> Any:
     if not isinstance(value, str):
         return value
     if value == _BLEND:
-        return expansion.served
+        return expansion["clause"]
     if clause := _CLAUSE.fullmatch(value):
-        return query_body(expansion.keywords, clause[1] or FIELD)
+        keywords = dict(zip(expansion["keywords"], expansion["weights"], strict=True))
+        return query_body(keywords, clause[1] or FIELD)
     return value.replace(QUERY, query)
 
 

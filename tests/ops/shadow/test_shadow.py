@@ -23,12 +23,12 @@ from indexers.backends.opensearch.search import Fields, blended_body, query_body
 from ops.cli import app, main
 from ops.shadow import (
     IN_A_ROW,
+    NOTHING,
     SERVED,
     Answer,
     Body,
     Compared,
     FailedError,
-    KeywordQuery,
     Replayed,
     replay,
     rows,
@@ -59,10 +59,8 @@ def test_a_filled_body_holds_the_query_as_data(tmp_path: Path) -> None:
         {"match": {"keywords": {"query": hostile}}},
         {"match": {"keywords": {"query": "b", "boost": 2.5}}},
     ]
-    assert SERVED.fill("", KeywordQuery()) == {"query": {"match_none": {}}}
-    assert Body({"query": "{{clause own}}"}, "").fill("", KeywordQuery()) == {
-        "query": {"match_none": {}}
-    }
+    assert SERVED.fill("", NOTHING) == {"query": {"match_none": {}}}
+    assert Body({"query": "{{clause own}}"}, "").fill("", NOTHING) == {"query": {"match_none": {}}}
 
 
 def test_what_serves_is_the_clause_of_the_expander() -> None:
@@ -74,10 +72,10 @@ def test_what_serves_is_the_clause_of_the_expander() -> None:
     assert filled == {"query": {"bool": {"must": [served]}}}
 
 
-def expanded(keywords: dict[str, float], **more: Any) -> KeywordQuery:
-    """As it is read from the expander's answer."""
+def expanded(keywords: dict[str, float], **more: Any) -> dict[str, Any]:
+    """As the expander answers."""
     answer = {"keywords": list(keywords), "weights": list(keywords.values()), "clause": {}}
-    return KeywordQuery.read(answer | more)
+    return answer | more
 
 
 def compared(
