@@ -36,7 +36,8 @@ from cogr.errors import ServiceError
 from cogr.settings.serving import ServingSettings
 from indexers.backends import Words, text_boost
 from indexers.backends.opensearch.search import KEYWORDS, OWN, Fields, blended_body, set_body
-from ops.expander.expander import Expanded, Expansion, Parts, Reason, Source
+from ops.expander.expander import Expansion, Parts, Reason, Source
+from ops.expander.follower import Pair
 from ops.expander.upstream import MAX_IN_FLIGHT, MAX_REQUESTS, MODEL_CONCURRENCY
 
 READ_SECONDS = 5.0
@@ -193,9 +194,11 @@ class Problem(BaseModel):
     detail: str
 
 
-def write(expanded: Expanded, queries: Sequence[str], parts: Parts, *, many: bool) -> bytes:
-    """The JSON of an answer to these queries."""
-    item, query = expanded.pair.item, expanded.pair.query
+def write(
+    found: Sequence[Expansion], pair: Pair, queries: Sequence[str], parts: Parts, *, many: bool
+) -> bytes:
+    """The JSON of an answer to these queries, all from one pair."""
+    item, query = pair.item, pair.query
     shared = {
         "snapshots": {"item": item and item.snapshot, "query": query and query.snapshot},
         "index": (item and item.index) or None,
@@ -205,8 +208,8 @@ def write(expanded: Expanded, queries: Sequence[str], parts: Parts, *, many: boo
         texts = parts.text_fields
         fields = Fields(item.field if item else KEYWORDS, texts, texts, id=None)
     answers = [
-        _answer(found, Words(text, text_boost(found.weights, blend)), fields) | shared
-        for text, found in zip(queries, expanded.expansions, strict=True)
+        _answer(one, Words(text, text_boost(one.weights, blend)), fields) | shared
+        for text, one in zip(queries, found, strict=True)
     ]
     return to_json({"answers": answers} if many else answers[0])
 
@@ -264,10 +267,10 @@ class Expand:
         parts = self._parts
         try:
             queries, many = await self._admission.admit(request)
-            started = time.perf_counter()
-            expanded = await parts.expander.expand(queries, parts.follower.pair)
+            started, pair = time.perf_counter(), parts.follower.pair
+            found = await parts.expander.expand(queries, pair)
             parts.metrics.seconds.observe(time.perf_counter() - started)
-            answer = write(expanded, queries, parts, many=many)
+            answer = write(found, pair, queries, parts, many=many)
             return Response(answer, media_type=_JSON)
         except RejectedError as error:
             parts.metrics.rejected.labels(str(error.status)).inc()

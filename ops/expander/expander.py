@@ -56,14 +56,6 @@ class Expansion:
     confidence: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Expanded:
-    """The answers to one request, all from one pair."""
-
-    pair: Pair
-    expansions: Sequence[Expansion]
-
-
 class Expander:
     """Expands queries. Never raises, and never waits beyond the deadline.
 
@@ -92,13 +84,13 @@ class Expander:
         self._under_way = 0
         metrics.in_flight.set_function(lambda: len(self._tasks))
 
-    async def expand(self, queries: Sequence[str], pair: Pair) -> Expanded:
+    async def expand(self, queries: Sequence[str], pair: Pair) -> list[Expansion]:
         """Expand queries for one pair, within the deadline."""
         texts = [self_keyword(query) for query in queries]
         found = self._remembered(pair, texts) or await self._in_time(texts, pair)
         for expansion in found:
             self._metrics.queries.labels(expansion.source, expansion.reason).inc()
-        return Expanded(pair, found)
+        return found
 
     async def close(self) -> None:
         """Cancel the lookups in flight."""

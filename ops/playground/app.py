@@ -229,7 +229,7 @@ class Answers:
         pair = self._parts.follower.pair
         if asked.keywords is not None or (asked.item, asked.query) != snapshots_of(pair):
             return await asyncio.to_thread(self._unserved, query, asked)
-        (one,) = (await self._parts.expander.expand([query], pair)).expansions
+        (one,) = await self._parts.expander.expand([query], pair)
         return self._found(one.keywords, one.weights, one.source, one.reason, one.confidence)
 
     def _unserved(self, query: str, asked: RequestedPair) -> Words:

@@ -124,14 +124,14 @@ def test_until_the_pair_was_read_the_reason_says_so(tmp_path: Path) -> None:
         parts = make_parts(workspace(tmp_path, "serving.deadline=20", *overrides))
         found = []
         for _ in range(2):
-            (answer,) = (await parts.expander.expand(["sofa"], parts.follower.pair)).expansions
+            (answer,) = await parts.expander.expand(["sofa"], parts.follower.pair)
             assert answer.source == "none"
             found.append(answer.reason)
             await parts.follower.look()
             while parts.models.state == "loading":
                 await asyncio.sleep(0.01)
         await parts.models.follow(parts.follower.pair)
-        (answer,) = (await parts.expander.expand(["lamp"], parts.follower.pair)).expansions
+        (answer,) = await parts.expander.expand(["lamp"], parts.follower.pair)
         found.append(answer.reason)
         await parts.close()
         return found
@@ -345,7 +345,7 @@ def test_one_unknown_query_is_looked_up_once_whoever_asks() -> None:
         while not index.asked:
             await asyncio.sleep(0)
         index.gate.set()
-        answers = [(await one).expansions[0] for one in asked]
+        answers = [(await one)[0] for one in asked]
         assert {(tuple(answer.keywords), answer.source) for answer in answers} == {
             (("green couch", "sofa"), "index")
         }
@@ -365,7 +365,7 @@ def test_what_was_found_is_remembered_for_a_while_and_for_its_pair(
         expander = made(index, deadline=30)
 
         async def ask(text: str, of: Pair) -> tuple[str, int]:
-            (answer,) = (await expander.expand([text], of)).expansions
+            (answer,) = await expander.expand([text], of)
             assert list(answer.keywords) == [text, "sofa"]
             return answer.source, index.asked
 
@@ -389,7 +389,7 @@ def test_what_was_found_is_remembered_for_a_while_and_for_its_pair(
             ("index", 4),
         ]
         several = await expander.expand(["a", "c"], pair())
-        assert [one.source for one in several.expansions] == ["index", "index"]
+        assert [one.source for one in several] == ["index", "index"]
         monkeypatch.setattr("ops.expander.expander.HOT_SECONDS", 0.0)
         expander = made(index, deadline=30)
         assert [(await ask("c", pair()))[0] for _ in range(2)] == ["index", "index"]
@@ -405,15 +405,15 @@ def test_the_deadline_and_the_bounds_hold_and_a_bug_is_no_failure(
         monkeypatch.setattr("ops.expander.expander.MAX_IN_FLIGHT", 2)
         expander = made(index, deadline=0.05)
         late = await expander.expand(["a", "b", "c"], pair())
-        assert [one.reason for one in late.expansions] == ["deadline", "deadline", "overloaded"]
+        assert [one.reason for one in late] == ["deadline", "deadline", "overloaded"]
         assert index.asked == 2
         await expander.close()
         index.gate.set()
         broken = await made(index, deadline=30).expand(["bug"], pair())
-        assert broken.expansions[0].reason == "away"
+        assert broken[0].reason == "away"
         monkeypatch.setattr("ops.expander.expander.MAX_REQUESTS", 1)
         shed = made(index)
         both = await asyncio.gather(shed.expand(["a"], pair()), shed.expand(["a"], pair()))
-        assert [one.expansions[0].reason for one in both] == ["", "overloaded"]
+        assert [one[0].reason for one in both] == ["", "overloaded"]
 
     asyncio.run(drill())
