@@ -126,6 +126,7 @@ def test_a_node_that_ends_is_exit_3_with_its_last_words_and_its_log(
 
 SLOW_TO_REMEMBER = """
 import time
+from ops.servers import ServerState
 from ops.cli import main
 write = ServerState.write
 ServerState.write = lambda self: (time.sleep(0.5), write(self))
