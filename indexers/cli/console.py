@@ -156,7 +156,7 @@ GeneratorKind = Literal[
     "auto", "statistical", "extractive", "vllm", "transformers", "openai", "scripted"
 ]
 """Those of the setting generator.name."""
-FormatName = Literal["jsonl", "parquet", "bulk", "synonyms"]
+FormatName = Literal["jsonl", "parquet", "bulk"]
 """Those of `indexers.exchange.keyword_sets`."""
 
 DryRunOption = Annotated[bool, Option("--dry-run", help="Say what it would do; do nothing else.")]

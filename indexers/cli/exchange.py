@@ -42,7 +42,7 @@ export_app = typer.Typer(cls=_Group, no_args_is_help=True, help=_EXPORT)
 
 ToArgument = Annotated[Path, Argument(help="File to write.")]
 FormatOption = Annotated[
-    FormatName, Option("--format", help="bulk is OpenSearch's, synonyms Solr's (docs/exchange.md).")
+    FormatName, Option("--format", help="bulk is OpenSearch's (docs/exchange.md).")
 ]
 
 

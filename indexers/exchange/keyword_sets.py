@@ -10,7 +10,7 @@ id. Without it, the keyword sets may come from anywhere; they are normalised as 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -73,21 +73,18 @@ def export(snapshot: Snapshot, to: Path, format_: str, prefix: str = "cogr") -> 
             f"The folder {to.absolute().parent} does not exist; create it, or name another file."
         )
     folder, beside = Store(to.absolute().parent), []
-    if format_ in _IMPORTED:
+    if format_ != "bulk":
         beside.append(manifest_beside(to).name)
         folder.write_json(beside[0], snapshot.manifest.model_dump(mode="json"))
     if format_ == "parquet":
         folder.write(to.name, snapshot.store.read(snapshot.path))
         return Exported(snapshot.manifest.entities, beside)
-    chosen = FORMATS[format_]
-    if chosen.side and chosen.side != snapshot.side:
-        raise UserError(f"The format {format_} is for {chosen.side} snapshots; name one.")
     with folder.replacing(to.name) as file:
-        for piece in chosen.pieces(snapshot, prefix):
+        for piece in _bulk(snapshot, prefix) if format_ == "bulk" else _jsonl(snapshot):
             file.write(piece.encode())
-    for ending, text in chosen.beside(snapshot).items():
-        beside.append(f"{to.name}.{ending}")
-        folder.write(beside[-1], text.encode())
+    if format_ == "bulk":
+        beside.append(f"{to.name}.mapping.json")
+        folder.write_json(beside[0], _mapping(snapshot))
     return Exported(snapshot.manifest.entities, beside)
 
 
@@ -95,7 +92,7 @@ def _line(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) + "\n"
 
 
-def _jsonl(snapshot: Snapshot, _prefix: str) -> Iterator[str]:
+def _jsonl(snapshot: Snapshot) -> Iterator[str]:
     for row in snapshot.rows():
         record = {"id": row.id, "text": row.text, "self": row.self_keyword}
         more = {"weights": row.weights, "confidence": row.confidence, "fields": row.fields}
@@ -111,48 +108,18 @@ def _bulk(snapshot: Snapshot, prefix: str) -> Iterator[str]:
         yield _line(document(snapshot.side, row) | {"keywords": keywords})
 
 
-def _mapping(snapshot: Snapshot) -> Mapping[str, str]:
-    version = Version(3, 0, "3.0.0")
-    body = {
+def _mapping(snapshot: Snapshot) -> Mapping[str, Any]:
+    meta = meta_of(snapshot.manifest)
+    return {
         "settings": index_settings(1),
-        "mappings": mapping(snapshot.side, version, meta_of(snapshot.manifest)),
+        "mappings": mapping(snapshot.side, Version(3, 0, "3.0.0"), meta),
     }
-    return {"mapping.json": json.dumps(body, ensure_ascii=False, indent=1) + "\n"}
 
 
-def _synonyms(snapshot: Snapshot, _prefix: str) -> Iterator[str]:
-    yield f"# Keywords of the queries of {snapshot.id}\n"
-    seen: set[str] = set()
-    for row in snapshot.rows():
-        own = row.self_keyword
-        if own and row.keywords and own not in seen:
-            seen.add(own)
-            yield f"{_escaped(own)} => {', '.join(map(_escaped, (own, *row.keywords)))}\n"
-
-
-def _escaped(word: str) -> str:
-    escaped = word.replace("\\", "\\\\").replace(",", "\\,").replace("=>", "\\=>")
-    return f"\\{escaped}" if escaped.startswith("#") else escaped
-
-
-@dataclass(frozen=True)
-class Format:
-    """One format."""
-
-    pieces: Callable[[Snapshot, str], Iterator[str]]
-    beside: Callable[[Snapshot], Mapping[str, str]] = lambda _: {}
-    side: Side | None = None
-
-
-FORMATS: Mapping[str, Format] = {
-    "jsonl": Format(_jsonl),
-    "bulk": Format(_bulk, _mapping),
-    "synonyms": Format(_synonyms, side="query"),
-}
-"""By name, as `cogr-index export --format` takes them; parquet is the snapshot's own file."""
-_IMPORTED = ("jsonl", "parquet")
-"""Formats that `cogr-index import` reads: the manifest goes beside them."""
-NAMES = (*_IMPORTED, *(name for name in FORMATS if name not in _IMPORTED))
+NAMES = ("jsonl", "parquet", "bulk")
+"""As `cogr-index export --format` takes them; parquet is the snapshot's own file. An import reads
+the first two: the manifest goes beside them.
+"""
 
 
 def manifest_beside(path: Path) -> Path:

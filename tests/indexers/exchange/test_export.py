@@ -119,8 +119,6 @@ def test_bulk_files_are_pairs_of_lines_with_a_mapping_beside(
 
 
 def test_what_can_not_be_exported_is_refused(items: Snapshot, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is for query snapshots"):
-        export(items, tmp_path / "out", "synonyms")
     with pytest.raises(UserError, match=f"is one of {', '.join(NAMES)}"):
         export(items, tmp_path / "out", "csv")
     with pytest.raises(UserError, match="does not exist; create it"):
@@ -155,28 +153,5 @@ def test_a_bulk_file_by_hand_gives_the_mirrors_scores(
         assert [hit["_id"] for hit in hits] == expected.ids
         scores = np.array([hit["sort"][0] for hit in hits], np.float32)
         assert scores.tobytes() == expected.scores.tobytes()
-    cluster.call("DELETE", f"/{index}", doing="cleaning up")
-    cluster.close()
-
-
-@pytest.mark.server
-def test_a_server_replaces_a_query_by_its_keywords_as_the_synonyms_say(
-    opensearch: OpenSearchSettings, queries: Snapshot, tmp_path: Path
-) -> None:
-    text, _ = exported(queries, tmp_path, "synonyms")
-    index = f"test-{uuid.uuid4().hex[:8]}"
-    analysis = {
-        "filter": {"keywords": {"type": "synonym_graph", "synonyms": text.splitlines()}},
-        "analyzer": {"query": {"tokenizer": "keyword", "filter": ["lowercase", "keywords"]}},
-    }
-    cluster = Cluster(opensearch)
-    body = {"settings": {"index": {"number_of_replicas": 0}, "analysis": analysis}}
-    cluster.call("PUT", f"/{index}", body=body, doing="as the docs say")
-    by_own = {row.self_keyword: row for row in [*queries.rows()][::-1] if row.self_keyword}
-    for row in by_own.values():
-        asked = {"analyzer": "query", "text": row.self_keyword}
-        found = cluster.call("POST", f"/{index}/_analyze", body=asked, doing="as the docs say")
-        expected = whole(row) if row.keywords else {row.self_keyword}
-        assert {token["token"] for token in found["tokens"]} == expected
     cluster.call("DELETE", f"/{index}", doing="cleaning up")
     cluster.close()
