@@ -240,11 +240,6 @@ def test_the_template_takes_what_the_one_of_our_own_index_takes(products: Produc
         300,
     )
     assert answer["hits"]["hits"][0]["_source"].keys() >= {"title", "price"}
-    for wrong, right in (("filter", "filters"), ("aggregations", "aggs")):
-        with pytest.raises(
-            ServiceError, match=f"the parameter {wrong} is unknown: it is called {right}"
-        ):
-            products.search(template, **both, **{wrong: {"term": {"price": 300}}})
 
 
 @pytest.mark.server
