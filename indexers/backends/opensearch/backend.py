@@ -181,14 +181,39 @@ class OpenSearchBackend:
         return search.lookup(self.cluster, state.name, self_keyword(text))
 
     def delete(self, snapshot: str) -> None:
-        """Remove the index of a snapshot, which serves nothing."""
+        """Remove the index of a snapshot.
+
+        Where another snapshot serves the side, one atomic call removes the index and fails if the
+        alias has changed. So a publish from another store, which shares no lease with this one,
+        can't lose its index.
+        """
+        side = side_of(snapshot)
+        alias, serves = self._aliases[side], self._aliased((side,))[side]
         state = pushed_index(self.cluster, snapshot)
         if state.aliases:
             raise SnapshotError(
                 f"Snapshot {snapshot} serves as {', '.join(state.aliases)}; publish another one "
                 "before deleting it."
             )
-        self.cluster.call("DELETE", f"/{state.name}", doing=f"deleting the index {state.name}")
+        stays = [
+            action
+            for one in serves
+            for action in (
+                _removal(one.name, alias),
+                {"add": {"index": one.name, "alias": alias, **one.alias_options[alias]}},
+            )
+        ]
+        doing = f"deleting the index {state.name}"
+        body = {"actions": [*stays, {"remove_index": {"index": state.name}}]}
+        if stays:
+            try:
+                self.cluster.call(
+                    "POST", "/_aliases", body=body, doing=doing, retry_connection=False
+                )
+                return
+            except ForbiddenError:
+                pass  # This user may remove indexes but not change aliases (the role writer).
+        self.cluster.call("DELETE", f"/{state.name}", doing=doing)
 
     def sweep(self, *, dry_run: bool) -> Sequence[str]:
         """Remove abandoned indexes: drafts of dead pushes by difference, and indexes whose name is

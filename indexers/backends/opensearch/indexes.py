@@ -156,7 +156,7 @@ class IndexState:
     meta: Mapping[str, Any]
     properties: Mapping[str, Any]
     settings: Mapping[str, Any]
-    aliases: Sequence[str]
+    alias_options: Mapping[str, Mapping[str, Any]]
     mappings: Mapping[str, Any]
 
     @classmethod
@@ -168,9 +168,14 @@ class IndexState:
             mappings.get("_meta", {}),
             mappings.get("properties", {}),
             answer.get("settings", {}).get("index", {}),
-            tuple(answer.get("aliases", {})),
+            answer.get("aliases", {}),
             mappings,
         )
+
+    @property
+    def aliases(self) -> Sequence[str]:
+        """The names of its aliases."""
+        return tuple(self.alias_options)
 
     @property
     def snapshot(self) -> str:
