@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from cogr.errors import MissingExtraError, SettingsError
+from cogr.errors import SettingsError
 from cogr.records import SIDES
 from indexers.cli import console
 from indexers.cli.console import Call, common_options
+from indexers.tables import need
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from cogr.settings import Settings
-    from indexers.workspace import Workspace
 
 
 @common_options(backend=False, json=False)
@@ -57,13 +57,16 @@ def serve(
     Also starts without any configuration: then a query's only keyword is the query itself. SIGTERM
     or Ctrl-C ends it.
     """
-    check_installed()
+    from cogr.settings import load_settings
+
+    need("The query expander", "serve", ("circuitbreaker", "fastapi", "granian", "redis"))
     from ops.expander.app import free_address
     from ops.expander.app import serve as listen
 
-    workspace = open_workspace(call)
+    nothing = {"dataset": {"loader": "jsonl"}, "serving": {"live": "none"}}
+    settings = load_settings(call.config, call.overrides, otherwise=nothing)
     address = free_address(host, port)
-    make = partial(make_app, workspace.settings, address, model, allow_host or [], playground)
+    make = partial(make_app, settings, address, model, allow_host or [], playground)
     make()  # A wrong setting is said here, before there is a worker.
     listen(make, address)
 
@@ -98,23 +101,6 @@ def make_app(
     gc.collect()
     gc.freeze()
     return app
-
-
-def check_installed() -> None:
-    """Raise MissingExtraError when a package of the extra `serve` is missing."""
-    from ops.cli.doctor import missing_packages
-
-    if missing_packages("serve"):
-        raise MissingExtraError("The query expander", "serve")
-
-
-def open_workspace(call: Call) -> Workspace:
-    """The configuration; without one, an empty one. Raises SettingsError."""
-    from cogr.settings import load_settings
-    from indexers.workspace import Workspace
-
-    nothing = {"dataset": {"loader": "jsonl"}, "serving": {"live": "none"}}
-    return Workspace(load_settings(call.config, call.overrides, otherwise=nothing))
 
 
 @common_options(backend=False, json=False)
