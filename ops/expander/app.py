@@ -240,17 +240,6 @@ _REJECTIONS: dict[int | str, dict[str, Any]] = {
         422: "No valid request, too many queries, or too long a query",
     }.items()
 }
-_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            _JSON: {
-                "schema": ExpandRequest.model_json_schema(),
-                "example": {"query": "green velvet sofa"},
-            }
-        },
-    }
-}
 
 
 class Expand:
@@ -260,10 +249,6 @@ class Expand:
         self._parts, self._admission = parts, AdmissionControl(parts.settings)
 
     async def __call__(self, request: Request) -> Response:
-        """Keywords of one query or several, always within the deadline.
-
-        Search the named index with the clause.
-        """
         parts = self._parts
         try:
             queries, many = await self._admission.admit(request)
@@ -319,14 +304,15 @@ def create_app(
         redoc_url=None,
     )
     app.expand = Expand(parts)
-    app.add_api_route(
-        "/expand",
-        app.expand.__call__,
-        name="expand",
-        methods=["POST"],
-        responses={200: {"model": OneAnswer | ManyAnswers}, **_REJECTIONS},
-        openapi_extra=_BODY,
-    )
+
+    @app.post("/expand", responses=_REJECTIONS)
+    async def expand(_: ExpandRequest) -> OneAnswer | ManyAnswers:
+        """Keywords of one query or several, always within the deadline.
+
+        Search the named index with the clause.
+        """
+        raise AssertionError("`Expand` answers; this is for the OpenAPI document")
+
     _add_state_routes(app, parts, "playground/" if playground else "openapi.json")
 
     @app.exception_handler(Exception)
