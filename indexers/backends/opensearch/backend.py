@@ -31,7 +31,7 @@ from indexers.backends import (
 )
 from indexers.backends.memory import mirror_of
 from indexers.backends.opensearch import push, search, verify
-from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.client import Cluster, ForbiddenError
 from indexers.backends.opensearch.indexes import (
     IndexState,
     alias_name,
