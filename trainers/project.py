@@ -7,6 +7,7 @@ Each method does the work of the command with the same name, and returns an obje
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -341,11 +342,12 @@ def _lines(name: str, records: Records) -> Iterator[str]:
 
 def _plain(value: Any) -> Any:
     """NumPy numbers as Python numbers, pandas times as text; None for NaN and NaT."""
-    if str(value) in ("nan", "<NA>", "NaT"):
+    if type(value).__name__ in ("NAType", "NaTType"):
         return None
     if hasattr(value, "isoformat"):
         return value.isoformat()
-    return value.item() if hasattr(value, "item") else value
+    plain = value.item() if hasattr(value, "item") else value
+    return None if isinstance(plain, float) and math.isnan(plain) else plain
 
 
 def _toml(tables: Mapping[str, Any], path: str = "") -> Iterator[str]:
