@@ -164,8 +164,8 @@ def plain_trainer(job: Any) -> tuple[Any, Seconds]:
 
     from cogr.prompts import chat
     from trainers.training.checkpoints import load_model, trainable_tokenizer
+    from trainers.training.memory import Batch
     from trainers.training.trainer_config import (
-        Batch,
         grpo_config,
         grpo_step,
         set_up,
@@ -173,8 +173,8 @@ def plain_trainer(job: Any) -> tuple[Any, Seconds]:
     )
 
     set_up(job.seed)
-    step = grpo_step(job.side, len(job.ids), job.settings)
-    batch = Batch.of(job.settings, *step, (512, job.settings.rollouts.max_tokens), 0)
+    share = grpo_step(job.side, len(job.ids), job.settings)[1]
+    batch = Batch.of(job.settings, share, (512, job.settings.rollouts.max_tokens))
     tokenizer = trainable_tokenizer(job.base)
     arguments = grpo_config(job.side, job.settings, batch, job.log.parent / "trainer", job.seed)
     arguments.logging_steps = GRPOConfig.logging_steps

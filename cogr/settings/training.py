@@ -106,7 +106,7 @@ class RolloutSettings(Table):
             "vLLM then writes the index builds too"
         ),
     )
-    generations: int = Field(8, ge=1, description="Completions per prompt (verl: rollout.n)")
+    generations: int = Field(8, ge=2, description="Completions per prompt (verl: rollout.n)")
     temperature: float = Field(1.0, gt=0, description="Temperature (paper, table of decoding)")
     max_tokens: int = Field(512, ge=1, description="Longest completion (verl: max_response_length)")
     vllm_url: str | None = Field(None, description="Address of the server, for vllm-server")

@@ -38,9 +38,9 @@ from trainers.training.checkpoints import (
     trainable_tokenizer,
 )
 from trainers.training.inputs import Inputs, Wrote
+from trainers.training.memory import Batch
 from trainers.training.step_log import StepLog, as_callback
 from trainers.training.trainer_config import (
-    Batch,
     grpo_config,
     grpo_step,
     set_up,
@@ -127,7 +127,7 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
     tokenizer = trainable_tokenizer(job.base)
     longest = max(len(encode(prompt, tokenizer)) for prompt in set(job.prompts))
     lengths = (longest, job.settings.rollouts.max_tokens)
-    batch = Batch.of(job.settings, prompts, share, lengths, job.halvings)
+    batch = Batch.of(job.settings, share, lengths, job.halvings)
     model = load_model(job.base, job.settings)
     scorer = _scorer(job, tokenizer, model)
     whole = job.settings.rules == "paper"

@@ -186,17 +186,33 @@ def divisor(share: int, most: int) -> int:
     return next(size for size in range(min(share, most), 0, -1) if share % size == 0)
 
 
-def micro_batch(
-    settings: TrainingSettings, share: int, prompt: int, completion: int, halvings: int = 0
-) -> tuple[int, bool]:
-    """How many completions (examples) this process computes at once, and whether it computes
-    activations again. A model of unknown size gets `LEAST` and computes them again.
+@dataclass(frozen=True)
+class Batch:
+    """How a process computes its share of an optimizer step.
 
-    Args:
-        prompt, completion: longest, in tokens.
-        halvings: how often memory ran out.
+    Attributes:
+        micro: completions (examples) at once.
+        again: activations are computed again instead of kept.
     """
-    if (shape := shape_of(settings.model)) is None:
-        return divisor(share, LEAST >> halvings or 1), True
-    found = memory(settings, shape, share, prompt, completion, Machine.here())
-    return divisor(share, found.micro >> halvings or 1), found.again
+
+    micro: int
+    accumulate: int
+    again: bool
+
+    @classmethod
+    def of(
+        cls, settings: TrainingSettings, share: int, lengths: tuple[int, int], halvings: int = 0
+    ) -> Batch:
+        """The largest micro batch that memory has room for; a model of unknown size gets `LEAST`.
+
+        Args:
+            share: completions (examples) of one process.
+            lengths: longest prompt and completion, in tokens.
+            halvings: how often memory ran out.
+        """
+        micro, again = LEAST, True
+        if (shape := shape_of(settings.model)) is not None:
+            found = memory(settings, shape, share, *lengths, Machine.here())
+            micro, again = found.micro, found.again
+        micro = divisor(share, micro >> halvings or 1)
+        return cls(micro, share // micro, again)

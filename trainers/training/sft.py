@@ -39,10 +39,10 @@ from trainers.training.checkpoints import (
     trainable_tokenizer,
 )
 from trainers.training.inputs import Inputs, Wrote
+from trainers.training.memory import Batch
 from trainers.training.rounds import Run
 from trainers.training.step_log import StepLog, as_callback
 from trainers.training.trainer_config import (
-    Batch,
     items_from,
     set_up,
     sft_config,
@@ -236,7 +236,7 @@ def run_sft(
         )
     asked = [len(one["completion_mask"]) - sum(one["completion_mask"]) for one in examples]
     lengths = (max(asked), max(sum(one["completion_mask"]) for one in examples))
-    batch = Batch.of(settings, *sft_step(settings, len(examples)), lengths, halvings)
+    batch = Batch.of(settings, sft_step(settings, len(examples)), lengths, halvings)
     log = StepLog(path)
     trainer = SFTTrainer(
         model=load_model(base, settings),

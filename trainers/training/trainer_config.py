@@ -27,10 +27,10 @@ from indexers.workspace import Workspace
 from trainers.training.memory import (
     GIB,
     VLLM_SHARE,
+    Batch,
     Machine,
     Memory,
     memory,
-    micro_batch,
     shape_of,
 )
 from trainers.training.rounds import with_dev
@@ -110,51 +110,13 @@ def items_from(settings: TrainingSettings) -> ItemsFrom:
 # How a step is shared out
 
 
-@dataclass(frozen=True)
-class Batch:
-    """One optimizer step.
-
-    Attributes:
-        micro: completions (examples) that a process computes at once.
-        again: activations are computed again instead of kept.
-    """
-
-    prompts: int
-    micro: int
-    accumulate: int
-    again: bool
-
-    @classmethod
-    def of(
-        cls,
-        settings: TrainingSettings,
-        prompts: int,
-        share: int,
-        lengths: tuple[int, int],
-        halvings: int,
-    ) -> Batch:
-        """A step of so many prompts in the micro batch that memory has room for.
-
-        Args:
-            share: completions (examples) of one process.
-            lengths: longest prompt and completion, in tokens.
-        """
-        micro, again = micro_batch(settings, share, *lengths, halvings)
-        return cls(prompts, micro, share // micro, again)
-
-
 def grpo_step(side: GrpoSettings, entities: int, settings: TrainingSettings) -> tuple[int, int]:
     """Prompts of a step, and completions of one process. With fewer entities than prompts_per_step
     every step takes as many as the processes can share.
 
-    Raises TrainingError for a group of one, and for completions that the processes can't share.
+    Raises TrainingError for completions that the processes can't share.
     """
     generations, processes = settings.rollouts.generations, settings.processes
-    if generations < 2:
-        raise TrainingError(
-            f"training.rollouts.generations is {generations}, but GRPO compares the completions "
-            "of one prompt; set 2 or more."
-        )
     least = processes // math.gcd(generations, processes)
     prompts = min(side.prompts_per_step, entities)
     if prompts < side.prompts_per_step:
@@ -169,9 +131,9 @@ def grpo_step(side: GrpoSettings, entities: int, settings: TrainingSettings) -> 
     return prompts, completions // processes
 
 
-def sft_step(settings: TrainingSettings, examples: int) -> tuple[int, int]:
-    """Examples of a step, and those of one process. With fewer examples than batch_size every step
-    takes them all.
+def sft_step(settings: TrainingSettings, examples: int) -> int:
+    """Examples of a step of one process. With fewer examples than batch_size every step takes them
+    all.
 
     Raises TrainingError for a batch that the processes can't share.
     """
@@ -181,8 +143,7 @@ def sft_step(settings: TrainingSettings, examples: int) -> tuple[int, int]:
             f"training.sft.batch_size is {sft.batch_size}, which {processes} processes can't "
             f"share; make it a multiple of {processes}, or lower training.processes."
         )
-    batch = min(sft.batch_size, examples)
-    return batch, max(1, batch // processes)
+    return max(1, min(sft.batch_size, examples) // processes)
 
 
 # What --dry-run says

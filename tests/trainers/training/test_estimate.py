@@ -16,12 +16,12 @@ from tests.shops import write_sample_part
 from trainers.training.memory import (
     GIB,
     KNOWN,
+    Batch,
     Machine,
     memory,
-    micro_batch,
     shape_of,
 )
-from trainers.training.trainer_config import Batch, estimate, grpo_config, sft_config
+from trainers.training.trainer_config import estimate, grpo_config, sft_config
 
 ROOT = Path(__file__).parents[3]
 QWEN3_4B, QWEN3_1_7B = KNOWN["Qwen/Qwen3-4B-Instruct-2507"], KNOWN["Qwen/Qwen3-1.7B"]
@@ -123,10 +123,11 @@ def test_the_micro_batch_is_the_largest_divisor_that_memory_has_room_for() -> No
     assert of(80, 4) == (4, False)
     assert of(50, 64) == (16, True)
     assert of(20, 64) == (1, True)
-    assert micro_batch(TrainingSettings(model="some/model"), 64, 512, 512) == (8, True)
-    assert micro_batch(TrainingSettings(model="some/model"), 64, 512, 512, 3) == (1, True)
-    assert micro_batch(TrainingSettings(), 400, 100, 40) == (400, False)
-    assert micro_batch(TrainingSettings(), 400, 100, 40, 1) == (200, False)
+    unknown = TrainingSettings(model="some/model")
+    assert Batch.of(unknown, 64, (512, 512)) == Batch(8, 8, True)
+    assert Batch.of(unknown, 64, (512, 512), 3) == Batch(1, 64, True)
+    assert Batch.of(TrainingSettings(), 400, (100, 40)) == Batch(400, 1, False)
+    assert Batch.of(TrainingSettings(), 400, (100, 40), 1) == Batch(200, 2, False)
 
 
 def test_what_would_be_refused_later_is_said_with_status_1(shop: Path, cogr_train: Command) -> None:
@@ -178,18 +179,18 @@ def test_what_the_trainers_are_told(tmp_path: Path) -> None:
     settings = TrainingSettings.model_validate(
         {"model": "some/model", "lora": {"rank": 8}, "save_steps": 7, "dtype": "float32"}
     )
-    told = grpo_config(settings.item, settings, Batch(4, 4, 8, True), tmp_path, 0)
+    told = grpo_config(settings.item, settings, Batch(4, 8, True), tmp_path, 0)
     assert told.learning_rate == pytest.approx(1e-5)
     assert told.reward_weights == [100.0]
     assert (told.gradient_checkpointing, told.save_steps, told.save_total_limit) == (True, 7, 2)
     assert not told.use_vllm
     assert (told.report_to, told.project) == ([], "cogr")
     tiny = TrainingSettings(save_steps=0)
-    told = sft_config(tiny, 1.0, Batch(4, 4, 1, False), 8, tmp_path)
+    told = sft_config(tiny, 1.0, Batch(4, 1, False), 8, tmp_path)
     assert (told.learning_rate, told.gradient_checkpointing) == (1e-5, False)
     assert told.save_strategy == "no"
     beside = settings.model_copy(update={"rollouts": RolloutSettings(by="vllm-colocate")})
-    told = grpo_config(beside.item, beside, Batch(4, 4, 8, True), tmp_path, 0, 912)
+    told = grpo_config(beside.item, beside, Batch(4, 8, True), tmp_path, 0, 912)
     assert told.use_vllm
     assert (told.vllm_max_model_length, told.vllm_mode) == (912, "colocate")
 

@@ -238,10 +238,8 @@ def test_a_step_is_shared_out() -> None:
         of(3, 100, prompts=5)
     with pytest.raises(TrainingError, match="16 completions a step can't be shared by 3 proc"):
         of(3, 2)
-    with pytest.raises(TrainingError, match="generations is 1"):
-        of(1, 100, drawn=1)
-    for processes, examples, step in ((1, 100, (32, 32)), (2, 100, (32, 16)), (8, 5, (5, 1))):
-        assert sft_step(TrainingSettings(processes=processes), examples) == step
+    for processes, examples, share in ((1, 100, 32), (2, 100, 16), (8, 5, 1)):
+        assert sft_step(TrainingSettings(processes=processes), examples) == share
     with pytest.raises(TrainingError, match="which 3 processes can't share"):
         sft_step(TrainingSettings(processes=3), 100)
 
