@@ -74,7 +74,7 @@ def other_version(shop: Shop) -> None:
         (
             None,
             ("--set", "training.rollouts.generations=1"),
-            "training.rollouts.generations is 1, but GRPO compares",
+            "training.rollouts.generations: input should be greater than or equal to 2 (given: 1)",
         ),
         (
             None,
