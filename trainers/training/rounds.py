@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +26,7 @@ from cogr.datasets.builder import DEV_SHARE, by_hash
 from cogr.errors import TrainingError
 from cogr.keywords import NORMALISER
 from cogr.records import Dataset, Query, Split
-from cogr.settings import Settings
+from cogr.settings import Settings, leaves
 from cogr.settings.training import Rules
 from cogr.store import Store
 from indexers.workspace import Workspace
@@ -309,24 +309,11 @@ def frozen_settings(settings: Settings) -> dict[str, Any]:
     """The settings that a run may not change: dotted key -> value, of the tables that decide what
     is learned.
     """
-    values = settings.model_dump(
-        mode="json", include={"dataset", "keywords", "prompts", "training"}
-    )
-    values["generator"] = settings.model_dump(mode="json")["generator"]
-    own = {
-        "generator": {
-            name: values["generator"][name] for name in ("dtype", "sampling", "statistical")
-        }
-    }
-    return {key: value for key, value in _flat({**values, **own}) if key not in _FREE}
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
+    whole = dict.fromkeys(("dataset", "keywords", "prompts", "training"), True)
+    generator = {"generator": {"dtype", "sampling", "statistical"}}
+    values = settings.model_dump(mode="json", include={**whole, **generator})
+    named = ((".".join(path), value) for path, value in leaves(values))
+    return {key: value for key, value in named if key not in _FREE and value != {}}
 
 
 @dataclass(frozen=True)
