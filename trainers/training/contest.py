@@ -188,7 +188,9 @@ def rivals(workspace: Workspace, run: Run, say: Say) -> Rivals:
         found = Rivals()
         try:
             found = Rivals(_bm25(workspace))
-            found = replace(found, statistical=_statistical(workspace))
+            pair = statistical_pair(workspace)
+            own = _measured(workspace, STATISTICAL, pair["item"], pair["query"])
+            found = replace(found, statistical=own)
         except (MissingExtraError, GeneratorError) as error:
             say(f"{'' if found.bm25 else 'bm25 and '}statistical: not measured. {error}")
     found = _with_distilled(workspace, run.state(), found, say)
@@ -210,7 +212,7 @@ def _with_distilled(workspace: Workspace, state: State, found: Rivals, say: Say)
     names = " and ".join(round_name(done.number) for done in rounds)
     say(f"measuring distilled: statistical with {names} as evidence")
     queries = _distilled_queries(workspace, evidence)
-    pair = _measured_pair(workspace, DISTILLED, found.statistical.items, queries)
+    pair = _measured(workspace, DISTILLED, found.statistical.items, queries)
     return replace(found, distilled=pair, evidence=evidence)
 
 
@@ -241,14 +243,8 @@ def _bm25(workspace: Workspace) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def _statistical(workspace: Workspace) -> Contender:
-    built = statistical_pair(workspace)
-    return _measured_pair(workspace, STATISTICAL, built["item"], built["query"])
-
-
-def _measured_pair(workspace: Workspace, name: str, items: str, queries: str) -> Contender:
-    figures = figures_of_pair(workspace, items, queries, _SPLITS)
-    return Contender(name, items, queries, figures)
+def _measured(workspace: Workspace, name: str, items: str, queries: str) -> Contender:
+    return Contender(name, items, queries, figures_of_pair(workspace, items, queries, _SPLITS))
 
 
 def statistical_pair(workspace: Workspace) -> Mapping[Side, str]:
