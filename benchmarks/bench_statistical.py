@@ -3,9 +3,9 @@ query.
 
 Reads nfcorpus, msrd, chorus, med and cacm from COGR_DATA_DIR; what is absent is left out. `shop` is
 the bundled sample shop. Run: python benchmarks/bench_statistical.py [--json] [--readability |
---new-items | --halves | --encoder FOLDER | --clicks | --curve [--picture FILE]] [--seed N] [NAME
-...]. CPU seconds stand beside wall seconds, because other work on the machine stretches only the
-latter.
+--new-items | --halves | --encoder FOLDER | --judge MODEL | --clicks | --curve [--picture FILE]]
+[--seed N] [NAME ...]. CPU seconds stand beside wall seconds, because other work on the machine
+stretches only the latter.
 
 With --halves: F1 and nDCG@10 over ten random halves of all queries, learned from one half and
 tested on the other: what few labels bring, and whether what serves orders at least as BM25 does.
@@ -17,6 +17,10 @@ retrieve and find a single item, by price (`READABILITY`), on dev queries, or ou
 With --encoder: F1 and nDCG@10 with an encoder of sentence-transformers and without, means of three
 seeds, and p of the paired randomisation test over queries. Where queries are fewer than 200 in all,
 every fifth of them is tested too, learned from the others.
+
+With --judge: F1 of the exact cut and of the keywords with a language model of transformers as a
+judge and without, where a fifth of the items comes after the labels (three draws), or with
+--known-items where none does. --kept names a folder that keeps its answers.
 
 With --clicks: F1 and nDCG@10 with simulated clicks (`clicked`) as a signal of pairs and without, on
 test queries that have clicks, and on the same without their clicks; means of three seeds.
@@ -53,12 +57,15 @@ from bench_scale import Peak
 from numpy.typing import NDArray
 
 from cogr.datasets import load_dataset
+from cogr.datasets.changes import Changes
 from cogr.keywords import self_keyword
 from cogr.metrics import f1_of, full_set, ranked
 from cogr.records import SIDES, Dataset, Query, Split
 from cogr.settings import load_settings
+from cogr.store import Store
 from indexers.generators.statistical.artefact import Artefact, Spelled
 from indexers.generators.statistical.fitting import fit
+from indexers.generators.statistical.generator import Statistical, StatisticalOptions
 from indexers.generators.statistical.keyword_selection import exact_cut as best_prefix
 from indexers.generators.statistical.ranking.encoder import Encoder
 from indexers.generators.statistical.storage import open_artefact, save
@@ -449,6 +456,57 @@ def compared(
         yield Row(f"{what}: 1 - {measure}", 1 - float(after.mean()), "", notes=notes)
 
 
+def judge_gains(dataset: Dataset, model: str, kept: str, *, known: bool) -> Iterator[Row]:
+    """A row for each way to find what test queries want: means over queries and draws."""
+    queries, ids = dataset.require("test"), sorted(item.id for item in dataset.items)
+    options = StatisticalOptions(judge={"kind": "transformers", "model": model, "batch_size": 64})
+    judge = Statistical(dataset, options, Store(kept)).with_judge
+    new = [
+        frozenset(ids[at] for at in np.random.default_rng(draw).permutation(len(ids))[:size])
+        for size in [0 if known else int(NEW_SHARE * len(ids))]
+        for draw in range(1 if known else NEW_DRAWS)
+    ]
+    found: dict[str, list[NDArray[np.float64]]] = {}
+
+    def took(name: str, scores: NDArray[np.float64]) -> None:
+        found.setdefault(name, []).append(scores)
+        print(f"{name}: {scores.mean():.4f}", file=sys.stderr, flush=True)
+
+    def judged(artefact: Artefact, *asked: object) -> Artefact:
+        found = judge(artefact, *asked)
+        told = (found.judged, found.judged.lines[:, -1].round(2).tolist(), found.judged.uses)
+        print(*told, file=sys.stderr, flush=True)
+        return found
+
+    for one in new:
+        alone = fit(later(dataset, one), edits=False)
+        for name, artefact in (("", alone), (", judged", judged(alone, queries))):
+            f1, cut, _ = _of_artefact(artefact, dataset, "test").T
+            took(f"exact cut{name}", cut)
+            took(f"rebuilt{name}", f1)
+    for one in [] if known else new:
+        for name, asks in (("", None), (", judged", judged)):
+            how = (one, "test", lambda data: fit(data, edits=False), asks)
+            row = next(of_statistical(dataset, *how))
+            took(f"update{name}", np.array([row["f1"]] * len(queries)))
+    for name, draws in found.items():
+        f1, plain = np.stack(draws), np.stack(found[name.removesuffix(", judged")])
+        change = (f1 - plain).mean(axis=0)
+        notes = {
+            "f1": [round(float(one), 4) for one in f1.mean(axis=1)],
+            "gain": round(float(change.mean()), 4),
+            "standard error": round(float(change.std(ddof=1)) / change.size**0.5, 4),
+        }
+        yield Row(f"{dataset.name}: 1 - F1, {name}", 1 - float(f1.mean()), "", notes=notes)
+
+
+def later(dataset: Dataset, new: frozenset[str]) -> Dataset:
+    """The data set to which these items came without labels."""
+    before = Changes("item", {}, new).applied_to(dataset)
+    added = {item.id: item for item in dataset.items if item.id in new}
+    return Changes("item", added, frozenset()).applied_to(before)
+
+
 def click_gains(name: str, seed: int, split: Split) -> Iterator[Row]:
     """Rows for queries with clicks, and for the same queries without."""
     dataset = load(name)
@@ -575,6 +633,9 @@ def main() -> None:
     parser.add_argument("--new-items", action="store_true")
     parser.add_argument("--halves", action="store_true")
     parser.add_argument("--encoder", metavar="FOLDER")
+    parser.add_argument("--judge", metavar="MODEL")
+    parser.add_argument("--known-items", action="store_true")
+    parser.add_argument("--kept", metavar="FOLDER", default=".bench-judge")
     parser.add_argument("--clicks", action="store_true")
     parser.add_argument("--split", choices=("train", "dev", "test"), default="test")
     parser.add_argument("--sample", type=int)
@@ -608,6 +669,12 @@ def main() -> None:
     elif arguments.encoder:
         asked = (arguments.encoder, arguments.seed, arguments.split)
         every = (row for name in names for row in encoder_gains(name, *asked))
+    elif arguments.judge:
+        sets = (sampled(load(name), arguments.sample) for name in names)
+        asked = (arguments.judge, arguments.kept)
+        every = (
+            row for one in sets for row in judge_gains(one, *asked, known=arguments.known_items)
+        )
     elif arguments.clicks:
         how = (arguments.seed, arguments.split)
         every = (row for name in names for row in click_gains(name, *how))

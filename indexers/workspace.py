@@ -20,7 +20,7 @@ from cogr.keywords import NORMALISER
 from cogr.prompts import Cut, Prompter, cut_by_estimate, cut_by_tokenizer
 from cogr.records import Dataset, Entity, Side
 from cogr.settings import Settings, load_settings
-from cogr.settings.indexing import GeneratorSettings
+from cogr.settings.indexing import GeneratorSettings, Sampling
 from cogr.snapshots import Snapshot, check_normalisers, list_snapshots, open_snapshot, read_manifest
 from cogr.store import Store
 from indexers.generators.statistical import LEAST_QUERIES
@@ -277,6 +277,8 @@ def generator_options(
     match settings.name:
         case "statistical":
             own = settings.statistical.model_dump()
+            if judge := settings.statistical.judge:
+                own |= {"judge": generator_options(judging(settings, judge))}
         case "openai":
             own = {"model": settings.model, "sampling": drawing["sampling"], **endpoint}
         case "vllm":
@@ -284,6 +286,11 @@ def generator_options(
         case "transformers":
             own = _model(settings) | drawing
     return {"kind": settings.name, **own}
+
+
+def judging(settings: GeneratorSettings, kind: str) -> GeneratorSettings:
+    """The settings of a judge: a generator of that kind, which answers greedily."""
+    return settings.model_copy(update={"name": kind, "sampling": JUDGING})
 
 
 def _model(settings: GeneratorSettings) -> dict[str, Any]:
@@ -302,6 +309,8 @@ def _endpoint(settings: GeneratorSettings) -> dict[str, Any]:
     return own | {key: value for key, value in named.items() if value and own[key] is None}
 
 
+JUDGING = Sampling(temperature=0.0, top_p=1.0, top_k=0, max_tokens=48)
+"""Greedy decoding; long enough for a model that adds a few words to a grade."""
 _NAMED = 6
 """Most ids that an error names."""
 _NEEDS = {"vllm": ("model",), "transformers": ("model",), "openai": ("model", "openai.base_url")}

@@ -44,6 +44,7 @@ from indexers.workspace import Workspace
 if TYPE_CHECKING:
     from indexers.generators.statistical.artefact import Artefact
     from indexers.generators.statistical.generator import Statistical
+    from indexers.generators.statistical.new_items import Judge
 
 LONGEST = 1000
 """Length of rankings, from which cutoffs are chosen and rank metrics computed."""
@@ -310,13 +311,14 @@ def figures(
 
 
 def of_statistical(
-    dataset: Dataset, new: frozenset[str], split: Split, fit: Fit
+    dataset: Dataset, new: frozenset[str], split: Split, fit: Fit, judge: Judge | None = None
 ) -> Iterator[dict[str, Any]]:
     """`statistical`: with nothing fitted again (`update --side item`), and with both sides rebuilt.
 
     Args:
         new: the items that come later (`checked_new`).
         fit: fits it to a data set.
+        judge: gives evidence on new items.
 
     Raises DataError when the split is empty.
     """
@@ -335,7 +337,7 @@ def of_statistical(
         ),
     )
     sets = {item.id: old.item_keywords(item) for item in before.items}
-    sets |= chosen(old, cold_of(old), [*added.values()], pair)
+    sets |= chosen(old, cold_of(old), [*added.values()], pair, judge)
     updated = _retrieved(_mirror(dataset.items, sets), asked, queries)
     yield figures("statistical, nothing refitted", queries, dataset.relevant, new, updated)
     rebuilt = retrieved_by(fit(after), dataset, queries)
@@ -379,6 +381,14 @@ def checked_new(dataset: Dataset, share: float) -> frozenset[str]:
             "finds any of them relevant; give a larger share."
         )
     return new
+
+
+def judge_in(workspace: Workspace) -> Judge | None:
+    """What gives evidence on new items, where the settings name a judge."""
+    if workspace.settings.generator.statistical.judge is None:
+        return None
+    with workspace.generator("item", "statistical") as generator:
+        return cast("Statistical", generator).with_judge
 
 
 def fit_in(workspace: Workspace) -> Fit:

@@ -210,6 +210,13 @@ class StatisticalSettings(Table):
             "name on the Hugging Face hub, or `minilm`; auto: a MiniLM, if it can be fetched; none"
         ),
     )
+    judge: Literal["openai", "transformers", "vllm"] | None = Field(
+        None,
+        description=(
+            "A generator whose model, generator.model, is asked whether items near the ranker's "
+            "cut answer a query; its yes or no is evidence for known queries and for new items"
+        ),
+    )
 
 
 class SideGenerator(Table):

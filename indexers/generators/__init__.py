@@ -54,8 +54,8 @@ class Completion:
         weights: of a query, normalised keyword -> its boost in the scores of a search, as in
             `Row`; the query's own text counts as a keyword too. A keyword that is not named weighs
             1.
-        confidence: of a query, the expected F1 of what its keywords retrieve, 0 to 1; None where
-            the generator can't tell.
+        confidence: of a query, the expected F1 of what its keywords retrieve, 0 to 1; of a judge,
+            the probability of yes; None where the generator can't tell.
     """
 
     id: str
@@ -80,6 +80,9 @@ class Failure:
 
 
 Answer = Completion | Failure
+
+YES_AND_NO = ("yes", "no")
+"""What a judge is asked for (`judging`)."""
 
 Reads = Literal["prompt", "entity"]
 
@@ -150,6 +153,11 @@ def weights_of(answer: Completion, words: Sequence[str]) -> tuple[float, ...]:
     """The weight of each word; () where all are 1."""
     found = tuple(rounded(answer.weights.get(word, 1.0)) for word in words)
     return found if any(weight != 1 for weight in found) else ()
+
+
+def decided(id_: str, yes: float, no: float) -> Completion:
+    """A judge's completion, by the probabilities of both words; at least one is above 0."""
+    return Completion(id_, YES_AND_NO[yes < no], tokens=1, confidence=yes / (yes + no))
 
 
 def fingerprint_hash(fingerprint: Mapping[str, object]) -> str:

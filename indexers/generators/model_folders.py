@@ -26,7 +26,7 @@ from cogr.prompts import Prompt, render
 from cogr.settings.indexing import Sampling
 from cogr.snapshots import Snapshot, open_snapshot
 from cogr.store import Store, file_sha256
-from indexers.generators import Failure, Generator, Options, Request
+from indexers.generators import YES_AND_NO, Failure, Generator, Options, Request
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -53,6 +53,7 @@ class LocalModelOptions(Options):
             this model, see `with_base`.
         dtype: number format; `auto` is bfloat16 where the device computes in it, else float32
             (float16 on old GPUs).
+        yes_or_no: answer with one token; a completion's confidence is P(yes) of yes and no.
         vocabulary: id of an item snapshot; only its keywords are generated, see `constraint`.
         k_max: most keywords of a completion, where there is a vocabulary.
     """
@@ -62,6 +63,7 @@ class LocalModelOptions(Options):
     dtype: DType = "auto"
     sampling: Sampling = Sampling()
     seed: int = 0
+    yes_or_no: bool = False
     vocabulary: str | None = None
     k_max: int = Field(default=30, ge=1)
 
@@ -388,6 +390,7 @@ class LocalModelGenerator(Generator, Generic[Chosen]):
             "context": self.context,
             "sampling": options.sampling.model_dump(),
             "seed": options.seed,
+            **({"yes_or_no": True} if options.yes_or_no else {}),
             **(options.model_dump(include={"vocabulary", "k_max"}) if options.vocabulary else {}),
         }
 
@@ -404,6 +407,27 @@ class LocalModelGenerator(Generator, Generic[Chosen]):
         )
         listed = [*own] if isinstance(own, list) else [own]
         return sorted({one for one in (*listed, self.tokenizer.eos_token_id) if one is not None})
+
+    @cached_property
+    def yes_and_no(self) -> tuple[list[int], list[int]]:
+        """The tokens that an answer of yes begins with, and those of no.
+
+        Raises GeneratorError where they are the same.
+        """
+        yes, no = (
+            {
+                self.tokenizer(space + spelled, add_special_tokens=False)["input_ids"][0]
+                for space in ("", " ")
+                for spelled in (word, word.capitalize())
+            }
+            for word in YES_AND_NO
+        )
+        if not yes - no or not no - yes:
+            raise GeneratorError(
+                f"The model {self.folder} can't be asked yes or no: its tokens don't tell them "
+                "apart; take another model as the judge."
+            )
+        return sorted(yes - no), sorted(no - yes)
 
     def encoded(self, requests: Iterable[Request]) -> tuple[list[Encoded], list[Failure]]:
         """Requests with their prompts' token ids, and those whose prompt is too long for the

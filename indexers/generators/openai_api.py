@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import logging
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,7 +22,17 @@ from pydantic import Field, SecretStr, field_validator
 from cogr.errors import GeneratorError, MissingExtraError, ServiceError
 from cogr.settings.indexing import Sampling
 from cogr.settings.table import check_url
-from indexers.generators import Answer, Completion, Context, Failure, Generator, Options, Request
+from indexers.generators import (
+    YES_AND_NO,
+    Answer,
+    Completion,
+    Context,
+    Failure,
+    Generator,
+    Options,
+    Request,
+    decided,
+)
 from indexers.generators.model_folders import first_line
 
 log = logging.getLogger(__name__)
@@ -35,6 +46,8 @@ FORMS: Sequence[tuple[str, bool]] = (
 `top_k` and the switch that turns thinking off are sent. OpenAI refuses top_k, its newer models
 `max_tokens` too; others do not know `max_completion_tokens`.
 """
+_LIKELIEST = 20
+"""Tokens whose log-probabilities are asked for, the most that OpenAI's own endpoint gives."""
 _FAILED_IN_A_ROW = 20
 """After so many failures the endpoint counts as unreachable."""
 _SAID = 300
@@ -46,6 +59,7 @@ class OpenAIOptions(Options):
 
     Attributes:
         api_key: sent as bearer token; never printed and no part of the fingerprint.
+        yes_or_no: answer with one token; a completion's confidence is P(yes) of yes and no.
         timeout: seconds that one attempt may take.
     """
 
@@ -53,6 +67,7 @@ class OpenAIOptions(Options):
     model: str
     api_key: SecretStr | None = None
     sampling: Sampling = Sampling()
+    yes_or_no: bool = False
     concurrency: int = Field(default=32, ge=1)
     timeout: float = Field(default=120.0, gt=0.0)
     retries: int = Field(default=6, ge=0)
@@ -86,6 +101,7 @@ class OpenAIGenerator(Generator):
             "endpoint": self._endpoint,
             "model": self.options.model,
             "sampling": self.options.sampling.model_dump(),
+            **({"yes_or_no": True} if self.options.yes_or_no else {}),
         }
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
@@ -148,7 +164,10 @@ class OpenAIGenerator(Generator):
         import openai
 
         try:
-            return _completion(request.id, await self._response(client, request))
+            response = await self._response(client, request)
+            if self.options.yes_or_no:
+                return self._decision(request.id, response)
+            return _completion(request.id, response)
         except openai.APITimeoutError:
             reason = f"no answer within {self.options.timeout:g} s"
             return Failure(request.id, reason, permanent=False)
@@ -163,6 +182,22 @@ class OpenAIGenerator(Generator):
         except (AttributeError, TypeError, LookupError, ValueError) as error:
             reason = f"the answer is not a completion ({_said_by(error)})"
             return Failure(request.id, reason, permanent=False)
+
+    def _decision(self, id_: str, response: Any) -> Answer:
+        try:
+            tokens = response.choices[0].logprobs.content[0].top_logprobs
+            listed = [(one.token.strip().casefold(), math.exp(one.logprob)) for one in tokens]
+            least = min(p for _, p in listed)
+        except (AttributeError, TypeError, LookupError, ValueError) as error:
+            raise GeneratorError(
+                f"The endpoint {self._endpoint} gives no log-probabilities with the model "
+                f"{self.options.model!r}; take one that does as the judge."
+            ) from error
+        yes, no = (sum(p for token, p in listed if token == word) for word in YES_AND_NO)
+        if not yes and not no:
+            return Failure(id_, "neither yes nor no is among the likeliest answers")
+        # What is not listed is less likely than all that is.
+        return decided(id_, yes or least, no or least)
 
     async def _response(self, client: Any, request: Request) -> Any:
         import openai
@@ -189,6 +224,8 @@ class OpenAIGenerator(Generator):
         body: dict[str, Any] = {"model": self.options.model, "messages": request.prompt.messages}
         body |= {"temperature": sampling.temperature, "top_p": sampling.top_p}
         body[limit] = sampling.max_tokens
+        if self.options.yes_or_no:
+            body |= {limit: 1, "logprobs": True, "top_logprobs": _LIKELIEST}
         beyond = {"top_k": sampling.top_k or -1, "chat_template_kwargs": {"enable_thinking": False}}
         return body | {"extra_body": beyond} if extra else body
 

@@ -7,12 +7,14 @@ inside a window, so that batches are even; answers stream out after every batch.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import groupby, takewhile
 from typing import Any
 
 from cogr.errors import GeneratorError
-from indexers.generators import Answer, Completion, Context, Request, batched
+from indexers.generators import Answer, Completion, Context, Request, batched, decided
 from indexers.generators.constraint import KeywordConstraint, allowed_tokens, known_keywords
 from indexers.generators.model_folders import (
     DType,
@@ -55,6 +57,10 @@ class TransformersGenerator(LocalModelGenerator[TransformersOptions]):
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         import torch
 
+        if self.options.yes_or_no:
+            for _, same in groupby(requests, key=lambda request: request.entity.id):
+                yield from self._decide(same)
+            return
         torch.manual_seed(self.options.seed)
         for window in batched(requests, self._batch * _WINDOW_BATCHES):
             fitting, failed = self.encoded(window)
@@ -82,6 +88,40 @@ class TransformersGenerator(LocalModelGenerator[TransformersOptions]):
             )
         for (request, _), row in zip(batch, written[:, prompt_length:].tolist(), strict=True):
             yield self._completion(request, row)
+
+    def _decide(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        """Yes or no to prompts that begin alike, of which this beginning is read once."""
+        import torch
+
+        fitting, failed = self.encoded(requests)
+        yield from failed
+        if not fitting:
+            return
+        texts = [ids for _, ids in fitting]
+        sides = zip(min(texts), max(texts), strict=False)
+        alike = len([*takewhile(lambda pair: pair[0] == pair[1], sides)])
+        shared = min([alike, *(len(ids) - 1 for ids in texts)])
+        read, device = self._model.get_decoder(), self._model.device
+        head = self._model.get_output_embeddings().weight
+        words = [head[ids].float() for ids in self.yes_and_no]
+        with torch.inference_mode():
+            beginning = read(torch.tensor([texts[0][:shared]], device=device), use_cache=True)
+            for batch in batched(fitting, self._batch):
+                ends = {"input_ids": [ids[shared:] for _, ids in batch]}
+                padded = self.tokenizer.pad(ends, return_tensors="pt").to(device)
+                seen = torch.ones((len(batch), shared), dtype=torch.long, device=device)
+                mask = torch.cat([seen, padded["attention_mask"]], 1)
+                known = copy.deepcopy(beginning.past_key_values)
+                known.batch_repeat_interleave(len(batch))
+                last = read(
+                    padded["input_ids"],
+                    attention_mask=mask,
+                    position_ids=(mask.cumsum(1) - 1).clamp(min=0)[:, shared:],
+                    past_key_values=known,
+                ).last_hidden_state[:, -1]
+                yes, no = ((last.float() @ word.T).double().logsumexp(1) for word in words)
+                for (request, _), p in zip(batch, (yes - no).sigmoid().tolist(), strict=True):
+                    yield decided(request.id, p, 1 - p)
 
     def _completion(self, request: Request, row: list[int]) -> Completion:
         end = next((i for i, token in enumerate(row) if token in self.stops), None)

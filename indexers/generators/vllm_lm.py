@@ -7,6 +7,7 @@ reach the engine, because they would stop it.
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -19,7 +20,7 @@ from pydantic import Field, field_validator
 
 from cogr.errors import GeneratorError
 from cogr.store import Store
-from indexers.generators import Answer, Completion, Context, Failure, Request
+from indexers.generators import Answer, Completion, Context, Failure, Request, decided
 from indexers.generators.constraint import known_keywords
 from indexers.generators.model_folders import (
     Encoded,
@@ -120,6 +121,15 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
         from vllm.sampling_params import RequestOutputKind
 
         sampling = self.options.sampling
+        if self.options.yes_or_no:
+            words = [token for tokens in self.yes_and_no for token in tokens]
+            return SamplingParams(
+                temperature=0.0,
+                max_tokens=1,
+                logprobs=1,
+                logprob_token_ids=words,
+                output_kind=RequestOutputKind.FINAL_ONLY,
+            )
         return SamplingParams(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
@@ -179,6 +189,13 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
             yield self._completion(request, output.outputs[0])
 
     def _completion(self, request: Request, written: Any) -> Completion:
+        if self.options.yes_or_no:
+            found = {token: one.logprob for token, one in written.logprobs[0].items()}
+            yes, no = (
+                sum(math.exp(found.get(token, -math.inf)) for token in tokens)
+                for tokens in self.yes_and_no
+            )
+            return decided(request.id, yes, no)
         truncated = written.finish_reason == "length"
         text = written.text
         if truncated and self._items is not None:

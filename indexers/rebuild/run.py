@@ -196,6 +196,8 @@ def rebuild_side(
         for remark in remarks(workspace.dataset) if request.side == "item" else ():
             say(remark)
         with job.generator:
+            if told := judge_line(job):
+                say(told)
             rebuilt = carry_out(job, bar, executor)
         outcome = release_rebuilt(
             workspace, rebuilt, say, executor, push=pushes(request), publish=request.publish
@@ -257,6 +259,11 @@ def generator_line(job: Job) -> str:
     if isinstance(job.generator, Statistical):
         spoken += f"; {job.generator.told_encoder}"
     return f"keywords of {whose} by {job.generator.fingerprint.get('kind')} ({job.why}{spoken})"
+
+
+def judge_line(job: Job) -> str | None:
+    """A line on what a judge said of the job's pairs, and what it is worth; None without one."""
+    return job.generator.told_judge if isinstance(job.generator, Statistical) else None
 
 
 def carry_out(job: Job, bar: ProgressBar, executor: Executor) -> Rebuilt:

@@ -37,6 +37,7 @@ from indexers.rebuild.run import (
     carry_out,
     executor_of,
     generator_line,
+    judge_line,
     make_job,
     observed,
     release_rebuilt,
@@ -118,6 +119,8 @@ def update_side(
             job = narrowed(whole, parent, changes)
             say(generator_line(job))
             rebuilt = carry_out(job, bar, executor)
+            if told := judge_line(job):
+                say(told)
         outcome = release_rebuilt(
             after, rebuilt, say, executor, push=request.push, publish=request.publish
         )

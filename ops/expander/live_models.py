@@ -211,7 +211,7 @@ class Models:
     ) -> Model:
         found: Generator | None = workspace.generator("query", kind)
         if isinstance(found, Statistical):
-            found = found.live(manifest.generator, items) if manifest else found.looking()
+            found = found.live(manifest.generator, items) if manifest else found.looking(judge=None)
         elif found and manifest:
             same = fingerprint_hash(found.fingerprint) == fingerprint_hash(manifest.generator)
             found = found if same else None

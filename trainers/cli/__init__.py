@@ -81,11 +81,13 @@ def evaluate(
 
 
 def _evaluate_new(call: Call, share: float, split: Split) -> None:
-    from trainers.evaluation import checked_new, fit_in, of_statistical
+    from trainers.evaluation import checked_new, fit_in, judge_in, of_statistical
 
     workspace = call.workspace
     new = checked_new(workspace.dataset, share)
-    rows = list(of_statistical(workspace.dataset, new, split, fit_in(workspace)))
+    rows = list(
+        of_statistical(workspace.dataset, new, split, fit_in(workspace), judge_in(workspace))
+    )
     asked = f"{rows[0]['queries']} queries, {rows[0]['with_new']} of them want a new item"
     title = f"{split}: {asked}; {share:g} of the items came after training"
     table = Table(title, pick(rows, _NEW), ["se: one standard error of the measure before it."])

@@ -26,45 +26,33 @@ import numpy as np
 
 from cogr.datasets.builder import place
 from cogr.errors import DataError, GeneratorError
-from cogr.prompts import Prompt
-from cogr.records import SPLITS, Dataset, Item, Query, Say
-from cogr.settings.indexing import Sampling
+from cogr.records import SPLITS, Dataset, Query, Say
 from cogr.store import Store
-from indexers.generators import Answer, Completion, Failure, Generator, Request, make_generator
+from indexers.generators import Completion, Failure, Generator, Request, make_generator
+from indexers.generators.judging import PAIR, Answers, Pair
 from indexers.inspection.gain import Retriever, Searches
-from indexers.rebuild.cache import GenerationCache, Keys, request_key
-from indexers.workspace import Workspace, generator_options
+from indexers.workspace import Workspace, generator_options, judging
 from trainers.labels import LEVELS, RELEVANT
 from trainers.labels.from_clicks import check_free, write_folder
 
-SYSTEM = "You judge search results. You answer with one JSON object and nothing else."
-USER = """How well does the item answer the search?
+GRADES = """How well does the item answer the search? Answer with one JSON object and nothing else.
 excellent: exactly what is searched for.
 good: fits, with a small difference.
 acceptable: a shopper may take it instead.
 poor: related, but not what is meant.
-bad: unrelated.
-
-Search: {query}
-Item: {title}
-Description: {text}
+bad: unrelated."""
+FORM = """
 
 Answer with {"grade": "excellent"}, {"grade": "good"}, {"grade": "acceptable"}, {"grade": "poor"} \
 or {"grade": "bad"}."""
 REMINDER = '\n\nWrite the JSON object alone, such as {"grade": "poor"}.'
 
-SAMPLING = Sampling(temperature=0.0, top_p=1.0, top_k=0, max_tokens=48)
-"""Greedy decoding; long enough for a model that adds a few words."""
-
 RETRIES = 2
 """Further attempts after an unreadable answer."""
 LEAST = 10
 """Fewest pairs for a measurement of agreement."""
-_TEXT_CHARACTERS = 1200
 _CHARACTERS_PER_TOKEN = 4
 _ANSWER_TOKENS = 12
-_FLUSH = 32
-_PLACEHOLDER = re.compile(r"\{(query|title|text)\}")
 _LEVEL = re.compile(rf"\b({'|'.join(LEVELS)})\b", re.IGNORECASE)
 _GRADE = re.compile(r"\{[^{}]*\"(?:grade|rating|label|relevance)\"\s*:\s*\"?([\w.]+)\"?[^{}]*\}")
 _REFUSAL = re.compile(
@@ -181,9 +169,7 @@ class Judge:
         self.pairs = pool(searches, queries, wanted.depths)
         self.known = known_sample(dataset, wanted.known)
         self.queries = queries
-        self._cache = GenerationCache(
-            workspace.store, {**self.generator.fingerprint, "for": "judge"}
-        )
+        self._answers = Answers(self.generator, workspace.store)
         self.grades: dict[str, int] = {}
         self.counts: Counter[str] = Counter()
 
@@ -194,15 +180,9 @@ class Judge:
         """
         return [*self.known, *self.pairs]
 
-    def prompt(self, pair: Pair, attempt: int = 0) -> Prompt:
-        """The prompt of a pair; a later attempt has a reminder for each that failed."""
-        values = {
-            "query": pair.query.text,
-            "title": pair.item.title,
-            "text": pair.item.text[:_TEXT_CHARACTERS],
-        }
-        user = _PLACEHOLDER.sub(lambda match: values[match[1]], USER)
-        return Prompt(SYSTEM, user + REMINDER * attempt, len(pair.item.text) > _TEXT_CHARACTERS)
+    def request(self, pair: Pair, attempt: int = 0) -> Request:
+        """The request of a pair; a later attempt has a reminder for each that failed."""
+        return pair.request(GRADES, FORM + REMINDER * attempt)
 
     def estimate(self) -> Estimate:
         """The cost of the first attempts of all pairs that are not in the cache."""
@@ -217,14 +197,11 @@ class Judge:
         )
 
     def _tokens(self, pair: Pair, attempt: int = 0) -> int:
-        return len(self.prompt(pair, attempt).text) // _CHARACTERS_PER_TOKEN + 1
-
-    def _keys(self, pairs: Sequence[Pair], attempt: int) -> Keys:
-        reads = self.generator.reads
-        return Keys.of(request_key(pair.id, self.prompt(pair, attempt), reads) for pair in pairs)
+        return len(self.request(pair, attempt).prompt.text) // _CHARACTERS_PER_TOKEN + 1
 
     def _unanswered(self, pairs: Sequence[Pair], attempt: int) -> list[Pair]:
-        return [pairs[at] for at in self._cache.missing(self._keys(pairs, attempt))]
+        requests = [self.request(pair, attempt) for pair in pairs]
+        return [pairs[at] for at in self._answers.missing(requests)]
 
     def run(self, say: Say = lambda _: None) -> None:
         """Ask for the pairs that are not in the cache, within the budget, and read all answers.
@@ -244,39 +221,15 @@ class Judge:
             self.counts[LEFT] += len(missing) - cut
             self.counts[RETRIED] += cut if attempt else 0
             say(f"asking about {cut:,} pairs" + (f", attempt {attempt + 1}" if attempt else ""))
-            self._ask(missing[:cut], attempt)
+            self._answers.ask([self.request(pair, attempt) for pair in missing[:cut]])
             left = {pair.id for pair in missing[cut:]}
             pairs = self._read([pair for pair in pairs if pair.id not in left], attempt)
             if not pairs:
                 break
 
-    def _ask(self, pairs: Sequence[Pair], attempt: int) -> None:
-        """Ask, and put every answer into the cache as soon as some are there."""
-        requests = {
-            pair.id: Request(pair.id, pair.item, self.prompt(pair, attempt)) for pair in pairs
-        }
-        batch: list[Answer] = []
-        try:
-            for answer in self.generator.generate(requests.values()):
-                batch.append(answer)
-                if len(batch) >= _FLUSH:
-                    self._keep(batch, requests)
-                    batch = []
-        finally:
-            # Also the answers before an error or Ctrl-C.
-            self._keep(batch, requests)
-
-    def _keep(self, answers: Sequence[Answer], requests: Mapping[str, Request]) -> None:
-        reads = self.generator.reads
-        self._cache.add(
-            [(request_key(one.id, requests[one.id].prompt, reads), one) for one in answers]
-        )
-
     def _read(self, pairs: Sequence[Pair], attempt: int) -> list[Pair]:
         """Take the grades of the cached answers; the pairs to ask again about."""
-        answers = self._cache.load(self._keys(pairs, attempt)).answers(
-            [pair.id for pair in pairs], 0
-        )
+        answers = self._answers.read([self.request(pair, attempt) for pair in pairs])
         again, last = [], attempt == RETRIES
         for pair, answer in zip(pairs, answers, strict=True):
             grade = parse(answer.text) if isinstance(answer, Completion) else None
@@ -387,8 +340,8 @@ def _generator(workspace: Workspace, name: str | None) -> Generator:
             f"The generator {chosen} can't judge: name a language model with --generator or "
             "generator.name (openai, transformers or vllm)."
         )
-    asked = settings.model_copy(update={"name": chosen, "sampling": SAMPLING})
-    return make_generator(generator_options(asked), "query", workspace.dataset, workspace.store)
+    options = generator_options(judging(settings, chosen))
+    return make_generator(options, "query", workspace.dataset, workspace.store)
 
 
 def write(judge: Judge, folder: Path, *, replace: bool) -> Judged:
@@ -474,7 +427,7 @@ def _lineage(judge: Judge, found: Agreement | None) -> dict[str, Any]:
         "source": "judge",
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "judge": dict(judge.generator.fingerprint),
-        "prompt": USER,
+        "prompt": GRADES + PAIR + FORM,
         "filters": {
             "queries": wanted.queries,
             "depths": dict(wanted.depths),
@@ -486,23 +439,6 @@ def _lineage(judge: Judge, found: Agreement | None) -> dict[str, Any]:
         "labels_of": judge.workspace.dataset.dataset_hash,
         **({"before": dict(earlier)} if (earlier := judge.workspace.dataset.lineage) else {}),
     }
-
-
-@dataclass(frozen=True)
-class Pair:
-    """One question to the judge.
-
-    Attributes:
-        found_by: the retrievers that found it; none for a pair of the sample that people judged.
-    """
-
-    query: Query
-    item: Item
-    found_by: tuple[str, ...] = ()
-
-    @property
-    def id(self) -> str:
-        return f"{self.query.id}\t{self.item.id}"
 
 
 def choose_queries(dataset: Dataset, most: int) -> list[Query]:

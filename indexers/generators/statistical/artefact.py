@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain, pairwise
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,9 @@ from indexers.generators.statistical.ranking.ranker import Ranker
 from indexers.generators.statistical.ranking.text_index import TextIndex, item_text
 from indexers.generators.statistical.ranking.training_queries import FeatureSources
 from indexers.text import phrases
+
+if TYPE_CHECKING:
+    from indexers.generators.statistical.judge_evidence import JudgeEvidence
 
 PRIOR = 4.0
 """Weight, in queries, of the prior that confidence equals expected F1."""
@@ -147,6 +150,7 @@ class Artefact:
         relevance: 0/1, (training queries, items).
         item_ids: ids, in the order of the rows of `index`.
         editor: edits of selected sets; None where they gain nothing.
+        judged: what a judge said of known queries; None without one.
     """
 
     index: TextIndex
@@ -158,6 +162,7 @@ class Artefact:
     digests: Sequence[str]
     facts: Mapping[str, object]
     editor: Editor | None = None
+    judged: JudgeEvidence | None = None
 
     @cached_property
     def sources(self) -> FeatureSources:
@@ -241,7 +246,9 @@ class Artefact:
         for number in np.flatnonzero((trained < 0) & (rows >= 0)):
             items, own_p = found[number]
             found[number] = self._with_labels(items, own_p, int(rows[number]))
-        return found
+        if self.judged is None:
+            return found
+        return [self.judged(query, *one) for query, one in zip(queries, found, strict=True)]
 
     def _with_labels(self, items: Ints, p: Floats, row: int) -> tuple[Ints, Floats]:
         labelled = self.relevance.indices[

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -35,8 +35,10 @@ from indexers.text import DETECT, detect_language
 if TYPE_CHECKING:
     from cogr.matching.mirror import Mirror
     from cogr.snapshots import Manifest
+    from indexers.generators.judging import YesOrNo
     from indexers.generators.statistical.artefact import Artefact
     from indexers.generators.statistical.ranking.encoder import Choice, Encoder
+    from indexers.generators.statistical.ranking.matrices import Ints
     from indexers.generators.statistical.ranking.ranker import Ranker
     from indexers.generators.statistical.stacking import Stacked
 
@@ -58,10 +60,13 @@ EVIDENCE, STACKING = "evidence", "stacking"
 """The keys of a fingerprint that name the snapshot pairs used as evidence, and their coefficients.
 """
 
+JUDGE = "judge"
+"""The key of a fingerprint that names the judge."""
+
 JOINED = "joined"
 """The key of a fingerprint that names the snapshots that later items joined."""
 
-_OF_DATA = ("dataset_hash", "new", "signals_digest", "pair_signals_digest", STACKING, JOINED)
+_OF_DATA = ("dataset_hash", "new", "signals_digest", "pair_signals_digest", STACKING, JUDGE, JOINED)
 """The keys of a fingerprint that follow from the data."""
 
 AUTO, NO_ENCODER = "auto", "none"
@@ -79,6 +84,9 @@ class StatisticalOptions(Options):
             probabilities (`stacking`), where that gains F1. They don't change the item side. Where
             the data have no dev queries, `DEV_SHARE` of the training queries are what the pairs
             have not learned from.
+        judge: options of a language model whose yes or no on pairs near the cut is evidence
+            (`judge_evidence`), where that gains F1: for the queries of the data set, and for items
+            that come later.
     """
 
     language: str = "english"
@@ -87,6 +95,7 @@ class StatisticalOptions(Options):
     pair_signals: tuple[str, ...] = ()
     encoder: str = NO_ENCODER
     evidence: tuple[tuple[str, str], ...] = ()
+    judge: Mapping[str, Any] | None = None
 
 
 class Statistical(Generator):
@@ -103,6 +112,7 @@ class Statistical(Generator):
         store: where the artefact is kept; None keeps it in memory only.
         decides: whether the encoder is chosen, and fetched, where `auto` has no recorded choice;
             there is none otherwise.
+        judges: whether queries are answered with what a judge says of them.
     """
 
     def __init__(
@@ -112,14 +122,17 @@ class Statistical(Generator):
         store: Store | None = None,
         *,
         decides: bool = True,
+        judges: bool = True,
     ) -> None:
         self.options = options or StatisticalOptions()
         self._dataset, self._store, self._decides = dataset, store, decides
+        self._judges = judges and self.options.judge is not None
 
     def looking(self, **options: Any) -> Statistical:
         """The same generator, with these options changed, that chooses no encoder."""
         changed = self.options.model_copy(update=options)
-        return Statistical(self._dataset, changed, self._store, decides=False)
+        rest = {"decides": False, "judges": self._judges}
+        return Statistical(self._dataset, changed, self._store, **rest)
 
     @property
     def reads(self) -> Reads:
@@ -129,10 +142,13 @@ class Statistical(Generator):
     @property
     def fingerprint(self) -> Mapping[str, object]:
         """With evidence it also names the pairs, their coefficients and the data of that fit."""
-        if not self.options.evidence:
-            return self._of_fit
-        pairs = [list(pair) for pair in self.options.evidence]
-        return {**self._of_fit, EVIDENCE: pairs, STACKING: self._stacked.lineage}
+        found = dict(self._of_fit)
+        if self._judge is not None and self._judges:
+            found[JUDGE] = self._judge.generator.fingerprint
+        if self.options.evidence:
+            pairs = [list(pair) for pair in self.options.evidence]
+            found |= {EVIDENCE: pairs, STACKING: self._stacked.lineage}
+        return found
 
     @property
     def _of_fit(self) -> Mapping[str, object]:
@@ -141,7 +157,7 @@ class Statistical(Generator):
             "version": VERSION,
             "normaliser": NORMALISER,
             "dataset_hash": self._dataset.dataset_hash,
-            **self.options.model_dump(exclude={"evidence", "pair_signals"}),
+            **self.options.model_dump(exclude={"evidence", "judge", "pair_signals"}),
             **self._signals,
             **self._pair_signals,
             **self._new,
@@ -212,7 +228,46 @@ class Statistical(Generator):
                 pairs as evidence and no store that has them.
             SnapshotError: a pair is not in the store.
         """
-        return self._stacked if self.options.evidence else self._fitted
+        return self._stacked if self.options.evidence else self._judged
+
+    @property
+    def told_judge(self) -> str | None:
+        """How many pairs a judge was asked about, at what cost and what that is worth, for a
+        person; None without a judge. It is asked now where it has not been.
+        """
+        return str(self.artefact.judged) if self._judges else None
+
+    @cached_property
+    def _judge(self) -> YesOrNo | None:
+        if self.options.judge is None:
+            return None
+        from indexers.generators.judging import YesOrNo
+
+        if self._store is None:
+            raise GeneratorError("A judge's answers lie in a store; give one.")
+        return YesOrNo(self.options.judge, self._store)
+
+    @cached_property
+    def _judged(self) -> Artefact:
+        if not self._judges:
+            return self._fitted
+        return self.with_judge(
+            self._fitted, [*self._dataset.all_queries(), *self._dataset.unlabelled]
+        )
+
+    def with_judge(
+        self, artefact: Artefact, queries: Sequence[Query], only: Ints | None = None
+    ) -> Artefact:
+        """The artefact with what the judge says of pairs of these queries, and of these items
+        alone where they are given; as it is without a judge.
+        """
+        if self._judge is None:
+            return artefact
+        from indexers.generators.statistical.judge_evidence import judged
+
+        items = {item.id: item for item in self._dataset.items}
+        with self._judge.generator:
+            return judged(artefact, self._judge, items, queries, only)
 
     @cached_property
     def _stacked(self) -> Stacked:
@@ -220,7 +275,7 @@ class Statistical(Generator):
 
         if self._store is None:
             raise GeneratorError("Pairs as evidence lie in a store; give one.")
-        fitted, relevant = self._fitted, self._dataset.relevant
+        fitted, relevant = self._judged, self._dataset.relevant
         pairs = [EarlierPair(self._store, *ids, fitted.numbers) for ids in self.options.evidence]
         asked = [(query, sorted(relevant.get(query.id, ()))) for query in self._held_out()]
         return stacked(fitted, pairs, asked, self.options.seed)
@@ -242,7 +297,7 @@ class Statistical(Generator):
                 return open_artefact(store, self._encoder)
             except SnapshotError as error:
                 log.warning("It is fitted again: %s", error)
-        options = self.options.model_dump(exclude={"encoder", "evidence"})
+        options = self.options.model_dump(exclude={"encoder", "evidence", "judge"})
         dataset = replace(self._dataset, new=self._new_ids)
         artefact = fit(dataset, **options, encoder=self._encoder)
         if store is not None:
@@ -281,7 +336,9 @@ class Statistical(Generator):
             return self
         if options_hash(written) != options_hash(self.fingerprint):
             return None
-        kept = KeptFit(self._dataset, self.options, self._store, written, (items, queries))
+        # Queries that come later are not judged.
+        options = self.options.model_copy(update={"judge": None} if self._judges else {})
+        kept = KeptFit(self._dataset, options, self._store, written, (items, queries))
         return kept if kept.is_fitted and not self.options.evidence else None
 
     def live(self, written: Mapping[str, Any], items: str | None) -> Statistical | None:
@@ -292,7 +349,7 @@ class Statistical(Generator):
             written: the fingerprint in that snapshot's manifest.
             items: id of the item snapshot that serves.
         """
-        return self.looking(evidence=()).keeping(fit_of(written), items, None)
+        return self.looking(evidence=(), judge=None).keeping(fit_of(written), items, None)
 
     def _folder(self) -> Store | None:
         if self._store is None:
@@ -338,10 +395,17 @@ class KeptFit(Statistical):
     ) -> None:
         super().__init__(dataset, options, store, decides=False)
         self._written, self._pair = written, pair
+        self._told: str | None = None
+
+    @property
+    def told_judge(self) -> str | None:
+        """As of `Statistical`, once new items have keywords."""
+        return self._told
 
     @property
     def fingerprint(self) -> Mapping[str, object]:
-        return {**self._of_fit, JOINED: [*self._pair]}
+        found = {**self._of_fit, JOINED: [*self._pair]}
+        return found if self._judge is None else {**found, JUDGE: self._judge.generator.fingerprint}
 
     @property
     def _of_fit(self) -> Mapping[str, object]:
@@ -408,7 +472,13 @@ class KeptFit(Statistical):
         fresh = unseen(self._fitted, items)
         if mirrors[0] is None or mirrors[1] is None or not fresh:
             return {}
-        return chosen(self._fitted, self._cold, fresh, (mirrors[0], mirrors[1]))
+        judge = None if self._judge is None else self._on_new_items
+        return chosen(self._fitted, self._cold, fresh, (mirrors[0], mirrors[1]), judge)
+
+    def _on_new_items(self, artefact: Artefact, queries: Sequence[Query], items: Ints) -> Artefact:
+        found = self.with_judge(artefact, queries, items)
+        self._told = str(found.judged)
+        return found
 
 
 def _younger(dataset: Dataset, store: Store | None) -> frozenset[str]:
@@ -453,7 +523,8 @@ def is_installed() -> bool:
 
 def without_evidence(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
     """The fingerprint without evidence: that of the fit that answers queries without evidence."""
-    return {name: value for name, value in fingerprint.items() if name not in (EVIDENCE, STACKING)}
+    without = (EVIDENCE, STACKING, JUDGE)
+    return {name: value for name, value in fingerprint.items() if name not in without}
 
 
 def fit_of(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
@@ -489,4 +560,4 @@ def make(options: Any, context: Context) -> Statistical:
         options = options.model_copy(update={"language": language})
     if options is not None and side == "item":
         options = options.model_copy(update={"evidence": ()})
-    return Statistical(dataset, options, store)
+    return Statistical(dataset, options, store, judges=side == "query")

@@ -8,7 +8,7 @@ the queries that an item touches alone, so its cost grows with the change.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -47,6 +47,9 @@ the items that are like it.
 
 LEAST_GAIN = 1e-9
 """A keyword must bring more expected F1 than this, summed over queries."""
+
+Judge = Callable[[Artefact, Sequence[Query], Ints], Artefact]
+"""Puts evidence on pairs of these queries and items into an artefact."""
 
 _AT_ONCE = 256
 """Batch size: queries whose probabilities are computed at once."""
@@ -144,7 +147,11 @@ def with_keywords(artefact: Artefact, items: Sequence[Item], snapshot: Mirror) -
 
 
 def chosen(
-    fitted: Artefact, cold: Ranker | None, items: Sequence[Item], pair: tuple[Mirror, Mirror]
+    fitted: Artefact,
+    cold: Ranker | None,
+    items: Sequence[Item],
+    pair: tuple[Mirror, Mirror],
+    judge: Judge | None = None,
 ) -> dict[str, list[str]]:
     """Keywords of items that came or changed, by id, in the order of choice. Those by which known
     queries find them are chosen; of their own, the ones that no known query uses stay.
@@ -152,11 +159,15 @@ def chosen(
     Args:
         cold: the ranker for new items, as of `joined`.
         pair: the item snapshot that they join, and the queries that are known.
+        judge: gives evidence on the pairs of these items.
     """
     artefact = joined(fitted, items, cold)
     numbers = np.array([artefact.numbers[item.id] for item in items], np.int64)
     known = _KnownQueries(artefact, numbers, *pair)
-    known.ask(known.touched())
+    touched = known.touched()
+    if judge is not None:
+        known.artefact = judge(artefact, known.named(touched), numbers)
+    known.ask(touched)
     words = [known.words_of(np.flatnonzero(known.gains(at) > 0)) for at in range(len(items))]
     known.ask(np.array(known.queries.retrieved({*chain.from_iterable(words)}), np.int64))
     found: dict[str, list[str]] = {}
@@ -206,13 +217,16 @@ class _KnownQueries:
             rows.append([*chain.from_iterable(map(self.queries.bitmap, chain(*words)))])
         return counts_of(rows, len(self._texts))
 
+    def named(self, queries: Ints) -> list[Query]:
+        return [Query(self.queries.id_of(one), self._texts[one]) for one in queries.tolist()]
+
     def ask(self, queries: Ints) -> None:
         queries = queries[self._row[queries] < 0]
         for first in range(0, queries.size, _AT_ONCE):
-            some = queries[first : first + _AT_ONCE].tolist()
-            asked = [Query(self.queries.id_of(one), self._texts[one]) for one in some]
+            some = queries[first : first + _AT_ONCE]
+            asked = self.named(some)
             scored = self.artefact.probabilities(asked)
-            for one, query, (items, p) in zip(some, asked, scored, strict=True):
+            for one, query, (items, p) in zip(some.tolist(), asked, scored, strict=True):
                 self._row[one] = len(self._asked)
                 self._asked.append(one)
                 self._learn(query, one, items, p)

@@ -231,11 +231,17 @@ def _features(items: Ints, p: Floats32, by_pairs: Sequence[Ints]) -> tuple[Ints,
     union = np.unique(np.concatenate([items, *by_pairs]))
     x = np.zeros((union.size, 1 + len(by_pairs)))
     x[np.searchsorted(union, items), 0] = p
-    x[:, 0] = np.clip(x[:, 0], LEAST_P, 1 - LEAST_P)
-    x[:, 0] = np.log(x[:, 0] / (1 - x[:, 0]))
+    x[:, 0] = logits_of(x[:, 0])
     for column, found in enumerate(by_pairs, 1):
         x[np.searchsorted(union, found), column] = 1
     return union, x
+
+
+def logits_of(p: Floats | Floats32) -> Floats:
+    """Logits of probabilities, which are clipped to `LEAST_P` and 1 - `LEAST_P`."""
+    clipped = np.clip(p.astype(np.float64), LEAST_P, 1 - LEAST_P)
+    found: Floats = np.log(clipped / (1 - clipped))
+    return found
 
 
 def _examples(
@@ -261,20 +267,30 @@ def _f1(found: Ints, relevant: Ints) -> float:
 def _fitted(examples: Sequence[_TrainingExample]) -> Stack:
     part = np.arange(len(examples)) % min(PARTS, len(examples))
     lines = [
-        _line([example for example, of in zip(examples, part, strict=True) if of != one])
+        _line_of([example for example, of in zip(examples, part, strict=True) if of != one])
         for one in range(int(part.max()) + 1)
     ]
     parts = {example.query.id: int(of) for example, of in zip(examples, part, strict=True)}
-    stack = Stack(np.stack([*lines, _line(examples)]), parts)
+    stack = Stack(np.stack([*lines, _line_of(examples)]), parts)
     f1 = {of: np.mean([_cut_f1(stack, one, of) for one in examples]) for of in MULTIPLIERS}
     best = max(MULTIPLIERS, key=lambda multiplier: f1[multiplier])
     without = float(np.mean([example.alone for example in examples]))
     return replace(stack, multiplier=best, f1=float(f1[best]), without=without)
 
 
-def _line(examples: Sequence[_TrainingExample]) -> Floats:
+def _line_of(examples: Sequence[_TrainingExample]) -> Floats:
     x = np.concatenate([example.x for example in examples])
-    y = np.concatenate([example.y for example in examples])
+    return fit_line(x, np.concatenate([example.y for example in examples]))
+
+
+def fit_line(x: Floats, y: Floats) -> Floats:
+    """Intercept and coefficients of a logistic regression, (1 + features,), whose first feature is
+    the ranker's logit.
+
+    Args:
+        x: (pairs, features).
+        y: 0/1, (pairs,).
+    """
     prior = np.zeros(x.shape[1])
     prior[0] = 1
 

@@ -4,20 +4,26 @@ find them, and a later rebuild knows that the labels can't know them.
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiohttp import web
 
 from cogr.keywords import self_keyword
 from cogr.matching.mirror import Mirror
-from cogr.metrics import retrieved_ids, rows_of_queries
+from cogr.metrics import full_set, retrieved_ids, rows_of_queries
 from cogr.records import Dataset, Query
 from cogr.settings import load_settings
-from cogr.snapshots import Snapshot
+from cogr.snapshots import Snapshot, open_snapshot
 from indexers.generators.statistical.generator import KeptFit, Statistical
 from indexers.workspace import Workspace
-from tests.commands import Command
+from tests.commands import Command, Ended
+from tests.indexers.generators.fake_endpoint import FakeEndpoint, Misbehave
+from tests.indexers.generators.test_judging import listed
 from tests.shops import read_jsonl, sample_shop, write_jsonl, write_shop
 from trainers.demo import CATALOGUE
 
@@ -58,6 +64,41 @@ def by_known(items: Snapshot, queries: Snapshot, dataset: Dataset) -> Mapping[st
     return retrieved_ids(Mirror.build(items), asked)
 
 
+ASKED = re.compile(r"Item: (.*)\nDescription: .*\n\nSearch: (.*)", re.DOTALL)
+
+
+def knowing(dataset: Dataset) -> Misbehave:
+    """A judge who knows the labels, and errs in a tenth of the pairs."""
+    ids = {item.title: item.id for item in dataset.items}
+    queries = {self_keyword(query.text): query.id for query in dataset.all_queries()}
+
+    def answer(_: int, body: dict[str, Any]) -> web.Response:
+        found = ASKED.search(body["messages"][-1]["content"])
+        assert found is not None
+        known = ids[found[1]] in dataset.relevant[queries[found[2]]]
+        wrong = zlib.crc32(found[0].encode()) % 10 == 0
+        return listed({"Yes": 0.9, "No": 0.1} if known != wrong else {"No": 0.7, "Yes": 0.3})
+
+    return answer
+
+
+def at(endpoint: FakeEndpoint) -> list[str]:
+    values = {"statistical.judge": "openai", "model": "fake", "openai.base_url": endpoint.url}
+    return [part for name, of in values.items() for part in ("--set", f"generator.{name}={of}")]
+
+
+def update_with(endpoint: FakeEndpoint, cogr_index: Command) -> Ended:
+    asked = ("--changed", "new.jsonl", "--no-publish", "--json")
+    ended = cogr_index("update", "--side", "item", *asked, *at(endpoint))
+    assert ended.status == 0, ended.err
+    return ended
+
+
+def f1_of_sets(dataset: Dataset, found: Mapping[str, frozenset[str]]) -> float:
+    wanted = {query.id: dataset.relevant[query.id] for query in dataset.queries["test"]}
+    return full_set(found, wanted).means["f1"]
+
+
 def test_new_items_join_a_fit(
     shop: tuple[Path, frozenset[str]], cogr_index: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +109,16 @@ def test_new_items_join_a_fit(
     whole, old = sample_shop(), workspace_of(folder)
     first = old.serving("item")
     write_jsonl(folder / "data" / "items.jsonl", read_jsonl(CATALOGUE / "items.jsonl"))
+    # What a judge knows of them helps, and each pair is asked once.
+    with FakeEndpoint(knowing(whole)) as endpoint:
+        judged = update_with(endpoint, cogr_index)
+        asked_of = len(endpoint.bodies)
+        assert update_with(endpoint, cogr_index).json["snapshot"] == judged.json["snapshot"]
+        assert len(endpoint.bodies) == asked_of
+    told = re.search(r"judge: ([\d,]+) pairs, \1 of them .* out of fold (\S+) -> (\S+)", judged.err)
+    assert told is not None, judged.err
+    assert int(told[1].replace(",", "")) == asked_of
+    assert float(told[3]) > float(told[2]) + 0.05
     ended = cogr_index("update", "--side", "item", "--changed", "new.jsonl", "--json")
     assert ended.status == 0, ended.err
     assert (ended.json["generated"], ended.json["carried"]) == (len(new), 400 - len(new))
@@ -77,6 +128,10 @@ def test_new_items_join_a_fit(
     before = {row.id: row.keywords for row in first.rows()}
     assert all(row.keywords == before[row.id] for row in items.rows() if row.id in before)
     assert recall(whole, new, by_known(items, queries, whole)) > 0.4
+
+    sharper = open_snapshot(now.store, judged.json["snapshot"])
+    f1, before_f1 = (f1_of_sets(whole, by_known(one, queries, whole)) for one in (sharper, items))
+    assert f1 > before_f1
 
     # One changed product: one answer, and the same again from the cache.
     (row,) = (item for item in read_jsonl(CATALOGUE / "items.jsonl") if item["id"] == min(before))
@@ -106,3 +161,15 @@ def test_new_items_join_a_fit(
     items, queries = last.serving("item"), last.serving("query")
     assert "new" in items.manifest.generator
     assert recall(whole, new, by_known(items, queries, whole)) > 0.4
+    with FakeEndpoint(knowing(whole)) as endpoint:
+        ended = cogr_index("rebuild", "--side", "query", "--no-publish", "--json", *at(endpoint))
+        assert ended.status == 0, ended.err
+        assert "judge: " in ended.err
+        assert ended.json["generator"]["judge"]["model"] == "fake"
+        asked_of = len(endpoint.bodies)
+        assert cogr_index("rebuild", "--side", "query", *at(endpoint), "--no-publish").status == 0
+        assert len(endpoint.bodies) == asked_of
+    sharper = open_snapshot(last.store, ended.json["snapshot"])
+    assert f1_of_sets(whole, by_known(items, sharper, whole)) > 0.02 + f1_of_sets(
+        whole, by_known(items, queries, whole)
+    )

@@ -48,7 +48,7 @@ def cogr_index(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     return lambda *arguments: run_here(main, monkeypatch, capfd, "cogr-index", *arguments)
 
 
-ASKED = re.compile(r"Search: (.*)\nItem: (.*)\n")
+ASKED = re.compile(r"Item: (?P<item>.*)\nDescription: .*\n\nSearch: (?P<query>.*)\n")
 
 
 def right_answer(body: dict[str, Any]) -> str:
@@ -110,7 +110,7 @@ def test_an_unreadable_answer_is_asked_for_again_and_refusals_are_counted(
         user = body["messages"][-1]["content"]
         found = ASKED.search(user)
         assert found is not None
-        thing = found[2].split()[1]
+        thing = found["item"].split()[1]
         if thing == "rug":
             return web.json_response(completion("I'm sorry, but I can't judge that."))
         if thing == "desk":

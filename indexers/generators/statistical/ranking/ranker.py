@@ -8,7 +8,7 @@ was not trained on it (out of fold); any other query by the mean of all models' 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -166,13 +166,7 @@ def fit_cold(
     part = rng.permutation(relevance.shape[1]) % MASKS
     part[ranker.new] = MASKS
     parts = []
-    for mask in range(MASKS):
-        sources = FeatureSources.of(index, texts, without_columns(relevance, part == mask))
-        pairs = candidates(sources, sources.nearest.queries.rows(trained))
-        p = ranker.probabilities(pairs, trained)
-        kept = part[pairs.item] != MASKS
-        pairs, p = pairs.where(kept), p[kept]
-        masked = part[pairs.item] == mask
+    for pairs, p, masked in as_new(ranker, index, texts, relevance, trained, part):
         bare = CandidatePairs(pairs.x[:0], pairs.query, pairs.item)
         parts.append((bare, p, masked, pairs.where(masked)))
     x, query, item = (
@@ -193,6 +187,25 @@ def fit_cold(
         )
         gain += after - before
     return cold if gain > 0 else None
+
+
+def as_new(
+    ranker: Ranker, index: TextIndex, texts: Sequence[str], relevance: Csr, rows: Ints, part: Ints
+) -> Iterator[tuple[CandidatePairs, Floats, NDArray[np.bool_]]]:
+    """Candidates of training queries as if each part of the known items were new: pairs, p by the
+    ranker, and which items are masked.
+
+    Args:
+        rows: the training queries, ascending.
+        part: of each item, 0 to `MASKS` - 1; `MASKS` of new items, which are left out.
+    """
+    for mask in range(MASKS):
+        sources = FeatureSources.of(index, texts, without_columns(relevance, part == mask))
+        pairs = candidates(sources, sources.nearest.queries.rows(rows))
+        p = ranker.probabilities(pairs, rows)
+        kept = part[pairs.item] != MASKS
+        pairs, p = pairs.where(kept), p[kept]
+        yield pairs, p, part[pairs.item] == mask
 
 
 def labels_of(pairs: CandidatePairs, trained: Ints, relevance: Csr) -> Floats:

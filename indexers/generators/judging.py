@@ -1,0 +1,135 @@
+"""A language model as a judge of pairs (query, item): what it is asked, and its answers, cached.
+
+The item comes first in every prompt and the query last, so that an engine reads an item once for
+all of its queries. Answers go into the generation cache of the store as they come: a killed judge
+resumes, and no pair is paid for twice.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cogr.prompts import Prompt
+from cogr.records import Item, Query
+from cogr.store import Store
+from indexers.generators import Answer, Completion, Generator, Request, make_generator
+from indexers.rebuild.cache import GenerationCache, Keys, request_key
+
+SYSTEM = "You judge search results."
+PAIR = "\n\nItem: {title}\nDescription: {text}\n\nSearch: {query}"
+YES_OR_NO = "Does the item answer the search? Answer Yes or No."
+
+TEXT_CHARACTERS = 1200
+"""An item's text is cut here."""
+
+MOST_LOGIT = 30.0
+"""Beyond it a probability says no more."""
+
+_FLUSH = 32
+_PLACEHOLDER = re.compile(r"\{(query|title|text)\}")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One question to the judge.
+
+    Attributes:
+        found_by: the retrievers that found it; none for a pair that people judged.
+    """
+
+    query: Query
+    item: Item
+    found_by: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return f"{self.query.id}\t{self.item.id}"
+
+    def request(self, question: str, form: str = "") -> Request:
+        """The question, the item, the search, and in which form to answer."""
+        values = {
+            "query": self.query.text,
+            "title": self.item.title,
+            "text": self.item.text[:TEXT_CHARACTERS],
+        }
+        asked = _PLACEHOLDER.sub(lambda match: values[match[1]], PAIR)
+        cut = len(self.item.text) > TEXT_CHARACTERS
+        return Request(self.id, self.item, Prompt(SYSTEM, question + asked + form, cut))
+
+
+class Answers:
+    """The answers of a judge in the generation cache of a store.
+
+    Raises:
+        ServiceError: of `ask`, where the endpoint can't be reached; answers so far are kept.
+        StorageError: the store can't be read or written.
+    """
+
+    def __init__(self, generator: Generator, store: Store) -> None:
+        self.generator = generator
+        self._cache = GenerationCache(store, {**generator.fingerprint, "for": "judge"})
+
+    def missing(self, requests: Sequence[Request]) -> list[int]:
+        """Places of the requests that have no answer yet."""
+        return [*self._cache.missing(self._keys(requests))]
+
+    def ask(self, requests: Sequence[Request]) -> None:
+        """Ask for these answers, and keep them as they come."""
+        from indexers.rebuild.plan import CacheWriter, generate_into
+
+        keyed = zip(self._keys(requests), requests, strict=True)
+        writer, answered = CacheWriter(self._cache, "query"), count(1)
+
+        def each(_: Answer) -> None:
+            if next(answered) % _FLUSH == 0:
+                writer.flush()
+
+        generate_into(writer, self.generator, keyed, len(requests), each)
+
+    def read(self, requests: Sequence[Request]) -> list[Answer | None]:
+        """The answers that are there; None for others."""
+        found = self._cache.load(self._keys(requests))
+        return found.answers([request.id for request in requests], 0)
+
+    def _keys(self, requests: Sequence[Request]) -> Keys:
+        return Keys.of(request_key(one.id, one.prompt, self.generator.reads) for one in requests)
+
+
+class YesOrNo:
+    """Asks whether items answer queries.
+
+    Args:
+        options: of a generator that reads prompts, for `make_generator`.
+
+    Attributes:
+        asked, seconds: how many pairs were not in the cache, and what they took.
+    """
+
+    def __init__(self, options: Mapping[str, Any], store: Store) -> None:
+        self.generator = make_generator({**options, "yes_or_no": True}, "query", None, store)
+        self._answers = Answers(self.generator, store)
+        self.asked, self.seconds = 0, 0.0
+
+    def logits(self, pairs: Sequence[Pair]) -> NDArray[np.float64]:
+        """Log-odds of yes of each pair; nan where the model gave no answer, (pairs,)."""
+        requests = [pair.request(YES_OR_NO) for pair in pairs]
+        # An engine reads what prompts begin with once.
+        order = sorted(self._answers.missing(requests), key=lambda at: requests[at].prompt.user)
+        started = time.monotonic()
+        self._answers.ask([requests[at] for at in order])
+        self.asked += len(order)
+        self.seconds += time.monotonic() - started
+        found = self._answers.read(requests)
+        p = [one.confidence if isinstance(one, Completion) else None for one in found]
+        chance = np.array([np.nan if one is None else one for one in p])
+        with np.errstate(divide="ignore"):
+            odds: NDArray[np.float64] = np.log(chance) - np.log1p(-chance)
+        return odds.clip(-MOST_LOGIT, MOST_LOGIT)

@@ -1,0 +1,145 @@
+"""A judge: yes or no by one token's probabilities, by each kind of generator."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from cogr.errors import GeneratorError
+from cogr.records import Item, Query
+from cogr.store import Store
+from indexers.generators import Completion, Failure, make_generator
+from indexers.generators.judging import YES_OR_NO, Pair, YesOrNo
+from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion
+
+ITEMS = [
+    Item(f"i{n}", f"{colour} sofa", f"A {colour} velvet sofa for the {room}")
+    for n, (colour, room) in enumerate([("green", "office"), ("red", "hall"), ("blue", "attic")])
+]
+QUERIES = [Query(f"q{n}", text) for n, text in enumerate(["green sofa", "a couch", "lamp, brass"])]
+PAIRS = [Pair(query, item) for item in ITEMS for query in QUERIES]
+
+
+def listed(tokens: dict[str, float]) -> web.Response:
+    """A completion with these tokens' probabilities."""
+    found: dict[str, Any] = completion("Yes")
+    likeliest = [{"token": t, "logprob": math.log(p), "bytes": None} for t, p in tokens.items()]
+    found["choices"][0]["logprobs"] = {"content": [{**likeliest[0], "top_logprobs": likeliest}]}
+    return web.json_response(found)
+
+
+def test_an_endpoint_is_asked_for_one_token_and_each_pair_once(tmp_path: Path) -> None:
+    def answer(number: int, body: dict[str, Any]) -> web.Response:
+        user = body["messages"][-1]["content"]
+        if "attic" in user:
+            return listed({"Maybe": 0.9, "I": 0.05})
+        if "lamp" in user:
+            return listed({"No": 0.9, "The": 0.04})
+        return listed({"Yes": 0.5, " yes": 0.1, "No": 0.2, "It": 0.1})
+
+    with FakeEndpoint(answer) as endpoint:
+        options = {"kind": "openai", "model": "fake", "base_url": endpoint.url}
+        judge = YesOrNo(options, Store(tmp_path))
+        first = judge.logits(PAIRS)
+        assert judge.asked == len(PAIRS) == len(endpoint.bodies)
+        again = YesOrNo(options, Store(tmp_path))
+        assert again.logits(PAIRS[::-1])[::-1].tolist()[:6] == first.tolist()[:6]
+        assert again.asked == 0
+    assert first[:2] == pytest.approx([math.log(0.6 / 0.2)] * 2)
+    assert first[2] == pytest.approx(
+        math.log(0.04 / 0.9)
+    )  # Yes is less likely than what is listed.
+    assert all(map(math.isnan, first[6:]))
+    body = endpoint.bodies[0]
+    assert (body["max_tokens"], body["logprobs"], body["top_logprobs"]) == (1, True, 20)
+    assert body["temperature"] == 0.7 or body["temperature"] == 0
+
+
+def test_an_endpoint_without_log_probabilities_can_not_judge(tmp_path: Path) -> None:
+    with FakeEndpoint(lambda *_: web.json_response(completion("Yes"))) as endpoint:
+        judge = YesOrNo({"kind": "openai", "model": "m", "base_url": endpoint.url}, Store(tmp_path))
+        with pytest.raises(GeneratorError, match="gives no log-probabilities with the model 'm'"):
+            judge.logits(PAIRS)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.indexers.generators.tiny_model import tiny_model
+
+    texts = [pair.request(YES_OR_NO).prompt.text for pair in PAIRS]
+    return tiny_model(tmp_path_factory.mktemp("tiny") / "model", texts, context=256)
+
+
+def by_whole_prompts(tiny: Path) -> list[float]:
+    """P(yes) by one forward pass of every whole prompt."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from indexers.generators.model_folders import encode, load_tokenizer
+
+    tokenizer = load_tokenizer(tiny)
+    model = AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float32)
+    ids = [
+        [tokenizer(text, add_special_tokens=False)["input_ids"][0] for text in texts]
+        for texts in (("yes", "Yes", " yes", " Yes"), ("no", "No", " no", " No"))
+    ]
+    found = []
+    for pair in PAIRS:
+        prompt = encode(pair.request(YES_OR_NO).prompt, tokenizer)
+        with torch.inference_mode():
+            logits = model(torch.tensor([prompt])).logits[0, -1].double()
+        yes, no = (
+            logits[sorted({*some} - {*others})].logsumexp(0) for some, others in (ids, ids[::-1])
+        )
+        found.append(float((yes - no).sigmoid()))
+    return found
+
+
+@pytest.mark.model
+def test_an_item_is_read_once_and_answers_are_those_of_whole_prompts(tiny: Path) -> None:
+    options = {"kind": "transformers", "model": str(tiny), "dtype": "float32", "batch_size": 2}
+    with make_generator({**options, "yes_or_no": True}, "query") as judge:
+        long = Pair(QUERIES[0], Item("long", "sofa " * 300))
+        asked = [pair.request(YES_OR_NO) for pair in [*PAIRS, long]]
+        found = {answer.id: answer for answer in judge.generate(asked)}
+    assert isinstance(found.pop(long.id), Failure)
+    answers = [found[pair.id] for pair in PAIRS]
+    assert all(isinstance(one, Completion) for one in answers)
+    p = [one.confidence for one in answers if isinstance(one, Completion)]
+    assert p == pytest.approx(by_whole_prompts(tiny), abs=1e-5)
+    assert len({round(one, 6) for one in p if one is not None}) == len(PAIRS)
+
+
+@pytest.mark.drill
+@pytest.mark.model
+def test_vllm_gives_the_same_probabilities(tiny: Path, tmp_path: Path) -> None:
+    """In a process of its own, as engines keep their memory."""
+    import subprocess
+    import sys
+
+    pytest.importorskip("vllm")
+    script = (
+        "import json; from tests.indexers.generators.test_judging import PAIRS, YES_OR_NO;"
+        "from indexers.generators import make_generator;"
+        f"made = make_generator({{'kind': 'vllm', 'model': {str(tiny)!r}, 'dtype': 'float32',"
+        "'yes_or_no': True}, 'query');"
+        "found = {a.id: a.confidence for a in made.generate(p.request(YES_OR_NO) for p in PAIRS)};"
+        "print(json.dumps([found[p.id] for p in PAIRS]))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "PYTHONPATH": "."},
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    p = json.loads(ended.stdout.splitlines()[-1])
+    assert p == pytest.approx(by_whole_prompts(tiny), abs=1e-4)
