@@ -19,6 +19,7 @@ from cogr.metrics import full_set, retrieved_ids, rows_of_queries
 from cogr.records import Dataset, Query
 from cogr.settings import load_settings
 from cogr.snapshots import Snapshot, open_snapshot
+from indexers.generators.statistical import judge_evidence
 from indexers.generators.statistical.generator import KeptFit, Statistical
 from indexers.workspace import Workspace
 from tests.commands import Command, Ended
@@ -104,6 +105,8 @@ def test_new_items_join_a_fit(
 ) -> None:
     folder, new = shop
     monkeypatch.chdir(folder)
+    monkeypatch.setattr(judge_evidence, "MOST_PAIRS", 1500)
+    monkeypatch.setattr(judge_evidence, "MOST_FITTED", 600)
     for side in ("item", "query"):
         assert cogr_index("rebuild", "--side", side).status == 0
     whole, old = sample_shop(), workspace_of(folder)
