@@ -459,7 +459,7 @@ def compared(
 def judge_gains(dataset: Dataset, model: str, kept: str, *, known: bool) -> Iterator[Row]:
     """A row for each way to find what test queries want: means over queries and draws."""
     queries, ids = dataset.require("test"), sorted(item.id for item in dataset.items)
-    options = StatisticalOptions(judge={"kind": "transformers", "model": model, "batch_size": 64})
+    options = StatisticalOptions(judge={"kind": "transformers", "model": model})
     judge = Statistical(dataset, options, Store(kept)).with_judge
     new = [
         frozenset(ids[at] for at in np.random.default_rng(draw).permutation(len(ids))[:size])

@@ -103,8 +103,9 @@ def by_whole_prompts(tiny: Path) -> list[float]:
 
 @pytest.mark.model
 def test_an_item_is_read_once_and_answers_are_those_of_whole_prompts(tiny: Path) -> None:
-    options = {"kind": "transformers", "model": str(tiny), "dtype": "float32", "batch_size": 2}
+    options = {"kind": "transformers", "model": str(tiny), "dtype": "float32"}
     with make_generator({**options, "yes_or_no": True}, "query") as judge:
+        vars(judge)["_batch"] = 2
         long = Pair(QUERIES[0], Item("long", "sofa " * 300))
         asked = [pair.request(YES_OR_NO) for pair in [*PAIRS, long]]
         found = {answer.id: answer for answer in judge.generate(asked)}
