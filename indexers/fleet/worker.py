@@ -204,12 +204,12 @@ class Worker:
             last.set_to_current_time()
 
         writer = CacheWriter(GenerationCache(self._store, run.fingerprint), run.side)
-        done = generate_into(writer, generator, keyed, len(keyed), each, attempt.stopping)
+        transient = generate_into(writer, generator, keyed, len(keyed), each, attempt.stopping)
         left, shard = [one for one in keyed if one[1].id not in answered], attempt.record.shard
         size, mark = max(1, len(answered)), f"r{attempt.record.number}-"
         attempt.folder.split_shard(shard, left, size, mark)
         reason = "the rest is handed on" if left else ""
-        attempt.end("stopped" if left else "done", reason, done.transient)
+        attempt.end("stopped" if left else "done", reason, transient)
 
 
 def refuse(why: str) -> str:

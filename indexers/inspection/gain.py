@@ -122,9 +122,9 @@ def _grouped(pairs: Iterable[tuple[Hashable, _V]]) -> Iterable[list[_V]]:
     return groups.values()
 
 
-def vocabulary_gap(dataset: Dataset, language: str = "english") -> Gap:
+def vocabulary_gap(dataset: Dataset) -> Gap:
     """Relevant pairs without a common stem, over a sample of queries."""
-    analyser = Analyser(language)
+    analyser = Analyser()
     rows = {item.id: row for row, item in enumerate(dataset.items)}
     stems: dict[str, frozenset[str]] = {}
     pairs = without = alone = 0

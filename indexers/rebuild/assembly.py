@@ -36,15 +36,9 @@ _ROWS = 8192
 
 @dataclass
 class ParseStats:
-    """Counts over completions; add one by one.
-
-    Attributes:
-        on_one_line: completions of one line of keywords: no second line, no think tag, no code
-            fence.
-    """
+    """Counts over completions; add one by one."""
 
     completions: int = 0
-    on_one_line: int = 0
     empty: int = 0
     truncated: int = 0
     keywords: int = 0
@@ -58,7 +52,6 @@ class ParseStats:
         """Count one completion. `parsed` saves parsing it again."""
         parsed = parse_counted(completion.text) if parsed is None else parsed
         self.completions += 1
-        self.on_one_line += is_one_line(completion.text)
         self.empty += not parsed.keywords
         self.truncated += completion.truncated
         self.keywords += len(parsed.keywords)
@@ -69,31 +62,13 @@ class ParseStats:
         self.tokens += completion.tokens
 
     @property
-    def one_line_share(self) -> float:
-        """Share of completions that are one comma-separated line; 0.0 without completions."""
-        return self.on_one_line / max(1, self.completions)
-
-    @property
     def mean_keywords(self) -> float:
         """Distinct keywords a completion."""
         return self.keywords / max(1, self.completions)
 
     def as_dict(self) -> dict[str, float]:
-        """All counts, the share and the mean, for reports and --json."""
-        return {
-            **asdict(self),
-            "one_line_share": self.one_line_share,
-            "mean_keywords": self.mean_keywords,
-        }
-
-
-def is_one_line(completion: str) -> bool:
-    """True for a line as the prompt asks for it: nothing after a line break, no think tag, no
-    fence.
-    """
-    text = completion.strip()
-    one = text.isprintable() or len(text.splitlines()) == 1
-    return bool(text) and one and "<think>" not in text and "```" not in text
+        """All counts and the mean, for --json."""
+        return {**asdict(self), "mean_keywords": self.mean_keywords}
 
 
 @dataclass(frozen=True)

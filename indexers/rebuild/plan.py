@@ -49,18 +49,6 @@ Keyed = tuple[bytes, Request]
 """A request and the cache key of its answer."""
 
 
-@dataclass(frozen=True)
-class Generated:
-    """The outcome of a stream of requests.
-
-    Attributes:
-        transient: failures that the cache does not remember, by entity id.
-    """
-
-    transient: dict[str, Failure]
-    left: int
-
-
 FLUSH_SECONDS = 20.0
 """Longest time between two writes to the cache, and so the most work that a kill can cost."""
 FLUSH_ANSWERS = 20_000
@@ -113,8 +101,9 @@ def generate_into(
     count: int,
     each: Callable[[Answer], None],
     stopping: Callable[[], bool] = lambda: False,
-) -> Generated:
-    """Generate answers. However the call ends, the answers so far are in the cache.
+) -> dict[str, Failure]:
+    """Generate answers; the failures that the cache does not remember, by entity id. However the
+    call ends, the answers so far are in the cache.
 
     Args:
         keyed: the requests with their keys; read as fast as the generator takes them.
@@ -139,7 +128,7 @@ def generate_into(
     if left and not stopped:
         example = f", such as {min(asked)}" if asked else ""
         raise RuntimeError(f"the generator left {left} requests unanswered{example}")
-    return Generated(writer.transient, left)
+    return writer.transient
 
 
 def _requests(keyed: Iterable[Keyed], asked: dict[str, bytes]) -> Iterator[Request]:
@@ -282,9 +271,9 @@ def generate_missing(job: Job, plan: Plan, advance: Advance) -> dict[str, Failur
     with stage("generate", job.side) as step:
         writer = CacheWriter(_cache(job), job.side)
         keyed = ((plan.keys[i], job.request(plan.entities[i])) for i in plan.missing)
-        generated = generate_into(writer, job.generator, keyed, len(plan.missing), each)
-        step.add(generated=len(plan.missing), transient_failures=len(generated.transient))
-    return generated.transient
+        transient = generate_into(writer, job.generator, keyed, len(plan.missing), each)
+        step.add(generated=len(plan.missing), transient_failures=len(transient))
+    return transient
 
 
 Proposal = tuple[str, float]

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-import pytest
-
 from cogr.prompts import PAPER, Prompter
 from cogr.records import Item, Query
 from cogr.snapshots import Row
 from cogr.store import Store
 from indexers.generators import Answer, Completion, Request
 from indexers.generators.scripted import Scripted
-from indexers.rebuild.assembly import ParseStats, Rebuilt, is_one_line
+from indexers.rebuild.assembly import ParseStats, Rebuilt
 from indexers.rebuild.plan import Carried, Job
 from indexers.rebuild.run import generate_and_freeze
 
@@ -69,7 +67,7 @@ def test_a_querys_weights_and_confidence_are_kept_and_an_items_are_not(store: St
 
 def test_counts() -> None:
     stats = ParseStats()
-    assert stats.one_line_share == stats.mean_keywords == 0.0
+    assert stats.mean_keywords == 0.0
     stats.add(Completion("1", "sofa, couch, Sofa", tokens=7))
     stats.add(Completion("2", "1. sofa\n2. couch", tokens=9, truncated=True))
     stats.add(Completion("3", "", tokens=1))
@@ -77,7 +75,6 @@ def test_counts() -> None:
     stats.add(Completion("5", "blush sofa, f blush blush blush eine, caf\ufffd, ha ha ha"))
     assert stats.as_dict() == {
         "completions": 5,
-        "on_one_line": 3,
         "empty": 2,
         "truncated": 1,
         "keywords": 5,
@@ -86,22 +83,5 @@ def test_counts() -> None:
         "broken": 1,
         "looping": 2,
         "tokens": 17,
-        "one_line_share": 0.6,
         "mean_keywords": 1.0,
     }
-
-
-@pytest.mark.parametrize(
-    ("completion", "one_line"),
-    [
-        ("sofa, couch", True),
-        ("\n sofa, couch \n", True),
-        ("sofa", True),
-        ("sofa\ncouch", False),
-        ("<think>hm</think> sofa", False),
-        ("```sofa```", False),
-        ("  ", False),
-    ],
-)
-def test_one_line(completion: str, one_line: bool) -> None:
-    assert is_one_line(completion) is one_line
