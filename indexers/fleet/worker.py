@@ -295,7 +295,7 @@ class RunningAttempt:
         self.folder.write(self.record, self._name)
 
 
-def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = None) -> bool:
+def serve(workspace: Workspace, queues: Sequence[str]) -> bool:
     """Work until SIGTERM or Ctrl-C. Returns whether to start a new process, for another
     generator. A fault of Celery's ends the process with status 1.
     """
@@ -311,7 +311,7 @@ def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = Non
     logs.adopt("celery")
     worker_ready.connect(_end_softly_by_ctrl_c)
     app = make_app(workspace.settings.redis)
-    name = name or f"{socket.gethostname()}-{os.getpid()}"
+    name = f"{socket.gethostname()}-{os.getpid()}"
     worker = Worker(workspace, name, _asked_to_stop)
 
     def shard(**task: Any) -> None:

@@ -107,9 +107,6 @@ def make_app(
 def worker(
     side: console.SidesOption = None,
     generator: console.GeneratorOption = None,
-    name: Annotated[
-        str | None, Option(help="Name in cogr-index status.  [default: host-process]")
-    ] = None,
     *,
     call: Call,
 ) -> None:
@@ -138,7 +135,7 @@ def worker(
     console.note(
         f"Waiting for shards of {' and '.join(sides)} from {printable(workspace.settings.redis)}."
     )
-    if serve(workspace, queues, name=name):
+    if serve(workspace, queues):
         console.note("Starting anew: the next shard is for another model.")
         traces.stop()
         os.execv(sys.executable, sys.orig_argv)
