@@ -210,38 +210,10 @@ class Workspace:
             )
         return open_snapshot(self.store, id_)
 
-    def known(self, id_: str) -> str:
-        """The id of the only snapshot of the store whose id begins with `id_`; `id_` itself where
-        there is none.
-
-        Raises:
-            SnapshotError: several ids begin with it.
-        """
-        ids = self.store.list("snapshots")
-        if not id_ or id_ in ids:
-            return id_
-        found = [
-            one
-            for one in ids
-            if one.startswith(id_) and self.store.exists(f"snapshots/{one}/manifest.json")
-        ]
-        if len(found) > 1:
-            named = ", ".join(found[:_NAMED]) + (
-                f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-            )
-            raise SnapshotError(
-                f"{len(found)} snapshots begin with {id_!r}: {named}; write more of the id."
-            )
-        return found[0] if found else id_
-
     def snapshot(self, id_: str | None, side: Side) -> Snapshot:
-        """The snapshot with that id (or with the only id that begins with it), or the newest of its
-        side.
-
-        Raises SnapshotError.
-        """
+        """The snapshot with that id, or the newest of its side. Raises SnapshotError."""
         if id_ is not None:
-            return open_snapshot(self.store, self.known(id_))
+            return open_snapshot(self.store, id_)
         known = list_snapshots(self.store, side)
         if not known:
             raise SnapshotError(
@@ -311,7 +283,5 @@ def _endpoint(settings: GeneratorSettings) -> dict[str, Any]:
 
 JUDGING = Sampling(temperature=0.0, top_p=1.0, top_k=0, max_tokens=48)
 """Greedy decoding; long enough for a model that adds a few words to a grade."""
-_NAMED = 6
-"""Most ids that an error names."""
 _NEEDS = {"vllm": ("model",), "transformers": ("model",), "openai": ("model", "openai.base_url")}
 _CAN_BE_CONSTRAINED = ("vllm", "transformers")

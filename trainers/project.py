@@ -161,7 +161,7 @@ class Project:
         An item snapshot that the backend lacks is pushed, but does not serve.
 
         Args:
-            item, query: ids of snapshots, or their beginnings; what serves by default.
+            item, query: ids of snapshots; what serves by default.
             baselines: also measure BM25 and the exact cut of `statistical`.
 
         Raises:
@@ -308,7 +308,7 @@ class Project:
         """Let pushed snapshots serve, by one atomic switch for all.
 
         Args:
-            snapshots: one, or an item and a query snapshot; beginnings of ids are enough.
+            snapshots: one, or an item and a query snapshot.
             gate: compare with what serves first, as the settings `publish.*` say; False overrules
                 `rebuild.max_failure_share` too.
 
@@ -319,7 +319,7 @@ class Project:
         """
         from indexers.release import release
 
-        ids = [self.workspace.known(one) for one in snapshots]
+        ids = list(snapshots)
         return Released(release(self.workspace, ids, gate=gate, say=self._say))
 
 

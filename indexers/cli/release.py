@@ -45,8 +45,7 @@ def publish(
     snapshots: Annotated[
         list[str] | None,
         Argument(
-            help="One snapshot, or a pair; the beginning of an id is enough. With --into or "
-            "publish.rules, what serves by default."
+            help="One snapshot, or a pair. With --into or publish.rules, what serves by default."
         ),
     ] = None,
     *,
@@ -71,7 +70,7 @@ def publish(
     from indexers.release.external import ForeignIndex
 
     workspace = call.workspace
-    ids = [workspace.known(one) for one in snapshots or []]
+    ids = snapshots or []
     if into and not switch:
         raise UserError("--no-switch and --into exclude each other; leave one of them out.")
     if not ids and not into and workspace.settings.publish.rules:
@@ -118,7 +117,7 @@ def rollback(
     from indexers.release.external import ForeignIndex
 
     workspace = call.workspace
-    ids = [workspace.known(one) for one in to or []]
+    ids = to or []
     if into:
         merged = ForeignIndex(workspace, into, field, id_field).roll_back(ids, console.note)
         call.show(f"Serving in {into}", merged.as_dict())
@@ -137,7 +136,7 @@ def _show(call: Call, title: str, released: Released) -> None:
 @common_options()
 def verify(
     snapshot: Annotated[
-        str | None, Argument(help="Id of a snapshot, or its beginning; what serves by default.")
+        str | None, Argument(help="Id of a snapshot; what serves by default.")
     ] = None,
     *,
     call: Call,
@@ -160,7 +159,7 @@ def verify(
     if into:
         _verify_into(call, into, field, id_field)
         return
-    ids = [workspace.known(snapshot)] if snapshot else []
+    ids = [snapshot] if snapshot else []
     ids = ids or [id_ for side in SIDES if (id_ := workspace.backend.serving().get(side))]
     if not ids:
         raise UserError(

@@ -120,7 +120,7 @@ def _show(out: Console, found: Answered, *, explain: bool) -> None:
 
 @common_options()
 def diff(
-    before: Annotated[str, Argument(help="Id of the older snapshot, or its beginning.")],
+    before: Annotated[str, Argument(help="Id of the older snapshot.")],
     after: Annotated[str, Argument(help="Id of the newer snapshot, of the same side.")],
     call: Call,
     top: Annotated[int, Option(min=1, help="Number of keywords and entities to name.")] = 10,
@@ -130,7 +130,7 @@ def diff(
     from indexers.exchange.search import diff as compare
 
     workspace = call.workspace
-    old, new = (open_snapshot(workspace.store, workspace.known(id_)) for id_ in (before, after))
+    old, new = (open_snapshot(workspace.store, id_) for id_ in (before, after))
     found = compare(old, new, top=top)
     words = {
         f"keywords {name}": ", ".join(f"{word} ({count:,})" for word, count in counted)

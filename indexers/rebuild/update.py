@@ -158,9 +158,8 @@ def _check_request(request: UpdateRequest) -> None:
 def _parent(workspace: Workspace, request: UpdateRequest) -> Snapshot:
     if request.parent is None:
         return base_of(workspace.serving(request.side))
-    id_ = workspace.known(request.parent)
-    check_side(id_, request.side)
-    return base_of(open_snapshot(workspace.store, id_))
+    check_side(request.parent, request.side)
+    return base_of(open_snapshot(workspace.store, request.parent))
 
 
 def find_changes(workspace: Workspace, request: UpdateRequest, parent: Snapshot) -> Changes:

@@ -328,43 +328,6 @@ def test_a_publish_killed_at_any_write_is_in_the_history_if_it_serves(
 # Ids and what comes next
 
 
-def test_the_beginning_of_an_id_is_enough_where_an_id_is_taken(
-    memory: World, cogr_index: Command
-) -> None:
-    memory.serve((0, 0), (1, 0))
-    short = {number: f"item-r00{number}" for number in range(4)}
-    assert cogr_index("publish", short[2], "--no-switch", "--json").json == {"indexes": {}}
-    assert (
-        cogr_index("publish", short[2], "query-r001", "--no-gate", "--json").json["serving"]["item"]
-        == memory.items[2].id
-    )
-    assert cogr_index("verify", short[2], "--json").status == 0
-    found = cogr_index("diff", short[0], short[3], "--json").json
-    assert (found["before"], found["after"]) == (memory.items[0].id, memory.items[3].id)
-    assert (
-        cogr_index("export", "a.jsonl", "--snapshot", short[3], "--json").json["snapshot"]
-        == memory.items[3].id
-    )
-    assert (
-        cogr_index("rollback", "--to", short[0], "--json").json["serving"]["item"]
-        == memory.items[0].id
-    )
-    for command in (
-        ("publish", "item-r00"),
-        ("diff", "item-r00", short[1]),
-        ("verify", "item-"),
-    ):
-        ended = cogr_index(*command)
-        assert (ended.status, ended.err.count("\n")) == (2, 1)
-        assert (
-            f"4 snapshots begin with '{command[1]}': {', '.join(one.id for one in memory.items)};"
-            in ended.err
-        )
-    ended = cogr_index("publish", "item-r9")
-    assert (ended.status, ended.err.count("\n")) == (2, 1)
-    assert "has no snapshot 'item-r9'" in ended.err
-
-
 def test_export_takes_what_serves_not_what_is_newest(memory: World, cogr_index: Command) -> None:
     newest = cogr_index("list", "--json").json["snapshots"][-1]["snapshot"]
     side = newest.partition("-")[0]
