@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument(
         "--text-analyzer",
         default="standard",
-        help="opensearch.text_analyzer; '' leaves titles out of the text search",
+        help="opensearch.text_analyzer",
     )
     options = parser.parse_args()
     with node(options.url) as url:

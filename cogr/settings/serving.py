@@ -108,10 +108,10 @@ class OpenSearchSettings(Table):
     )
     text_analyzer: str = Field(
         "english",
-        pattern=r"^\S*$",
+        pattern=r"^\S+$",
         description=(
             "Analyser of the items' titles, for the text search beside keywords: english, "
-            "german, standard, ...; empty leaves that field out of new indexes"
+            "german, standard, ..."
         ),
     )
 

@@ -44,10 +44,6 @@ from indexers.backends.opensearch.indexes import (
 
 DRAFT_SECONDS = 3600.0
 """Age in seconds after which a draft counts as abandoned: longer than a push under way takes."""
-_TEXTLESS = (
-    "The index {index} has no analysed texts: opensearch.text_analyzer was not set when it was "
-    "pushed; the next rebuild brings them."
-)
 
 
 class OpenSearchBackend:
@@ -152,14 +148,11 @@ class OpenSearchBackend:
         explain: bool = False,
         words: Words | None = None,
     ) -> SearchResult:
-        """The best entities that have one of `keywords`, and whose texts match the words where the
-        index has analysed texts.
-        """
+        """The best entities that have one of `keywords`, and whose texts match the words."""
         state = self._index(side, snapshot)
-        words, textless = _searchable(state, words)
         boosts = boosts_of(keywords)
         found = search.top(self.cluster, state.name, side, boosts, size, explain, words)
-        return SearchResult(found.total, found.hits, state.snapshot, textless, found.more)
+        return SearchResult(found.total, found.hits, state.snapshot, more=found.more)
 
     def retrieved(
         self,
@@ -171,9 +164,8 @@ class OpenSearchBackend:
     ) -> SearchResult:
         """The whole retrieved set with scores, without texts."""
         state = self._index(side, snapshot)
-        words, textless = _searchable(state, words)
         found = search.everything(self.cluster, state.name, side, boosts_of(keywords), words)
-        return SearchResult(found.total, found.hits, state.snapshot, textless)
+        return SearchResult(found.total, found.hits, state.snapshot)
 
     def lookup(self, text: str, *, snapshot: str | None = None) -> Row | None:
         """The row of a query text; None when the query side does not hold it."""
@@ -304,12 +296,6 @@ class OpenSearchBackend:
 
     def _is_whole(self, state: IndexState) -> bool:
         return state.name == index_name(self.prefix, state.snapshot)
-
-
-def _searchable(state: IndexState, words: Words | None) -> tuple[Words | None, str]:
-    if words and not state.meta.get("text_analyzer"):
-        return None, _TEXTLESS.format(index=state.name)
-    return words, ""
 
 
 def _removal(index: str, alias: str) -> dict[str, Any]:

@@ -235,6 +235,8 @@ def _sort_out(
     return written, again, worst
 
 
+STANDARD = "standard"
+"""An analyser that every cluster has, also a local one of version 2 that Maven's parts make."""
 REPLICA_SECONDS = 1800.0
 """Longest wait for replicas, in seconds."""
 LOOK_EVERY = 1.0
@@ -287,12 +289,22 @@ def _open_index(cluster: Cluster, snapshot: Snapshot) -> IndexState:
 
 
 def _create(cluster: Cluster, name: str, snapshot: Snapshot, meta: dict[str, Any]) -> None:
+    doing, analyser = f"creating the index {name}", meta.get("text_analyzer", "")
     body = {
         "settings": index_settings(cluster.settings.shards),
         "mappings": mapping(snapshot.side, cluster.version, meta),
     }
-    doing = f"creating the index {name}"
-    cluster.call("PUT", f"/{name}", body=body, doing=doing, exists_ok=True)
+    try:
+        cluster.call("PUT", f"/{name}", body=body, doing=doing, exists_ok=True)
+    except ServiceError as error:
+        if not analyser or f"analyzer [{analyser}] has not been configured" not in str(error):
+            raise
+        _log.warning(
+            "%s has no analyser %s; it reads %s by %s.", cluster.url, analyser, name, STANDARD
+        )
+        other = {**meta, "text_analyzer": STANDARD}
+        body["mappings"] = mapping(snapshot.side, cluster.version, other)
+        cluster.call("PUT", f"/{name}", body=body, doing=doing, exists_ok=True)
 
 
 def _is_stale(cluster: Cluster, state: IndexState, meta: dict[str, Any]) -> bool:
@@ -407,7 +419,7 @@ def _fit(cluster: Cluster, state: IndexState, base: Snapshot, snapshot: Snapshot
         and (state.complete and state.verified and state.write_blocked)
         and (state.meta.get("layout"), state.shards) == (LAYOUT, cluster.settings.shards)
         and state.meta.get("fields", {}) == snapshot.manifest.fields
-        and state.meta.get("text_analyzer", "") == analyser
+        and state.meta.get("text_analyzer", "") in {analyser, analyser and STANDARD}
     )
 
 
