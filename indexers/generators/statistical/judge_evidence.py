@@ -2,53 +2,60 @@
 ranker's probability.
 
 The judge is asked whether an item answers a query. The log-odds of its yes, less the means of item
-and query, is one more feature in a logistic regression with the ranker's logit (`stacking`), with a
-coefficient for new items and one for known items. Coefficients are fitted on training queries, of
-which a third of the known items at a time is masked as if it were new, and used only where they
-gain F1 on queries that they were not fitted on. Judges write poorly what they know of an item, and
-small ones too tell well whether it answers a query.
+and query, is added to the ranker's logit, times a coefficient for known items and one for new
+items; each query keeps the number of relevant items that its ranker expects. Coefficients are
+fitted on training queries out of fold, for new items with a third of the known items at a time
+masked as if they were new, and used only where they gain F1 on queries that they were not fitted
+on.
 
 Queries of the data set are judged alone: a query that comes later costs nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from scipy.special import expit
 
 from cogr.keywords import self_keyword
 from cogr.metrics import f1_of
 from cogr.records import Item, Query
 from indexers.generators.judging import Pair, YesOrNo
+from indexers.generators.statistical import FOLDS
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.keyword_selection import Floats, Ints, exact_cut
 from indexers.generators.statistical.ranking.features import CandidatePairs, candidates
 from indexers.generators.statistical.ranking.matrices import Floats as Floats32
 from indexers.generators.statistical.ranking.ranker import MASKS, as_new
-from indexers.generators.statistical.stacking import PARTS, fit_line, logits_of
+from indexers.generators.statistical.stacking import fit_line, logits_of
 
 MOST_PAIRS = 10_000
 """Most pairs that a judge is asked about for one side: ten minutes on two cores with a model of 1.5
 billion parameters.
 """
 
-MOST_FITTED = 1500
-"""Of these, most to fit coefficients on."""
+MOST_FITTED = 1000
+"""Of these, most to fit a coefficient on, for known and for new items each."""
 
 MOST_QUERIES = 300
 """Most training queries to fit coefficients on."""
 
-NEAR = 2.5
+NEAR = 2.0
 """A pair is near the cut where the logit of its p is so close to that of the last item taken."""
 
 SHRINKAGE = 3.0
 """Pairs that pull the means of items and of queries towards 0."""
 
-_SWEEPS = 5
+TRUST = 0.5
+"""Share of a fitted coefficient that is used. The ranker knows less of masked items, and of queries
+out of fold, than of those that it answers, so that a judge adds more to it there.
+"""
+
+_SWEEPS, _MOST = 5, 50.0
 
 
 @dataclass(frozen=True)
@@ -56,24 +63,21 @@ class JudgeEvidence:
     """Answers of a judge, and what they are worth.
 
     Attributes:
-        lines: intercept, coefficients of the ranker's logit and of the log-odds; for known and for
-            new items, a row for each of the parts and a last one for other queries, (2, parts + 1,
-            3).
-        parts: query id -> its part, of the queries that they were fitted on.
-        uses: whether known items and new items are judged.
-        said: query id -> its text, its judged items (ascending) and their centred log-odds.
+        weights: coefficients of the log-odds, for known and for new items; a row for each fold of
+            the ranker's training queries and a last one for other queries, (folds + 1, 2).
+        folds: id of a training query -> its fold.
         new: whether the labels cannot know an item, (items,).
-        f1, without: of exact cuts of training queries out of fold, with the evidence and without.
+        said: query id -> its text, its judged items (ascending) and their centred log-odds.
+        worth: of known and of new items, F1 of the exact cut of training queries out of fold,
+            without the evidence and with it.
         told: how many pairs were judged, for a person.
     """
 
-    lines: Floats
-    parts: Mapping[str, int]
-    uses: tuple[bool, bool]
+    weights: Floats
+    folds: Mapping[str, int]
     new: NDArray[np.bool_]
-    f1: float
-    without: float
     said: Mapping[str, tuple[str, Ints, Floats]] = field(default_factory=dict)
+    worth: Sequence[tuple[float, float]] = ()
     told: str = ""
 
     def __call__(self, query: Query, items: Ints, p: Floats32) -> tuple[Ints, Floats32]:
@@ -84,26 +88,36 @@ class JudgeEvidence:
         z = np.full(items.size, np.nan)
         there = np.isin(judged, items)
         z[np.searchsorted(items, judged[there])] = odds[there]
-        return items, self.of(query, p, self.new[items], z, self.uses)
+        return items, self.of(query, p, self.new[items], z)
 
-    def of(
-        self,
-        query: Query,
-        p: Floats32,
-        new: NDArray[np.bool_],
-        z: Floats,
-        uses: tuple[bool, bool],
-    ) -> Floats32:
-        """Probabilities, given log-odds (nan where there are none)."""
-        lines = self.lines[:, self.parts.get(query.id, -1)][new.astype(np.int64)]
-        logits = lines[:, 0] + lines[:, 1] * logits_of(p) + lines[:, 2] * z
-        used = ~np.isnan(z) & np.array(uses)[new.astype(np.int64)]
-        found: Floats32 = np.where(used, expit(logits), p).astype(np.float32)
+    def of(self, query: Query, p: Floats32, new: NDArray[np.bool_], z: Floats) -> Floats32:
+        """Probabilities, given log-odds (nan where there are none); those of the judged items keep
+        their sum.
+        """
+        weights = self.weights[self.folds.get(query.id, -1)][new.astype(np.int64)]
+        used = ~np.isnan(z) & (weights > 0)
+        if not used.any():
+            return p
+        logits, expected = logits_of(p[used]) + (weights * z)[used], float(p[used].sum())
+        shift = brentq(lambda by: expit(logits + by).sum() - expected, -_MOST, _MOST)
+        found = p.copy()
+        found[used] = expit(logits + shift)
         return found
 
+    @property
+    def uses(self) -> tuple[bool, bool]:
+        """Whether known items and new items are judged."""
+        known, new = (self.weights[-1] > 0).tolist()
+        return known, new
+
     def __str__(self) -> str:
-        worth = f"F1 of the exact cut out of fold {self.without:.3f} -> {self.f1:.3f}"
-        return f"judge: {self.told}; {worth}" + ("" if any(self.uses) else ", so it is not used")
+        named = zip(("known", "new"), self.worth, self.uses, strict=True)
+        worth = ", ".join(
+            f"{name} items {before:.3f} -> {after:.3f}{'' if used else ' (not used)'}"
+            for name, (before, after), used in named
+            if after
+        )
+        return f"judge: {self.told}; F1 of the exact cut out of fold: {worth}"
 
 
 def judged(
@@ -120,18 +134,28 @@ def judged(
         queries: which may be asked about.
         only: numbers of the new items that may be asked about; None for all items.
     """
-    known = _examples(artefact)
-    evidence = _fitted(artefact, known, _centred(known, artefact, judge, items), only is None)
-    asked = _chosen(artefact, queries, only, evidence.uses) if any(evidence.uses) else []
+    rows = zip(artefact.queries, artefact.ranker.folds.tolist(), strict=True)
+    folds = {query.id: fold for query, fold in rows}
+    evidence, pairs = JudgeEvidence(np.zeros((FOLDS + 1, 2)), folds, _new(artefact)), 0
+    for kind in (False, True):
+        examples = _examples(artefact, kind) if _wanted(artefact, kind, only) else []
+        z = _centred(examples, artefact, judge, items)
+        evidence = _fitted(artefact, evidence, kind, examples, z)
+        pairs += sum(one.near.size for one in examples)
+    asked = _chosen(artefact, queries, only, evidence.uses)
     said = {
         one.query.id: (self_keyword(one.query.text), one.items[one.near], z[one.near])
         for one, z in zip(asked, _centred(asked, artefact, judge, items), strict=True)
     }
-    pairs = sum(one.near.size for one in (*known, *asked))
+    pairs += sum(one.near.size for one in asked)
     told = f"{pairs:,} pairs, {judge.asked:,} of them asked now in {judge.seconds:.0f} s"
     found = replace(artefact, judged=replace(evidence, said=said, told=told))
     vars(found)["sources"] = artefact.sources
     return found
+
+
+def _wanted(artefact: Artefact, kind: bool, only: Ints | None) -> bool:
+    return artefact.ranker.cold is not None if kind else only is None
 
 
 def _new(artefact: Artefact) -> NDArray[np.bool_]:
@@ -159,20 +183,20 @@ def _near(p: Floats32, multiplier: float) -> Ints:
     return found
 
 
-def _examples(artefact: Artefact) -> list[_Candidates]:
-    """Training queries, drawn at random until there are enough pairs. Where there is a cold ranker,
-    each has every third of the items masked, and masked items are judged.
+def _examples(artefact: Artefact, kind: bool) -> list[_Candidates]:
+    """Training queries, drawn at random until there are enough pairs. To learn of new items, each
+    has every third of the items masked, and masked items are judged.
     """
     ranker, rng = artefact.ranker, np.random.default_rng(int(str(artefact.facts["seed"])))
     labelled = (np.diff(artefact.relevance.indptr) > 0) & (ranker.folds >= 0)
     rows = np.sort(rng.permutation(np.flatnonzero(labelled))[:MOST_QUERIES])
     found: list[list[_Candidates]] = [[] for _ in rows]
-    for pairs, p, masked in _scored(artefact, rows, rng):
+    for pairs, p, masked in _scored(artefact, rows, rng, kind):
         bounds = np.searchsorted(pairs.query, np.arange(rows.size + 1))
         for place, row in enumerate(rows):
             span = slice(bounds[place], bounds[place + 1])
             near = _near(p[span], ranker.multiplier)
-            near = near[masked[span][near]] if ranker.cold else near
+            near = near[masked[span][near] == kind]
             query = artefact.queries[row]
             found[place].append(_Candidates(query, pairs.item[span], p[span], masked[span], near))
     drawn, left = list[_Candidates](), MOST_FITTED
@@ -183,12 +207,12 @@ def _examples(artefact: Artefact) -> list[_Candidates]:
 
 
 def _scored(
-    artefact: Artefact, rows: Ints, rng: np.random.Generator
+    artefact: Artefact, rows: Ints, rng: np.random.Generator, kind: bool
 ) -> Iterator[tuple[CandidatePairs, Floats32, NDArray[np.bool_]]]:
     ranker = artefact.ranker
-    if ranker.cold is None:
+    if not kind or ranker.cold is None:
         pairs = candidates(artefact.sources, artefact.sources.nearest.queries.rows(rows))
-        yield pairs, ranker.probabilities(pairs, rows), np.zeros(pairs.item.size, np.bool_)
+        yield pairs, ranker.probabilities(pairs, rows), _new(artefact)[pairs.item]
         return
     part = rng.permutation(artefact.relevance.shape[1]) % MASKS
     part[ranker.new] = MASKS
@@ -214,31 +238,30 @@ def _chosen(
         labelled = artefact.row_of(query) >= 0
         order += [(not is_new[items[at]], labelled, number, at) for at in near.tolist()]
     kept: dict[int, list[int]] = {}
-    for *_, number, at in sorted(order)[: MOST_PAIRS - MOST_FITTED]:
+    for *_, number, at in sorted(order)[: MOST_PAIRS - 2 * MOST_FITTED]:
         kept.setdefault(number, []).append(at)
     return [replace(found[number], near=np.sort(at)) for number, at in kept.items()]
 
 
 def _fitted(
-    artefact: Artefact, known: Sequence[_Candidates], z: Sequence[Floats], of_known: bool
+    artefact: Artefact,
+    evidence: JudgeEvidence,
+    kind: bool,
+    known: Sequence[_Candidates],
+    z: Sequence[Floats],
 ) -> JudgeEvidence:
-    """Coefficients, and whether to use them, by the F1 of queries that they were not fitted on."""
-    ids = dict.fromkeys(one.query.id for one in known)
-    parts = {id_: place % PARTS for place, id_ in enumerate(ids)}
-    y = [_labels(artefact, one) for one in known]
-    lines = np.array([[[0.0, 1, 0]] * (PARTS + 1)] * 2)
-    for part in range(PARTS + 1):
-        some = [n for n, one in enumerate(known) if parts[one.query.id] != part]
-        rows = [(known[n], z[n], y[n][0]) for n in some]
-        for kind in (0, 1):
-            x, wanted = _rows(rows, kind)
-            if wanted.any():
-                lines[kind, part] = fit_line(x, wanted)
-    evidence = JudgeEvidence(lines, parts, (False, False), _new(artefact), 0.0, 0.0)
-    ways = [(False, False), (False, True)] + [(True, False), (True, True)] * of_known
-    f1 = {uses: _f1(artefact, evidence, known, z, y, uses) for uses in ways}
-    best = max(ways, key=lambda uses: f1[uses])
-    return replace(evidence, uses=best, f1=f1[best], without=f1[ways[0]])
+    """The evidence with the coefficient of known or new items, where it raises the F1 of queries
+    that it was not fitted on.
+    """
+    y, weights = [_labels(artefact, one) for one in known], evidence.weights.copy()
+    for fold in range(FOLDS + 1):
+        some = [n for n, one in enumerate(known) if evidence.folds[one.query.id] != fold]
+        x, wanted = _rows([(known[n], z[n], y[n][0]) for n in some])
+        weights[fold, int(kind)] = TRUST * max(0.0, fit_line(x, wanted)[2]) if x.size else 0
+    fitted = replace(evidence, weights=weights)
+    before, after = (_f1(artefact, one, known, z, y) for one in (None, fitted))
+    worth = [*evidence.worth, (before, after)]
+    return replace(fitted if after > before else evidence, worth=worth)
 
 
 def _labels(artefact: Artefact, one: _Candidates) -> tuple[Floats, int]:
@@ -250,12 +273,10 @@ def _labels(artefact: Artefact, one: _Candidates) -> tuple[Floats, int]:
     return y, int((~_new(artefact)[relevant]).sum())
 
 
-def _rows(
-    examples: Sequence[tuple[_Candidates, Floats, Floats]], kind: int
-) -> tuple[Floats, Floats]:
+def _rows(examples: Iterable[tuple[_Candidates, Floats, Floats]]) -> tuple[Floats, Floats]:
     x, y = [np.zeros((0, 2))], [np.zeros(0)]
     for one, z, labels in examples:
-        used = ~np.isnan(z) & (one.new == kind)
+        used = ~np.isnan(z)
         x.append(np.stack([logits_of(one.p[used]), z[used]], axis=1))
         y.append(labels[used])
     return np.concatenate(x), np.concatenate(y)
@@ -263,15 +284,14 @@ def _rows(
 
 def _f1(
     artefact: Artefact,
-    evidence: JudgeEvidence,
+    evidence: JudgeEvidence | None,
     known: Sequence[_Candidates],
     z: Sequence[Floats],
     y: Sequence[tuple[Floats, int]],
-    uses: tuple[bool, bool],
 ) -> float:
     found = []
     for one, odds, (labels, relevant) in zip(known, z, y, strict=True):
-        p = evidence.of(one.query, one.p, one.new, odds, uses)
+        p = evidence.of(one.query, one.p, one.new, odds) if evidence else one.p
         cut, _ = exact_cut(p, artefact.ranker.multiplier * float(p.sum()))
         found.append(f1_of(float(labels[cut].sum()), cut.size, relevant))
     return float(np.mean(found)) if found else 0.0
