@@ -37,12 +37,7 @@ class InThisProcess(Launcher):
 
     @contextmanager
     def started(
-        self,
-        run: Run,
-        stages: int,
-        halvings: int = 0,
-        processes: int = 1,
-        accelerate: str | None = None,
+        self, run: Run, stages: int, halvings: int = 0, processes: int = 1, *_: object
     ) -> Iterator[Process]:
         workspace = Workspace.open(self.config, self.overrides)
         status = do_stages(workspace, run, stages, halvings)

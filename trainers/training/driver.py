@@ -233,8 +233,8 @@ class Driver:
         stages = left if one_start_a_round(settings) else left[:1]
         processes = settings.processes if SHARES.keys() & set(stages) else 1
         Failure.forget(self.run)
-        more = halvings, processes, settings.accelerate
-        with self._launcher.started(self.run, len(stages), *more) as process:
+        how = len(stages), halvings, processes, settings.accelerate
+        with self._launcher.started(self.run, *how) as process:
             for stage in stages:
                 if not self._followed(process, current.number, stage):
                     break

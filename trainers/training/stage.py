@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from pydantic import BaseModel, ValidationError
 
@@ -95,7 +95,12 @@ class Launcher:
     log: Path | None = field(default=None, kw_only=True)
 
     def command(
-        self, run: str, stages: int, halvings: int, processes: int, accelerate: str | None
+        self,
+        run: str,
+        stages: int,
+        halvings: int = 0,
+        processes: int = 1,
+        accelerate: str | None = None,
     ) -> list[str]:
         """The command line.
 
@@ -110,15 +115,9 @@ class Launcher:
         return [sys.executable, "-m", *module, *config, *overrides, *own]
 
     @contextmanager
-    def started(
-        self,
-        run: Run,
-        stages: int,
-        halvings: int = 0,
-        processes: int = 1,
-        accelerate: str | None = None,
-    ) -> Iterator[Process]:
-        """Start a process that does stages. At the end of the block it is killed if it still runs.
+    def started(self, run: Run, *how: Any) -> Iterator[Process]:
+        """Start a process that does stages; `how` are the arguments of `command` after the run. At
+        the end of the block it is killed if it still runs.
 
         Its standard output is our standard error. It is also killed when this process ends, however
         that happens. It has its own process group, so that Ctrl-C reaches only this process.
@@ -127,7 +126,7 @@ class Launcher:
         with ExitStack() as files:
             out = 2 if self.log is None else files.enter_context(self.log.open("ab"))
             process = subprocess.Popen(
-                self.command(run.name, stages, halvings, processes, accelerate),
+                self.command(run.name, *how),
                 stdout=out,
                 stderr=out,
                 process_group=0,

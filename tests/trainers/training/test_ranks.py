@@ -67,12 +67,7 @@ class Forked(Launcher):
 
     @contextmanager
     def started(
-        self,
-        run: Run,
-        stages: int,
-        halvings: int = 0,
-        processes: int = 1,
-        accelerate: str | None = None,
+        self, run: Run, stages: int, halvings: int = 0, processes: int = 1, *_: object
     ) -> Iterator[Process]:
         server = multiprocessing.get_context("forkserver")
         server.set_forkserver_preload(["trl.trainer.grpo_trainer", "trainers.training.stage"])
