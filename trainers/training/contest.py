@@ -322,10 +322,10 @@ ROUND_MEASURES = {
     "p": "P",
     "r": "R",
     "f1": "F1",
-    "f1_se": "standard error",
+    "f1_se": "±",
     "ndcg@10": "nDCG@10",
     "mrr@10": "MRR@10",
-    "keywords_per_item": "keywords an item",
+    "keywords_per_item": "keywords",
 }
 """Figure of a round's pair -> its heading."""
 
