@@ -108,8 +108,11 @@ def test_every_pair_and_split_has_equal_figures_on_both_backends(
 
 
 def test_a_round_is_published_as_a_pair_by_one_call(
-    copied: Shop, cluster: Cluster, cogr_train: Command
+    copied: Shop, cluster: Cluster, cogr_train: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("indexers.backends.opensearch.client.FIRST_WAIT", 0.001)
+    # Rivals are fitted and compared elsewhere.
+    monkeypatch.setattr("trainers.training.driver.rivals", lambda *_: None)
     asked = ("-c", copied.config, "--json", *cluster.options)
     # The cluster goes away while the finished round is pushed: the same command goes on with
     # publishing, not with round 2.
