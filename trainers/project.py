@@ -224,7 +224,7 @@ class Project:
 
     def train(
         self,
-        rounds: int = 5,
+        rounds: int | None = 5,
         *,
         run: str = "main",
         publish: bool = False,
@@ -233,6 +233,7 @@ class Project:
         call it again: it goes on.
 
         Args:
+            rounds: None for one more than it has.
             run: its name; a run that does not exist is begun.
             publish: then let the pair chosen on dev serve, or the last round's where rounds are
                 not judged.
@@ -243,7 +244,7 @@ class Project:
             CheckFailedError: a policy collapsed, or the gate said no; what serves stays.
         """
         driver = self.driver(run, begin=True)
-        last = driver.reach(rounds)
+        last = driver.round() if rounds is None else driver.reach(rounds)
         found = driver.status()
         if publish and (found.choice is None or found.other is not None):
             name = None if found.choice else str(last.number) if last.number else "sft"

@@ -28,6 +28,7 @@ app = console.program(
 )
 
 app.command("run")(commands.run_rounds)
+app.command("round")(commands.next_round)
 app.command()(commands.publish)
 app.command()(commands.status)
 app.command()(commands.report)

@@ -15,6 +15,7 @@ from indexers.cli.console import Call, common_options
 from indexers.tables import Table, pick
 
 if TYPE_CHECKING:
+    from trainers.notebook import Trained
     from trainers.project import Project
 
 RunOption = Annotated[str, Option(help="Name of the run.")]
@@ -39,7 +40,16 @@ def run_rounds(
     if dry_run:
         _estimate(call)
         return
-    trained = _project(call).train(rounds, run=run, publish=publish)
+    _show(call, _project(call).train(rounds, run=run, publish=publish))
+
+
+@common_options()
+def next_round(call: Call, run: RunOption = "main") -> None:
+    """Do the next round of a run, or the rest of one that was interrupted; SFT comes first."""
+    _show(call, _project(call).train(None, run=run))
+
+
+def _show(call: Call, trained: Trained) -> None:
     call.emit(trained.as_dict(), trained.table.show)
     if trained.status.other is not None:
         _next("publish", call, trained.driver.run.name)
