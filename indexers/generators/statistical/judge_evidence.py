@@ -13,7 +13,7 @@ Queries of the data set are judged alone: a query that comes later costs nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -173,6 +173,11 @@ class _Candidates:
     p: Floats32
     new: NDArray[np.bool_]
     near: Ints
+    relevant: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def y(self) -> Floats:
+        return np.isin(self.items, self.relevant).astype(np.float64)
 
 
 def _near(p: Floats32, multiplier: float) -> Ints:
@@ -197,8 +202,10 @@ def _examples(artefact: Artefact, kind: bool) -> list[_Candidates]:
             span = slice(bounds[place], bounds[place + 1])
             near = _near(p[span], ranker.multiplier)
             near = near[masked[span][near] == kind]
-            query = artefact.queries[row]
-            found[place].append(_Candidates(query, pairs.item[span], p[span], masked[span], near))
+            start, end = artefact.relevance.indptr[row : row + 2]
+            relevant = artefact.relevance.indices[start:end]
+            parts = (pairs.item[span], p[span], masked[span], near, relevant)
+            found[place].append(_Candidates(artefact.queries[row], *parts))
     drawn, left = list[_Candidates](), MOST_FITTED
     for place in rng.permutation(rows.size):
         left -= sum(one.near.size for one in found[place])
@@ -253,33 +260,23 @@ def _fitted(
     """The evidence with the coefficient of known or new items, where it raises the F1 of queries
     that it was not fitted on.
     """
-    y, weights = [_labels(artefact, one) for one in known], evidence.weights.copy()
+    if not known:
+        return replace(evidence, worth=[*evidence.worth, (0.0, 0.0)])
+    p, odds, y = (
+        np.concatenate(part) for part in ([one.p for one in known], z, [one.y for one in known])
+    )
+    folds = np.repeat(
+        [evidence.folds[one.query.id] for one in known], [one.p.size for one in known]
+    )
+    weights = evidence.weights.copy()
     for fold in range(FOLDS + 1):
-        some = [n for n, one in enumerate(known) if evidence.folds[one.query.id] != fold]
-        x, wanted = _rows([(known[n], z[n], y[n][0]) for n in some])
-        weights[fold, int(kind)] = TRUST * max(0.0, fit_line(x, wanted)[2]) if x.size else 0
+        rows = ~np.isnan(odds) & (folds != fold)
+        line = fit_line(np.stack([logits_of(p[rows]), odds[rows]], axis=1), y[rows])
+        weights[fold, int(kind)] = TRUST * max(0.0, line[2])
     fitted = replace(evidence, weights=weights)
-    before, after = (_f1(artefact, one, known, z, y) for one in (None, fitted))
+    before, after = (_f1(artefact, one, known, z) for one in (None, fitted))
     worth = [*evidence.worth, (before, after)]
     return replace(fitted if after > before else evidence, worth=worth)
-
-
-def _labels(artefact: Artefact, one: _Candidates) -> tuple[Floats, int]:
-    """0/1 of each candidate, and how many known items are relevant."""
-    row = artefact.row_of(one.query)
-    starts = artefact.relevance.indptr[row : row + 2]
-    relevant = artefact.relevance.indices[starts[0] : starts[1]]
-    y = np.isin(one.items, relevant).astype(np.float64)
-    return y, int((~_new(artefact)[relevant]).sum())
-
-
-def _rows(examples: Iterable[tuple[_Candidates, Floats, Floats]]) -> tuple[Floats, Floats]:
-    x, y = [np.zeros((0, 2))], [np.zeros(0)]
-    for one, z, labels in examples:
-        used = ~np.isnan(z)
-        x.append(np.stack([logits_of(one.p[used]), z[used]], axis=1))
-        y.append(labels[used])
-    return np.concatenate(x), np.concatenate(y)
 
 
 def _f1(
@@ -287,14 +284,13 @@ def _f1(
     evidence: JudgeEvidence | None,
     known: Sequence[_Candidates],
     z: Sequence[Floats],
-    y: Sequence[tuple[Floats, int]],
 ) -> float:
     found = []
-    for one, odds, (labels, relevant) in zip(known, z, y, strict=True):
+    for one, odds in zip(known, z, strict=True):
         p = evidence.of(one.query, one.p, one.new, odds) if evidence else one.p
         cut, _ = exact_cut(p, artefact.ranker.multiplier * float(p.sum()))
-        found.append(f1_of(float(labels[cut].sum()), cut.size, relevant))
-    return float(np.mean(found)) if found else 0.0
+        found.append(f1_of(float(one.y[cut].sum()), cut.size, one.relevant.size))
+    return float(np.mean(found))
 
 
 def _centred(
