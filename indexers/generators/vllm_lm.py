@@ -126,7 +126,6 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
             return SamplingParams(
                 temperature=0.0,
                 max_tokens=1,
-                logprobs=1,
                 logprob_token_ids=words,
                 output_kind=RequestOutputKind.FINAL_ONLY,
             )
