@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from cogr.errors import GeneratorError, MissingExtraError, SnapshotError
+from cogr.errors import CheckFailedError, GeneratorError, MissingExtraError, SnapshotError
 from cogr.records import SIDES, Say, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot, read_manifest
 from indexers.generators.statistical.generator import EVIDENCE
@@ -241,6 +241,24 @@ def _bm25(workspace: Workspace) -> dict[str, Mapping[str, Any]]:
         cutoff, row = words.cutoff, words.row(workspace.dataset, split)
         found[split] = {**row, "queries": len(workspace.dataset.queries[split])}
     return found
+
+
+def check_start(workspace: Workspace, sft: Round) -> None:
+    """Raises CheckFailedError where the pair of SFT is not one standard error above BM25 in F1 on
+    dev: rewards of such sets teach little.
+    """
+    own = of_round(sft).figures.get("dev")
+    if own is None:
+        return
+    found, error = float(own["f1"]), float(own.get("f1_se", 0.0))
+    text = bm25(workspace.dataset, "dev").row(workspace.dataset, "dev")["f1"]
+    if found < text + error:
+        raise CheckFailedError(
+            f"Round 1 is not begun: on dev the pair of SFT has F1 {found:.3f}, less than one "
+            f"standard error ({error:.3f}) above BM25's {text:.3f}. Take a larger model, more "
+            'training.sft epochs, or prompts.query_variant = "proposals"; cogr-train publish '
+            "statistical needs no model."
+        )
 
 
 def _measured(workspace: Workspace, name: str, items: str, queries: str) -> Contender:

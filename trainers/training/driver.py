@@ -34,6 +34,7 @@ from trainers.training.contest import (
     STATISTICAL,
     Choice,
     Contender,
+    check_start,
     choose,
     contenders,
     known_rivals,
@@ -109,12 +110,17 @@ class Driver:
 
         Raises:
             TrainingError: a stage failed.
-            CheckFailedError: a policy collapsed.
+            CheckFailedError: a policy collapsed, or a pretrained pair finds no more than text
+                search after SFT (`check_start`; not by the paper's rules).
         """
         with self._locked("cogr-train run"):
             state = self._checked_state()
             wanted = state.rounds_done + 1 if rounds is None else rounds
+            training = self.workspace.settings.training
             while not state.finished or state.rounds_done < wanted:
+                first = bool(state.finished) and len(state.rounds) == 1
+                if first and training.model != "tiny" and training.rules == "own":
+                    check_start(self.workspace, state.finished[0])
                 self._finish(state)
                 state = self.run.state()
             return state.finished[-1]

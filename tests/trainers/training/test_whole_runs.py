@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from cogr.errors import LockedError, TrainingError
+from cogr.errors import CheckFailedError, LockedError, TrainingError
 from cogr.snapshots import open_snapshot
 from tests.commands import Command
 from tests.trainers.shop import Shop, whole
 from trainers.training import stage
 from trainers.training.inputs import Inputs, Wrote
-from trainers.training.rounds import open_run
+from trainers.training.rounds import State, create, open_run
 from trainers.training.step_log import SHARES, StepLog
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
@@ -74,6 +74,16 @@ def test_the_same_round_is_refused_while_another_command_does_it(trained: Shop) 
         pytest.raises(LockedError, match="cogr-train run"),
     ):
         driver.round()
+
+
+def test_no_round_begins_from_a_pretrained_pair_that_finds_no_more_than_text(copied: Shop) -> None:
+    model = copied.workspace().store.local(whole(copied)[0].model("query"))
+    asked = ("training.rules=own", f"training.model={model}")
+    run = create(copied.workspace(*asked), "pretrained")
+    run.save(State(rounds=whole(copied)[:1]))
+    with pytest.raises(CheckFailedError, match=r"Round 1 is not begun: .* above BM25's 0\.\d{3}"):
+        copied.driver_of(run, *asked).round()
+    assert run.state().rounds_done == 0
 
 
 def test_out_of_memory_is_tried_again_with_half_the_micro_batch(
