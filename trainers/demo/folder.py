@@ -130,10 +130,10 @@ SAMPLE_SETTINGS: dict[str, Any] = {
     "training.sft.learning_rate": 3e-3,
     "training.sft.batch_size": 16,
     "training.rollouts.max_tokens": 40,
-    "training.query.max_steps": 50,
+    "training.query.max_steps": 25,
     "training.query.prompts_per_step": 50,
     "training.query.learning_rate": 1e-3,
-    "training.item.max_steps": 15,
+    "training.item.max_steps": 10,
     "training.item.prompts_per_step": 32,
     "training.item.learning_rate": 5e-4,
 }
