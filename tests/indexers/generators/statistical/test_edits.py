@@ -90,6 +90,7 @@ def edited(dataset: Dataset) -> Artefact:
     """The sample shop with edits, whether they pay or not."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "LEAST_EDITED", 0)
+        patch.setattr(module, "FIRST_FOLDS", module.FOLDS)
         patch.setattr(module, "LEAST_ERRORS", -9.0)
         artefact = fit(dataset)
     assert artefact.editor is not None
