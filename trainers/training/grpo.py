@@ -157,16 +157,18 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
 
 
 def _learner() -> Any:
-    """TRL's trainer, which computes nothing for groups with equal rewards: their advantages and
-    gradients are 0. TRL has no option for it. The loss is divided by the tokens of all groups, as
-    before.
+    """TRL's trainer, which in one process computes nothing for groups with equal rewards: their
+    advantages and gradients are 0. TRL has no option for it. The loss is divided by the tokens of
+    all groups, as before.
     """
     from trl import GRPOTrainer
 
     class Learner(GRPOTrainer):  # type: ignore[misc]
         def _compute_loss(self, model: Any, inputs: Any) -> Any:
             useful = inputs["advantages"] != 0
-            if 0 < useful.sum() < len(useful):
+            # Processes gather figures of as many rows each.
+            alone = self.accelerator.num_processes == 1
+            if alone and 0 < useful.sum() < len(useful):
                 rows = useful.shape
                 inputs = {
                     name: value[useful] if getattr(value, "shape", ())[:1] == rows else value
