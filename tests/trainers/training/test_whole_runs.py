@@ -5,6 +5,7 @@ and repaired.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from cogr.snapshots import open_snapshot
 from tests.commands import Command
 from tests.trainers.shop import Shop, whole
 from trainers.training import stage
+from trainers.training.contest import check_start
 from trainers.training.inputs import Inputs, Wrote
 from trainers.training.rounds import State, create, open_run
 from trainers.training.step_log import SHARES, StepLog
@@ -76,7 +78,9 @@ def test_the_same_round_is_refused_while_another_command_does_it(trained: Shop) 
         driver.round()
 
 
-def test_no_round_begins_from_a_pretrained_pair_that_finds_no_more_than_text(copied: Shop) -> None:
+def test_no_round_begins_from_a_pretrained_pair_that_finds_no_more_than_text(
+    copied: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = copied.workspace().store.local(whole(copied)[0].model("query"))
     asked = ("training.rules=own", f"training.model={model}")
     run = create(copied.workspace(*asked), "pretrained")
@@ -84,6 +88,10 @@ def test_no_round_begins_from_a_pretrained_pair_that_finds_no_more_than_text(cop
     with pytest.raises(CheckFailedError, match=r"Round 1 is not begun: .* above BM25's 0\.\d{3}"):
         copied.driver_of(run, *asked).round()
     assert run.state().rounds_done == 0
+    # Where BM25 can't be measured, rounds go on.
+    monkeypatch.setitem(sys.modules, "bm25s", None)
+    check_start(copied.workspace(), whole(copied)[0], copied.said.append)
+    assert copied.said[-1].startswith("bm25: not measured. ")
 
 
 def test_out_of_memory_is_tried_again_with_half_the_micro_batch(
