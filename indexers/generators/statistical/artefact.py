@@ -48,9 +48,9 @@ PRIOR = 4.0
 """Weight, in queries, of the prior that confidence equals expected F1."""
 
 
-def logit(value: Floats64) -> Floats64:
-    """ln(value / (1 - value)), of values clipped to 0.01 ... 0.99."""
-    clipped = np.clip(value, 0.01, 0.99)
+def logit(value: Floats64, least: float = 0.01) -> Floats64:
+    """ln(value / (1 - value)), of values clipped to least ... 1 - least."""
+    clipped = np.clip(value, least, 1 - least)
     logits: Floats64 = np.log(clipped / (1 - clipped))
     return logits
 

@@ -29,7 +29,7 @@ from cogr.records import Query
 from cogr.snapshots import check_pair, open_snapshot
 from cogr.store import Store
 from indexers.backends.memory import mirror_of
-from indexers.generators.statistical.artefact import Artefact, Calibration, calibrate
+from indexers.generators.statistical.artefact import Artefact, Calibration, calibrate, logit
 from indexers.generators.statistical.keyword_selection import Floats, Ints, exact_cut
 from indexers.generators.statistical.ranking.matrices import Floats as Floats32
 from indexers.generators.statistical.ranking.ranker import MULTIPLIERS
@@ -239,9 +239,7 @@ def _features(items: Ints, p: Floats32, by_pairs: Sequence[Ints]) -> tuple[Ints,
 
 def logits_of(p: Floats | Floats32) -> Floats:
     """Logits of probabilities, which are clipped to `LEAST_P` and 1 - `LEAST_P`."""
-    clipped = np.clip(p.astype(np.float64), LEAST_P, 1 - LEAST_P)
-    found: Floats = np.log(clipped / (1 - clipped))
-    return found
+    return logit(p.astype(np.float64), LEAST_P)
 
 
 def _examples(
