@@ -45,7 +45,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -60,8 +59,9 @@ from cogr.datasets import load_dataset
 from cogr.datasets.changes import Changes
 from cogr.keywords import self_keyword
 from cogr.metrics import f1_of, full_set, ranked
-from cogr.records import SIDES, Dataset, Query, Split
+from cogr.records import Dataset, Query, Split
 from cogr.settings import load_settings
+from cogr.snapshots import open_snapshot
 from cogr.store import Store
 from indexers.generators.statistical.artefact import Artefact, Spelled
 from indexers.generators.statistical.fitting import fit
@@ -69,12 +69,12 @@ from indexers.generators.statistical.generator import Statistical, StatisticalOp
 from indexers.generators.statistical.keyword_selection import exact_cut as best_prefix
 from indexers.generators.statistical.ranking.encoder import Encoder
 from indexers.generators.statistical.storage import open_artefact, save
-from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
 from trainers.evaluation import (
     MEASURES,
     bm25,
+    ensure_pushed,
     exact_cut,
     figures,
     of_statistical,
@@ -82,6 +82,7 @@ from trainers.evaluation import (
     served,
 )
 from trainers.rivals.measuring import paired_p
+from trainers.training.contest import statistical_pair
 
 TARGETS: Mapping[str, tuple[float, float | None]] = {
     "nfcorpus": (0.30, 30),
@@ -402,16 +403,14 @@ def pair_of(
         load_settings(None, [], otherwise={"dataset": table, "store": store, "generator": own})
     )
     vars(workspace)["dataset"] = dataset
-    quiet: Any = lambda *_: nullcontext(lambda _: None)  # noqa: E731
-    item, query = (
-        rebuild_side(workspace, RebuildRequest(side), quiet, lambda _: None)
-        for side in reversed(SIDES)
-    )
+    pair = statistical_pair(workspace)
+    item, query = (open_snapshot(workspace.store, pair[side]) for side in ("item", "query"))
+    ensure_pushed(workspace.backend, item)
     tested = {one.id: dataset.relevant[one.id] for one in dataset.queries["test"]}
     serving, text = (
         ranked(one.rankings, tested, cutoffs=(10,)).values["nDCG@10"]
         for one in (
-            served(workspace, "test", item.rebuilt.snapshot, query.rebuilt.snapshot),
+            served(workspace, "test", item, query),
             bm25(dataset, "test"),
         )
     )
