@@ -19,7 +19,6 @@ from cogr.errors import CogrError
 from cogr.settings.indexing import RedisSettings
 from cogr.settings.serving import OpenSearchSettings
 from cogr.store import Store
-from indexers.telemetry import traces
 from ops.servers import OpenSearchSpec, ServerSpec, ServerState, ValkeySpec, known, stop
 from tests.owned_servers import owner_of, start_owned
 from tests.secure_node import SecureSpec, secured
@@ -75,15 +74,6 @@ def _nothing_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     one's.
     """
     monkeypatch.setattr(errors, "learned", set())
-
-
-@pytest.fixture(autouse=True)
-def _traced_alone() -> Iterator[None]:
-    """Traces that a test's command began to send, to a collector that may not be there, end with
-    the test.
-    """
-    yield
-    traces.stop()
 
 
 def run_name() -> str:

@@ -213,11 +213,10 @@ class Call:
     @cached_property
     def workspace(self) -> Workspace:
         """The workspace of the configuration, opened at its first use. Raises SettingsError."""
-        from indexers.telemetry import observe
         from indexers.workspace import Workspace
 
         workspace = Workspace.open(self.config, self.overrides, self.backend)
-        observe(workspace.settings, self.program)
+        logs.configure(workspace.settings.log)
         return workspace
 
     def push_metrics(self, command: str, side: object = None) -> None:

@@ -38,7 +38,7 @@ NAME = r"^[A-Za-z0-9-]+$"
 
 
 class Message(BaseModel):
-    """A task: one attempt at a shard of a run. `trace` is the trace context for its spans."""
+    """A task: one attempt at a shard of a run."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -46,7 +46,6 @@ class Message(BaseModel):
     run: str = Field(pattern=NAME)
     shard: str = Field(pattern=NAME)
     attempt: int = Field(ge=1)
-    trace: Mapping[str, str] = {}
 
 
 def queue_of(side: Side, settings: GeneratorSettings) -> str:

@@ -34,8 +34,8 @@ from indexers.rebuild.assembly import Rebuilt, freeze
 from indexers.rebuild.cache import GenerationCache, Keys, Missing
 from indexers.rebuild.plan import Job, Keyed, Plan
 from indexers.rebuild.run import Executor
-from indexers.telemetry import logs, prometheus, traces
-from indexers.telemetry.traces import stage
+from indexers.telemetry import logs, prometheus
+from indexers.telemetry.prometheus import stage
 from indexers.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -116,9 +116,8 @@ class FleetExecutor(Executor):
             if plan.missing:
                 broker = Broker(self.workspace.settings.redis, queue_of(job.side, settings))
                 parts = run, job, plan, folder, self.lease, broker, self.say, advance
-                with stage("generate", job.side, run=run.id) as step:
+                with stage("generate", job.side):
                     transient = Coordinator(*parts).work()
-                    step.add(generated=len(plan.missing), transient_failures=len(transient))
             rebuilt = freeze(job, plan, transient, started)
             self.lease.check()
             folder.end(state="finished", snapshot=rebuilt.snapshot.id, note="")
@@ -148,7 +147,6 @@ class Coordinator:
         self._opened = self._answered = self._before = self._setbacks = 0
         self._away: float | None = None
         self._began = self._grown = self._looked = self._said = time.monotonic()
-        self._trace = traces.carrier()
         for gauge in (prometheus.QUEUE, prometheus.SETBACKS):
             gauge.labels(self.job.side).set(0)
 
@@ -215,7 +213,7 @@ class Coordinator:
 
     def _send(self, shard: str) -> None:
         side, run, number = self.job.side, self.folder.run, self.tries[shard] + 1
-        message = Message(side=side, run=run, shard=shard, attempt=number, trace=self._trace)
+        message = Message(side=side, run=run, shard=shard, attempt=number)
         self.broker.send(message)
         self._sent.add(shard)
         self.tries[shard] += 1

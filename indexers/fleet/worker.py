@@ -42,7 +42,7 @@ from indexers.generators import (
 )
 from indexers.rebuild.cache import GenerationCache
 from indexers.rebuild.plan import CacheWriter, Keyed, generate_into
-from indexers.telemetry import logs, prometheus, traces
+from indexers.telemetry import logs, prometheus
 from indexers.workspace import Workspace, generator_options
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,6 @@ LOOK_SECONDS = 1.0
 
 def kill_process() -> None:
     """End this process although a thread of it hangs, perhaps where no signal interrupts it."""
-    traces.flush()
     logging.shutdown()
     os._exit(STUCK)
 
@@ -162,12 +161,9 @@ class Worker:
             logs.bound(side=side, **names),
             prometheus.WORKER_BUSY.labels(side).track_inprogress(),
             prometheus.WORKER_SHARD_SECONDS.labels(side).time(),
-            traces.span("shard.generate", message.trace, side=side, **names) as span,
         ):
             self._try(run, attempt)
             one = attempt.record
-            told = {"outcome": one.state, "items": one.items, "tokens": one.tokens}
-            span.set_attributes(traces.named(told))
         prometheus.WORKER_SHARDS.labels(side, one.state).inc()
         line = f"{one.shard}: {one.state}, {one.items} generated in {one.seconds:.1f} s"
         return f"{line} ({one.logged_reason})" if one.reason else line

@@ -25,7 +25,7 @@ from indexers.generators.model_folders import (
     has_bfloat16,
     without_bars,
 )
-from indexers.telemetry import prometheus, traces
+from indexers.telemetry import prometheus
 
 _WINDOW_BATCHES = 8
 _SMALL = 64 * 2**20
@@ -46,7 +46,7 @@ class TransformersGenerator(LocalModelGenerator[TransformersOptions]):
 
     @cached_property
     def _model(self) -> Any:
-        with traces.span("engine.load", kind=self.kind), prometheus.ENGINE_LOAD_SECONDS.time():
+        with prometheus.ENGINE_LOAD_SECONDS.time():
             return load_causal_lm(self.folder, self.options)
 
     @cached_property

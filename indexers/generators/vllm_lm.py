@@ -29,7 +29,7 @@ from indexers.generators.model_folders import (
     first_line,
     read_json,
 )
-from indexers.telemetry import prometheus, traces
+from indexers.telemetry import prometheus
 
 _OURS = {"model", "tokenizer", "trust_remote_code", "load_format", "logits_processors"}
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
@@ -76,7 +76,7 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
         from vllm import LLM
 
         try:
-            with traces.span("engine.load", kind=self.kind), prometheus.ENGINE_LOAD_SECONDS.time():
+            with prometheus.ENGINE_LOAD_SECONDS.time():
                 return LLM(**self.engine_arguments())
         except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
             raise GeneratorError(

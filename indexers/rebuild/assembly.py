@@ -28,7 +28,7 @@ from indexers.generators import Answer, Completion, Failure, weights_of
 from indexers.rebuild.cache import Cached, GenerationCache
 from indexers.rebuild.plan import Carried, Job, Plan
 from indexers.telemetry import prometheus
-from indexers.telemetry.traces import stage
+from indexers.telemetry.prometheus import stage
 
 _ROWS = 8192
 """Answers that are read from the cache at once."""
@@ -101,7 +101,7 @@ def freeze(job: Job, plan: Plan, transient: Mapping[str, Failure], started: floa
         transient: failures that the cache does not remember, by entity id.
         started: when the rebuild began, by time.monotonic().
     """
-    with stage("assemble", job.side) as step, _no_garbage_collection():
+    with stage("assemble", job.side), _no_garbage_collection():
         cache = GenerationCache(job.store, job.generator.fingerprint)
         assembly = _Assembly(job, plan, cache.load(plan.keys), transient)
         rows = assembly.rows()
@@ -114,11 +114,6 @@ def freeze(job: Job, plan: Plan, transient: Mapping[str, Failure], started: floa
         rows = typed_rows(rows, plan.fields)
         snapshot = write_snapshot(job.store, job.side, rows, assembly.provenance, plan.fields)
         write_set_aside(job.store, snapshot.id, assembly.set_aside)
-        step.add(
-            snapshot=snapshot.id,
-            entities=snapshot.manifest.entities,
-            set_aside=len(assembly.set_aside),
-        )
     _count(snapshot, len(assembly.set_aside))
     return Rebuilt(
         snapshot,

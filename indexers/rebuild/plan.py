@@ -40,7 +40,7 @@ from indexers.generators import Answer, Completion, Failure, Generator, Request,
 from indexers.generators.statistical.generator import Statistical
 from indexers.rebuild.cache import GenerationCache, Keys, request_key
 from indexers.telemetry import prometheus
-from indexers.telemetry.traces import stage
+from indexers.telemetry.prometheus import stage
 
 if TYPE_CHECKING:
     from indexers.workspace import Workspace
@@ -268,12 +268,10 @@ def generate_missing(job: Job, plan: Plan, advance: Advance) -> dict[str, Failur
         answered.inc()
         advance(1)
 
-    with stage("generate", job.side) as step:
+    with stage("generate", job.side):
         writer = CacheWriter(_cache(job), job.side)
         keyed = ((plan.keys[i], job.request(plan.entities[i])) for i in plan.missing)
-        transient = generate_into(writer, job.generator, keyed, len(plan.missing), each)
-        step.add(generated=len(plan.missing), transient_failures=len(transient))
-    return transient
+        return generate_into(writer, job.generator, keyed, len(plan.missing), each)
 
 
 Proposal = tuple[str, float]

@@ -25,8 +25,8 @@ from indexers.lease import REBUILD_SECONDS, Lease, held_lease, lease_to_rebuild
 from indexers.rebuild.assembly import Rebuilt, freeze
 from indexers.rebuild.plan import Job, Plan, generate_missing, make_plan
 from indexers.release import release
-from indexers.telemetry import logs, prometheus, traces
-from indexers.telemetry.traces import stage
+from indexers.telemetry import logs, prometheus
+from indexers.telemetry.prometheus import stage
 from indexers.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -207,9 +207,9 @@ def rebuild_side(
 
 @contextmanager
 def observed(command: str, side: Side) -> Iterator[None]:
-    """Log, count and trace the block as a run of this command, however it ends."""
+    """Log and count the block as a run of this command, however it ends."""
     outcome = "finished"
-    with logs.bound(side=side), traces.span(command, side=side) as span:
+    with logs.bound(side=side):
         try:
             yield
             prometheus.LAST_SUCCESS.labels(side, command).set_to_current_time()
@@ -218,12 +218,11 @@ def observed(command: str, side: Side) -> Iterator[None]:
             raise
         finally:
             prometheus.RUNS.labels(side, command, outcome).inc()
-            span.set_attribute("cogr.outcome", outcome)
             log.info("%s of %ss: %s", command, side, outcome)
 
 
 def outcome_of(error: BaseException) -> str:
-    """How a run ended, as one of a few fixed words, for metrics and traces."""
+    """How a run ended, as one of a few fixed words, for metrics."""
     kinds: tuple[tuple[type[BaseException], str], ...] = (
         (CheckFailedError, "refused"),
         (ServiceError, "service_away"),
@@ -268,11 +267,8 @@ def judge_line(job: Job) -> str | None:
 
 def carry_out(job: Job, bar: ProgressBar, executor: Executor) -> Rebuilt:
     """Plan a job, and let the executor generate what is missing, with a progress bar."""
-    with stage("plan", job.side) as step:
+    with stage("plan", job.side):
         plan = make_plan(job)
-        step.add(
-            entities=len(plan.entities), to_generate=len(plan.missing), cut_prompts=plan.cut_prompts
-        )
     what = "queries" if job.side == "query" else "items"
     with bar(f"keywords of {what}", len(plan.missing)) as advance:
         if isinstance(

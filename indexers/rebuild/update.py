@@ -45,7 +45,7 @@ from indexers.rebuild.run import (
 )
 from indexers.release.rules import base_of
 from indexers.telemetry import prometheus
-from indexers.telemetry.traces import stage
+from indexers.telemetry.prometheus import stage
 from indexers.workspace import Workspace
 
 

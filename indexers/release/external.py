@@ -36,7 +36,7 @@ from indexers.release import Released, release, roll_back
 from indexers.release.order import WARM_UP_QUERIES, Serving, standing
 from indexers.release.verify import warm_up
 from indexers.telemetry import prometheus
-from indexers.telemetry.traces import stage
+from indexers.telemetry.prometheus import stage
 from indexers.workspace import Workspace
 
 
@@ -140,7 +140,7 @@ class ForeignIndex:
         target = self.target = self._opened(self.target.name)
         id_ = self.current
         field, again = field_of(target.field, id_), f"cogr-index publish --into {target.name}"
-        with stage("verify", "item") as step:
+        with stage("verify", "item"):
             if target.serving is None:
                 _count("different")
                 raise CheckFailedError(
@@ -149,7 +149,6 @@ class ForeignIndex:
                 )
             mirror = mirror_of(self._store, open_snapshot(self._store, id_))
             found = compare(self._cluster, target, field, mirror)
-            step.add(documents=found.documents, covered=found.covered)
         _count("different" if found.lacking or found.different else "equal")
         return Merged(id_, target.index, field, found)
 

@@ -24,7 +24,7 @@ from cogr.store import Store
 from indexers.backends.memory import mirror_of
 from indexers.generators import batched
 from indexers.telemetry import prometheus
-from indexers.telemetry.traces import stage
+from indexers.telemetry.prometheus import stage
 from indexers.workspace import Workspace
 
 LEAST_VOCABULARY = 0.5
@@ -182,9 +182,8 @@ def check_gate(
 ) -> Verdict:
     """As `compare`, but raises CheckFailedError with every reason when the gate says no."""
     side = read_manifest(workspace.store, ids[0]).side if len(ids) == 1 else "pair"
-    with stage("gate", side) as step:
+    with stage("gate", side):
         verdict = compare(workspace, ids, serving_now, held_out)
-        step.add(**verdict.as_dict(), passed=not verdict.reasons)
     _count(verdict)
     if verdict.reasons:
         raise CheckFailedError(

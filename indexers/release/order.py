@@ -40,7 +40,7 @@ from indexers.release.gate import HeldOutF1, Verdict, check_gate
 from indexers.release.rules import with_rules
 from indexers.release.verify import push_and_verify, warm_up
 from indexers.telemetry import prometheus
-from indexers.telemetry.traces import stage
+from indexers.telemetry.prometheus import stage
 from indexers.workspace import Workspace
 
 KEPT = 200
@@ -278,9 +278,8 @@ class _Aliases:
     def switch(self, ids: Sequence[str]) -> Serving:
         named, outcome = _sides(self.store, ids), "failed"
         try:
-            with stage("publish", "pair" if len(named) > 1 else next(iter(named), "pair")) as step:
+            with stage("publish", "pair" if len(named) > 1 else next(iter(named), "pair")):
                 before = self.backend.publish(named)
-                step.add(**named)
             outcome = "switched"
         finally:
             prometheus.PUBLISHES.labels(outcome).inc()

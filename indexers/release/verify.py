@@ -21,7 +21,7 @@ from indexers.backends import Backend, Keywords, Mismatch, Pushed, Verified, sid
 from indexers.backends.memory import mirror_of
 from indexers.generators import batched
 from indexers.telemetry import prometheus
-from indexers.telemetry.traces import stage
+from indexers.telemetry.prometheus import stage
 
 log = logging.getLogger(__name__)
 
@@ -90,11 +90,9 @@ def push_and_verify(
 
 
 def _push(backend: Backend, snapshot: Snapshot) -> Pushed:
-    with stage("push", snapshot.side) as step:
+    with stage("push", snapshot.side):
         pushed = backend.push(snapshot)
-        rate = round(pushed.written / pushed.seconds, 1) if pushed.seconds else 0.0
-        counts = {"documents": pushed.documents, "written": pushed.written}
-        step.add(index=pushed.index, **counts, documents_per_second=rate)
+    rate = round(pushed.written / pushed.seconds, 1) if pushed.seconds else 0.0
     prometheus.PUSHED.labels(snapshot.side).inc(pushed.written)
     prometheus.PUSH_RATE.labels(snapshot.side).set(rate)
     return pushed
@@ -102,13 +100,12 @@ def _push(backend: Backend, snapshot: Snapshot) -> Pushed:
 
 def _verify(backend: Backend, store: Store, snapshot: Snapshot, queries: int) -> Verified:
     outcomes = prometheus.VERIFICATIONS
-    with stage("verify", snapshot.side) as step:
+    with stage("verify", snapshot.side):
         try:
             verified = backend.verify(snapshot, probes(backend, store, snapshot, queries))
         except CheckFailedError:
             outcomes.labels(snapshot.side, "different").inc()
             raise
-        step.add(documents=verified.documents, sampled=verified.sampled, queries=verified.queries)
     outcomes.labels(snapshot.side, "equal").inc()
     return verified
 
@@ -123,7 +120,7 @@ def warm_up(backend: Backend, store: Store, ids: Sequence[str], count: int) -> N
     """
     queries = next((id_ for id_ in ids if side_of(id_) == "query"), None)
     for snapshot in (open_snapshot(store, id_) for id_ in ids) if count else ():
-        with stage("warm_up", snapshot.side, snapshot=snapshot.id):
+        with stage("warm_up", snapshot.side):
             if snapshot.side == "item":
                 for words in probes(backend, store, snapshot, count, queries=queries):
                     backend.search(words, snapshot=snapshot.id)

@@ -16,7 +16,6 @@ from contextvars import ContextVar
 from types import MappingProxyType, TracebackType
 from typing import Any
 
-from opentelemetry import trace
 from pythonjsonlogger.json import JsonFormatter
 
 from cogr.errors import masked, one_line, visible
@@ -149,18 +148,7 @@ class _Json(_Discreet, JsonFormatter):
             "logger": record.name,
             "message": masked(record.getMessage()),
             **_bound.get(),
-            **_trace_ids(),
         }
         if record.exc_info and record.exc_info[0] is not None:
             log_data["error"] = record.exc_info[0].__name__
             log_data["traceback"] = masked(message_dict["exc_info"])
-
-
-def _trace_ids() -> dict[str, str]:
-    context = trace.get_current_span().get_span_context()
-    if not context.is_valid:
-        return {}
-    return {
-        "trace_id": trace.format_trace_id(context.trace_id),
-        "span_id": trace.format_span_id(context.span_id),
-    }

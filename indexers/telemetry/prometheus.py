@@ -1,8 +1,8 @@
 """Every Prometheus metric of indexing, the registry that holds them, the endpoint that Prometheus
-scrapes, and the push of a command's last figures to a Pushgateway.
+scrapes, and the push of a command's last figures to a Pushgateway. `stage` times a run's stages.
 
 Names begin with `cogr_` and end with their unit; labels have few values, known beforehand: ids of
-runs, shards, entities and workers are in logs and traces. Gauges named `cogr_rebuild_*` are the
+runs, shards, entities and workers are in logs. Gauges named `cogr_rebuild_*` are the
 coordinator's and describe the run under way or the last one. docs/observability.md lists them all,
 and a test compares it with this file.
 
@@ -12,6 +12,9 @@ Other packages define their own by `counter`, `gauge` and `histogram`, in the sa
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.client import HTTPException
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -168,6 +171,25 @@ for _metric in (
 
 PUSH_SECONDS = 5.0
 """Longest time that a push waits for the gateway."""
+
+
+@contextmanager
+def stage(name: str, side: str) -> Iterator[None]:
+    """A stage of a run: a duration in the metrics, a line of the log, and a field of all lines in
+    it.
+    """
+    started, outcome = time.monotonic(), "finished"
+    with logs.bound(stage=name):
+        try:
+            yield
+        except BaseException as error:
+            outcome = type(error).__name__
+            raise
+        finally:
+            seconds = time.monotonic() - started
+            STAGE_SECONDS.labels(side, name).observe(seconds)
+            log.info("%s (%s): %s after %.1f s", name, side, outcome, seconds)
+
 
 _server: WSGIServer | None = None
 

@@ -118,11 +118,11 @@ def worker(
     """
     from indexers.fleet.broker import printable, queue_of
     from indexers.fleet.worker import serve
-    from indexers.telemetry import observe, prometheus, traces
+    from indexers.telemetry import logs, prometheus
     from indexers.workspace import Workspace
 
     workspace = Workspace.open(call.config, call.overrides)
-    observe(workspace.settings, "cogr-worker")
+    logs.configure(workspace.settings.log)
     prometheus.serve(workspace.settings.metrics)
     chosen = side or SIDES
     sides = [known for known in SIDES if known in chosen]
@@ -137,5 +137,4 @@ def worker(
     )
     if serve(workspace, queues):
         console.note("Starting anew: the next shard is for another model.")
-        traces.stop()
         os.execv(sys.executable, sys.orig_argv)

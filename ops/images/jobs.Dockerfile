@@ -6,7 +6,7 @@
 ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS build
-ARG EXTRAS=train,fleet,openai,statistical,report,s3,traces
+ARG EXTRAS=train,fleet,openai,statistical,report,s3
 ARG TORCH=cuda
 ARG TORCH_INDEX=
 # uv stays behind in this stage.

@@ -5,7 +5,7 @@
 ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS build
-ARG EXTRAS=fleet,openai,statistical,s3,traces
+ARG EXTRAS=fleet,openai,statistical,s3
 ARG VENV=
 # uv stays behind in this stage.
 RUN python3 -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir --quiet uv==0.13.9

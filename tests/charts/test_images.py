@@ -23,7 +23,7 @@ if not IMAGES:
 
 HAS = {
     "expander": {"fastapi", "granian", "openai", "boto3"},
-    "worker": {"celery", "lightgbm", "openai", "boto3", "opentelemetry-sdk"},
+    "worker": {"celery", "lightgbm", "openai", "boto3"},
     "jobs": {"torch", "trl", "transformers", "celery", "lightgbm", "openai", "boto3"},
 }
 HAS_NOT = {
@@ -33,7 +33,7 @@ HAS_NOT = {
 }
 MODULES = {
     "expander": "fastapi, granian, uvloop, openai, s3fs, ops.cli",
-    "worker": "celery, lightgbm, openai, s3fs, opentelemetry.sdk, ops.cli",
+    "worker": "celery, lightgbm, openai, s3fs, ops.cli",
     "jobs": (
         "torch, trl, transformers, celery, lightgbm, tensorboard, jinja2, trainers.cli, "
         "indexers.cli"

@@ -364,7 +364,7 @@ def test_no_text_of_the_values_becomes_yaml(helm: Helm, text: str) -> None:
 
 
 # The schema refuses it first.
-LINES = ("settings.store", "monitoring.tracesEndpoint", "monitoring.pushgateway")
+LINES = ("settings.store", "monitoring.pushgateway")
 
 
 WITH_PASSWORD = [

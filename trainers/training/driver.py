@@ -25,8 +25,8 @@ from cogr.errors import (
 )
 from cogr.records import SIDES, Say
 from cogr.snapshots import open_snapshot
-from indexers.telemetry import prometheus, traces
-from indexers.telemetry.traces import stage as recorded
+from indexers.telemetry import prometheus
+from indexers.telemetry.prometheus import stage as recorded
 from indexers.workspace import Workspace
 from trainers.training.checkpoints import check_model
 from trainers.training.contest import (
@@ -192,10 +192,7 @@ class Driver:
     @contextmanager
     def _locked(self, doing: str) -> Iterator[None]:
         prometheus.serve(self.workspace.settings.metrics)
-        with (
-            self.run.store.lock(f"run-{self.run.name}", doing),
-            traces.span(doing, run=self.run.name),
-        ):
+        with self.run.store.lock(f"run-{self.run.name}", doing):
             self.run.check(self.workspace)
             self.run.store.sweep()
             yield
@@ -259,7 +256,7 @@ class Driver:
         """
         self._say(f"round {number}, {stage}")
         side = next((known for known in SIDES if known in stage), "pair")
-        with recorded(stage, side, round=number):
+        with recorded(stage, side):
             while not self._is_finished(number, stage):
                 if process.poll() is not None:
                     return self._is_finished(number, stage)

@@ -3,7 +3,7 @@
 {{- define "cogr.checks" -}}
 {{- $v := .Values }}
 {{- include "cogr.noPasswords" (dict "path" "settings" "values" $v.settings) }}
-{{- $addresses := pick $v.monitoring "tracesEndpoint" "pushgateway" }}
+{{- $addresses := pick $v.monitoring "pushgateway" }}
 {{- include "cogr.noPasswords" (dict "path" "monitoring" "values" $addresses) }}
 {{- if and $v.worker.enabled (not $v.settings.redis.url) }}
 {{- fail (print

@@ -112,9 +112,6 @@ labels:
 - {name: COGR_METRICS__PUSHGATEWAY, value: {{ . | quote }}}
 {{- end }}
 {{- end }}
-{{- with .root.Values.monitoring.tracesEndpoint }}
-- {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ . | quote }}}
-{{- end }}
 {{- with .extraEnv }}
 {{ toYaml . }}
 {{- end }}

@@ -21,7 +21,6 @@ from indexers.generators import Failure
 from indexers.generators.scripted import Scripted
 from indexers.lease import read_lease
 from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in, kill
-from tests.indexers.telemetry.otlp_collector import Collector, attributes
 from tests.indexers.telemetry.test_telemetry import scraped
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
@@ -57,20 +56,16 @@ def test_two_workers_write_the_snapshot_of_a_local_rebuild(fleet: Fleet) -> None
     assert (again["snapshot"], again["generated"]) == (outcome["snapshot"], 0)
 
 
-def test_what_coordinator_and_worker_tell_in_metrics_traces_and_logs(
+def test_what_coordinator_and_worker_tell_in_metrics_and_logs(
     tmp_path: Path, valkey: RedisSettings
 ) -> None:
     told = {
         "log__format": "json",
         "metrics__port": "0",
     }
-    with (
-        fleet_in(
-            tmp_path, valkey, items=60, accidents={"i7": "error"}, fleet__last_deaths="2", **told
-        ) as fleet,
-        Collector() as collector,
-    ):
-        fleet.environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+    with fleet_in(
+        tmp_path, valkey, items=60, accidents={"i7": "error"}, fleet__last_deaths="2", **told
+    ) as fleet:
         worker = fleet.worker()
         fleet.outcome(fleet.rebuild())
         lines = [
@@ -86,19 +81,6 @@ def test_what_coordinator_and_worker_tell_in_metrics_traces_and_logs(
         seen = scraped(port)
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(120) == 0
-    # One trace: a worker's spans hang below the coordinator's.
-    generated = collector.named("shard.generate")
-    assert {collector.parent_of(span).name for span in generated} == {"generate"}
-    assert len({span.trace_id for span in collector.spans}) == 1
-    assert set(collector.services) == {"cogr-index", "cogr-worker"}
-    assert (
-        sum(
-            attributes(span)["cogr.items"]
-            for span in generated
-            if attributes(span)["cogr.outcome"] == "done"
-        )
-        <= 59
-    )
     # The worker's own metrics.
     assert seen['cogr_answers_total{outcome="completion",side="item"}'] == 59
     assert seen['cogr_worker_shards_total{outcome="failed",side="item"}'] >= 2

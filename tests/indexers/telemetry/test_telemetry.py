@@ -1,6 +1,4 @@
-"""Metrics, logs, traces and the report of a run, each as a reader outside of the
-process sees it.
-"""
+"""Metrics and logs of a run, each as a reader outside of the process sees it."""
 
 from __future__ import annotations
 
@@ -16,11 +14,9 @@ from typing import Any
 
 import pytest
 
-from cogr.errors import MissingExtraError
 from cogr.settings.serving import LogSettings
-from indexers.telemetry import logs, prometheus, traces
+from indexers.telemetry import logs, prometheus
 from tests.indexers.conftest import Command
-from tests.indexers.telemetry.otlp_collector import Collector, attributes
 
 PAGE = Path(__file__).parents[3] / "docs" / "observability.md"
 CANARY = "xanthic quokka"
@@ -31,7 +27,6 @@ def as_before() -> Iterator[None]:
     """Whatever a test switches on is off again after it."""
     yield
     prometheus.stop()
-    traces.stop()
     logs.set_verbosity(False)
 
 
@@ -186,60 +181,12 @@ def test_fields_are_bound_for_a_block_and_none_is_invented(
         pass
 
 
-def test_a_line_has_the_ids_of_its_span_and_nothing_that_libraries_add(
+def test_a_line_has_nothing_that_libraries_add(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs._State, "verbose", True)
     logs.configure(LogSettings(format="json"))
-    with Collector() as collector:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
-        traces.start("test")
-        with traces.span("outer"):
-            logging.getLogger("a.library").warning({"text": 1}, extra={"args_of_task": CANARY})
-        traces.stop()
+    logging.getLogger("a.library").warning({"text": 1}, extra={"args_of_task": CANARY})
     (line,) = lines_of(capsys.readouterr().err)
-    (outer,) = collector.named("outer")
-    assert line.keys() == {"time", "level", "logger", "message", "trace_id", "span_id"}
-    assert line["trace_id"] == outer.trace_id.hex()
-    assert line["span_id"] == outer.span_id.hex()
+    assert line.keys() == {"time", "level", "logger", "message"}
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"])
-
-
-# Traces
-
-
-def test_a_rebuild_is_one_trace(
-    cogr_index: Command, shop: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Collector() as collector:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
-        assert cogr_index("rebuild", "--side", "item").status == 0
-        traces.stop()
-    (root,) = collector.named("rebuild")
-    assert collector.parent_of(root) is None
-    steps = [span for span in collector.spans if span.parent_span_id == root.span_id]
-    steps.sort(key=lambda span: span.start_time_unix_nano)
-    names = [span.name for span in steps]
-    assert names == [
-        "load",
-        "plan",
-        "generate",
-        "assemble",
-        "push",
-        "verify",
-        "gate",
-        "warm_up",
-        "publish",
-    ]
-    assert len({span.trace_id for span in collector.spans}) == 1
-    assert set(collector.services) == {"cogr-index"}
-    assert attributes(steps[1])["cogr.entities"] == 4
-    assert not any(b"velvet" in body.lower() for body in collector.raw)
-
-
-def test_traces_without_opentelemetry_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    exporter = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
-    monkeypatch.setitem(sys.modules, exporter, None)
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-    with pytest.raises(MissingExtraError, match=r"cogr\[traces\]"):
-        traces.start("test")
