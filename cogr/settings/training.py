@@ -85,7 +85,7 @@ class ItemGrpoSettings(GrpoSettings):
 
 
 class LoraSettings(Table):
-    """Low-rank adapters instead of all weights; merged into the weights when a stage ends.
+    """Low-rank adapters instead of all weights, saved beside the name of their base.
 
     The learning rates of sft, query and item are for full weights; adapters take ten times them.
     """
@@ -94,9 +94,8 @@ class LoraSettings(Table):
 
 
 class RolloutSettings(Table):
-    """How completions are drawn during GRPO.
-
-    Temperature only: any truncation would bias the importance ratio.
+    """How completions are drawn during GRPO: at temperature 1 (paper, table of decoding), without
+    top-p or top-k, which would bias the importance ratio.
     """
 
     by: Rollouts = Field(
@@ -107,7 +106,6 @@ class RolloutSettings(Table):
         ),
     )
     generations: int = Field(8, ge=2, description="Completions per prompt (verl: rollout.n)")
-    temperature: float = Field(1.0, gt=0, description="Temperature (paper, table of decoding)")
     max_tokens: int = Field(512, ge=1, description="Longest completion (verl: max_response_length)")
     vllm_url: str | None = Field(None, description="Address of the server, for vllm-server")
 
@@ -122,6 +120,14 @@ class TrainingSettings(Table):
         description="Start of both sides: a model folder, a Hugging Face name or tiny",
     )
     seed: int = Field(0, ge=0, description="Seed of first weights, data order and rollouts")
+    beta: float = Field(
+        0.0,
+        ge=0,
+        description=(
+            "Weight of the KL term of GRPO, which holds a model near the one that its stage "
+            "started from (verl: use_kl_loss, TRL: beta); 0, as in the paper: no such term"
+        ),
+    )
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",
         description=(

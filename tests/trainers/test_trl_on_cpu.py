@@ -18,7 +18,6 @@ from indexers.generators.model_folders import encode
 from tests.trainers.shop import Shop
 from trainers.training import grpo, sft
 from trainers.training import trainer_config as options
-from trainers.training.checkpoints import Midway
 from trainers.training.inputs import Inputs
 from trainers.training.rounds import Round, StageRecord, open_run
 
@@ -58,11 +57,19 @@ def losses(base: Path, log: Path, rank: int, *, ours: bool) -> list[float]:
     ]
     targets = [drawn.sample(WORDS, k=drawn.randint(1, 5)) for _ in range(24)]
     training = TrainingSettings(sft=settings, lora=LoraSettings(rank=rank), dtype="float32")
-    midway = Midway(log.parent / log.stem, {})
     with pytest.MonkeyPatch.context() as patch:
         if not ours:
             leave_to_trl(patch)
-        sft.run_sft(base, prompts, targets, 2, log, training, midway, halvings=1)
+        sft.run_sft(
+            base,
+            prompts,
+            targets,
+            2,
+            log,
+            training,
+            log.parent / log.stem / "stage" / "begun",
+            halvings=1,
+        )
     return [json.loads(line)["loss"] for line in log.read_text().splitlines()]
 
 
@@ -77,7 +84,7 @@ def test_the_losses_are_those_of_trls_own_trainer(base: Path, tmp_path: Path, ra
 
 def first_round(shop: Shop) -> Inputs:
     """What the first query stage after SFT reads."""
-    workspace = shop.workspace("training.rollouts.temperature=0.7")
+    workspace = shop.workspace()
     run = open_run(workspace, "main")
     done = run.state().rounds[0]
     written = StageRecord(name="index-query", output=done.queries, seconds=0.0)

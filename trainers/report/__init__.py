@@ -33,6 +33,7 @@ from trainers.training.contest import (
     round_name,
     rounds_table,
 )
+from trainers.training.grpo import text_of
 from trainers.training.rounds import Round, Run, with_dev
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 PACKAGE = "trainers.report"
 EXAMPLES: Mapping[Side, int] = {"item": 3, "query": 2}
 """How many entities of each side are shown as examples."""
+_SAMPLED = 8
+"""How many completions of each side are shown."""
 _ACCEPTED = {
     "moved": "items with a new set",
     "accepted": "taken",
@@ -184,6 +187,12 @@ class Facts:
             with suppress(ValueError):
                 steps.append(json.loads(line))
         return StageLog(number, side, [step for step in steps if isinstance(step, dict)])
+
+    @property
+    def sampled(self) -> Mapping[Side, Path]:
+        """The completions that each side's last GRPO stage kept."""
+        files = sorted(self.run.folder("logs").glob("r*.parquet"))
+        return {side: file for file in files for side in SIDES if file.stem.endswith(side)}
 
     @cached_property
     def vocabularies(self) -> list[Vocabulary]:
@@ -336,6 +345,7 @@ def _values(facts: Facts, figures: Drawn) -> dict[str, Any]:
         "facts": facts,
         "compared": rounds_table(facts.run, facts.choice, facts.serves, facts.rivals),
         "acceptance": _acceptance(facts),
+        "completions": _completions(facts),
         "stages": _stages(facts),
         "settings": Table.of("", dict(sorted(facts.frozen["settings"].items()))),
         "base": round_name(facts.base.number),
@@ -353,6 +363,22 @@ def _acceptance(facts: Facts) -> Table:
     ]
     note = "Which new item sets were taken. Figures are changes of mean training F1."
     return Table("", rows, [note])
+
+
+def _completions(facts: Facts) -> list[Table]:
+    """Completions of the last step of each side's last GRPO stage, the best reward first."""
+    from pyarrow import parquet
+
+    tables = []
+    for side, file in facts.sampled.items():
+        found = sorted(parquet.read_table(file).to_pylist(), key=lambda one: -one["retrieval"])
+        rows = [
+            {"reward": one["retrieval"], side: one["entity"], "wrote": text_of(one["completion"])}
+            for one in evenly(found, _SAMPLED)
+        ]
+        step = found[0]["step"] if found else 0
+        tables.append(Table(f"{round_name(int(file.stem[1:4]))}, step {step}, {side} side", rows))
+    return tables
 
 
 def _stages(facts: Facts) -> Table:

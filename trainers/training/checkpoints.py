@@ -3,8 +3,8 @@
 A folder's name holds a digest of its content, so that nothing is ever overwritten and damage shows.
 Weights are safetensors; nothing is pickled.
 
-`Midway` manages the checkpoints inside a training stage: weights, optimizer, random numbers, as the
-trainer writes them. They are removed when the stage is done.
+Checkpoints inside a training stage are those of its trainer: weights, optimizer, random numbers.
+They are removed when the stage is done.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,8 @@ _LORA_ALPHA = 32
 """LoRA's alpha. The scale of an adapter is alpha divided by its rank; another alpha would only act
 as another learning rate.
 """
-_WHOLE = "begun-with.json"
+_WHOLE = "whole"
+"""An empty file in a checkpoint that all processes have written."""
 
 
 def load_model(folder: Path, settings: TrainingSettings | None = None) -> Any:
@@ -199,59 +200,23 @@ def lora_config(settings: TrainingSettings, base: Path) -> Any:
 # Inside a stage
 
 
-@dataclass(frozen=True)
-class Midway:
-    """Checkpoints inside a training stage, from which it resumes after its process died.
-
-    Attributes:
-        folder: the stage's folder, into which the trainer writes `checkpoint-STEP`.
-        begun_with: digest of the stage's inputs. Checkpoints with other inputs are not used.
+def stage_folder(inputs: Inputs, side: Side, prompts: Sequence[Prompt], **more: Any) -> Path:
+    """Where the trainer of a stage writes `checkpoint-STEP`: `trainer/STAGE/DIGEST` of the run, the
+    digest that of all inputs. After a change of these the stage starts over.
     """
-
-    folder: Path
-    begun_with: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, inputs: Inputs, side: Side, prompts: Sequence[Prompt], **more: Any) -> Midway:
-        """Of the round under way."""
-        asked = "\n".join(repr(prompt) for prompt in prompts)
-        begun_with = {
-            "prompts": hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest(),
-            "processes": inputs.settings.processes,
-            "before": [(done.name, done.output) for done in inputs.round.stages],
-            **more,
-        }
-        folder = inputs.run.folder("trainer") / f"r{inputs.round.number:03d}-{side}"
-        return cls(folder, begun_with)
-
-    def last(self) -> Path | None:
-        """The newest complete checkpoint of this stage; None where there is none."""
-        whole = [file.parent for file in self.folder.glob(f"checkpoint-*/{_WHOLE}")]
-        for found in sorted(whole, key=_step_of, reverse=True):
-            with suppress(OSError, ValueError):
-                if json.loads((found / _WHOLE).read_bytes()) == self._mark:
-                    return found
-        return None
-
-    def saved(self, step: int) -> None:
-        """Mark the checkpoint that the trainer saved after a step as complete, once every process
-        has written.
-        """
-        ranks.gather(step)
-        if ranks.is_first():
-            file = self.folder / f"checkpoint-{step}" / _WHOLE
-            file.write_text(json.dumps(self._mark), "utf-8")
-
-    @property
-    def _mark(self) -> Any:
-        return json.loads(json.dumps(self.begun_with))
+    before = [(done.name, done.output) for done in inputs.round.stages]
+    begun_with = repr([inputs.settings.processes, before, sorted(more.items()), prompts])
+    named = hashlib.sha256(begun_with.encode("utf-8", "surrogatepass")).hexdigest()
+    return inputs.run.folder("trainer") / f"r{inputs.round.number:03d}-{side}" / named[:16]
 
 
-def _step_of(checkpoint: Path) -> int:
-    return int(checkpoint.name.rpartition("-")[2])
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest complete checkpoint; None where there is none."""
+    whole = [file.parent for file in folder.glob(f"checkpoint-*/{_WHOLE}")]
+    return max(whole, key=lambda one: int(one.name.rpartition("-")[2]), default=None)
 
 
-def as_saver(midway: Midway) -> Any:
+def as_saver(folder: Path) -> Any:
     """A trainer's callback that marks complete checkpoints and, on resuming, advances the sampler
     to its epoch. TRL's sampler for GRPO draws the order of each epoch from one random generator,
     and the trainer does not repeat the draws of past epochs.
@@ -263,10 +228,10 @@ def as_saver(midway: Midway) -> Any:
         def on_train_begin(
             self, _a: Any, state: Any, _c: Any, train_dataloader: Any = None, **_: Any
         ) -> None:
-            sampler, epoch = train_dataloader.batch_sampler, int(state.epoch or 0)
-            while hasattr(sampler, "batch_sampler"):
-                sampler = sampler.batch_sampler
-            sampler = sampler.sampler
+            sampler, epoch = train_dataloader, int(state.epoch or 0)
+            for name in ("batch_sampler", "sampler"):
+                while hasattr(sampler, name):
+                    sampler = getattr(sampler, name)
             if hasattr(sampler, "set_epoch"):
                 sampler.set_epoch(epoch)
             else:
@@ -278,18 +243,21 @@ def as_saver(midway: Midway) -> Any:
                 control.should_save = False  # The stage saves the model itself.
 
         def on_save(self, _a: Any, state: Any, _c: Any, **_: Any) -> None:
-            midway.saved(state.global_step)
+            ranks.gather(state.global_step)  # Every process has written its part.
+            if ranks.is_first():
+                (folder / f"checkpoint-{state.global_step}" / _WHOLE).touch()
 
     return Callback()
 
 
-def train(trainer: Any, midway: Midway) -> None:
+def train(trainer: Any) -> None:
     """Train, from the last checkpoint of the stage where there is one.
 
     Raises StorageError when a checkpoint can't be written.
     """
-    found = midway.last()
-    with _full_disk_named(f"a checkpoint to {midway.folder}"):
+    folder = Path(trainer.args.output_dir)
+    found = last_checkpoint(folder)
+    with _full_disk_named(f"a checkpoint to {folder}"):
         trainer.train(resume_from_checkpoint=str(found) if found else None)
 
 
@@ -309,6 +277,7 @@ class Trained:
         these are written, with the name of their base.
         """
         self.trainer.save_model(str(folder))
+        shutil.rmtree(folder / "ref", ignore_errors=True)  # The adapter that beta holds it near to.
         adapter, model = folder / "adapter_config.json", folder / "config.json"
         if adapter.exists():
             config = json.loads(adapter.read_bytes())

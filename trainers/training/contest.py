@@ -181,13 +181,12 @@ def rivals(workspace: Workspace, run: Run, say: Say) -> Rivals:
     """The rivals of a run. They are measured now where they are unknown or could not be measured
     before, and `distilled` after a new round.
     """
-    known = known_rivals(run)
-    found = known
-    if found is None or found.statistical is None or not _is_there(workspace, found.statistical):
+    found = known = known_rivals(run) or Rivals()
+    if found.statistical is None or not _is_there(workspace, found.statistical):
         say("measuring bm25 and statistical beside the rounds")
-        found = Rivals()
+        found = Rivals(known.bm25)
         try:
-            found = Rivals(_bm25(workspace))
+            found = replace(found, bm25=known.bm25 or _bm25(workspace))
             pair = statistical_pair(workspace)
             own = _measured(workspace, STATISTICAL, pair["item"], pair["query"])
             found = replace(found, statistical=own)
@@ -195,8 +194,12 @@ def rivals(workspace: Workspace, run: Run, say: Say) -> Rivals:
             say(f"{'' if found.bm25 else 'bm25 and '}statistical: not measured. {error}")
     found = _with_distilled(workspace, run.state(), found, say)
     if found != known:
-        run.store.write_json(f"{run.path}/rivals.json", asdict(found))
+        _keep(run, found)
     return found
+
+
+def _keep(run: Run, found: Rivals) -> None:
+    run.store.write_json(f"{run.path}/rivals.json", asdict(found))
 
 
 def _with_distilled(workspace: Workspace, state: State, found: Rivals, say: Say) -> Rivals:
@@ -243,19 +246,22 @@ def _bm25(workspace: Workspace) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def check_start(workspace: Workspace, sft: Round, say: Say) -> None:
+def check_start(workspace: Workspace, run: Run, say: Say) -> None:
     """Raises CheckFailedError where the pair of SFT is not one standard error above BM25 in F1 on
     dev: rewards of such sets teach little.
     """
+    sft, known = run.state().finished[0], known_rivals(run) or Rivals()
     own = of_round(sft).figures.get("dev")
     if own is None:
         return
     found, error = float(own["f1"]), float(own.get("f1_se", 0.0))
     try:
-        text = bm25(workspace.dataset, "dev").row(workspace.dataset, "dev")["f1"]
+        known = replace(known, bm25=known.bm25 or _bm25(workspace))
     except MissingExtraError as missing:
         say(f"bm25: not measured. {missing}")
         return
+    _keep(run, known)
+    text = known.bm25["dev"]["f1"]
     if found < text + error:
         raise CheckFailedError(
             f"Round 1 is not begun: on dev the pair of SFT has F1 {found:.3f}, less than one "

@@ -27,13 +27,13 @@ from cogr.settings.training import GrpoSettings, TrainingSettings
 from indexers.generators.model_folders import encode
 from trainers.training.building import keywords_of, own_keyword, prompts_of
 from trainers.training.checkpoints import (
-    Midway,
     Trained,
     as_saver,
     base_folder,
     load_model,
     lora_config,
     save_side,
+    stage_folder,
     train,
     trainable_tokenizer,
 )
@@ -55,6 +55,7 @@ class GrpoJob:
     Attributes:
         own: entity id -> its own text as a keyword.
         known: keywords that the side's snapshot had before.
+        folder: of its checkpoints.
         halvings: how often the micro batch is halved, after running out of memory.
         seed: of data order and rollouts; each round has one of its own.
     """
@@ -70,7 +71,7 @@ class GrpoJob:
     halvings: int
     log: Path
     seed: int
-    midway: Midway
+    folder: Path
 
 
 def train_grpo(inputs: Inputs, side: Side) -> Wrote:
@@ -97,7 +98,7 @@ def grpo_job(inputs: Inputs, side: Side) -> GrpoJob:
         halvings=inputs.halvings,
         log=inputs.log(side),
         seed=inputs.settings.seed + inputs.round.number,
-        midway=Midway.of(inputs, side, prompts, base=base, items=inputs.before.items),
+        folder=stage_folder(inputs, side, prompts, base=base, items=inputs.before.items),
     )
 
 
@@ -143,22 +144,22 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
             job.side,
             job.settings,
             batch,
-            job.midway.folder,
+            job.folder,
             job.seed,
             sum(lengths),
         ),
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         peft_config=lora_config(job.settings, job.base),
-        callbacks=[as_callback(log), as_saver(job.midway)],
+        callbacks=[as_callback(log), as_saver(job.folder)],
     )
     silence(trainer)
     return Prepared(trainer, log, len(rows))
 
 
 def _learner() -> Any:
-    """TRL's trainer, which in one process computes nothing for groups with equal rewards: their
-    advantages and gradients are 0. TRL has no option for it. The loss is divided by the tokens of
+    """TRL's trainer, which in one process computes nothing for groups with equal rewards: without
+    a KL term their gradients are 0. TRL has no option for it. The loss is divided by the tokens of
     all groups, as before.
     """
     from trl import GRPOTrainer
@@ -167,7 +168,7 @@ def _learner() -> Any:
         def _compute_loss(self, model: Any, inputs: Any) -> Any:
             useful = inputs["advantages"] != 0
             # Processes gather figures of as many rows each.
-            alone = self.accelerator.num_processes == 1
+            alone = self.accelerator.num_processes == 1 and not self.beta
             if alone and 0 < useful.sum() < len(useful):
                 rows = useful.shape
                 inputs = {
@@ -190,7 +191,8 @@ def run_grpo(job: GrpoJob, say: Say) -> Trained:
     prepared = prepare_grpo(job, say)
     try:
         with prepared.log:
-            train(prepared.trainer, job.midway)
+            train(prepared.trainer)
+            prepared.log.keep_completions(job.folder)
     except RuntimeError as error:
         if "probability tensor" not in str(error):
             raise
@@ -255,6 +257,7 @@ class CompletionScorer:
         completion_ids: Sequence[Sequence[int]],
         entity: Sequence[str],
         log_metric: Callable[[str, float], None],
+        log_extra: Callable[[str, list[str]], None],
         **_: object,
     ) -> list[float]:
         """One reward a completion, in order. TRL calls this once a step on every process, and
@@ -275,6 +278,7 @@ class CompletionScorer:
         }
         for name, share in shares.items():
             log_metric(name, float(share))
+        log_extra("entity", list(entity))
         self.seconds += time.perf_counter() - began
         return rewards
 

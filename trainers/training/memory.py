@@ -172,6 +172,8 @@ def memory(
     rollouts, has = settings.rollouts, machine.of_one(settings.processes)
     sharded = settings.accelerate is not None
     states = shape.states(settings.processes, settings.lora.rank, sharded=sharded)
+    if settings.beta and not settings.lora.rank:  # The model that the KL term holds it near to.
+        states += 4 * shape.parameters // (settings.processes if sharded else 1)
     engine = round(VLLM_SHARE * has) if rollouts.by == "vllm-colocate" else 0
     found = []
     for again in (False, True):

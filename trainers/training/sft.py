@@ -26,7 +26,6 @@ from trainers.training.building import (
     write_share,
 )
 from trainers.training.checkpoints import (
-    Midway,
     Trained,
     as_saver,
     base_folder,
@@ -35,6 +34,7 @@ from trainers.training.checkpoints import (
     lora_config,
     save_model,
     save_side,
+    stage_folder,
     train,
     trainable_tokenizer,
 )
@@ -194,7 +194,7 @@ def train_sft(inputs: Inputs, side: Side) -> Wrote:
         sft.item_epochs if side == "item" else sft.query_epochs,
         inputs.log(side),
         inputs.settings,
-        Midway.of(inputs, side, prompts, targets=targets),
+        stage_folder(inputs, side, prompts, targets=targets),
         inputs.halvings,
     )
     return save_side(inputs, side, trained)
@@ -213,10 +213,11 @@ def run_sft(
     epochs: float,
     path: Path,
     settings: TrainingSettings,
-    midway: Midway,
+    folder: Path,
     halvings: int = 0,
 ) -> Trained:
-    """Train on prompts and their keyword sets, and return the model. Step figures go to `path`.
+    """Train on prompts and their keyword sets, and return the model. Step figures go to `path`,
+    checkpoints to `folder`.
 
     Raises:
         TrainingError: the loss is NaN or infinite, or the batches don't divide.
@@ -240,14 +241,14 @@ def run_sft(
     log = StepLog(path)
     trainer = SFTTrainer(
         model=load_model(base, settings),
-        args=sft_config(settings, epochs, batch, len(examples), midway.folder),
+        args=sft_config(settings, epochs, batch, len(examples), folder),
         train_dataset=Dataset.from_list(examples),
         processing_class=tokenizer,
         peft_config=lora_config(settings, base),
-        callbacks=[as_callback(log), as_saver(midway)],
+        callbacks=[as_callback(log), as_saver(folder)],
     )
     silence(trainer)
     with log:
-        train(trainer, midway)
+        train(trainer)
     notes = {"examples": len(examples), "too_long": len(made) - len(examples), **log.notes}
     return Trained(trainer, notes)

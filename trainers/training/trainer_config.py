@@ -250,6 +250,8 @@ def sft_config(
         weight_decay=0.01,
         max_length=None,
         completion_only_loss=True,
+        # A step's examples are sorted by length into its micro batches: little padding.
+        train_sampling_strategy="batch_rebalance",
         seed=settings.seed,
         **_formats(settings, output, batch),
     )
@@ -274,7 +276,7 @@ def grpo_config(
 ) -> Any:
     """The configuration of GRPOTrainer: the paper's verl settings (its appendix B) in TRL's words.
 
-    One optimizer step on each batch of fresh rollouts (num_iterations 1), no KL term (beta 0),
+    One optimizer step on each batch of fresh rollouts (num_iterations 1), no KL term by default,
     token-mean loss (dapo), advantages normalised in the group, constant learning rate.
     """
     from trl import GRPOConfig
@@ -290,16 +292,18 @@ def grpo_config(
         learning_rate=side.learning_rate * _times(settings),
         lr_scheduler_type="constant",
         num_iterations=1,
-        beta=0.0,
+        beta=settings.beta,
         loss_type="dapo",
         scale_rewards="group",
         reward_weights=[REWARD_WEIGHT],
-        temperature=rollouts.temperature,
-        # Nothing is cut off, because any truncation would bias the importance ratio.
+        # Of the plain distribution: temperature 1, nothing cut off.
+        temperature=1.0,
         top_p=1.0,
         top_k=0,
         max_completion_length=rollouts.max_tokens,
         chat_template_kwargs={"enable_thinking": False},
+        log_completions=True,
+        num_completions_to_print=0,
         seed=seed,
         **_vllm(rollouts, max_model_len),
         **_formats(settings, output, batch),
@@ -344,7 +348,8 @@ def _formats(settings: TrainingSettings, output: Path, batch: Batch) -> dict[str
 
     gpu = torch.cuda.is_available()
     # Its folder `trainer` goes when the stage is done.
-    events = output.parent.parent / "logs" / "tensorboard" / output.name
+    run, stage = output.parents[2], output.parent.name
+    events = run / "logs" / "tensorboard" / stage
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(events)
     return {
         "bf16": computes_in_bfloat16(settings),
@@ -358,7 +363,7 @@ def _formats(settings: TrainingSettings, output: Path, batch: Batch) -> dict[str
         "save_total_limit": 2,  # The previous checkpoint stays until the new one is complete.
         "report_to": list(settings.report_to),
         "project": "cogr",
-        "run_name": f"{output.parent.parent.name} {output.name}",
+        "run_name": f"{run.name} {stage}",
         "logging_steps": 1,
         "logging_nan_inf_filter": False,
         "disable_tqdm": True,

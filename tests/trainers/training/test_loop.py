@@ -269,7 +269,11 @@ def scored(
     logged: dict[str, float] = {}
     entities = list(entity) if len(entity) > 1 else [entity] * len(completions)
     found = score(
-        completions=completions, completion_ids=ids, entity=entities, log_metric=logged.__setitem__
+        completions=completions,
+        completion_ids=ids,
+        entity=entities,
+        log_metric=logged.__setitem__,
+        log_extra=lambda *_: None,
     )
     return found, logged
 

@@ -5,6 +5,7 @@ learns, to the bit.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from tests.shops import write_sample_part
 from tests.trainers.shop import InThisProcess, Shop
 from trainers.training import step_log
+from trainers.training.checkpoints import last_checkpoint
 from trainers.training.driver import Driver
 from trainers.training.rounds import Run, create, open_run
 
@@ -84,7 +86,7 @@ def test_a_stage_that_died_goes_on_from_its_checkpoint_to_the_same_weights(
         dies(monkeypatch, 6)
         with pytest.raises(Died):
             do()
-        assert (run.folder("trainer", stage) / "checkpoint-4").exists()
+        assert list(run.folder("trainer", stage).glob("*/checkpoint-4/whole"))
         assert len(steps(run, stage)) == 6
         do()
         assert not list(run.folder("trainer").iterdir())
@@ -93,16 +95,10 @@ def test_a_stage_that_died_goes_on_from_its_checkpoint_to_the_same_weights(
     assert learned(run) == learned(open_run(workspace, "calm"))
 
 
-def test_only_a_whole_checkpoint_of_the_same_beginning_is_gone_on_from(tmp_path: Any) -> None:
-    from trainers.training.checkpoints import Midway
-
-    midway = Midway(tmp_path, {"base": "a", "before": [("targets", "x")]})
-    assert midway.last() is None
+def test_only_a_whole_checkpoint_is_gone_on_from(tmp_path: Path) -> None:
+    assert last_checkpoint(tmp_path) is None
     for step in (8, 16, 100):
         (tmp_path / f"checkpoint-{step}").mkdir()
-    midway.saved(8)
-    midway.saved(16)
-    assert midway.last() == tmp_path / "checkpoint-16"
-    assert Midway(tmp_path, {"base": "b", "before": []}).last() is None
-    (tmp_path / "checkpoint-16/begun-with.json").write_text("{")
-    assert midway.last() == tmp_path / "checkpoint-8"
+    for step in (8, 16):
+        (tmp_path / f"checkpoint-{step}/whole").touch()
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-16"
