@@ -82,9 +82,9 @@ def test_the_losses_are_those_of_trls_own_trainer(base: Path, tmp_path: Path, ra
     assert ours == pytest.approx(theirs, rel=1e-5)
 
 
-def first_round(shop: Shop) -> Inputs:
+def first_round(shop: Shop, *overrides: str) -> Inputs:
     """What the first query stage after SFT reads."""
-    workspace = shop.workspace()
+    workspace = shop.workspace(*overrides)
     run = open_run(workspace, "main")
     done = run.state().rounds[0]
     written = StageRecord(name="index-query", output=done.queries, seconds=0.0)
@@ -108,6 +108,16 @@ def test_a_query_stage_learns_what_trls_own_trainer_learns(copied: Shop, tmp_pat
     for mine, other in zip(ours, theirs, strict=True):
         for name in ("reward", "loss", "entropy", "grad_norm"):
             assert mine[name] == pytest.approx(other[name], rel=1e-4, abs=1e-6), name
+
+
+def test_a_kl_term_measures_the_way_from_the_start(copied: Shop, tmp_path: Path) -> None:
+    reward = "training.query.reward=tests.trainers.shop:counting_reward"
+    job = grpo.grpo_job(first_round(copied, "training.beta=0.5", reward), "query")
+    log = tmp_path / "log.jsonl"
+    grpo.run_grpo(dataclasses.replace(job, log=log), lambda _: None)
+    first, second = (json.loads(line)["kl"] for line in log.read_text().splitlines())
+    assert first == pytest.approx(0, abs=1e-6)
+    assert second > 1e-6
 
 
 REFUSES_SYSTEM = (

@@ -103,6 +103,7 @@ def test_it_tells_what_the_run_has_done(told: Page) -> None:
         "F1 over training steps",
         "rejected: dev F1 0.5000 -> 0.4000",
         "0.080 0.050 0.060",
+        "round 2, step 6, item side reward item wrote 0.250 item-1 sofa 0.000 item-0 oak, teal",
     ):
         assert words in told.text
     assert [v for n, v in told.attributes if v == "example"] == ["example"] * sum(EXAMPLES.values())
