@@ -15,12 +15,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from cogr import errors
 from cogr.settings import secret_keys
 from tests.commands import Ended, run_here
-from tests.indexers.generators.fake_endpoint import FakeEndpoint
+from tests.indexers.generators.fake_endpoint import FakeEndpoint, refused
 from tests.ops.broken_servers import broken
 from tests.ops.expander.expander_worlds import workspace
 
@@ -116,12 +115,8 @@ def test_services_that_are_away_show_none(shop: Shop, fault: str) -> None:
 
 
 def test_an_endpoint_that_repeats_what_it_was_sent_shows_none(shop: Shop) -> None:
-    def echo(_: int, __: dict[str, object]) -> web.Response:
-        return web.json_response(
-            {"error": {"message": f"Incorrect API key provided: {CANARY}"}}, status=401
-        )
-
-    with FakeEndpoint(echo) as endpoint:
+    echo = refused(401, f"Incorrect API key provided: {CANARY}")
+    with FakeEndpoint(lambda *_: echo) as endpoint:
         ended = shop.run(
             "cogr-index rebuild --side item --generator openai --backend memory -v",
             *("--set", "generator.model=m", "--set", f"generator.openai.base_url={endpoint.url}"),
@@ -213,7 +208,7 @@ def test_a_password_in_a_url_is_shown_by_no_command_however_it_is_spelt(
         url = URLS[key].format(user.format(CANARY))
         flags: tuple[str, ...] = ()
         lines = ["cogr-index list -v", "cogr-ops wait --timeout 0", "cogr-index list --json"]
-        lines += ["cogr-ops worker"] if refused(user) else []
+        lines += ["cogr-ops worker"] if is_refused(user) else []
         line = lines[at % len(lines)]
         with pytest.MonkeyPatch.context() as patch:
             _write(shop, key, url if where == "file" else "")
@@ -226,7 +221,7 @@ def test_a_password_in_a_url_is_shown_by_no_command_however_it_is_spelt(
             assert ended.status in (0, 2, 3)
 
 
-def refused(user: str) -> bool:
+def is_refused(user: str) -> bool:
     """Whether a URL with this user can't be one, so that no command goes on with it."""
     return any(sign in user for sign in "/#?[ ")
 

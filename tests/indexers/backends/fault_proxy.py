@@ -1,42 +1,21 @@
-"""A real HTTP proxy in front of a real node that fails on chosen requests, and small servers that
-are no OpenSearch.
-"""
+"""A real HTTP proxy in front of a real node that fails on chosen requests."""
 
 from __future__ import annotations
 
 import http.client
-import json
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 from urllib.parse import urlsplit
 
-Answer = tuple[int, bytes]
-
-
-@dataclass
-class Request:
-    """What came in."""
-
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
-
-    def is_for(self, method: str, part: str) -> bool:
-        return self.method == method and part in self.path
+from tests.web_server import Answer, Request, json_answer, serve
 
 
 def error_body(status: int, kind: str, reason: str) -> Answer:
     """An error as OpenSearch words it."""
     cause = {"type": kind, "reason": reason}
-    return status, json.dumps(
-        {"error": {"root_cause": [cause], **cause}, "status": status}
-    ).encode()
+    return json_answer({"error": {"root_cause": [cause], **cause}, "status": status}, status)
 
 
 @dataclass
@@ -119,53 +98,3 @@ def proxy_to(target: str) -> Iterator[Proxy]:
     with serve(handle) as url:
         proxy = Proxy(url)
         yield proxy
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that was killed is no news."""
-        if not isinstance(sys.exception(), OSError):
-            super().handle_error(request, client_address)
-
-
-@contextmanager
-def serve(
-    handle: Callable[[Request], Answer | None], content_type: str = "application/json"
-) -> Iterator[str]:
-    """A server whose every answer `handle` gives; None closes the connection. Yields its URL."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def _answer(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length") or 0))
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            answer = handle(Request(self.command, self.path, headers, body))
-            if answer is None:
-                self.close_connection = True
-                self.connection.close()
-                return
-            self.send_response(answer[0])
-            self.send_header("content-type", content_type)
-            self.send_header("content-length", str(len(answer[1])))
-            self.end_headers()
-            self.wfile.write(answer[1])
-
-        do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _answer  # noqa: N815 (names that http.server looks for)
-
-        def log_message(self, *_: Any) -> None:
-            """Quiet."""
-
-    server = _Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(
-        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
-    )
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -1,27 +1,25 @@
-"""A small OpenAI-compatible endpoint on a free port of this machine, which misbehaves as it is
-told.
-"""
+"""A small OpenAI-compatible endpoint, which misbehaves as it is told."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, Self
 
-from aiohttp import web
+from tests.web_server import Answer, Request, json_answer, serve
 
-Misbehave = Callable[[int, dict[str, Any]], "web.StreamResponse | None"]
-"""(number of this request, its body) -> a response instead of the usual one, or None.
+Misbehave = Callable[[int, dict[str, Any]], Answer | None]
+"""(number of this request, its body) -> an answer instead of the usual one, or None.
 
-May raise ConnectionError.
+May raise ConnectionError: the connection is closed without a word.
 """
 
 
 class FakeEndpoint:
-    """Runs in a thread of its own, in a `with` block.
+    """Answers in threads of its own, in a `with` block; writes a prompt's last five words.
 
     Args:
         misbehave: see `Misbehave`.
@@ -31,8 +29,6 @@ class FakeEndpoint:
 
     Attributes:
         bodies: bodies of all requests, as they came.
-        times: monotonic time of each request.
-        running: requests under way now.
         most_at_once: most requests that were under way together.
     """
 
@@ -45,92 +41,63 @@ class FakeEndpoint:
         key: str | None = None,
     ) -> None:
         self._misbehave = misbehave or (lambda number, body: None)
-        self._delay = delay
-        self._context_words = context_words
-        self._key = key
-        self.running = 0
+        self._delay, self._context_words, self._key = delay, context_words, key
+        self._running, self._lock, self._stack = 0, threading.Lock(), ExitStack()
         self.bodies: list[dict[str, Any]] = []
-        self.times: list[float] = []
         self.most_at_once = 0
-        self._loop = asyncio.new_event_loop()
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
-        self._thread.start()
-        assert self._started.wait(10)
+        self.url = f"{self._stack.enter_context(serve(self._answer))}/v1"
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._stack.close()
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        application = web.Application(client_max_size=64 * 1024 * 1024)
-        application.router.add_post("/v1/chat/completions", self._answer)
-        runner = web.AppRunner(application, shutdown_timeout=0.1)
-        self._loop.run_until_complete(runner.setup())
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        self._loop.run_until_complete(site.start())
-        self.port: int = runner.addresses[0][1]
-        self._started.set()
-        self._loop.run_forever()
-        self._loop.run_until_complete(runner.cleanup())
-        self._loop.close()
-
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
-        self.running += 1
-        self.most_at_once = max(self.most_at_once, self.running)
+    def _answer(self, request: Request) -> Answer | None:
+        body = json.loads(request.body)
+        with self._lock:
+            self.bodies.append(body)
+            number = len(self.bodies)
+            self._running += 1
+            self.most_at_once = max(self.most_at_once, self._running)
         try:
-            return await self._respond(request)
-        finally:
-            self.running -= 1
-
-    async def _respond(self, request: web.Request) -> web.StreamResponse:
-        body = json.loads(await request.read())
-        self.bodies.append(body)
-        self.times.append(time.monotonic())
-        if self._key is not None and request.headers.get("Authorization") != f"Bearer {self._key}":
-            return web.json_response({"error": {"message": "wrong key"}}, status=401)
-        try:
-            instead = self._misbehave(len(self.bodies), body)
+            return self._respond(number, body, request.headers.get("authorization"))
         except ConnectionError:
-            assert request.transport is not None
-            request.transport.abort()
-            return web.Response()
-        if instead is not None:
+            return None
+        finally:
+            with self._lock:
+                self._running -= 1
+
+    def _respond(self, number: int, body: dict[str, Any], authorization: str | None) -> Answer:
+        if self._key is not None and authorization != f"Bearer {self._key}":
+            return refused(401, "wrong key")
+        if (instead := self._misbehave(number, body)) is not None:
             return instead
-        await asyncio.sleep(self._delay)
+        time.sleep(self._delay)
         words = body["messages"][-1]["content"].split()
         if len(words) > self._context_words:
-            message = (
+            return refused(
+                400,
                 f"This model's maximum context length is {self._context_words} tokens, you asked "
-                f"for {len(words)}."
+                f"for {len(words)}.",
             )
-            return web.json_response(
-                {"error": {"message": message, "type": "BadRequestError"}}, status=400
-            )
-        return web.json_response(completion(", ".join(words[-5:])))
+        return json_answer(completion(", ".join(words[-5:])))
+
+
+def refused(status: int, message: str) -> Answer:
+    """An error as OpenAI's API spells it."""
+    return json_answer({"error": {"message": message, "type": "BadRequestError"}}, status)
 
 
 def completion(text: str | None, finish: str = "stop") -> dict[str, Any]:
     """A chat completion as OpenAI's API spells it."""
+    words = len((text or "").split())
+    message = {"role": "assistant", "content": text}
     return {
         "id": "c",
         "object": "chat.completion",
         "created": 0,
         "model": "fake",
-        "choices": [
-            {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": text}}
-        ],
-        "usage": {
-            "prompt_tokens": 1,
-            "completion_tokens": len((text or "").split()),
-            "total_tokens": 2,
-        },
+        "choices": [{"index": 0, "finish_reason": finish, "message": message}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": words, "total_tokens": 1 + words},
     }

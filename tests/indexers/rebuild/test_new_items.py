@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from cogr.keywords import self_keyword
 from cogr.matching.mirror import Mirror
@@ -26,6 +25,7 @@ from tests.commands import Command, Ended
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, Misbehave
 from tests.indexers.generators.test_judging import listed
 from tests.shops import read_jsonl, sample_shop, write_jsonl, write_shop
+from tests.web_server import Answer
 from trainers.demo import CATALOGUE
 
 CONFIGURATION = "[publish]\ntolerance = 1\n"
@@ -73,7 +73,7 @@ def knowing(dataset: Dataset) -> Misbehave:
     ids = {item.title: item.id for item in dataset.items}
     queries = {self_keyword(query.text): query.id for query in dataset.all_queries()}
 
-    def answer(_: int, body: dict[str, Any]) -> web.Response:
+    def answer(_: int, body: dict[str, Any]) -> Answer:
         found = ASKED.search(body["messages"][-1]["content"])
         assert found is not None
         known = ids[found[1]] in dataset.relevant[queries[found[2]]]

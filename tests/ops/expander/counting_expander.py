@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from tests.indexers.backends.fault_proxy import Answer, Request, serve
+from tests.web_server import Answer, Request, serve
 
 WAYS = ("counting", "moving", "pruned")
 

@@ -14,7 +14,6 @@ from pathlib import Path
 import httpx
 import pytest
 import redis
-from aiohttp import web
 
 from cogr.keywords import NORMALISER
 from cogr.settings.indexing import RedisSettings
@@ -34,6 +33,7 @@ from tests.ops.expander.expander_worlds import (
     wait_for,
     workspace,
 )
+from tests.web_server import json_answer
 
 pytestmark = pytest.mark.slow
 
@@ -156,10 +156,8 @@ def model(endpoint: FakeEndpoint) -> tuple[str, ...]:
 def test_a_model_is_asked_once_and_its_answer_cached(
     tmp_path: Path, valkey: RedisSettings, prefix: str
 ) -> None:
-    def answer(number: int, body: dict[str, object]) -> web.Response:
-        return web.json_response(completion("velvet, Sofa, blue chair"))
-
-    with FakeEndpoint(answer) as endpoint:
+    said = json_answer(completion("velvet, Sofa, blue chair"))
+    with FakeEndpoint(lambda *_: said) as endpoint:
         opened = with_valkey(tmp_path, valkey, *model(endpoint))
         serve_pair(opened, round_=4)
         with running(opened, model="m-{round}", hot_queries=0) as expander:

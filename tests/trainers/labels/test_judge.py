@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from cogr.datasets import load_dataset
 from tests.commands import Command, run_here
-from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion
+from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion, refused
 from tests.shops import write_shop
+from tests.web_server import Answer, json_answer
 from trainers.labels.judge import agreement, parse
 
 COLOURS = ("red", "green", "blue")
@@ -59,8 +59,8 @@ def right_answer(body: dict[str, Any]) -> str:
     return ("bad", "poor", "excellent")[len(shared)]
 
 
-def grade(number: int, body: dict[str, Any]) -> web.Response:
-    return web.json_response(completion(json.dumps({"grade": right_answer(body)})))
+def grade(number: int, body: dict[str, Any]) -> Answer:
+    return json_answer(completion(json.dumps({"grade": right_answer(body)})))
 
 
 @pytest.fixture
@@ -106,19 +106,19 @@ def test_a_judge_makes_a_data_set_and_says_how_far_it_agrees_with_people(
 def test_an_unreadable_answer_is_asked_for_again_and_refusals_are_counted(
     shop: Path, cogr_train: Command
 ) -> None:
-    def odd(number: int, body: dict[str, Any]) -> web.Response:
+    def odd(number: int, body: dict[str, Any]) -> Answer:
         user = body["messages"][-1]["content"]
         found = ASKED.search(user)
         assert found is not None
         thing = found["item"].split()[1]
         if thing == "rug":
-            return web.json_response(completion("I'm sorry, but I can't judge that."))
+            return json_answer(completion("I'm sorry, but I can't judge that."))
         if thing == "desk":
-            return web.json_response(completion("excellent or bad, who knows"))
+            return json_answer(completion("excellent or bad, who knows"))
         if thing == "sofa" and "JSON object alone" not in user:
-            return web.json_response(completion('{"grade": "superb"}'))
+            return json_answer(completion('{"grade": "superb"}'))
         if thing == "table":
-            return web.json_response(completion("Grade: Poor."))
+            return json_answer(completion("Grade: Poor."))
         return grade(number, body)
 
     with FakeEndpoint(odd) as endpoint:
@@ -188,9 +188,9 @@ def test_wrong_options_are_refused(shop: Path, cogr_train: Command) -> None:
 
 @pytest.mark.fault
 def test_an_endpoint_that_goes_away_keeps_what_it_answered(shop: Path, cogr_train: Command) -> None:
-    def dies(number: int, body: dict[str, Any]) -> web.Response:
+    def dies(number: int, body: dict[str, Any]) -> Answer:
         if number > 40:
-            return web.json_response({"error": {"message": "no credit"}}, status=403)
+            return refused(403, "no credit")
         return grade(number, body)
 
     with FakeEndpoint(dies) as endpoint:

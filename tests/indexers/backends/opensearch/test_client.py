@@ -27,7 +27,7 @@ from indexers.backends.opensearch.client import (
     service_error,
     wait_before,
 )
-from tests.indexers.backends.fault_proxy import Answer, Request, serve
+from tests.web_server import Answer, Request, serve
 
 
 def info(number: str, distribution: str | None = "opensearch") -> dict[str, Any]:

@@ -20,7 +20,8 @@ from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend, client, push
 from indexers.backends.opensearch.indexes import index_name
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, random_world
-from tests.indexers.backends.fault_proxy import Answer, Fault, Proxy, Request, error_body, proxy_to
+from tests.indexers.backends.fault_proxy import Fault, Proxy, error_body, proxy_to
+from tests.web_server import Answer, Request
 
 pytestmark = [pytest.mark.server, pytest.mark.fault]
 

@@ -18,7 +18,7 @@ from cogr.errors import ServiceError
 from cogr.settings.serving import OpenSearchSettings
 from indexers.backends.opensearch import push
 from indexers.backends.opensearch.client import Cluster
-from tests.indexers.backends.fault_proxy import Answer, Request, serve
+from tests.web_server import Answer, Request, serve
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
