@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -32,6 +33,8 @@ class Ended:
 
 
 Command = Callable[..., Ended]
+MODULES = {"cogr-index": "indexers.cli", "cogr-train": "trainers.cli", "cogr-ops": "ops.cli"}
+"""Of our programs."""
 
 
 def run_here(
@@ -47,6 +50,17 @@ def run_here(
         main()
     written = capture.readouterr()
     return Ended(int(ended.value.code or 0), written.out, written.err)
+
+
+def run_program(
+    monkeypatch: pytest.MonkeyPatch,
+    capture: pytest.CaptureFixture[str],
+    name: str,
+    *arguments: object,
+) -> Ended:
+    """Run one of our programs with these arguments."""
+    main = importlib.import_module(MODULES[name]).main
+    return run_here(main, monkeypatch, capture, name, *arguments)
 
 
 def program(name: str, package: str = "") -> str:

@@ -9,6 +9,7 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from cogr.settings.indexing import RedisSettings
 from cogr.settings.serving import OpenSearchSettings
 from cogr.store import Store
 from ops.servers import OpenSearchSpec, ServerSpec, ServerState, ValkeySpec, known, stop
+from tests.commands import Command, run_program
 from tests.owned_servers import owner_of, start_owned
 from tests.secure_node import SecureSpec, secured
 
@@ -74,6 +76,30 @@ def _nothing_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     one's.
     """
     monkeypatch.setattr(errors, "learned", set())
+
+
+@pytest.fixture
+def run_any(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
+    """Run one of our programs in this process: its name, then its arguments."""
+    return partial(run_program, monkeypatch, capfd)
+
+
+@pytest.fixture
+def cogr_index(run_any: Command) -> Command:
+    """Run `cogr-index` with arguments."""
+    return partial(run_any, "cogr-index")
+
+
+@pytest.fixture
+def cogr_train(run_any: Command) -> Command:
+    """Run `cogr-train` with arguments."""
+    return partial(run_any, "cogr-train")
+
+
+@pytest.fixture
+def cogr_ops(run_any: Command) -> Command:
+    """Run `cogr-ops` with arguments."""
+    return partial(run_any, "cogr-ops")
 
 
 def run_name() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import json
 import os
@@ -17,7 +16,7 @@ import pytest
 from nbclient import NotebookClient
 
 from cogr.settings import load_settings
-from tests.commands import run_here
+from tests.commands import MODULES, Command
 from tests.shops import sample_part, write_beir, write_jsonl
 from tests.trainers.labels.users import write_log
 
@@ -36,7 +35,6 @@ PAGES = sorted(
     [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(p for p in DOCS if p.parent.name == "docs")]
 )
 WRITTEN = sorted([*ROOT.glob("*.md"), *DOCS])
-MODULES = {"cogr-index": "indexers.cli", "cogr-train": "trainers.cli", "cogr-ops": "ops.cli"}
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
@@ -250,14 +248,12 @@ Run = Callable[[Path, str], str]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(monkeypatch: pytest.MonkeyPatch, run_any: Command) -> Run:
     """Runs a command line in a folder; what it wrote to standard output."""
 
     def run(folder: Path, line: str) -> str:
-        name, *arguments = shlex.split(line)
         monkeypatch.chdir(folder)
-        main = importlib.import_module(MODULES[name]).main
-        ended = run_here(main, monkeypatch, capsys, name, *arguments)
+        ended = run_any(*shlex.split(line))
         assert ended.status == 0, f"{line}: {ended.err}"
         return ended.out
 

@@ -19,11 +19,10 @@ import yaml
 from cogr.settings import Settings, known_keys, load_settings
 from indexers.fleet.broker import queue_of
 from indexers.workspace import Workspace
-from ops.cli import main
 from ops.expander.app import create_app
 from ops.expander.expander import make_parts
 from tests.charts.conftest import CHART, URLS, Helm, Object, Render, containers, merged, one, pods
-from tests.commands import run_here
+from tests.commands import Command
 
 FILES = sorted(path.name for path in CHART.glob("values-*.yaml"))
 GPU = {"worker": {"resources": {"limits": {"nvidia.com/gpu": 1}}}}
@@ -187,16 +186,11 @@ def test_secrets_are_references_and_go_where_they_are_read(render: Render) -> No
 
 
 def test_a_container_without_its_secret_names_the_setting(
-    render: Render,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    render: Render, tmp_path: Path, cogr_ops: Command
 ) -> None:
     settings_of(render(file="values-production.yaml"), tmp_path)
     sets = ("--port", "0", "--set", f"store={tmp_path}")
-    ended = run_here(
-        main, monkeypatch, capsys, "cogr-ops", "serve", "-c", tmp_path / "cogr.toml", *sets
-    )
+    ended = cogr_ops("serve", "-c", tmp_path / "cogr.toml", *sets)
     assert ended.status == 2
     assert "opensearch.password" in ended.sentence
 

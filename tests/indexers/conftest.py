@@ -8,19 +8,7 @@ import pytest
 
 from cogr.store import Store
 from tests.commands import Command as Command
-from tests.commands import Ended, run_here
 from tests.shops import DATASET, write_shop
-
-
-@pytest.fixture
-def cogr_index(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Run `cogr-index` with arguments, in this process."""
-    from indexers.cli import main
-
-    def run(*arguments: object) -> Ended:
-        return run_here(main, monkeypatch, capsys, "cogr-index", *arguments)
-
-    return run
 
 
 @pytest.fixture(params=["local", "memory"])

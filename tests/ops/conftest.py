@@ -12,9 +12,8 @@ import pytest
 
 from cogr.errors import StorageError
 from cogr.settings.serving import OpenSearchSettings
-from ops.cli import main
 from ops.servers import read_state
-from tests.commands import Command, Ended, run_here
+from tests.commands import Command, Ended
 from tests.ops.clients.client_worlds import ClientWorld, client_world
 
 
@@ -41,11 +40,10 @@ def cache() -> Iterator[Path]:
                     server.end()
 
 
-def alone(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str], group: str
-) -> Command:
-    """Runs `cogr-ops GROUP` in this process, in an environment with this cache and the keywords,
-    and no other variable of ours.
+@pytest.fixture
+def alone(cache: Path, monkeypatch: pytest.MonkeyPatch, cogr_ops: Command) -> Command:
+    """Runs `cogr-ops` in this process, in an environment with this cache and the keywords, and no
+    other variable of ours.
     """
 
     def run(*arguments: str, **variables: str) -> Ended:
@@ -53,6 +51,6 @@ def alone(
             monkeypatch.delenv(name)
         for name, value in {"COGR_CACHE_DIR": str(cache), **variables}.items():
             monkeypatch.setenv(name, value)
-        return run_here(main, monkeypatch, capture, "cogr-ops", group, *arguments)
+        return cogr_ops(*arguments)
 
     return run

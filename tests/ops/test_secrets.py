@@ -7,7 +7,6 @@ The expander's logs, answers and metrics have a test of their own in `test_expan
 from __future__ import annotations
 
 import base64
-import importlib
 import os
 import shlex
 import subprocess
@@ -18,14 +17,13 @@ import pytest
 
 from cogr import errors
 from cogr.settings import secret_keys
-from tests.commands import Ended, run_here
+from tests.commands import Command, Ended
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, refused
 from tests.ops.broken_servers import broken
 from tests.ops.expander.expander_worlds import workspace
 
 pytestmark = pytest.mark.slow
 CANARY = "canary-4711-feathers"
-MODULES = {"cogr-index": "indexers.cli", "cogr-train": "trainers.cli", "cogr-ops": "ops.cli"}
 
 
 def clean(texts: list[str]) -> None:
@@ -41,10 +39,8 @@ def clean(texts: list[str]) -> None:
 class Shop:
     """A shop in which every secret is the canary, and commands in it."""
 
-    def __init__(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]
-    ) -> None:
-        self.folder, self._patch, self._capture = folder, monkeypatch, capture
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, run: Command) -> None:
+        self.folder, self._run = folder, run
         # What other tests had as secrets is nothing to this one.
         monkeypatch.setattr(errors, "learned", set())
         workspace(folder)
@@ -57,9 +53,7 @@ class Shop:
 
     def run(self, line: str, *arguments: str) -> Ended:
         """A command, whose outputs must be clean."""
-        name, *words = shlex.split(line)
-        main = importlib.import_module(MODULES[name]).main
-        ended = run_here(main, self._patch, self._capture, name, *words, *arguments)
+        ended = self._run(*shlex.split(line), *arguments)
         clean([ended.out, ended.err])
         return ended
 
@@ -73,10 +67,8 @@ class Shop:
 
 
 @pytest.fixture
-def shop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Shop:
-    return Shop(tmp_path, monkeypatch, capsys)
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_any: Command) -> Shop:
+    return Shop(tmp_path, monkeypatch, run_any)
 
 
 def test_plans_and_work_show_none(shop: Shop) -> None:

@@ -9,35 +9,18 @@ import pytest
 
 from tests.commands import Command as Command
 from tests.commands import Ended as Ended
-from tests.commands import run_here
 from tests.conftest import made_for_the_run
 from tests.shops import write_sample_part
 from tests.trainers.shop import InThisProcess, Shop
 
 
 @pytest.fixture
-def cogr_train(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+def cogr_train(cogr_train: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Run `cogr-train` with arguments, and its stages, in this process, which imports TRL once."""
-    from trainers.cli import main
     from trainers.training import stage
 
     monkeypatch.setattr(stage, "Launcher", InThisProcess)
-
-    def run(*arguments: object) -> Ended:
-        return run_here(main, monkeypatch, capfd, "cogr-train", *arguments)
-
-    return run
-
-
-@pytest.fixture
-def cogr_index(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """The same for `cogr-index`."""
-    from indexers.cli import main
-
-    def run(*arguments: object) -> Ended:
-        return run_here(main, monkeypatch, capfd, "cogr-index", *arguments)
-
-    return run
+    return cogr_train
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ completion of the programs.
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import os
@@ -22,7 +21,7 @@ from indexers.cli import console
 from indexers.cli.console import FormatName, GeneratorKind
 from indexers.exchange.keyword_sets import NAMES
 from indexers.telemetry import logs
-from tests.commands import Command, run_here
+from tests.commands import MODULES, Command
 from tests.shops import write_jsonl
 
 ROOT = Path(__file__).parents[3]
@@ -35,7 +34,6 @@ OSC, CLEAR, CONCEAL, RTL, BELL, CSI = (
     "\x9b31m",
 )
 HOSTILE = f"sofa {OSC}{CLEAR}{CONCEAL}{RTL}{BELL}{CSI} green"
-MODULES = {"cogr-index": "indexers.cli", "cogr-train": "trainers.cli", "cogr-ops": "ops.cli"}
 
 
 def steering(text: str) -> list[str]:
@@ -113,12 +111,8 @@ def test_notes_logs_and_tracebacks_are_one_line_each_and_steer_nothing(
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_every_program_says_its_version(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ended = run_here(
-        importlib.import_module(MODULES[name]).main, monkeypatch, capsys, name, "--version"
-    )
+def test_every_program_says_its_version(name: str, run_any: Command) -> None:
+    ended = run_any(name, "--version")
     assert (ended.status, ended.out, ended.err) == (0, f"{name} {__version__}\n", "")
 
 

@@ -32,7 +32,7 @@ from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.release import release
 from indexers.release.order import read_history
 from indexers.workspace import Workspace
-from tests.commands import run_here
+from tests.commands import Command
 from tests.indexers.backends.fault_proxy import proxy_to
 from tests.indexers.conftest import ITEMS, LABELS, QUERIES
 from tests.indexers.fleet.fleet_worlds import no_bar
@@ -285,7 +285,7 @@ def cell(
     template: tuple[Path, Mapping[str, str]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    run_any: Command,
 ) -> Iterator[Cell]:
     folder, ids = template
     shutil.copytree(folder, tmp_path / "shop")
@@ -297,11 +297,7 @@ def cell(
     monkeypatch.setattr(Faulty, "rival", None)
 
     def command(program: str, *arguments: object) -> Ended:
-        from indexers.cli import main as index
-        from trainers.cli import main as train
-
-        main = index if program == "cogr-index" else train
-        ended = run_here(main, monkeypatch, capfd, program, *arguments)
+        ended = run_any(program, *arguments)
         return Ended(ended.status, ended.err)
 
     with ExitStack() as stack:

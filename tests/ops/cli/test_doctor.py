@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import tomllib
+from functools import partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
 import pytest
 
-from ops.cli import main
 from ops.cli.doctor import Finding, examine, missing_packages
-from tests.commands import Command, run_here
+from tests.commands import Command
 
 ROOT = Path(__file__).parents[3]
 
@@ -27,10 +27,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def doctor(
-    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Command:
-    return lambda *words: run_here(main, monkeypatch, capsys, "cogr-ops", "doctor", *words)
+def doctor(elsewhere: Path, cogr_ops: Command) -> Command:
+    return partial(cogr_ops, "doctor")
 
 
 def by_name() -> dict[str, Finding]:

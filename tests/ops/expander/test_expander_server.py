@@ -21,9 +21,8 @@ import httpx
 import psutil
 import pytest
 
-from ops.cli import main
 from ops.expander.app import HEAD_BYTES, READ_SECONDS
-from tests.commands import run_here
+from tests.commands import Command
 from tests.ops.expander.expander_worlds import is_ready, running, wait_for, workspace
 
 BODY = b'{"query": "Green sofa"}'
@@ -166,15 +165,11 @@ def test_a_worker_that_dies_ends_the_server(tmp_path: Path) -> None:
         assert "ended by itself" in process.stderr.read()
 
 
-def test_a_port_that_is_taken_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_port_that_is_taken_is_said(tmp_path: Path, cogr_ops: Command) -> None:
     workspace(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port, config = taken.getsockname()[1], tmp_path / "cogr.toml"
-        ended = run_here(
-            main, monkeypatch, capsys, "cogr-ops", "serve", "--port", port, "-c", config
-        )
+        ended = cogr_ops("serve", "--port", port, "-c", config)
     assert ended.status == 3
     assert "choose another --host or --port" in ended.err.replace("\n", " ")
 

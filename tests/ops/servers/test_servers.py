@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,6 @@ from ops.servers import (
 )
 from tests.commands import Command
 from tests.damages import HARMS, damage
-from tests.ops.conftest import alone
 from tests.owned_servers import reap_orphans, start_owned
 
 AS_ROOT = os.geteuid() == 0
@@ -48,21 +48,13 @@ OTHER_USER = 1234
 
 
 @pytest.fixture
-def opensearch_command(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Command:
-    """Runs `cogr-ops opensearch` in this process with a cache of its own; keywords are environment
-    variables.
-    """
-    return alone(cache, monkeypatch, capfd, "opensearch")
+def opensearch_command(alone: Command) -> Command:
+    return partial(alone, "opensearch")
 
 
 @pytest.fixture
-def redis_command(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Command:
-    """The same of `cogr-ops redis`."""
-    return alone(cache, monkeypatch, capfd, "redis")
+def redis_command(alone: Command) -> Command:
+    return partial(alone, "redis")
 
 
 @contextmanager
@@ -169,16 +161,11 @@ def test_ctrl_c_while_starting_leaves_nothing_behind(cache: Path) -> None:
     ],
 )
 def test_a_wrong_wish_is_exit_2_and_one_sentence(
-    cache: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    group: str,
-    arguments: list[str],
-    told: str,
+    alone: Command, group: str, arguments: list[str], told: str
 ) -> None:
     with listening() as port:
         words = [str(port) if word == "TAKEN" else word for word in arguments]
-        ended = alone(cache, monkeypatch, capfd, group)("start", *words)
+        ended = alone(group, "start", *words)
     assert (ended.status, ended.err.count("\n")) == (2, 1)
     assert told in ended.err
 

@@ -10,6 +10,7 @@ import json
 import re
 import shlex
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from cogr.datasets.query_logs import Searched
 from cogr.errors import DataError, ServiceError
 from indexers.backends import Words
 from indexers.backends.opensearch.search import Fields, blended_body, query_body
-from ops.cli import app, main
+from ops.cli import app
 from ops.shadow import (
     IN_A_ROW,
     NOTHING,
@@ -34,7 +35,7 @@ from ops.shadow import (
     rows,
     summary,
 )
-from tests.commands import Command, Ended, run_here
+from tests.commands import Command
 
 PAGE = Path(__file__).parents[3] / "docs/shadow.md"
 
@@ -165,9 +166,7 @@ def test_failed_queries_are_left_out_until_there_are_too_many() -> None:
 
 
 @pytest.fixture
-def command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Command:
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cogr_ops: Command) -> Command:
     """Runs `cogr-ops shadow` in a folder with a configuration, a log and a body; nothing listens
     anywhere.
     """
@@ -177,12 +176,7 @@ def command(
     )
     (tmp_path / "log.jsonl").write_text('{"query": "sofa"}')
     (tmp_path / "today.json").write_text('{"query": {"match": {"text": "{{query}}"}}}')
-
-    def run(*arguments: str) -> Ended:
-        base = ("--present", "today.json", "--index", "products")
-        return run_here(main, monkeypatch, capsys, "cogr-ops", "shadow", *base, *arguments)
-
-    return run
+    return partial(cogr_ops, "shadow", "--present", "today.json", "--index", "products")
 
 
 @pytest.mark.parametrize(

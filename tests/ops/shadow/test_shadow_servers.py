@@ -15,8 +15,7 @@ import pytest
 
 from cogr.settings.serving import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
-from ops.cli import main
-from tests.commands import Ended, run_here
+from tests.commands import Command, Ended
 from tests.ops.expander.expander_worlds import ITEMS, running, serve_pair, wait_for, workspace
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -83,34 +82,20 @@ def fill(cluster: Cluster, index: str) -> None:
 class Shadow:
     """Runs the command over a world."""
 
-    def __init__(
-        self, world: World, monkeypatch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]
-    ) -> None:
-        self.world, self._monkeypatch, self._capture = world, monkeypatch, capture
+    def __init__(self, world: World, run: Command) -> None:
+        self.world, self._run = world, run
 
     def __call__(self, *arguments: object, records: list[dict[str, Any]] = LOG) -> Ended:
         log, today = self.world.folder / "log.jsonl", self.world.folder / "today.json"
         log.write_text("".join(json.dumps(record) + "\n" for record in records))
-        fixed = (
-            *self.world.arguments,
-            "--present",
-            today,
-            "--index",
-            self.world.index,
-            "--rate",
-            1000,
-        )
+        present = ("--present", today, "--index", self.world.index, "--rate", 1000)
         named = ("--expander", self.world.expander, "--id-field", "sku", *arguments)
-        return run_here(
-            main, self._monkeypatch, self._capture, "cogr-ops", "shadow", log, *fixed, *named
-        )
+        return self._run("shadow", log, *self.world.arguments, *present, *named)
 
 
 @pytest.fixture
-def shadow(
-    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Shadow:
-    return Shadow(world, monkeypatch, capsys)
+def shadow(world: World, cogr_ops: Command) -> Shadow:
+    return Shadow(world, cogr_ops)
 
 
 def test_a_log_is_replayed_against_both(shadow: Shadow, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from cogr.datasets import load_dataset
-from tests.commands import Command, run_here
+from tests.commands import Command
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion, refused
 from tests.shops import write_shop
 from tests.web_server import Answer, json_answer
@@ -39,13 +39,6 @@ LABELS = [
     for item in ITEMS
     if set(item["title"].split()) & set(query["text"].split())
 ]
-
-
-@pytest.fixture
-def cogr_index(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    from indexers.cli import main
-
-    return lambda *arguments: run_here(main, monkeypatch, capfd, "cogr-index", *arguments)
 
 
 ASKED = re.compile(r"Item: (?P<item>.*)\nDescription: .*\n\nSearch: (?P<query>.*)\n")
