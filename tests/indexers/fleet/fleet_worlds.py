@@ -39,7 +39,6 @@ FIXED = {
 """Constants that a test may set like settings, and their values here."""
 DELAY = "delay"
 """Seconds before each answer, named like a setting too."""
-_CLOCKS = Path(__file__).parent / "clocks"
 
 
 @dataclass
@@ -154,24 +153,6 @@ class Fleet:
                 return run
             assert time.monotonic() < deadline, f"it did not come in time: {run}"
             time.sleep(0.15)
-
-    @contextmanager
-    def clock_that_jumps(self, seconds: float, after: float) -> Iterator[None]:
-        """Processes started in the block see the wall clock jump, so many seconds of their life
-        after they began.
-        """
-        was = self.environment
-        path = os.pathsep.join([str(_CLOCKS), *filter(None, [os.environ.get("PYTHONPATH")])])
-        self.environment = {
-            **was,
-            "PYTHONPATH": path,
-            "CLOCK_JUMPS": str(seconds),
-            "CLOCK_JUMPS_AFTER": str(after),
-        }
-        try:
-            yield
-        finally:
-            self.environment = was
 
     def end(self) -> None:
         for process in self.processes:

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from cogr.settings.indexing import RedisSettings
-from indexers.fleet.broker import make_app
 from indexers.fleet.run_files import Attempt, RunFolder, runs_of
 from indexers.generators import Failure
 from indexers.generators.scripted import Scripted
@@ -132,44 +131,6 @@ def test_a_store_in_s3_where_worker_and_coordinator_are_killed(
         outcome = fleet.outcome(fleet.rebuild())
         assert outcome["snapshot"] == fleet.calm()
         assert not (tmp_path / ".cogr").exists()
-
-
-@pytest.mark.drill
-def test_a_coordinator_that_is_killed_and_a_broker_that_forgets_everything(fleet: Fleet) -> None:
-    # It goes on with the shards of a dead coordinator while the next one starts.
-    fleet.worker(delay="0.1")
-    first = fleet.rebuild()
-    fleet.wait_until(lambda run: run.done >= 1 and run.held)
-    kill(first)
-    run = fleet.status()
-    assert run is not None
-    second = fleet.rebuild()
-    # What was answered is in the cache; workers leave the shards of the run that is over.
-    resumed = fleet.wait_until(lambda now: now.id != run.id and now.done and now.held)
-    assert resumed.to_generate < run.to_generate
-    app = make_app(fleet.redis)
-    with app.connection_for_write() as connection:
-        connection.default_channel.client.flushall()
-    outcome = fleet.outcome(second)
-    assert outcome["snapshot"] == fleet.calm()
-    assert sum(attempt.items for attempt in attempts(fleet)) <= 240 + 16
-
-
-@pytest.mark.drill
-def test_clocks_that_jump_cost_nothing(fleet: Fleet) -> None:
-    for jump in (-7200, +7200):
-        with fleet.clock_that_jumps(jump, after=6):
-            fleet.worker(delay="0.1")
-    with fleet.clock_that_jumps(+3600, after=8):
-        coordinator = fleet.rebuild(fleet__lease_seconds="30")
-    outcome = fleet.outcome(coordinator)
-    assert outcome["snapshot"] == fleet.calm()
-    # Who is at a shard keeps it.
-    assert {attempt.state for attempt in attempts(fleet)} == {"done"}
-    assert sum(attempt.items for attempt in attempts(fleet)) == 240
-    # The jumps were seen: what was written bears times of more than one clock.
-    times = sorted(attempt.started for attempt in attempts(fleet))
-    assert times[-1] - times[0] > 3600
 
 
 @pytest.mark.drill

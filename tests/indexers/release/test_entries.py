@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import re
 import shutil
-import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,22 +17,17 @@ import pytest
 
 from cogr.errors import CheckFailedError, CogrError, ServiceError
 from cogr.records import Side
-from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Snapshot
 from cogr.store import Store
 from indexers.backends import Verified
 from indexers.backends.memory import MemoryBackend
-from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.foreign_field import add_field, open_target
 from indexers.generators import Failure
 from indexers.generators.scripted import Scripted
-from indexers.lease import LeaseKind, acquire, held_lease, lease_to_rebuild, lease_to_switch
+from indexers.lease import LeaseKind, acquire, held_lease, lease_to_switch
 from indexers.rebuild.run import RebuildRequest, rebuild_side
-from indexers.release import release
 from indexers.release.order import read_history
 from indexers.workspace import Workspace
 from tests.commands import Command
-from tests.indexers.backends.fault_proxy import proxy_to
 from tests.indexers.conftest import ITEMS, LABELS, QUERIES
 from tests.indexers.fleet.fleet_worlds import no_bar
 from tests.shops import write_jsonl, write_shop
@@ -68,14 +62,13 @@ class Faulty(MemoryBackend):
 
     def verify(self, snapshot: Snapshot, queries: Any) -> Verified:
         verified = super().verify(snapshot, queries)
-        self._take_over("fleet/")
         if self.fault == "verify":
             self.distrust(snapshot.id)
             raise CheckFailedError(f"{snapshot.id} differs from what was pushed.")
         return verified
 
     def serving(self) -> Mapping[Side, str | None]:
-        self._take_over("leases/")
+        self._take_over()
         return super().serving()
 
     def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
@@ -83,9 +76,8 @@ class Faulty(MemoryBackend):
             raise ServiceError("The cluster refuses to switch.")
         return super().publish(snapshots)
 
-    def _take_over(self, folder: str) -> None:
-        kind = Faulty.rival
-        if kind is None or not kind.folder.startswith(folder):
+    def _take_over(self) -> None:
+        if (kind := Faulty.rival) is None:
             return
         for name in self._store.list(kind.folder):
             if not self._store.read_json(f"{kind.folder}/{name}")["released"]:
@@ -211,13 +203,6 @@ def lease_lost(cell: Cell) -> Iterator[None]:
 
 
 @contextmanager
-def rebuild_lease_lost(cell: Cell) -> Iterator[None]:
-    Faulty.rival = lease_to_rebuild("item")
-    yield
-    assert Faulty.rival is None, "it was taken over"
-
-
-@contextmanager
 def cluster_refuses(cell: Cell) -> Iterator[None]:
     Faulty.fault = "refuse"
     yield
@@ -229,7 +214,6 @@ REFUSALS = {
     too_many_set_aside: (1, r"2 of 6 entities were set aside \(33\.3%.*the first 'e': broken"),
     lease_held: (2, r"is refused: .*another publish.*holds"),
     lease_lost: (2, r"has taken over the catalogue memory"),
-    rebuild_lease_lost: (2, r"has taken over the rebuild of items"),
     cluster_refuses: (3, r"The cluster refuses to switch"),
 }
 NOT_HINDERED = {(rollback, gate), (rollback, too_many_set_aside)}
@@ -239,7 +223,6 @@ CELLS = [
     for entry in ENTRIES
     for refusal in REFUSALS
     if (entry, refusal) not in NOT_HINDERED
-    and (refusal is not rebuild_lease_lost or entry in (update, rebuild))
 ]
 
 
@@ -342,82 +325,3 @@ def test_every_entry_goes_live_where_nothing_refuses(cell: Cell, entry: Any) -> 
     assert after[0]["item"] == cell.id != serving["item"]
     assert after[1][-1]["serving"] == after[0]
     assert len(after[1]) == len(history) + 1
-
-
-# Into an index of another team, which only a server has
-
-
-@dataclass
-class Products:
-    """An index of another team, in which a field of ours serves."""
-
-    cell: Cell
-    cluster: Cluster
-    prefix: str
-
-    @property
-    def template(self) -> str:
-        return f"{self.prefix}-{self.prefix}-products-cogr_keywords"
-
-    def live(self) -> tuple[Any, Any]:
-        """Where the field alias that searches use points to, and the history."""
-        path = f"/{self.prefix}-products/_mapping/field/cogr_keywords"
-        used = self.cluster.call("GET", path, doing="reading the field alias")
-        return used, read_history(self.cell.store, f"into-{self.template}")
-
-    def publish(self, url: str) -> Ended:
-        own = [f"opensearch.url={url}", f"opensearch.prefix={self.prefix}", "backend=opensearch"]
-        flags = [*self.cell.flags, *(flag for one in own for flag in ("--set", one))]
-        into = ["publish", self.cell.id, "--into", f"{self.prefix}-products"]
-        return self.cell.command("cogr-index", *into, *flags)
-
-
-@pytest.fixture
-def products(cell: Cell, opensearch: OpenSearchSettings) -> Iterator[Products]:
-    prefix = f"test-{uuid.uuid4().hex[:8]}"
-    with closing(Cluster(opensearch.model_copy(update={"prefix": prefix}))) as cluster:
-        for item in SERVED:
-            path = f"/{prefix}-products/_doc/{item['id']}?refresh=true"
-            cluster.call("PUT", path, body={"title": item["title"]}, doing="writing products")
-        made = Products(cell, cluster, prefix)
-        served = release(cell.workspace, [cell.ids["fine"]], gate=False).before["item"]
-        made.cell.ids = {**cell.ids, "served": str(served)}
-        made.cell.candidate = "served"
-        assert made.publish(opensearch.url).status == 0
-        made.cell.candidate = "fine"
-        yield made
-        cluster.call("DELETE", f"/{prefix}-*", doing="cleaning up")
-
-
-@pytest.mark.server
-def test_publish_into_is_refused_and_changes_nothing(
-    products: Products, opensearch: OpenSearchSettings
-) -> None:
-    cell, before = products.cell, products.live()
-    for refusal in (gate, too_many_set_aside):
-        with refusal(cell):
-            ended = products.publish(opensearch.url)
-        status, sentence = REFUSALS[refusal]
-        assert ended.status == status, ended.said
-        assert re.search(sentence, ended.said), ended.said
-        assert products.live() == before
-    cell.candidate, cell.overrides = "fine", ["publish.tolerance=1"]
-    kind = lease_to_switch(f"into-{products.template}")
-    with held_lease(cell.store, kind, "another publish", 60):
-        ended = products.publish(opensearch.url)
-    assert (ended.status, "another publish" in ended.said) == (2, True), ended.said
-    with proxy_to(opensearch.url) as proxy:
-        proxy.rewrite = lambda request, _: (
-            (403, b"{}") if request.is_for("PUT", "_mapping") else None
-        )
-        assert products.publish(proxy.url).status == 3
-    assert products.live() == before
-    # A document that holds another value under the field's name.
-    target = open_target(products.cluster, f"{products.prefix}-products", "cogr_keywords")
-    name = add_field(products.cluster, target, cell.ids["worse"])
-    path = f"/{products.prefix}-products/_update/a?refresh=true"
-    products.cluster.call("POST", path, body={"doc": {name: ["other"]}}, doing="another value")
-    cell.candidate = "worse"
-    ended = products.publish(opensearch.url)
-    assert ended.status == 1, ended.said
-    assert products.live() == before

@@ -35,6 +35,7 @@ from indexers.release.external import ForeignIndex
 from indexers.workspace import Workspace
 from tests.documents import examples
 from tests.indexers.backends.backend_worlds import SHOP, frozen, random_queries, random_world
+from tests.indexers.backends.fault_proxy import Fault, proxy_to
 from tests.indexers.backends.opensearch_worlds import flags_of
 from tests.indexers.conftest import Command
 
@@ -349,7 +350,9 @@ def test_a_publish_follows_an_alias_that_moves_meanwhile(
 
 
 @pytest.mark.server
-def test_values_that_something_else_wrote_are_not_served(products: Products) -> None:
+def test_a_refused_publish_and_values_that_something_else_wrote_change_nothing(
+    products: Products,
+) -> None:
     snapshot = frozen(products.workspace.store, "item", SHOP[:3])
     products.add(ids_of(snapshot))
     template = products.place().publish([snapshot.id], lambda _: None).template
@@ -358,6 +361,16 @@ def test_values_that_something_else_wrote_are_not_served(products: Products) -> 
     products.cluster.call("POST", f"/{products.alias}/_update/a-1", body=body, doing="meddling")
     with pytest.raises(CheckFailedError, match="something else writes to it"):
         products.place().publish([snapshot.id], lambda _: None)
+    other = frozen(products.workspace.store, "item", SHOP[1:3], round_=1)
+    with pytest.raises(CheckFailedError, match="The gate keeps"):
+        products.place().publish([other.id], lambda _: None)
+    settings = products.workspace.settings
+    with proxy_to(products.cluster.url) as proxy:
+        proxy.faults.append(Fault("PUT", "_mapping", (403, b"{}")))
+        there = settings.opensearch.model_copy(update={"url": proxy.url})
+        products.workspace = Workspace(settings.model_copy(update={"opensearch": there}))
+        with pytest.raises(ServiceError):
+            products.place().publish([other.id], lambda _: None, gate=False)
     assert products.search(template, keywords=["oak"])[0][0] == "a-2"
 
 
