@@ -37,10 +37,10 @@ class InThisProcess(Launcher):
 
     @contextmanager
     def started(
-        self, run: Run, stages: int, halvings: int = 0, processes: int = 1, *_: object
+        self, run: Run, halvings: int = 0, processes: int = 1, *_: object
     ) -> Iterator[Process]:
         workspace = Workspace.open(self.config, self.overrides)
-        status = do_stages(workspace, run, stages, halvings)
+        status = do_stages(workspace, run, halvings)
         if not gc.get_freeze_count():
             # What TRL has imported is here to stay. Each stage collects garbage, and going through
             # all of that every time takes longer than training a model of this size.

@@ -28,6 +28,7 @@ from cogr.snapshots import open_snapshot
 from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage as recorded
 from indexers.workspace import Workspace
+from trainers.training import ranks
 from trainers.training.checkpoints import check_model
 from trainers.training.contest import (
     DISTILLED,
@@ -52,7 +53,7 @@ from trainers.training.stage import (
     Failure,
     Launcher,
     Process,
-    one_start_a_round,
+    stages_of_start,
 )
 
 LOOK_SECONDS = 0.1
@@ -95,6 +96,7 @@ class Driver:
         self.run = run
         self._launcher = launcher
         self._say = say
+        self.machine, _ = ranks.machine(workspace.settings.training.accelerate)
 
     def sft(self) -> Round:
         """Do round 0, or the rest of it, where it is not done."""
@@ -113,6 +115,8 @@ class Driver:
             CheckFailedError: a policy collapsed, or a pretrained pair finds no more than text
                 search after SFT (`check_start`; not by the paper's rules).
         """
+        if self.machine:
+            return self._follow(rounds)
         with self._locked("cogr-train run"):
             state = self._checked_state()
             wanted = state.rounds_done + 1 if rounds is None else rounds
@@ -129,12 +133,13 @@ class Driver:
         """The pair that is to serve: the best of the rounds and of their rivals on dev. None
         without dev queries.
 
-        Rivals are measured at the first call.
+        Rivals are measured at the first call, by the first machine.
         """
         workspace = self.workspace
         if workspace.settings.training.rules == "paper" or not workspace.dataset.queries.get("dev"):
             return None
-        return choose(contenders(self.run.state(), rivals(workspace, self.run, self._say)))
+        beside = None if self.machine else rivals(workspace, self.run, self._say)
+        return choose(contenders(self.run.state(), beside or known_rivals(self.run)))
 
     def status(self) -> RunStatus:
         """What serves now beside the chosen pair. Where the service can't be reached, what serves
@@ -199,6 +204,24 @@ class Driver:
 
     # Processes
 
+    def _follow(self, rounds: int | None) -> Round:
+        """What a machine that is not the first does: its part of the stages that several processes
+        do. It takes part in what the state says is next; the first machine records.
+        """
+        self.run.check(self.workspace)
+        settings, state = self.workspace.settings.training, self.run.state()
+        wanted = state.rounds_done + 1 if rounds is None else rounds
+        while not state.finished or state.rounds_done < wanted:
+            current = state.begun().unfinished
+            assert current is not None
+            if SHARES.keys() & set(stages_of_start(settings, current)):
+                failure = self._process(current, 0)
+                if failure is not None and failure.status != OUT_OF_MEMORY:
+                    raise _error(self._under_way(current), failure)
+            time.sleep(LOOK_SECONDS)
+            state = self.run.state()
+        return state.finished[-1]
+
     def _finish(self, state: State) -> None:
         state = state.begun()
         if state != self.run.state():
@@ -232,12 +255,12 @@ class Driver:
         Raises KeyboardInterrupt where the process was interrupted.
         """
         settings = self.workspace.settings.training
-        left = current.plan[len(current.stages) :]
-        stages = left if one_start_a_round(settings) else left[:1]
-        processes = settings.processes if SHARES.keys() & set(stages) else 1
-        Failure.forget(self.run)
-        how = len(stages), halvings, processes, settings.accelerate
-        with self._launcher.started(self.run, *how) as process:
+        stages = stages_of_start(settings, current)
+        shared = bool(SHARES.keys() & set(stages))
+        how = (settings.processes, settings.accelerate) if shared else (1, None)
+        if not self.machine:
+            Failure.forget(self.run)
+        with self._launcher.started(self.run, halvings, *how) as process:
             for stage in stages:
                 if not self._followed(process, current.number, stage):
                     break
@@ -264,11 +287,12 @@ class Driver:
         return True
 
     def _is_finished(self, number: int, stage: StageName) -> bool:
-        return self.run.state().rounds[number].stage(stage) is not None
+        found = self.run.state().rounds[number:]
+        return bool(found) and found[0].stage(stage) is not None
 
     def _under_way(self, current: Round) -> StageName:
-        stage = self.run.state().rounds[current.number].next_stage
-        return stage or current.plan[-1]
+        found = self.run.state().rounds[current.number :]
+        return (found[0] if found else current).next_stage or current.plan[-1]
 
     # What was written before
 

@@ -6,6 +6,9 @@ it. `python -m trainers.training.ranks COUNT FILE ARGUMENTS` starts so many proc
 Where one of them ends with an error or is killed, the others are ended at once, at the latest after
 `GRACE` seconds, and this module ends as the first that failed did; accelerate's own command turns
 every status into 1.
+
+Several machines do the same, each with a file of accelerate that says how many there are, which one
+it is, and where the first one is. They share the store's disk, and start from the run's state.
 """
 
 from __future__ import annotations
@@ -19,6 +22,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from cogr.errors import TrainingError
+
+ERROR = "error.json"
+"""File in a run's folder: the failure of the first process of a stage that failed."""
 GRACE = 30.0
 """Seconds after which torch's launcher kills what is left of a stage of which one process died. A
 process that waits for another in a collective operation ends at once.
@@ -64,16 +71,43 @@ def barrier(folder: Path, what: str) -> None:
     """Report that this process has done its share of some work. In the first process, wait until
     all have reported.
 
-    It works by files, because the collective operations of training have a time limit.
+    It works by files in a folder of the run, because the collective operations of training have a
+    time limit. What a killed stage reported still holds: its share is written.
+
+    Raises TrainingError where another process of the stage has failed.
     """
-    begun = f"{os.environ['MASTER_PORT']}-{os.getppid()}-{what}"
-    (folder / f"{begun}-{os.environ['RANK']}").touch()
+    marks = [folder / f"{what}-{rank}-of-{count()}" for rank in range(count())]
+    marks[int(os.environ["RANK"])].touch()
     if is_first():
-        marks = [folder / f"{begun}-{rank}" for rank in range(count())]
         while not all(mark.exists() for mark in marks):
             time.sleep(0.1)
+            check_others(folder.parent)
         for mark in marks:
             mark.unlink()
+
+
+def check_others(run: Path) -> None:
+    """Raise TrainingError where a process of the stage has failed, maybe on another machine; `run`
+    is the run's folder.
+    """
+    if (run / ERROR).exists():
+        raise TrainingError("Another process of this stage has failed.")
+
+
+def machine(file: str | None) -> tuple[int, int]:
+    """Which machine this one is, from 0, and of how many, by accelerate's configuration file.
+
+    Raises TrainingError for a file that can't be read.
+    """
+    if not file:
+        return 0, 1
+    import yaml
+
+    try:
+        found = yaml.safe_load(Path(file).read_text("utf-8"))
+        return int(found.get("machine_rank", 0)), int(found.get("num_machines", 1))
+    except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
+        raise TrainingError(f"{file} is not a configuration of accelerate ({error}).") from error
 
 
 def take_one_gpu() -> None:
@@ -88,7 +122,8 @@ def launch(count: int, arguments: Sequence[str], file: str = "") -> int:
     """Start processes of a stage and wait for them.
 
     Args:
-        file: accelerate's configuration file: FSDP, DeepSpeed; "" for copies of all weights.
+        count: processes on all machines.
+        file: accelerate's configuration file: FSDP, machines; "" for copies of all weights.
 
     Returns:
         0, or the exit status of the first process that failed, negative for a signal.
@@ -110,11 +145,9 @@ def launch_options(count: int, file: str) -> list[str]:
     gloo.
     """
     how = ["--config_file", file] if file else ["--multi_gpu", "--dynamo_backend", "no"]
-    return [
-        *how,
-        *("--num_processes", str(count), "--num_machines", "1", "--gpu_ids", "all"),
-        *("--mixed_precision", "no", "--main_process_port", "0"),
-    ]
+    if machine(file)[1] == 1:
+        how += ["--num_machines", "1", "--main_process_port", "0"]
+    return [*how, "--num_processes", str(count), "--gpu_ids", "all", "--mixed_precision", "no"]
 
 
 def die_with(parent: int) -> None:

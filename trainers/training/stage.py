@@ -38,7 +38,16 @@ from trainers.training import ranks
 from trainers.training.building import accept_items, build_index, index_share
 from trainers.training.grpo import train_grpo
 from trainers.training.inputs import Inputs, Wrote
-from trainers.training.rounds import Run, StageName, StageRecord, State, open_run, verdict, with_dev
+from trainers.training.rounds import (
+    Round,
+    Run,
+    StageName,
+    StageRecord,
+    State,
+    open_run,
+    verdict,
+    with_dev,
+)
 from trainers.training.sft import share_targets, train_sft, write_targets
 from trainers.training.trainer_config import is_out_of_memory
 
@@ -97,7 +106,6 @@ class Launcher:
     def command(
         self,
         run: str,
-        stages: int,
         halvings: int = 0,
         processes: int = 1,
         accelerate: str | None = None,
@@ -109,7 +117,7 @@ class Launcher:
         """
         config = ["--config", str(self.config)] if self.config else []
         overrides = [part for override in self.overrides for part in ("--set", override)]
-        own = ["--run", run, "--stages", str(stages), "--halvings", str(halvings)]
+        own = ["--run", run, "--halvings", str(halvings)]
         several = [ranks.__name__, str(processes), accelerate or ""]
         module = several if processes > 1 or accelerate else [ranks.STAGE]
         return [sys.executable, "-m", *module, *config, *overrides, *own]
@@ -146,6 +154,12 @@ def one_start_a_round(settings: TrainingSettings) -> bool:
     return settings.rollouts.by == "transformers" and not has_gpu()
 
 
+def stages_of_start(settings: TrainingSettings, current: Round) -> Sequence[StageName]:
+    """The next stages of a round that one start of processes does."""
+    left = current.plan[len(current.stages) :]
+    return left if one_start_a_round(settings) else left[:1]
+
+
 def has_gpu() -> bool:
     """Whether a GPU's driver is here; torch need not be imported for it."""
     return any(device.exists() for device in GPU_DEVICES)
@@ -177,19 +191,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CogrError as error:
         logs.say(str(error))
         return error.exit_status
-    return do_stages(workspace, run, options.stages, options.halvings)
+    return do_stages(workspace, run, options.halvings)
 
 
-def do_stages(workspace: Workspace, run: Run, stages: int, halvings: int) -> int:
-    """Do the next stages of a run. Returns the exit status; an error is written to the run's
-    folder.
+def do_stages(workspace: Workspace, run: Run, halvings: int) -> int:
+    """Do the next stages of the round under way. Returns the exit status; an error is written to
+    the run's folder.
     """
     unfinished = run.state().unfinished
-    if has_gpu() and unfinished and not str(unfinished.next_stage).startswith("train-"):
+    stages = stages_of_start(workspace.settings.training, unfinished) if unfinished else ()
+    if has_gpu() and stages and not stages[0].startswith("train-"):
         ranks.take_one_gpu()
     try:
         with storage_errors(workspace.store.url), _lock(workspace.store, f"stage-{run.name}"):
-            for number in range(stages):
+            for number in range(len(stages)):
                 do_next(workspace, run, 0 if number else halvings)
     except CogrError as error:
         return _leave(run, error.exit_status, str(error))
@@ -207,7 +222,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--config", type=Path)
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--run", required=True)
-    parser.add_argument("--stages", type=int, default=1)
     parser.add_argument("--halvings", type=int, default=0)
     parser.add_argument("--verbose", action="store_true")
     return parser.parse_args(arguments)
@@ -217,9 +231,12 @@ def do_next(workspace: Workspace, run: Run, halvings: int) -> None:
     """Do the stage that is next and put it into the state."""
     state = run.state()
     say = logs.say if ranks.is_first() else _silent
-    inputs = Inputs.of(with_dev(workspace), run, state, say, halvings)
-    name = inputs.round.next_stage
+    assert state.unfinished is not None
+    name = state.unfinished.next_stage
     assert name is not None
+    if ranks.machine(workspace.settings.training.accelerate)[1] > 1 and name.startswith("train-"):
+        halvings = ranks.gather(halvings)[0]  # The first machine counts them.
+    inputs = Inputs.of(with_dev(workspace), run, state, say, halvings)
     if not ranks.is_first():
         if name in SHARES:
             SHARES[name](inputs)
@@ -242,10 +259,13 @@ def do_next(workspace: Workspace, run: Run, halvings: int) -> None:
 
 def _wait_while(run: Run, state: State) -> None:
     """Wait until the first process has recorded the stage. It polls the file, because collective
-    operations have a time limit. Where the first process fails, the launcher ends this one.
+    operations have a time limit.
+
+    Raises TrainingError where the first process, which may be on another machine, has failed.
     """
     while run.state() == state:
         time.sleep(_LOOK_SECONDS)
+        ranks.check_others(run.folder())
 
 
 def _silent(_: str) -> None:
@@ -325,7 +345,7 @@ def _leave(run: Run, status: int, sentence: str = "") -> int:
 
 
 def _error_file(run: Run) -> Path:
-    return run.folder() / "error.json"
+    return run.folder() / ranks.ERROR
 
 
 if __name__ == "__main__":

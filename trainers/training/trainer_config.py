@@ -24,6 +24,7 @@ from cogr.settings.training import (
 )
 from indexers.generators.model_folders import without_bars
 from indexers.workspace import Workspace
+from trainers.training import ranks
 from trainers.training.memory import (
     GIB,
     VLLM_SHARE,
@@ -64,6 +65,12 @@ def check_settings(workspace: Workspace) -> None:
     if training.accelerate is not None and not Path(training.accelerate).is_file():
         raise SettingsError(
             f"There is no file {training.accelerate}, which training.accelerate names."
+        )
+    _, machines = ranks.machine(training.accelerate)
+    if training.processes % machines:
+        raise TrainingError(
+            f"training.processes is {training.processes}, which {machines} machines can't share; "
+            "it counts the processes of all of them."
         )
     if not workspace.store.is_local:
         raise TrainingError(
@@ -205,10 +212,12 @@ def _refusals(settings: TrainingSettings, machine: Machine, needed: Memory | Non
         yield f"{by}, but vLLM is not installed."
     if settings.index_by == "vllm" and not machine.gpus:
         yield f'{by}, which needs a GPU; without one set it to "transformers".'
-    if 0 < len(machine.gpus) < settings.processes:
+    _, machines = ranks.machine(settings.accelerate)
+    gpus = len(machine.gpus) * machines
+    if 0 < gpus < settings.processes:
+        each = f"{machines} machines like this one have" if machines > 1 else "this machine has"
         yield (
-            f"training.processes is {settings.processes}, but this machine has "
-            f"{len(machine.gpus)} GPUs; set it to {len(machine.gpus)}."
+            f"training.processes is {settings.processes}, but {each} {gpus} GPUs; set it to {gpus}."
         )
     has = machine.of_one(settings.processes)
     if needed is not None and needed.peak > has:
@@ -250,8 +259,8 @@ def sft_config(
         weight_decay=0.01,
         max_length=None,
         completion_only_loss=True,
-        # A step's examples are sorted by length into its micro batches: little padding.
-        train_sampling_strategy="batch_rebalance",
+        # A step's examples are sorted by length into its micro batches, of which tiny has one.
+        train_sampling_strategy="random" if settings.model == "tiny" else "batch_rebalance",
         seed=settings.seed,
         **_formats(settings, output, batch),
     )

@@ -188,7 +188,7 @@ def test_what_the_trainers_are_told(tmp_path: Path) -> None:
     tiny = TrainingSettings(save_steps=0)
     told = sft_config(tiny, 1.0, Batch(4, 1, False), 8, tmp_path)
     assert (told.learning_rate, told.gradient_checkpointing) == (1e-5, False)
-    assert told.save_strategy == "no"
+    assert (told.save_strategy, told.train_sampling_strategy) == ("no", "random")
     beside = settings.model_copy(update={"rollouts": RolloutSettings(by="vllm-colocate")})
     told = grpo_config(beside.item, beside, Batch(4, 8, True), tmp_path, 0, 912)
     assert told.use_vllm

@@ -12,6 +12,7 @@ import pytest
 
 from tests.shops import write_sample_part
 from tests.trainers.shop import InThisProcess, Shop
+from trainers.tiny import texts_of, tiny_model
 from trainers.training import step_log
 from trainers.training.checkpoints import last_checkpoint
 from trainers.training.driver import Driver
@@ -70,17 +71,22 @@ def learned(run: Run) -> list[Any]:
 @pytest.mark.model
 @pytest.mark.fault
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("tiny", [False, pytest.param(True, marks=pytest.mark.drill)])
 def test_a_stage_that_died_goes_on_from_its_checkpoint_to_the_same_weights(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: bool
 ) -> None:
-    shop = Shop(write_sample_part(tmp_path_factory.mktemp("midway"), items=64))
-    calm = shop.driver("calm", *SETTINGS, "training.save_steps=0")
+    """Of a model in a folder, too, whose examples are in another order."""
+    shop, settings = Shop(write_sample_part(tmp_path, items=64)), SETTINGS
+    if not tiny:
+        tiny_model(tmp_path / "model", texts_of(shop.workspace().dataset), 0)
+        settings += (f"training.model={tmp_path / 'model'}",)
+    calm = shop.driver("calm", *settings, "training.save_steps=0")
     calm.sft()
     calm.round()
-    workspace = shop.workspace(*SETTINGS, EVERY)
+    workspace = shop.workspace(*settings, EVERY)
     run = create(workspace, "dies")
     driver = Driver(
-        workspace, run, InThisProcess(shop.config, (*SETTINGS, EVERY)), shop.said.append
+        workspace, run, InThisProcess(shop.config, (*settings, EVERY)), shop.said.append
     )
     for do, stage in ((driver.sft, "r000-item"), (driver.round, "r001-query")):
         dies(monkeypatch, 6)

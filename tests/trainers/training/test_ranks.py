@@ -8,6 +8,8 @@ import json
 import multiprocessing
 import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +27,7 @@ from trainers.training.building import Build, build_snapshot, write_share
 from trainers.training.driver import Driver
 from trainers.training.rounds import Round, Run, create, open_run
 from trainers.training.stage import Launcher, Process, do_stages
+from trainers.training.trainer_config import check_settings
 
 BATCHES = (
     "training.invented_queries=0",
@@ -52,12 +55,12 @@ def test_one_process_gathers_from_itself_alone(monkeypatch: pytest.MonkeyPatch) 
 
 
 def rank_of_stages(
-    environment: Mapping[str, str], launcher: Launcher, run: Run, stages: int, halvings: int
+    environment: Mapping[str, str], launcher: Launcher, run: Run, halvings: int
 ) -> None:
     """What one of several processes does."""
     os.environ.update(environment)
     workspace = Workspace.open(launcher.config, launcher.overrides)
-    raise SystemExit(do_stages(workspace, run, stages, halvings))
+    raise SystemExit(do_stages(workspace, run, halvings))
 
 
 class Forked(Launcher):
@@ -67,7 +70,7 @@ class Forked(Launcher):
 
     @contextmanager
     def started(
-        self, run: Run, stages: int, halvings: int = 0, processes: int = 1, *_: object
+        self, run: Run, halvings: int = 0, processes: int = 1, *_: object
     ) -> Iterator[Process]:
         server = multiprocessing.get_context("forkserver")
         server.set_forkserver_preload(["trl.trainer.grpo_trainer", "trainers.training.stage"])
@@ -79,7 +82,7 @@ class Forked(Launcher):
             server.Process(
                 target=rank_of_stages,
                 args=(
-                    shared | {"RANK": str(n), "LOCAL_RANK": str(n)}, plain, run, stages, halvings,
+                    shared | {"RANK": str(n), "LOCAL_RANK": str(n)}, plain, run, halvings,
                 ),
             )
             for n in range(processes)
@@ -208,6 +211,68 @@ def test_errors_of_several_processes_are_one_sentence(
     with pytest.raises(error, match=sentence):
         Driver(workspace, run, Forked(copied.config, overrides), copied.said.append).round()
     assert run.state().unfinished == Round(number=2)
+
+
+MACHINE = """
+compute_environment: LOCAL_MACHINE
+distributed_type: MULTI_GPU
+num_machines: 2
+machine_rank: {rank}
+main_process_ip: 127.0.0.1
+main_process_port: {port}
+same_network: true
+"""
+
+
+def machines(folder: Path) -> list[Path]:
+    """Accelerate's configuration for each of two machines, both of which are this one."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    files = [folder / f"machine-{rank}.yaml" for rank in (0, 1)]
+    for rank, file in enumerate(files):
+        file.write_text(MACHINE.format(rank=rank, port=port))
+    return files
+
+
+def test_accelerate_is_told_of_other_machines_by_its_own_file(tmp_path: Path) -> None:
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+
+    file = machines(tmp_path)[1]
+    options = [*ranks.launch_options(16, str(file)), "-m", "some.module"]
+    asked = _validate_launch_command(launch_command_parser().parse_args(options))[0]
+    assert (asked.num_machines, asked.machine_rank, asked.num_processes) == (2, 1, 16)
+    assert (asked.main_process_ip, asked.multi_gpu) == ("127.0.0.1", True)
+    assert asked.main_process_port > 0
+    assert ranks.machine(str(file)) == (1, 2)
+    shop = Shop(write_sample_part(tmp_path / "shop", items=24))
+    with pytest.raises(TrainingError, match="is 3, which 2 machines can't share"):
+        check_settings(shop.workspace(f'training.accelerate="{file}"', "training.processes=3"))
+    file.write_text("- no mapping")
+    with pytest.raises(TrainingError, match="is not a configuration of accelerate"):
+        ranks.machine(str(file))
+
+
+@pytest.mark.drill
+@pytest.mark.model
+@pytest.mark.timeout(600)
+def test_two_machines_train_one_run(tmp_path: Path) -> None:
+    """The same command on each; the second one takes part and records nothing."""
+    shop = Shop(write_sample_part(tmp_path / "shop", items=24))
+    command = [sys.executable, "-m", "trainers.cli", "run", "--rounds", "1", "--json"]
+    command += ["-c", str(shop.config), "--set", "training.processes=2"]
+    started = [
+        subprocess.Popen(
+            [*command, "--set", f'training.accelerate="{file}"'],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for file in reversed(machines(tmp_path))
+    ]  # fmt: skip
+    second, first = (one.communicate(timeout=500) for one in started)
+    assert [one.returncode for one in started] == [0, 0], (first[1], second[1])
+    told, other = (json.loads(out)["rounds"] for out, _ in (first, second))
+    assert told == other
+    assert len(whole(shop, "main", "training.processes=2")) == 2
+    assert "keywords, item side, 1 of 2 processes" in first[1]
 
 
 @pytest.mark.parametrize("ending", ["75", "-9"])
