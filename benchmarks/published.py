@@ -16,7 +16,15 @@ from cogr.datasets import IRDS, Loader
 from cogr.datasets.builder import Builder, seeded_part
 from cogr.datasets.fields import id_field, number_field, text_field
 from cogr.datasets.judgements import read_judgements
-from cogr.datasets.reading import Place, Sheet, json_array, json_records, lines, need
+from cogr.datasets.reading import (
+    Place,
+    Sheet,
+    json_object,
+    json_records,
+    json_whole,
+    lines,
+    need,
+)
 from cogr.errors import DataError, MissingExtraError, ServiceError, SettingsError
 from cogr.records import SPLITS
 
@@ -77,9 +85,9 @@ def read_chorus(folder: Path, builder: Builder) -> None:
     if not products:
         raise DataError(f"{folder} has no *.json (or *.json.gz): {CHORUS}.")
     for path in products:
-        for place, record in json_array(path):
-            if isinstance(record, DataError):
-                raise record
+        for number, value in enumerate(json_whole(path), start=1):
+            place = Place(path, number, "record")
+            record = json_object(value, place)
             id_, title = id_field(record, "id", place), text_field(record, "title", place)
             builder.item(place, id_, title, _product_text(record, place), record=record)
     tables = sorted(folder.glob("*.csv"))

@@ -17,9 +17,9 @@ from indexers.tables import Table
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from indexers.exchange.search import Answered
     from indexers.rebuild.run import Outcome
     from indexers.release import Released as Switched
+    from indexers.search import Answered
     from trainers.evaluation import Evaluation
     from trainers.report.figures import Figure
     from trainers.rivals.results import Results

@@ -213,7 +213,7 @@ class Project:
             UserError: neither text nor keywords.
             ServiceError: the backend can't be reached.
         """
-        from indexers.exchange.search import search
+        from indexers.search import search
 
         if not text.strip() and not keywords:
             raise UserError('The query is empty: give a text, such as search("green sofa").')

@@ -82,7 +82,7 @@ def _read_parts(format: str, folder: Path, builder: Builder) -> None:
     if items is None:
         raise DataError(
             f"{folder} has no items.{format} (or items.{format}.gz): write one record an item, "
-            "with id, title and text, or import them (cogr-index import items)."
+            "with id, title and text."
         )
     for place, record in items:
         builder.has_fields(record)

@@ -1,8 +1,7 @@
 """Reads files record by record, with the place (file and line) of each for error messages.
 
-Streams: a line, a row or a cell is in memory, never a file, and each has a limit, so that a small
-gzip file can't fill the memory. gzip is recognised by its first bytes, not by the name. Nothing
-here knows what a record means.
+Streams: a line or a row is in memory, never a file. gzip is recognised by its first bytes, not by
+the name. Nothing here knows what a record means.
 
 `Sheet` is a table as spreadsheets and databases write it, CSV or TSV:
 
@@ -24,16 +23,13 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 from cogr.errors import DataError
 
 LONGEST = 1 << 24
-"""Bytes of a line, characters of a cell or a row."""
-LONGEST_WHOLE = 1 << 26
-"""Bytes of a file that is read as one JSON value."""
+"""Characters of a cell."""
 _DECODE = json.JSONDecoder().raw_decode
 _JSON_SPACE = " \t\r\n"
 _BOM = b"\xef\xbb\xbf"
@@ -92,37 +88,23 @@ def open_bytes(path: Path) -> IO[bytes]:
         raise DataError(f"{path} can't be read ({reason}); check its permissions.") from error
 
 
-def _raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    with open_bytes(path) as file:
-        for number, raw in enumerate(iter(partial(file.readline, LONGEST + 1), b""), start=1):
-            if len(raw) > LONGEST:
-                raise _too_long(Place(path, number), "line")
-            yield number, raw
-
-
-def _too_long(place: Place, what: str) -> DataError:
-    return DataError(
-        f"{place}: the {what} is longer than {LONGEST >> 20} MiB; check that the file is "
-        "complete and in the right format, or shorten the line."
-    )
-
-
 def lines(path: Path) -> Iterator[tuple[int, str]]:
     """Lines with their numbers from 1, without line ends. Only \\n (or \\r\\n) ends a line; a byte
     order mark is skipped.
 
     Raises:
-        DataError: bytes that are not UTF-8, a damaged gzip file, or a line beyond `LONGEST`.
+        DataError: bytes that are not UTF-8, or a damaged gzip file.
     """
-    for number, raw in _raw_lines(path):
-        raw = raw.removeprefix(_BOM) if number == 1 else raw
-        try:
-            yield number, raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{Place(path, number)}: the text is not UTF-8 (byte {error.start + 1}); convert "
-                "the file to UTF-8."
-            ) from error
+    with open_bytes(path) as file:
+        for number, raw in enumerate(file, start=1):
+            try:
+                text = raw.removeprefix(_BOM if number == 1 else b"").decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    f"{Place(path, number)}: the text is not UTF-8 (byte {error.start + 1}); "
+                    "convert the file to UTF-8."
+                ) from error
+            yield number, text.removesuffix("\n").removesuffix("\r")
 
 
 def json_records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
@@ -138,39 +120,12 @@ def json_records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
 
 
 def json_whole(path: Path) -> Any:
-    """The JSON value that a whole file is. Raises DataError, also beyond `LONGEST_WHOLE`."""
-    with open_bytes(path) as file:
-        data = file.read(LONGEST_WHOLE + 1).removeprefix(_BOM)
-    if len(data) > LONGEST_WHOLE:
-        raise DataError(
-            f"{path} is one JSON value of more than {LONGEST_WHOLE >> 20} MiB; write one JSON "
-            "object a line (.jsonl)."
-        )
+    """The JSON value that a whole file is. Raises DataError."""
     try:
-        return parse_json(data.decode(), Place(path, 1))
+        with open_bytes(path) as file:
+            return parse_json(file.read().removeprefix(_BOM).decode(), Place(path, 1))
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: the text is not UTF-8; convert the file to UTF-8.") from error
-
-
-def json_array(path: Path) -> Iterator[tuple[Place, dict[str, Any] | DataError]]:
-    """The elements of a file that is one JSON array of objects; the error of one that is not an
-    object.
-
-    Raises:
-        DataError: no JSON, or no array.
-    """
-    array = json_whole(path)
-    if not isinstance(array, list):
-        raise DataError(
-            f"{path}: the JSON is not an array but {type(array).__name__}; write one JSON array of "
-            "objects."
-        )
-    for number, value in enumerate(array, start=1):
-        place = Place(path, number, "record")
-        try:
-            yield place, json_object(value, place)
-        except DataError as error:
-            yield place, error
 
 
 def parse_json(text: str, place: Place) -> Any:
@@ -290,34 +245,25 @@ class Sheet:
             f"that is meant{nearest(column, self.header)} (there are: {shown:.300})."
         )
 
-    def records(
-        self, bad: Callable[[DataError], object] | None = None
-    ) -> Iterator[tuple[Place, dict[str, Any]]]:
+    def records(self) -> Iterator[tuple[Place, dict[str, Any]]]:
         """The rows below the header as mappings of the named columns; cells lose the white space
         around them, and empty ones are left out. Rows without any text are skipped.
 
-        Args:
-            bad: gets the error of a row with another number of columns, which is then left out;
-                without it the error is raised.
-
         Raises:
-            DataError: a row with another number of columns than the header, or beyond `LONGEST`.
+            DataError: a row with another number of columns, or a cell beyond `LONGEST`.
         """
         width = len(self.header)
         csv.field_size_limit(LONGEST)
         with _text(self.path, self.encoding) as file:
-            reader = csv.reader(_limited(file, self.path), delimiter=self.delimiter)
+            reader = csv.reader(file, delimiter=self.delimiter)
             try:
                 next(reader)
                 for row in reader:
                     place = Place(self.path, reader.line_num)
                     cells = [cell.strip() for cell in row]
                     if any(cells[width:]) or (any(cells) and len(cells) < width):
-                        error = self._uneven(place, row)
-                        if bad is None:
-                            raise error
-                        bad(error)
-                    elif any(cells):
+                        raise self._uneven(place, row)
+                    if any(cells):
                         named = zip(self.header, cells, strict=False)
                         yield place, {name: cell for name, cell in named if name and cell}
             except csv.Error as error:
@@ -330,13 +276,6 @@ class Sheet:
             f"{place}: the row has {len(row)} columns where {len(self.header)} are expected; "
             f"separate the columns by {called}, and put a text that holds one in double quotes."
         )
-
-
-def _limited(file: IO[str], path: Path) -> Iterator[str]:
-    for number, line in enumerate(iter(partial(file.readline, LONGEST + 1), ""), start=1):
-        if len(line) > LONGEST:
-            raise _too_long(Place(path, number), "line")
-        yield line
 
 
 def safe_cell(text: str) -> str:

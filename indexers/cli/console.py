@@ -157,7 +157,7 @@ GeneratorKind = Literal[
 ]
 """Those of the setting generator.name."""
 FormatName = Literal["jsonl", "parquet", "bulk"]
-"""Those of `indexers.exchange.keyword_sets`."""
+"""Those of `indexers.exports`."""
 
 DryRunOption = Annotated[bool, Option("--dry-run", help="Say what it would do; do nothing else.")]
 GeneratorOption = Annotated[

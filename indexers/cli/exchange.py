@@ -1,12 +1,11 @@
 """`cogr-index import` and `cogr-index export`, with a command for each kind of data. Without a
-command name, the data are a snapshot.
+command name, `export` writes a snapshot.
 
-Options and output only; the work is in `indexers.exchange`.
+Options and output only; the work is in `indexers.imports` and `indexers.exports`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,12 +15,11 @@ from typer import Argument, Option
 from typer.core import TyperGroup
 
 from cogr.errors import SettingsError
-from cogr.records import Side, Split
+from cogr.records import Split
 from indexers.cli import console
 from indexers.cli.console import Call, FormatName, SideOption, common_options, time_of
 
 if TYPE_CHECKING:
-    from indexers.exchange.items import Mapped, Record
     from indexers.workspace import Workspace
 
 DEFAULT = "snapshot"
@@ -35,9 +33,9 @@ class _Group(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-_IMPORT = "Bring in items, judgements, or a snapshot (the default)."
+_IMPORT = "Bring in items and logs of a cluster, or judgements of other tools."
 _EXPORT = "Write a snapshot (the default), judgements or results for other programs."
-import_app = typer.Typer(cls=_Group, no_args_is_help=True, help=_IMPORT)
+import_app = typer.Typer(no_args_is_help=True, help=_IMPORT)
 export_app = typer.Typer(cls=_Group, no_args_is_help=True, help=_EXPORT)
 
 ToArgument = Annotated[Path, Argument(help="File to write.")]
@@ -59,60 +57,27 @@ def export_snapshot(
     call: Call,
 ) -> None:
     """Write a snapshot's keyword sets to a file for other systems."""
-    from indexers.exchange.keyword_sets import export as write
+    from indexers.exports import export as write
 
     workspace = call.workspace
     opened = workspace.snapshot(snapshot or workspace.backend.serving().get(side), side)
-    written = write(opened, to, format_, prefix=workspace.settings.opensearch.prefix)
+    beside = write(opened, to, format_, prefix=workspace.settings.opensearch.prefix)
     facts = {"snapshot": opened.id, "file": str(to), "format": format_}
-    call.show("Exported", facts | asdict(written))
+    call.show("Exported", {**facts, "entities": opened.manifest.entities, "beside": beside})
 
 
-@import_app.command("snapshot")
-@common_options(backend=False)
-def import_snapshot(
-    file: Annotated[
-        Path, Argument(help="A jsonl or parquet file, as cogr-index export writes it.")
-    ],
-    side: Annotated[Side, Option(help="Side, if there is no manifest beside the file.")] = "item",
-    *,
-    call: Call,
-) -> None:
-    """Make a snapshot from a file of keyword sets: an exported snapshot, or keywords from
-    elsewhere.
-    """
-    from indexers.exchange.keyword_sets import import_snapshot as read
-
-    workspace = call.workspace
-    manifest = read(workspace.store, file, side, workspace.settings.keywords.k_max).manifest
-    facts = {name: getattr(manifest, name) for name in ("side", "entities", "keywords")}
-    call.show("Imported", {"snapshot": manifest.id, **facts})
-
-
-FilesArgument = Annotated[
-    list[Path] | None,
-    Argument(metavar="FILE...", help="CSV, TSV, JSON lines, JSON or parquet; .gz is fine."),
-]
-IndexOption = Annotated[
-    str | None, Option(help="Read this index, alias or pattern of opensearch.url.")
-]
-SqlOption = Annotated[
-    str | None, Option(metavar="URL", help="Read a database, given by its SQLAlchemy URL.")
-]
+IndexOption = Annotated[str, Option(help="An index, an alias or a pattern of opensearch.url.")]
 IdOption = Annotated[
-    str | None, Option("--id", help="Field of the id; of an index _id by default.")
+    str | None, Option("--id", help="Field of the id; the document's own by default.")
 ]
 TextOption = Annotated[
     list[str] | None,
     Option(metavar="FIELD,...", help="Field of the text; several are joined. Repeatable."),
 ]
-UpdatedOption = Annotated[str | None, Option(help="Field with the time of the item's last change.")]
+UpdatedOption = Annotated[str, Option(help="Field with the time of the item's last change.")]
 FieldOption = Annotated[
     list[str] | None,
     Option(metavar="NAME[=FIELD]", help="One more field, for publish.fields. Repeatable."),
-]
-BadShareOption = Annotated[
-    float, Option(min=0, max=1, help="Highest share of bad records; they are left out.")
 ]
 ItemsOption = Annotated[
     Path | None, Option(help="File of JSON lines; the data set's items.jsonl by default.")
@@ -123,76 +88,39 @@ ItemsOption = Annotated[
 @common_options(backend=False)
 def import_items(
     call: Call,
-    files: FilesArgument = None,
-    index: IndexOption = None,
-    sql: SqlOption = None,
-    query: Annotated[str | None, Option(help="With --sql: a table, or a SELECT.")] = None,
+    index: IndexOption,
     id_: IdOption = None,
-    title: Annotated[str | None, Option(help="Field of the title.")] = None,
+    title: Annotated[str, Option(help="Field of the title.")] = "title",
     text: TextOption = None,
-    updated: UpdatedOption = None,
+    updated: UpdatedOption = "",
     field: FieldOption = None,
-    bad_share: BadShareOption = 0.01,
     to: ItemsOption = None,
 ) -> None:
-    """Write items of files, an index or a database to the data set's items.jsonl.
+    """Write the documents of an index to the data set's items.jsonl.
 
     Fields may be dotted paths, such as attributes.colour. The file is replaced when all are read.
     """
     from cogr.datasets.fields import Columns
-    from indexers.exchange.items import Mapped
-    from indexers.exchange.items import import_items as run
+    from indexers.backends.opensearch.client import Cluster
+    from indexers.imports import documents, paths_of
+    from indexers.imports import import_items as run
 
-    if bool(files) + (index is not None) + (sql is not None) != 1:
-        raise SettingsError(
-            "Name what to read: one or more files, or an index with --index, or a database with "
-            "--sql."
-        )
     path = to or _file_of(call.workspace, "items")
     texts = [name for one in text or () for part in one.split(",") if (name := part.strip())]
     pairs = (one.partition("=") for one in field or ())
     fields = {name.strip(): (source or name).strip() for name, _, source in pairs}
-    named = [("--id", id_), ("--title", title), ("--updated", updated)]
-    named += [("--text", one) for one in texts] + [("--field", one) for one in fields.values()]
-    usual, target = Columns(id="_id" if index else "id"), call.workspace.reading.columns
-    columns = Columns(
-        id_ or usual.id,
-        title or usual.title,
-        tuple(texts) or usual.text,
-        usual.updated if updated is None else updated,
-        fields,
-    )
-    asked = {columns.id: "--id"} | {name: option for option, name in named if name}
-    mapped = Mapped(columns, target, asked)
-    name, records = _source(call, mapped, files or [], index, sql, query)
-    found = run(records, path, mapped, name=name, bad_share=bad_share)
-    for problem in found.problems:
+    source = Columns(id_ or "_id", title, tuple(texts) or ("text",), updated, fields)
+    named = [(id_, "--id"), (updated, "--updated"), *((one, "--text") for one in texts)]
+    named += [(title, "--title")] if title != "title" else []
+    named += [(one, "--field") for one in fields.values()]
+    asked = {name: option for name, option in named if name}
+    cluster = Cluster(call.workspace.settings.opensearch)
+    found = documents(cluster, index, paths_of(source))
+    done = run(found, path, source, call.workspace.reading.columns, asked)
+    for problem in done.problems:
         console.note(problem)
-    facts = {"source": name, "file": str(path), **found.counts, "problems": found.problems}
+    facts = {"source": f"the index {index}", "file": str(path), **asdict(done)}
     call.show("Imported", facts, hide="problems")
-
-
-def _source(
-    call: Call,
-    mapped: Mapped,
-    files: Sequence[Path],
-    index: str | None,
-    sql: str | None,
-    query: str | None,
-) -> tuple[str, Iterable[Record]]:
-    from indexers.exchange.items import file_records, sql_records
-
-    if index is not None:
-        from indexers.backends.opensearch.client import Cluster
-        from indexers.exchange.items import documents
-
-        cluster = Cluster(call.workspace.settings.opensearch)
-        return f"the index {index}", documents(cluster, index, mapped.paths)
-    if sql is None:
-        return ", ".join(map(str, files)), file_records(files, mapped)
-    if query is None:
-        raise SettingsError("--sql needs --query: name a table, or write a SELECT.")
-    return sql_records(sql, query)
 
 
 def _file_of(workspace: Workspace, name: str) -> Path:
@@ -223,7 +151,7 @@ def import_ubi(
     """
     from cogr.privacy import QueryFilter
     from indexers.backends.opensearch.client import Cluster
-    from indexers.exchange.items import copy_records
+    from indexers.imports import copy_records
 
     cluster = Cluster(call.workspace.settings.opensearch)
     time = None if since is None else ("timestamp", time_of(since))
@@ -261,7 +189,7 @@ def import_labels(
     Of several grades of one pair the highest is kept; a pair that the data set has already gets the
     new grade.
     """
-    from indexers.exchange.labels import import_labels as run
+    from indexers.imports import import_labels as run
 
     folder = _file_of(call.workspace, "labels").parent
     found = run(files, folder, format=format_, texts=queries)
@@ -279,7 +207,7 @@ def export_labels(
     split: SplitOption = None,
 ) -> None:
     """Write the data set's judgements for another tool."""
-    from indexers.exchange.labels import queries_of, write_labels
+    from indexers.exports import queries_of, write_labels
 
     dataset = call.workspace.dataset
     queries = queries_of(dataset, split)
@@ -297,7 +225,7 @@ def export_run(
     size: Annotated[int, Option(min=1, max=10_000, help="Most hits per query.")] = 1000,
 ) -> None:
     """Write what the serving pair finds for the data set's labelled queries."""
-    from indexers.exchange.labels import queries_of, run_of, serving_pair, write_run
+    from indexers.exports import queries_of, run_of, serving_pair, write_run
 
     workspace = call.workspace
     pair = serving_pair(workspace, queries_of(workspace.dataset, split))

@@ -22,7 +22,7 @@ from indexers.cli.console import Call, common_options
 from indexers.tables import Table
 
 if TYPE_CHECKING:
-    from indexers.exchange.search import Answered
+    from indexers.search import Answered
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ def search(
     First comes the set: items that the keywords find, and those that have every word of the query
     in one field. Then come more, by the words of their titles.
     """
-    from indexers.exchange.search import search as run_search
+    from indexers.search import search as run_search
 
     if not text.strip() and not keywords:
         raise UserError('The query is empty: give a text, such as cogr-index search "green sofa".')
@@ -127,7 +127,7 @@ def diff(
 ) -> None:
     """Show what changed between two snapshots: keywords, and items or queries."""
     from cogr.snapshots import open_snapshot
-    from indexers.exchange.search import diff as compare
+    from indexers.search import diff as compare
 
     workspace = call.workspace
     old, new = (open_snapshot(workspace.store, id_) for id_ in (before, after))

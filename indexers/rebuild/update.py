@@ -28,8 +28,8 @@ from cogr.keywords import self_keyword
 from cogr.records import Entity, Item, ProgressBar, Say, self_text
 from cogr.snapshots import Snapshot, open_snapshot, read_set_aside
 from indexers.backends import check_side
-from indexers.exchange.labels import check_place, save_queries
 from indexers.generators.statistical.generator import Statistical, options_hash
+from indexers.imports import check_place, save_queries
 from indexers.rebuild.plan import Carried, Job
 from indexers.rebuild.run import (
     Outcome,

@@ -169,7 +169,7 @@ EVERY = (
     "cogr-index rollback",
     "cogr-index prune --dry-run",
     "cogr-index export out.jsonl",
-    "cogr-index import none.jsonl",
+    "cogr-index import labels none.csv",
     "cogr-train status",
     "cogr-train evaluate",
     "cogr-ops wait --timeout 0",

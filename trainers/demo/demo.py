@@ -20,8 +20,8 @@ from cogr.records import SIDES, Split
 from cogr.settings import load_settings
 from cogr.snapshots import open_snapshot
 from cogr.store import Store
-from indexers.exchange.search import search
 from indexers.rebuild.run import RebuildRequest, rebuild_side
+from indexers.search import search
 from indexers.tables import Table
 from indexers.telemetry import logs
 from indexers.telemetry.terminal import progress_bar

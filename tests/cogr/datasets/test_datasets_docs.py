@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -84,3 +85,22 @@ def test_the_walk_from_a_spreadsheet_leads_to_items_with_fields(
 def test_every_loader_and_setting_is_on_the_page() -> None:
     for word in (*LOADERS, *PUBLISHED, "ir_datasets:NAME", "threshold", "dev_share"):
         assert f"`{word}`" in PAGE
+
+
+def test_nested_json_becomes_items_by_duckdb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs" / "exchange.md").read_text()
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my-shop").mkdir()
+    product = {"sku": 7, "name": "Lamp", "copy": {"long": "<p>Oak</p>"}, "brand": "Acme"}
+    (tmp_path / "catalogue1.json").write_text(json.dumps([{**product, "price": 9.5}]))
+    exec(code, {})
+    (item,) = load_dataset("parquet", tmp_path / "my-shop", fields=["price"]).items
+    assert (item.id, item.title, item.text, item.fields) == (
+        "7",
+        "Lamp",
+        "Oak\nAcme",
+        {"price": 9.5},
+    )

@@ -17,9 +17,12 @@ import pytest
 
 from cogr import __version__
 from cogr.settings.indexing import GeneratorName
+from cogr.snapshots import Provenance, Row
+from cogr.snapshots.writing import write_snapshot
+from cogr.store import Store
 from indexers.cli import console
 from indexers.cli.console import FormatName, GeneratorKind
-from indexers.exchange.keyword_sets import NAMES
+from indexers.exports import NAMES
 from indexers.telemetry import logs
 from tests.commands import MODULES, Command
 from tests.shops import write_jsonl
@@ -61,13 +64,11 @@ def hostile_shop(shop: Path) -> Path:
 def test_titles_and_keywords_that_would_steer_a_terminal_are_shown_as_escapes(
     hostile_shop: Path, cogr_index: Command
 ) -> None:
-    keywords = [
-        {"id": id_, "keywords": ["sofa", f"so\u202efa{id_}", "\x1b]8;;http://x\x07link"]}
-        for id_ in "abcd"
+    rows = [
+        Row(id_, "", ("sofa", f"so\u202efa{id_}", "\x1b]8;;http://x\x07link")) for id_ in "abcd"
     ]
-    write_jsonl(hostile_shop / "k.jsonl", keywords)
     first = cogr_index("rebuild", "--side", "item", "--json").json["snapshot"]
-    second = cogr_index("import", "k.jsonl", "--json").json["snapshot"]
+    second = write_snapshot(Store(hostile_shop / ".cogr"), "item", rows, Provenance()).id
     assert cogr_index("publish", first, "--no-gate").status in (0, 2)
     shown = []
     for line in (

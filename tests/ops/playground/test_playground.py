@@ -16,8 +16,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from cogr.snapshots import Row
-from indexers.exchange.search import search
 from indexers.release import release
+from indexers.search import search
 from ops.cli.serve import make_app
 from ops.playground.views import ranks
 from tests.ops.expander.expander_worlds import Running, freeze, running, wait_for

@@ -16,7 +16,7 @@ from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Provenance, Row
 from cogr.snapshots.writing import write_snapshot
 from indexers.backends.opensearch.client import Cluster
-from indexers.exchange.labels import queries_of, run_of, serving_pair
+from indexers.exports import queries_of, run_of, serving_pair
 from indexers.workspace import Workspace
 from tests.indexers.conftest import Command
 from tests.shops import write_shop

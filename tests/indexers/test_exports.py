@@ -5,19 +5,21 @@ once and whole.
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
-from cogr.errors import DataError, UserError
+from cogr.errors import UserError
 from cogr.matching.mirror import Mirror
 from cogr.settings.serving import OpenSearchSettings
-from cogr.snapshots import Row, Snapshot
+from cogr.snapshots import Row, Snapshot, open_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
-from indexers.exchange.keyword_sets import NAMES, export, import_snapshot
+from indexers.exports import NAMES, export
 from tests.indexers.backends.backend_worlds import (
     SHOP,
     SHOPPERS,
@@ -50,50 +52,33 @@ def whole(row: Row) -> set[str]:
 
 def exported(snapshot: Snapshot, folder: Path, format_: str) -> tuple[str, dict[str, str]]:
     """The file's text, and those beside it by ending."""
-    written = export(snapshot, folder / "out", format_, "shop")
-    assert written.entities == snapshot.manifest.entities
+    beside = export(snapshot, folder / "out", format_, "shop")
     return (folder / "out").read_text("utf-8"), {
-        name.removeprefix("out."): (folder / name).read_text("utf-8") for name in written.beside
+        name.removeprefix("out."): (folder / name).read_text("utf-8") for name in beside
     }
 
 
-@pytest.mark.parametrize("format_", ["jsonl", "parquet"])
-def test_a_snapshot_comes_back_as_it_was(
-    items: Snapshot, queries: Snapshot, tmp_path: Path, format_: str
+def test_lines_and_parquet_have_every_row(
+    items: Snapshot, queries: Snapshot, tmp_path: Path
 ) -> None:
     for snapshot in (items, queries):
-        file = tmp_path / f"out.{format_}"
-        assert export(snapshot, file, format_).beside == [f"out.{format_}.manifest.json"]
-        back = import_snapshot(Store(tmp_path / f"other {snapshot.side}"), file, "item", 30)
-        assert (back.id, list(back.rows())) == (snapshot.id, list(snapshot.rows()))
+        text, beside = exported(snapshot, tmp_path, "jsonl")
+        lines = [json.loads(line) for line in text.splitlines()]
+        found = [(one["id"], one["text"], one["self"], tuple(one["keywords"])) for one in lines]
+        rows = list(snapshot.rows())
+        assert found == [(row.id, row.text, row.self_keyword, row.keywords) for row in rows]
+        assert [tuple(one.get("weights", ())) for one in lines] == [row.weights for row in rows]
+        assert beside == {}
+        assert export(snapshot, tmp_path / "out.parquet", "parquet") == []
+        assert pq.read_table(tmp_path / "out.parquet")["id"].to_pylist() == [r.id for r in rows]
 
 
-def test_weights_from_elsewhere_follow_their_keywords(tmp_path: Path) -> None:
-    """Normalised, without repeats and the own text, cut to the budget; rounded."""
-    asked = ["Sofa!", "velvet", "SOFA", "Green couch", "lamp"]
-    weights = [2.123456, 3, 9, 8, 7, 0.5]
-    record = {"id": "q", "text": "green couch", "keywords": asked}
-    file = tmp_path / "in.jsonl"
-
-    def imported(**more: object) -> Row:
-        file.write_text(json.dumps(record | more), "utf-8")
-        (row,) = import_snapshot(Store(tmp_path / "store"), file, "query", 2).rows()
-        return row
-
-    found = imported(weights=weights, confidence=0.25)
-    assert found == Row("q", "green couch", ("sofa", "velvet"), "", (2.123, 3.0, 0.5), 0.25)
-    assert imported() == Row("q", "green couch", ("sofa", "velvet"))
-    for wrong, match in (
-        ({"weights": weights[1:]}, "weights needs a number for each keyword"),
-        (
-            {"weights": [*weights[1:], "2"]},
-            "line 1: 'weights': input should be a valid number; correct the record",
-        ),
-        ({"weights": [*weights[1:], -1]}, "'weights': input should be greater than or equal to 0"),
-        ({"confidence": 2}, "'confidence': input should be less than or equal to 1"),
-    ):
-        with pytest.raises(DataError, match=match):
-            imported(**wrong)
+def test_a_snapshot_moves_to_another_store_as_a_folder(items: Snapshot, tmp_path: Path) -> None:
+    """As docs/exchange.md says."""
+    other = tmp_path / "other"
+    shutil.copytree(tmp_path / "store/snapshots" / items.id, other / "snapshots" / items.id)
+    moved = open_snapshot(Store(other), items.id)
+    assert list(moved.rows()) == list(items.rows())
 
 
 def test_bulk_files_are_pairs_of_lines_with_a_mapping_beside(

@@ -11,7 +11,7 @@ import pytest
 from cogr.snapshots import Provenance, Row, Snapshot
 from cogr.snapshots.writing import write_snapshot
 from indexers.backends.memory import MemoryBackend
-from indexers.exchange.search import search
+from indexers.search import search
 from indexers.workspace import Workspace
 from tests.indexers.conftest import Command
 

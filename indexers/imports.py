@@ -1,0 +1,409 @@
+"""What comes in: items and logs of a cluster, judgements of other tools, and queries of a log that
+`cogr-index update --save` keeps; all become JSON lines that the loader `jsonl` reads.
+
+Files are replaced as a whole: an import that is killed or fails leaves them as they were.
+
+A query is identified by its text, or by its id where the judgements have no text. Of several grades
+of one pair in the files the highest is kept, as when a data set is read; a pair that labels.jsonl
+has already gets the new grade. Importing the same again changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from cogr.datasets.builder import HTML, Options, make_item
+from cogr.datasets.fields import Columns, id_field, number_field, text_field, time_field, written
+from cogr.datasets.judgements import Judged, read_judgements
+from cogr.datasets.reading import Place, find, json_records, lines
+from cogr.errors import DataError, ServiceError, SettingsError
+from cogr.keywords import self_keyword
+from cogr.records import Query
+from cogr.store import replacing, storage_errors
+from indexers.backends.opensearch.client import Cluster
+
+KEEP_ALIVE = "30m"
+"""Time for which the cluster keeps a point in time after the last page."""
+PAGE = 1_000
+
+
+def documents(
+    cluster: Cluster,
+    index: str,
+    fields: Sequence[str] = (),
+    since: tuple[str, datetime] | None = None,
+) -> Iterator[tuple[Place, Mapping[str, Any]]]:
+    """The documents of an index, an alias or a pattern, each with its id as `_id`.
+
+    Args:
+        fields: of the documents that are read, such as `attributes.colour`; all when empty.
+        since: a date field and a time: only documents that are not older.
+
+    Raises DataError and ServiceError.
+    """
+    doing = f"reading {index}"
+    query = {"range": {since[0]: {"gte": since[1].isoformat()}}} if since else {"match_all": {}}
+    # `_shard_doc` costs nothing; before 3.3 only the id tells equal documents apart.
+    version = cluster.version
+    order = "_shard_doc" if (version.major, version.minor) >= (3, 3) else "_id"
+    body: dict[str, Any] = {"size": PAGE, "query": query, "sort": [{order: "asc"}]}
+    if fields:
+        body["_source"] = [name for name in fields if name != "_id"]
+    begun = cluster.call(
+        "POST",
+        f"/{index}/_search/point_in_time",
+        params={"keep_alive": KEEP_ALIVE},
+        doing=doing,
+        missing_ok=True,
+    )
+    if begun is None:
+        raise DataError(f"There is no index {index!r} at {cluster.url}; name one with --index.")
+    body["pit"] = {"id": begun["pit_id"], "keep_alive": KEEP_ALIVE}
+    try:
+        while True:
+            answer = cluster.call("POST", "/_search", body=body, doing=doing, missing_ok=True)
+            if answer is None or answer["timed_out"] or answer["_shards"]["failed"]:
+                raise ServiceError(
+                    f"The answer from {index} is incomplete, or its point in time has expired; "
+                    "check the cluster's health, and run the same command again."
+                )
+            hits = answer["hits"]["hits"]
+            for hit in hits:
+                place = Place(hit["_index"], hit["_id"], "document")
+                yield place, {"_id": hit["_id"], **hit["_source"]}
+            if len(hits) < PAGE:
+                return
+            body["search_after"] = hits[-1]["sort"]
+    finally:
+        cluster.call(
+            "DELETE",
+            "/_search/point_in_time",
+            body={"pit_id": [begun["pit_id"]]},
+            doing=f"closing {index}",
+            missing_ok=True,
+        )
+
+
+def copy_records(
+    cluster: Cluster,
+    indexes: Sequence[str],
+    to: Path,
+    keeps: Callable[[Mapping[str, Any]], bool],
+    since: tuple[str, datetime] | None = None,
+) -> int:
+    """Documents of indexes as lines of JSON, in a file that is replaced as a whole; how many.
+    Raises DataError, ServiceError and StorageError.
+    """
+    written = 0
+    with replacing(to) as file:
+        for _, record in (one for name in indexes for one in documents(cluster, name, (), since)):
+            if keeps(record):
+                line = {name: value for name, value in record.items() if name != "_id"}
+                file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+                written += 1
+    return written
+
+
+SHOWN = 20
+"""Bad documents that are named."""
+MOST_BAD = 0.01
+"""The largest accepted share of bad documents."""
+
+
+@dataclass
+class ItemsImported:
+    """The result of an import of items: documents that were read and of these written, and the bad
+    ones, the first a sentence each; items without title and text; texts that had HTML.
+    """
+
+    read: int = 0
+    written: int = 0
+    bad: int = 0
+    blank: int = 0
+    html: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def import_items(
+    found: Iterable[tuple[Place, Mapping[str, Any]]],
+    to: Path,
+    source: Columns,
+    target: Columns,
+    asked: Mapping[str, str],
+) -> ItemsImported:
+    """Write documents as items to a file, whole or not at all.
+
+    Args:
+        source: names or dotted paths in the documents; of `fields`, name -> path.
+        target: names of the file's fields, from the data set's settings.
+        asked: paths that were named -> by which options; some document must have each.
+
+    Raises DataError, ServiceError and StorageError.
+    """
+    told, notes, seen = ItemsImported(), Counter[str](), set[str]()
+    options = Options(fields=tuple(source.fields), columns=source, strip_html=True)
+    with storage_errors(str(to.parent)):
+        to.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(to) as file:
+        for place, document in found:
+            told.read += 1
+            flat = {path: pick(document, path) for path in paths_of(source)}
+            seen.update(path for path in asked if flat.get(path) is not None)
+            try:
+                line, blank = _item_line(place, flat, options, target, notes)
+            except DataError as error:
+                told.bad += 1
+                told.problems += [str(error)] if told.bad <= SHOWN else []
+                continue
+            file.write(line)
+            told.written += 1
+            told.blank += blank
+        if told.bad > MOST_BAD * told.read:
+            raise DataError(
+                f"{told.bad:,} of {told.read:,} documents are bad, more than {MOST_BAD:.0%}; "
+                f"correct them or the names of fields. The first one: {told.problems[0]}"
+            )
+        _check_names(asked, seen, source, blank=told.blank == told.written > 0)
+    told.html = notes[HTML]
+    return told
+
+
+def paths_of(source: Columns) -> list[str]:
+    """Every field that is read."""
+    names = [source.id, source.title, *source.text, source.updated, *source.fields.values()]
+    return [name for name in dict.fromkeys(names) if name]
+
+
+def _item_line(
+    place: Place,
+    flat: dict[str, Any],
+    options: Options,
+    target: Columns,
+    notes: Counter[str],
+) -> tuple[bytes, bool]:
+    source = options.columns
+    for name in (source.title, *source.text):
+        # A field of an index may hold several values; "" is as good as none.
+        flat[name] = written(flat[name], name, place) or None
+    updated = time_field(flat, source.updated, place) if source.updated else None
+    title, text = source.title_and_text(flat, place)
+    id_ = id_field(flat, source.id, place)
+    item = make_item(place, id_, title, text, flat, options, notes)
+    values: dict[str, Any] = {target.id: item.id, target.title: item.title}
+    # All of the text is in the first of the fields that are joined; the loader wants them all.
+    values |= {**dict.fromkeys(target.text, ""), target.text[0]: item.text}
+    if updated is not None and target.updated:
+        values[target.updated] = updated.isoformat().replace("+00:00", "Z")
+    values |= {target.fields.get(name, name): value for name, value in item.fields.items()}
+    blank = not (item.title.strip() or item.text.strip())
+    return json.dumps(values, ensure_ascii=False).encode() + b"\n", blank
+
+
+def pick(record: Mapping[str, Any], path: str) -> Any:
+    """A field by its name, or by a dotted path through objects; lists on the way give lists."""
+    if path in record or "." not in path:
+        return record.get(path)
+    head, _, rest = path.partition(".")
+    inner = record.get(head)
+    if isinstance(inner, Mapping):
+        return pick(inner, rest)
+    if isinstance(inner, list):
+        picked = [pick(one, rest) for one in inner if isinstance(one, Mapping)]
+        flat = (one if isinstance(one, list) else [one] for one in picked if one is not None)
+        return [value for some in flat for value in some] or None
+    return None
+
+
+def _check_names(asked: Mapping[str, str], seen: set[str], source: Columns, *, blank: bool) -> None:
+    missing = next((path for path in asked if path not in seen), None)
+    if missing is not None:
+        raise DataError(
+            f"{asked[missing]} names {missing!r}, which no document has; name a field that is "
+            "there."
+        )
+    if blank:
+        names = ", ".join(map(repr, (source.title, *source.text)))
+        raise DataError(
+            f"No document has any of {names}; name its title and text with --title and --text."
+        )
+
+
+def check_place(path: Path) -> None:
+    """Raise SettingsError for a file that can't be written to, or that would not be read."""
+    if path.suffix != ".jsonl":
+        raise SettingsError(f"--save writes JSON lines; name a .jsonl file, not {path.name}.")
+    if not path.absolute().parent.is_dir():
+        raise SettingsError(
+            f"The folder of --save {path} does not exist; make it, or name another file."
+        )
+    packed = path.with_name(f"{path.name}.gz")
+    if packed.exists() and not path.exists():
+        raise SettingsError(
+            f"--save {path} would hide {packed}, which is read now; unpack that first."
+        )
+
+
+def save_queries(path: Path, queries: Sequence[Query]) -> int:
+    """Add the queries whose ids a file of JSON lines lacks. Returns their number.
+
+    The file is replaced as a whole: a kill leaves the old one or the new one, and a second time
+    adds nothing. Raises DataError and StorageError.
+    """
+    there = {id_field(record, "id", place) for place, record in _records(path)}
+    new = [{"id": one.id, "text": one.text} for one in queries if one.id not in there]
+    if new:
+        before = path.read_bytes() if path.is_file() else b""
+        gap = b"\n" if before and not before.endswith(b"\n") else b""
+        with replacing(path) as file:
+            file.write(before + gap + _lines(new))
+    return len(new)
+
+
+@dataclass
+class LabelsImported:
+    """The result of an import of judgements.
+
+    Attributes:
+        read: judgements of the files.
+        unrated: pairs and queries without a judgement; such queries are kept.
+        conflicts: pairs with several different grades in the files, of which the highest stays.
+        queries, new_queries: in queries.jsonl now, and of these, how many were not there.
+        labels, new_labels, changed: in labels.jsonl now; of these, how many were not there, or had
+            another grade.
+        remarks: sentences on what to look at.
+    """
+
+    read: int = 0
+    unrated: int = 0
+    conflicts: int = 0
+    queries: int = 0
+    new_queries: int = 0
+    labels: int = 0
+    new_labels: int = 0
+    changed: int = 0
+    remarks: list[str] = field(default_factory=list)
+
+
+def import_labels(
+    paths: Sequence[Path], folder: Path, *, format: str | None = None, texts: Path | None = None
+) -> LabelsImported:
+    """Add judgements to a data set of JSON lines.
+
+    Args:
+        folder: of the data set.
+        format: of the files; None for what each looks like.
+        texts: of queries, where the files have ids alone: lines of id, tab and text, or JSON
+            objects as in queries.jsonl.
+
+    Raises DataError and StorageError.
+    """
+    found, queries = LabelsImported(), _Queries(folder / "queries.jsonl", texts)
+    grades: dict[tuple[str, str], float] = {}
+    conflicts: set[tuple[str, str]] = set()
+    for one in (one for path in paths for one in read_judgements(path, format)):
+        query = queries.id_of(one)
+        if one.grade is None or not one.item:
+            found.unrated += 1
+            continue
+        found.read += 1
+        pair = query, one.item
+        if grades.setdefault(pair, one.grade) != one.grade:
+            conflicts.add(pair)
+            grades[pair] = max(grades[pair], one.grade)
+    found.conflicts = len(conflicts)
+    labels = _joined(folder / "labels.jsonl", grades, found)
+    found.queries, found.new_queries = len(queries.records), queries.new
+    with storage_errors(str(folder)):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, records in (("queries", queries.records.values()), ("labels", labels)):
+            with replacing(folder / f"{name}.jsonl") as file:
+                file.write(_lines(records))
+    return found
+
+
+class _Queries:
+    def __init__(self, path: Path, texts: Path | None) -> None:
+        self.records: dict[str, Mapping[str, Any]] = {}
+        self.new = 0
+        self._by_text: dict[str, str] = {}
+        for place, record in _records(path):
+            self._add(place, record)
+        self._texts = dict(_texts(texts)) if texts else {}
+
+    def _add(self, place: Place, record: Mapping[str, Any]) -> str:
+        id_ = id_field(record, "id", place)
+        self.records[id_] = record
+        return self._by_text.setdefault(self_keyword(text_field(record, "text", place)), id_)
+
+    def id_of(self, one: Judged) -> str:
+        text = one.query or self._texts.get(one.query_id, "")
+        if not text:
+            if one.query_id in self.records:
+                return one.query_id
+            raise DataError(
+                f"{one.place}: the query {one.query_id!r} has no text here; name a file of ids and "
+                "texts with --queries."
+            )
+        known = self._by_text.get(self_keyword(text))
+        if known is not None:
+            return known
+        free = one.query_id and one.query_id not in self.records
+        id_ = one.query_id if free else f"q-{sha256(self_keyword(text).encode()).hexdigest()[:12]}"
+        self.new += 1
+        return self._add(one.place, {"id": id_, "text": text})
+
+
+def _texts(path: Path) -> Iterator[tuple[str, str]]:
+    if not path.is_file():
+        raise DataError(f"The file of queries {path} does not exist; name one with --queries.")
+    if next((line for _, line in lines(path)), "").lstrip().startswith("{"):
+        for place, record in json_records(path):
+            yield id_field(record, "id", place), text_field(record, "text", place)
+        return
+    for number, line in lines(path):
+        id_, tab, text = line.partition("\t")
+        if line.strip() and not (tab and text.strip()):
+            raise DataError(
+                f"{Place(path, number)}: the line is not an id, a tab and a text; write one "
+                "query a line."
+            )
+        yield id_.strip(), text.strip()
+
+
+def _joined(
+    path: Path, grades: Mapping[tuple[str, str], float], found: LabelsImported
+) -> Iterable[Mapping[str, Any]]:
+    kept, before = dict[tuple[str, str], Mapping[str, Any]](), dict[tuple[str, str], float]()
+    for place, record in _records(path):
+        pair = id_field(record, "query", place), id_field(record, "item", place)
+        kept[pair], before[pair] = record, number_field(record, "grade", place, 1.0)
+    for pair, grade in grades.items():
+        value = int(grade) if grade == int(grade) else grade
+        found.new_labels += pair not in before
+        found.changed += before.get(pair, grade) != grade
+        kept[pair] = {**kept.get(pair, {}), "query": pair[0], "item": pair[1], "grade": value}
+    found.labels = len(kept)
+    highest = [max(some.values(), default=0.0) for some in (grades, before)]
+    if grades and before and highest[0] != highest[1]:
+        found.remarks.append(
+            f"The new grades reach {highest[0]:g}, those that labels.jsonl had reach "
+            f"{highest[1]:g}: if these are two scales, bring them to one, since dataset.threshold "
+            "holds for both."
+        )
+    return kept.values()
+
+
+def _records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
+    found = find(path.parent, path.name)
+    return json_records(found) if found else iter(())
+
+
+def _lines(records: Iterable[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()

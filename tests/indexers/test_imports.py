@@ -1,0 +1,198 @@
+"""`cogr-index import items` and `import ubi`: documents of an index, and bad ones."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cogr.datasets.fields import Columns
+from cogr.datasets.reading import Place
+from cogr.errors import DataError
+from cogr.settings.serving import OpenSearchSettings
+from indexers import imports
+from indexers.backends.opensearch.client import Cluster
+from indexers.cli import main
+from indexers.imports import ItemsImported, import_items
+from indexers.workspace import Workspace
+from tests.commands import Ended, run_here
+
+
+class Importer:
+    """Runs the command in a folder with a configuration."""
+
+    def __init__(
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capture: pytest.CaptureFixture[str],
+    ) -> None:
+        self.folder, self._run = folder, (monkeypatch, capture)
+        self.file = folder / "shop/items.jsonl"
+        monkeypatch.chdir(folder)
+        (folder / "cogr.toml").write_text('[dataset]\nloader = "jsonl"\npath = "shop"\n')
+
+    def __call__(self, *arguments: object, status: int = 0) -> Ended:
+        ended = run_here(main, *self._run, "cogr-index", "import", "items", *arguments)
+        assert ended.status == status, ended.err
+        return ended
+
+    @property
+    def items(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.file.read_text().splitlines()]
+
+
+@pytest.fixture
+def importer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Importer:
+    return Importer(tmp_path, monkeypatch, capsys)
+
+
+PLACE = Place("products", 1, "document")
+LAMP = {"_id": 1, "title": "Lamp", "text": "Oak", "p": {"eur": 3}}
+
+
+def imported(to: Path, documents: Iterable[dict[str, Any]], **named: Any) -> ItemsImported:
+    """What `import_items` makes of documents; every field of `named` must be there."""
+    source = Columns("_id", **named)
+    asked = dict.fromkeys([*named.get("text", ()), *named.get("fields", {}).values()], "--text")
+    return import_items([(PLACE, one) for one in documents], to, source, Columns(), asked)
+
+
+def test_the_file_has_the_names_that_the_data_set_has(importer: Importer) -> None:
+    config = importer.folder / "cogr.toml"
+    config.write_text(
+        config.read_text() + '[dataset.columns]\nid = "sku"\ntitle = "name"\n'
+        'text = ["long", "brand"]\nupdated = ""\nfields = {price = "Preis"}\n'
+        '[publish]\nfields = ["price"]\n'
+    )
+    workspace = Workspace.open(config, [])
+    source = Columns("_id", fields={"price": "p.eur"})
+    import_items([(PLACE, LAMP)], importer.file, source, workspace.reading.columns, {})
+    assert importer.items == [{"sku": "1", "name": "Lamp", "long": "Oak", "brand": "", "Preis": 3}]
+    assert [(item.id, item.text, dict(item.fields)) for item in workspace.dataset.items] == [
+        ("1", "Oak", {"price": 3})
+    ]
+
+
+def test_bad_documents_are_named_and_left_out_below_a_share(tmp_path: Path) -> None:
+    to = tmp_path / "items.jsonl"
+    good = [{"_id": number, "title": "x" * 5} for number in range(199)]
+    mixed, undated = {"_id": "mixed", "title": {"en": "x"}}, {"_id": "u", "updated": "yesterday"}
+    to.write_text("as it was")
+    with pytest.raises(DataError, match="3 of 202 documents are bad, more than 1%"):
+        imported(to, [*good, mixed, undated, {"title": "no id"}])
+    assert [path.name for path in tmp_path.iterdir()] == ["items.jsonl"]
+    assert to.read_text() == "as it was"
+    found = imported(to, [*good, mixed, {"_id": "bare"}])
+    assert (found.read, found.written, found.bad, found.blank) == (201, 200, 1, 1)
+    (problem,) = found.problems
+    assert "products, document 1: 'title' is not a text" in problem
+    assert len(to.read_text().splitlines()) == 200
+
+
+def test_names_that_no_document_has_are_refused(tmp_path: Path) -> None:
+    documents, to = [{"_id": 1, "name": "Lamp"}], tmp_path / "items.jsonl"
+    with pytest.raises(DataError, match="No document has any of 'title', 'text'; name its title"):
+        imported(to, documents)
+    with pytest.raises(DataError, match="--text names 'body', which no document has"):
+        imported(to, documents, title="name", text=("body",))
+    assert not to.exists()
+
+
+@pytest.fixture(scope="module")
+def index(opensearch: OpenSearchSettings) -> Iterator[tuple[Cluster, str]]:
+    """250 products in three shards, with objects, lists and times."""
+    cluster, name = Cluster(opensearch), f"import{os.getpid()}"
+    body = {
+        "settings": {"number_of_shards": 3, "number_of_replicas": 0},
+        "mappings": {"properties": {"changed": {"type": "date"}}},
+    }
+    cluster.call("PUT", f"/{name}", body=body, doing="creating")
+    lines: list[Any] = []
+    for number in range(250):
+        lines += [{"index": {"_id": f"p{number}"}}, product(number)]
+    bulk = "".join(json.dumps(line) + "\n" for line in lines)
+    answer = cluster.call(
+        "POST", f"/{name}/_bulk", body=bulk, params={"refresh": "true"}, doing="writing"
+    )
+    assert not answer["errors"]
+    yield cluster, name
+    cluster.call("DELETE", f"/{name}", doing="cleaning up")
+
+
+def product(number: int) -> dict[str, Any]:
+    return {
+        "name": f"product {number}",
+        "text": {"long": f"<p>Number {number}</p>", "tags": ["a", "b"]},
+        "offers": [{"price": number}, {"price": number + 1}],
+        "changed": 1_767_225_600_000 + number * 1000,
+    }
+
+
+NAMED = ("--title", "name", "--text", "text.long,text.tags", "--field", "price=offers.price")
+
+
+@pytest.mark.server
+def test_an_index_is_read_in_pages_and_later_only_what_changed(
+    importer: Importer, index: tuple[Cluster, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(imports, "PAGE", 100)
+    cluster, name = index
+    there = ("--set", f"opensearch.url={cluster.url}", "--json")
+    fixed = ("--index", name, *NAMED, "--updated", "changed", *there)
+    ended = importer(*fixed)
+    found = {item["id"]: item for item in importer.items}
+    assert (ended.json["written"], ended.json["html"], len(found)) == (250, 250, 250)
+    assert found["p7"] == {
+        "id": "p7",
+        "title": "product 7",
+        "text": "Number 7\na, b",
+        "updated": "2026-01-01T00:00:07Z",
+        "price": [7, 8],
+    }
+    ended = importer("--index", "nowhere", *there, status=2)
+    assert "There is no index 'nowhere'" in ended.err
+    pits = cluster.call("GET", "/_search/point_in_time/_all", doing="looking", missing_ok=True)
+    assert not (pits or {}).get("pits")
+
+
+@pytest.mark.server
+def test_ubi_indexes_become_a_file(
+    importer: Importer,
+    opensearch: OpenSearchSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cluster, name = Cluster(opensearch), f"ubi{os.getpid()}"
+    day = "2026-11-21T10:00:00.000Z"
+    records: list[dict[str, Any]] = [
+        {"user_query": "sofa", "query_id": "1", "timestamp": day},
+        {"action_name": "click", "user_query": "sofa", "timestamp": day},
+        {"action_name": "click", "timestamp": "2026-11-20T10:00:00.000Z"},
+        {"user_query": "mail jo@example.com", "query_id": "2", "timestamp": day},
+    ]
+    for number, record in enumerate(records):
+        cluster.call(
+            "PUT",
+            f"/{name}/_doc/{number}",
+            body=record,
+            params={"refresh": "true"},
+            doing="writing",
+        )
+    fixed = ("--index", name, "--set", f"opensearch.url={opensearch.url}", "--json")
+    arguments = ("import", "ubi", "ubi.ndjson", *fixed)
+    ended = run_here(main, monkeypatch, capsys, "cogr-index", *arguments)
+    assert ended.status == 0, ended.err
+    assert (ended.json["records"], ended.json["left_out"]) == (3, 1)
+    lines = Path("ubi.ndjson").read_text().splitlines()
+    assert sorted(lines) == sorted(json.dumps(record) for record in records[:3])
+    since = ("--since", "2026-11-21")
+    ended = run_here(main, monkeypatch, capsys, "cogr-index", *arguments, *since)
+    assert ended.json["records"] == 2
+    cluster.call("DELETE", f"/{name}", doing="cleaning up")
