@@ -16,28 +16,21 @@ from cogr.errors import DataError
 from cogr.settings.serving import OpenSearchSettings
 from indexers import imports
 from indexers.backends.opensearch.client import Cluster
-from indexers.cli import main
 from indexers.imports import ItemsImported, import_items
 from indexers.workspace import Workspace
-from tests.commands import Ended, run_here
+from tests.commands import Command, Ended
 
 
 class Importer:
     """Runs the command in a folder with a configuration."""
 
-    def __init__(
-        self,
-        folder: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capture: pytest.CaptureFixture[str],
-    ) -> None:
-        self.folder, self._run = folder, (monkeypatch, capture)
+    def __init__(self, folder: Path, run: Command) -> None:
+        self.folder, self.run = folder, run
         self.file = folder / "shop/items.jsonl"
-        monkeypatch.chdir(folder)
         (folder / "cogr.toml").write_text('[dataset]\nloader = "jsonl"\npath = "shop"\n')
 
     def __call__(self, *arguments: object, status: int = 0) -> Ended:
-        ended = run_here(main, *self._run, "cogr-index", "import", "items", *arguments)
+        ended = self.run("import", "items", *arguments)
         assert ended.status == status, ended.err
         return ended
 
@@ -47,10 +40,9 @@ class Importer:
 
 
 @pytest.fixture
-def importer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Importer:
-    return Importer(tmp_path, monkeypatch, capsys)
+def importer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cogr_index: Command) -> Importer:
+    monkeypatch.chdir(tmp_path)
+    return Importer(tmp_path, cogr_index)
 
 
 PLACE = Place("products", 1, "document")
@@ -163,12 +155,7 @@ def test_an_index_is_read_in_pages_and_later_only_what_changed(
 
 
 @pytest.mark.server
-def test_ubi_indexes_become_a_file(
-    importer: Importer,
-    opensearch: OpenSearchSettings,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_ubi_indexes_become_a_file(importer: Importer, opensearch: OpenSearchSettings) -> None:
     cluster, name = Cluster(opensearch), f"ubi{os.getpid()}"
     day = "2026-11-21T10:00:00.000Z"
     records: list[dict[str, Any]] = [
@@ -187,12 +174,12 @@ def test_ubi_indexes_become_a_file(
         )
     fixed = ("--index", name, "--set", f"opensearch.url={opensearch.url}", "--json")
     arguments = ("import", "ubi", "ubi.ndjson", *fixed)
-    ended = run_here(main, monkeypatch, capsys, "cogr-index", *arguments)
+    ended = importer.run(*arguments)
     assert ended.status == 0, ended.err
     assert (ended.json["records"], ended.json["left_out"]) == (3, 1)
     lines = Path("ubi.ndjson").read_text().splitlines()
     assert sorted(lines) == sorted(json.dumps(record) for record in records[:3])
     since = ("--since", "2026-11-21")
-    ended = run_here(main, monkeypatch, capsys, "cogr-index", *arguments, *since)
+    ended = importer.run(*arguments, *since)
     assert ended.json["records"] == 2
     cluster.call("DELETE", f"/{name}", doing="cleaning up")
