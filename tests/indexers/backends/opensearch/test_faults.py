@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from indexers.backends.opensearch import OpenSearchBackend, client, push
 from indexers.backends.opensearch.indexes import index_name
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, random_world
 from tests.indexers.backends.fault_proxy import Fault, Proxy, error_body, proxy_to
+from tests.indexers.backends.opensearch_worlds import backend_of
 from tests.web_server import Answer, Request
 
 pytestmark = [pytest.mark.server, pytest.mark.fault]
@@ -69,26 +69,38 @@ class Shop:
         return index_name(self.backend.prefix, self.new.id)
 
 
+@pytest.fixture(scope="module")
+def served(
+    opensearch: OpenSearchSettings, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[OpenSearchBackend, Snapshot, Snapshot]]:
+    """A backend, the snapshot that serves, and one that was never pushed."""
+    store = Store(tmp_path_factory.mktemp("store"))
+    old, new = frozen(store, "item", SHOP), frozen(store, "item", random_world(60), round_=1)
+    with backend_of(opensearch, store) as backend:
+        backend.push(old)
+        backend.verify(old, [])
+        backend.publish({"item": old.id})
+        yield backend, old, new
+
+
 @pytest.fixture
 def shop(
-    opensearch: OpenSearchSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: tuple[OpenSearchBackend, Snapshot, Snapshot], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Shop]:
     monkeypatch.setattr(client, "FIRST_WAIT", 0.001)
     monkeypatch.setattr(push, "LOOK_EVERY", 0.01)
-    store = Store(tmp_path)
-    old, new = frozen(store, "item", SHOP), frozen(store, "item", random_world(60), round_=1)
     monkeypatch.setattr(push, "CHUNK_DOCUMENTS", 10)
-    settings = opensearch.model_copy(update={"prefix": f"test-{uuid.uuid4().hex[:8]}"})
-    direct = OpenSearchBackend(settings, store)
-    direct.push(old)
-    direct.verify(old, [])
-    direct.publish({"item": old.id})
+    direct, old, new = served
+    settings = direct.cluster.settings
     with proxy_to(settings.url or "") as proxy:
-        backend = OpenSearchBackend(settings.model_copy(update={"url": proxy.url}), store)
+        backend = OpenSearchBackend(settings.model_copy(update={"url": proxy.url}), new.store)
         yield Shop(backend, direct, proxy, old, new)
         backend.close()
-    direct.cluster.call("DELETE", f"/{settings.prefix}-*", doing="cleaning up")
-    direct.close()
+    monkeypatch.undo()
+    for name in direct.cluster.call("GET", f"/{direct.prefix}-*", doing="looking"):
+        if name != index_name(direct.prefix, old.id):
+            direct.cluster.call("DELETE", f"/{name}", doing="cleaning up")
+    direct.publish({"item": old.id})
 
 
 STEPS = [
@@ -275,27 +287,6 @@ def test_an_index_that_is_removed_while_it_is_written(shop: Shop) -> None:
     shop.assert_goes_on()
 
 
-def test_a_real_read_only_block_in_mid_push(shop: Shop) -> None:
-    def block(on: bool) -> None:
-        body = {"index.blocks.read_only_allow_delete": True if on else None}
-        shop.direct.cluster.call("PUT", f"/{shop.index()}/_settings", body=body, doing="blocking")
-
-    rounds = itertools.count()
-
-    def close(request: Request, forward: Callable[[Request], Answer]) -> Answer | None:
-        if request.is_for("POST", "_bulk") and next(rounds) == 2:
-            block(on=True)
-        return None
-
-    shop.proxy.rewrite = close
-    with pytest.raises(ServiceError, match=r"is read-only: .*flood-stage"):
-        shop.backend.push(shop.new)
-    shop.proxy.rewrite = None
-    shop.assert_untouched()
-    block(on=False)
-    shop.assert_goes_on()
-
-
 def test_an_index_with_other_documents_than_the_snapshot_is_refused(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -441,13 +432,10 @@ def test_an_answer_that_is_not_whole_is_refused(shop: Shop) -> None:
                 call()
 
 
-def test_a_cluster_takes_as_many_keywords_as_it_takes_clauses(shop: Shop) -> None:
+def test_a_search_has_as_many_keywords_and_hits_as_a_cluster_takes(shop: Shop) -> None:
     assert shop.backend.search(["sofa", *(str(number) for number in range(1023))]).total == 4
     with pytest.raises(UserError, match="at most 1024 distinct keywords, but there are 1025"):
         shop.backend.search(["sofa", *(str(number) for number in range(1024))])
-
-
-def test_more_hits_than_one_answer_has_are_refused(shop: Shop) -> None:
     assert shop.backend.search(["sofa"], size=10_000).total == 4
     with pytest.raises(UserError, match="at most 10000 hits, but 10001 were asked for"):
         shop.backend.search(["sofa"], size=10_001)

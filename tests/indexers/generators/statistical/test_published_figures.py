@@ -11,7 +11,7 @@ from cogr.datasets import load_dataset
 from indexers.generators.statistical.fitting import fit
 from tests.indexers.generators.statistical.retrieval import exact_cut_run, f1, retrieved
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.drill
 
 
 @pytest.mark.parametrize(("name", "least"), [("nfcorpus", 0.30), ("chorus", 0.57)])
