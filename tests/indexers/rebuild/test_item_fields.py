@@ -4,18 +4,13 @@ facets, sorting, verification.
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import list_snapshots, open_snapshot
 from cogr.store import Store
-from indexers.backends.opensearch.client import Cluster
-from tests.commands import Ended
 from tests.indexers.conftest import ITEMS, Command
 from tests.shops import write_jsonl
 
@@ -181,81 +176,3 @@ def test_fields_survive_export_and_import(priced: Path, cogr_index: Command) -> 
     assert cogr_index("import", f"out.{format_}", "--json", "--set", "store=third").status == 0
     (bare,) = list_snapshots(Store(priced / "third"))
     assert (bare.fields, prices(priced, made)["a"]) == (TYPES, 899.0)
-
-
-class Served:
-    """The shop in OpenSearch: commands, and searches by the stored template."""
-
-    def __init__(self, settings: OpenSearchSettings, run: Command, prefix: str) -> None:
-        self.cluster, self.prefix, self._run = Cluster(settings), prefix, run
-        self._flags = (
-            "--set",
-            f"opensearch.url={settings.url}",
-            "--set",
-            f"opensearch.prefix={prefix}",
-        )
-
-    def run(self, *arguments: str) -> Ended:
-        return self._run(*arguments, *self._flags)
-
-    def done(self, *arguments: str) -> Any:
-        ended = self.run(*arguments, "--json")
-        assert ended.status == 0, ended.err
-        return ended.json
-
-    def search(self, **params: Any) -> Any:
-        body = {
-            "id": f"{self.prefix}-search",
-            "params": {"keywords": ["velvet sofa", "oak table", "floor lamp"], **params},
-        }
-        return self.cluster.call(
-            "POST", f"/{self.prefix}-items/_search/template", body=body, doing="searching"
-        )
-
-    def ids(self, **params: Any) -> list[str]:
-        return [hit["_source"]["item_id"] for hit in self.search(**params)["hits"]["hits"]]
-
-
-@pytest.fixture
-def served(priced: Path, opensearch: OpenSearchSettings, cogr_index: Command) -> Iterator[Served]:
-    world = Served(opensearch, cogr_index, f"test-{uuid.uuid4().hex[:8]}")
-    yield world
-    world.cluster.call("DELETE", f"/{world.prefix}-*", doing="cleaning up")
-    world.cluster.call(
-        "DELETE", f"/_scripts/{world.prefix}-search", doing="cleaning up", missing_ok=True
-    )
-    world.cluster.close()
-
-
-@pytest.mark.server
-def test_filters_facets_and_sorting_work_in_the_index(served: Served) -> None:
-    served.done("rebuild", "--side", "item")
-    assert served.ids(filters=[{"term": {"in_stock": True}}]) == ["c", "a"]
-    assert served.ids(filters=[{"range": {"price": {"lt": 400}}}]) == ["b", "c"]
-    assert served.ids(filters=[{"range": {"added": {"gte": "2026-02-01||/d"}}}]) == ["b"]
-    facet = served.search(
-        size=0, aggs={"brands": {"terms": {"field": "brand"}}, "mean": {"avg": {"field": "price"}}}
-    )
-    buckets = facet["aggregations"]["set"]["brands"]["buckets"]
-    assert {bucket["key"]: bucket["doc_count"] for bucket in buckets} == {
-        "Quillan": 2,
-        "Lindmoor": 1,
-    }
-    assert facet["aggregations"]["set"]["mean"]["value"] == pytest.approx((899 + 349.5 + 59) / 3)
-    assert served.ids(sort=[{"price": "desc"}]) == ["a", "b", "c"]
-    first = served.search(sort=[{"price": "desc"}], size=2, fields=["price"])["hits"]["hits"]
-    assert [hit["_source"]["price"] for hit in first] == [899.0, 349.5]
-    assert served.ids(sort=[{"price": "desc"}], search_after=first[-1]["sort"]) == ["c"]
-    assert served.ids(sort=[{"price": "desc"}], **{"from": 2}) == ["c"]
-    # Scores are those of a search without a sort.
-    scores = {hit["_id"]: hit["sort"][0] for hit in served.search()["hits"]["hits"]}
-    assert {hit["_id"]: hit["sort"][-2] for hit in first} == {
-        id_: scores[id_] for id_ in ("a", "b")
-    }
-    shown = served.done("search", "x", "--keywords", "velvet sofa")["hits"][0]
-    assert shown["fields"] == {
-        "price": 899.0,
-        "brand": "Lindmoor",
-        "in_stock": True,
-        "added": "2026-01-31",
-    }

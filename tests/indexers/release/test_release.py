@@ -364,6 +364,3 @@ def test_a_switch_to_two_rounds_is_refused_or_said_aloud(
     assert cogr_index("rollback", "--to", memory.items[2].id).err.count("Warning: ") == 1
     pair = cogr_index("publish", memory.items[0].id, memory.queries[0].id)
     assert (pair.status, pair.err.count("Warning: ")) == (0, 0)
-
-
-# Files

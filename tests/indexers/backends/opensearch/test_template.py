@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -281,36 +281,22 @@ def test_texts_stay_texts(shop: World) -> None:
 
 
 @pytest.mark.slow
-def test_hostile_texts_find_what_they_name_and_no_more(shop: World) -> None:
-    many_hostile(shop, seed=1, count=1000)
-
-
-@pytest.mark.drill
-def test_a_million_hostile_texts(shop: World) -> None:
-    for seed in range(100):
-        many_hostile(shop, seed=seed + 10, count=10_000)
-
-
-def many_hostile(world: World, seed: int, count: int) -> None:
-    """Search by template for a text beside one that is known, 250 searches a request."""
-    expected = world.search(keywords=["oak"])
-    texts = list(hostile(seed, count))
-    for start in range(0, count, 250):
-        batch = texts[start : start + 250]
+@pytest.mark.parametrize("count", [1000, pytest.param(1_000_000, marks=pytest.mark.drill)])
+def test_hostile_texts_find_what_they_name_and_no_more(shop: World, count: int) -> None:
+    """Beside a keyword that is known, 250 searches a request."""
+    expected, texts = shop.search(keywords=["oak"]), hostile(1, count)
+    while batch := list(islice(texts, 250)):
         lines = [
             part
             for text in batch
             for part in (
-                {"index": world.alias},
-                {"id": world.name, "params": {"keywords": [text, "oak"]}},
+                {"index": shop.alias},
+                {"id": shop.name, "params": {"keywords": [text, "oak"]}},
             )
         ]
         body = "".join(json.dumps(line) + "\n" for line in lines)
-        answers = world.cluster.call("POST", "/_msearch/template", body=body, doing="searching")[
-            "responses"
-        ]
-        assert len(answers) == len(batch)
-        for text, answer in zip(batch, answers, strict=True):
+        answers = shop.cluster.call("POST", "/_msearch/template", body=body, doing="searching")
+        for text, answer in zip(batch, answers["responses"], strict=True):
             assert "error" not in answer, (text, answer)
             if text not in KNOWN:
                 assert answer["hits"]["total"] == expected["hits"]["total"], text
