@@ -20,8 +20,10 @@ from cogr.errors import CogrError
 from cogr.settings.indexing import RedisSettings
 from cogr.settings.serving import OpenSearchSettings
 from cogr.store import Store
+from indexers.backends.opensearch.client import Cluster
 from ops.servers import OpenSearchSpec, ServerSpec, ServerState, ValkeySpec, known, stop
 from tests.commands import Command, run_program
+from tests.indexers.backends.opensearch_worlds import prefix_of
 from tests.owned_servers import owner_of, start_owned
 from tests.secure_node import SecureSpec, secured
 
@@ -170,6 +172,13 @@ def _node(version: str) -> OpenSearchSettings:
 def opensearch() -> OpenSearchSettings:
     """OpenSearch 3.8.0, one node, no authentication."""
     return _node("3.8.0")
+
+
+@pytest.fixture
+def cluster(opensearch: OpenSearchSettings) -> Iterator[Cluster]:
+    """That node, under a prefix of this test's own."""
+    with prefix_of(opensearch) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")

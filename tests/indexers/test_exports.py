@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import uuid
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,6 @@ import pytest
 
 from cogr.errors import UserError
 from cogr.matching.mirror import Mirror
-from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot, open_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
@@ -112,14 +110,11 @@ def test_what_can_not_be_exported_is_refused(items: Snapshot, tmp_path: Path) ->
 
 
 @pytest.mark.server
-def test_a_bulk_file_by_hand_gives_the_mirrors_scores(
-    opensearch: OpenSearchSettings, tmp_path: Path
-) -> None:
+def test_a_bulk_file_by_hand_gives_the_mirrors_scores(cluster: Cluster, tmp_path: Path) -> None:
     rows = random_world(120)
     snapshot = frozen(Store(tmp_path / "store"), "item", rows)
-    prefix = f"test-{uuid.uuid4().hex[:8]}"
+    prefix, index = cluster.settings.prefix, f"{cluster.settings.prefix}-items"
     export(snapshot, tmp_path / "out", "bulk", prefix)
-    cluster, index = Cluster(opensearch), f"{prefix}-items"
     mapping = json.loads((tmp_path / "out.mapping.json").read_text())
     cluster.call("PUT", f"/{index}", body=mapping, doing="as the docs say")
     answer = cluster.call(
@@ -138,5 +133,3 @@ def test_a_bulk_file_by_hand_gives_the_mirrors_scores(
         assert [hit["_id"] for hit in hits] == expected.ids
         scores = np.array([hit["sort"][0] for hit in hits], np.float32)
         assert scores.tobytes() == expected.scores.tobytes()
-    cluster.call("DELETE", f"/{index}", doing="cleaning up")
-    cluster.close()

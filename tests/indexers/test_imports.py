@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 from cogr.datasets.fields import Columns
 from cogr.datasets.reading import Place
 from cogr.errors import DataError
-from cogr.settings.serving import OpenSearchSettings
 from indexers import imports
 from indexers.backends.opensearch.client import Cluster
 from indexers.imports import ItemsImported, import_items
@@ -97,10 +95,10 @@ def test_names_that_no_document_has_are_refused(tmp_path: Path) -> None:
     assert not to.exists()
 
 
-@pytest.fixture(scope="module")
-def index(opensearch: OpenSearchSettings) -> Iterator[tuple[Cluster, str]]:
+@pytest.fixture
+def index(cluster: Cluster) -> str:
     """250 products in three shards, with objects, lists and times."""
-    cluster, name = Cluster(opensearch), f"import{os.getpid()}"
+    name = f"{cluster.settings.prefix}-products"
     body = {
         "settings": {"number_of_shards": 3, "number_of_replicas": 0},
         "mappings": {"properties": {"changed": {"type": "date"}}},
@@ -114,8 +112,7 @@ def index(opensearch: OpenSearchSettings) -> Iterator[tuple[Cluster, str]]:
         "POST", f"/{name}/_bulk", body=bulk, params={"refresh": "true"}, doing="writing"
     )
     assert not answer["errors"]
-    yield cluster, name
-    cluster.call("DELETE", f"/{name}", doing="cleaning up")
+    return name
 
 
 def product(number: int) -> dict[str, Any]:
@@ -131,13 +128,12 @@ NAMED = ("--title", "name", "--text", "text.long,text.tags", "--field", "price=o
 
 
 @pytest.mark.server
-def test_an_index_is_read_in_pages_and_later_only_what_changed(
-    importer: Importer, index: tuple[Cluster, str], monkeypatch: pytest.MonkeyPatch
+def test_an_index_is_read_in_pages(
+    importer: Importer, cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(imports, "PAGE", 100)
-    cluster, name = index
     there = ("--set", f"opensearch.url={cluster.url}", "--json")
-    fixed = ("--index", name, *NAMED, "--updated", "changed", *there)
+    fixed = ("--index", index, *NAMED, "--updated", "changed", *there)
     ended = importer(*fixed)
     found = {item["id"]: item for item in importer.items}
     assert (ended.json["written"], ended.json["html"], len(found)) == (250, 250, 250)
@@ -155,8 +151,8 @@ def test_an_index_is_read_in_pages_and_later_only_what_changed(
 
 
 @pytest.mark.server
-def test_ubi_indexes_become_a_file(importer: Importer, opensearch: OpenSearchSettings) -> None:
-    cluster, name = Cluster(opensearch), f"ubi{os.getpid()}"
+def test_ubi_indexes_become_a_file(importer: Importer, cluster: Cluster) -> None:
+    name = f"{cluster.settings.prefix}-ubi"
     day = "2026-11-21T10:00:00.000Z"
     records: list[dict[str, Any]] = [
         {"user_query": "sofa", "query_id": "1", "timestamp": day},
@@ -172,7 +168,7 @@ def test_ubi_indexes_become_a_file(importer: Importer, opensearch: OpenSearchSet
             params={"refresh": "true"},
             doing="writing",
         )
-    fixed = ("--index", name, "--set", f"opensearch.url={opensearch.url}", "--json")
+    fixed = ("--index", name, "--set", f"opensearch.url={cluster.url}", "--json")
     arguments = ("import", "ubi", "ubi.ndjson", *fixed)
     ended = importer.run(*arguments)
     assert ended.status == 0, ended.err
@@ -182,4 +178,3 @@ def test_ubi_indexes_become_a_file(importer: Importer, opensearch: OpenSearchSet
     since = ("--since", "2026-11-21")
     ended = importer.run(*arguments, *since)
     assert ended.json["records"] == 2
-    cluster.call("DELETE", f"/{name}", doing="cleaning up")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +10,6 @@ import ir_measures
 import pytest
 
 from cogr.metrics import measure
-from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Provenance, Row
 from cogr.snapshots.writing import write_snapshot
 from indexers.backends.opensearch.client import Cluster
@@ -51,20 +48,16 @@ def write(folder: Path, url: str, prefix: str) -> Path:
 
 @dataclass(frozen=True)
 class World:
-    """A pair that serves: its workspace, its items' index, and how commands name it."""
+    """A pair that serves: its workspace, and how commands name it."""
 
     workspace: Workspace
-    cluster: Cluster
-    index: str
     arguments: tuple[object, ...]
 
 
-@pytest.fixture(scope="module")
-def world(
-    tmp_path_factory: pytest.TempPathFactory, opensearch: OpenSearchSettings
-) -> Iterator[World]:
-    folder, prefix = tmp_path_factory.mktemp("results"), f"results{os.getpid()}"
-    config = write(folder, str(opensearch.url), prefix)
+@pytest.fixture
+def world(tmp_path: Path, cluster: Cluster) -> World:
+    folder = tmp_path / "results"
+    config = write(folder, cluster.url, cluster.settings.prefix)
     sets = ("backend=opensearch", f"store={folder}/store", f"dataset.path={folder}/data")
     workspace = Workspace.open(config, sets)
     made = [
@@ -75,10 +68,7 @@ def world(
         workspace.backend.push(snapshot)
         workspace.backend.verify(snapshot, [])
     workspace.backend.publish({snapshot.side: snapshot.id for snapshot in made})
-    cluster = Cluster(opensearch)
-    arguments = ("-c", config, *(part for one in sets for part in ("--set", one)))
-    yield World(workspace, cluster, f"{prefix}-items", arguments)
-    cluster.call("DELETE", f"/{prefix}-*", doing="cleaning up")
+    return World(workspace, ("-c", config, *(part for one in sets for part in ("--set", one))))
 
 
 @pytest.mark.server

@@ -6,7 +6,6 @@ What it asks is what the protocol promises.
 from __future__ import annotations
 
 import sys
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,6 @@ import pytest
 from cogr.errors import CheckFailedError, SnapshotError
 from cogr.matching.bm25 import BM25, DEFAULT
 from cogr.matching.mirror import Mirror
-from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends import Backend, Words
@@ -32,6 +30,7 @@ from tests.indexers.backends.backend_worlds import (
     random_world,
     weighted,
 )
+from tests.indexers.backends.opensearch_worlds import backend_of
 
 
 @dataclass(frozen=True)
@@ -65,12 +64,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "memory":
         yield Place(MemoryBackend(store), store, DEFAULT)
         return
-    server: OpenSearchSettings = request.getfixturevalue(request.param)
-    settings = server.model_copy(update={"prefix": f"test-{uuid.uuid4().hex[:8]}"})
-    backend = OpenSearchBackend(settings, store)
-    yield Place(backend, store, backend.cluster.version.bm25)
-    backend.cluster.call("DELETE", f"/{settings.prefix}-*", doing="cleaning up")
-    backend.close()
+    with backend_of(request.getfixturevalue(request.param), store) as backend:
+        yield Place(backend, store, backend.cluster.version.bm25)
 
 
 def test_a_snapshot_pair_is_pushed_verified_published_and_searched(place: Place) -> None:

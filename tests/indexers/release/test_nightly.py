@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import threading
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import refresh
 from indexers.backends.opensearch.push import change_documents
 from indexers.workspace import Workspace
 from ops.expander import precomputed
+from tests.indexers.backends.opensearch_worlds import flags_of
 from tests.indexers.conftest import Command
 from tests.ops.expander.expander_worlds import Running, freeze, running, wait_for, workspace
 
@@ -123,19 +122,13 @@ class Shop:
 
 
 @pytest.fixture
-def team(
-    opensearch: OpenSearchSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Shop]:
-    name = f"test-{uuid.uuid4().hex[:8]}"
-    settings = opensearch.model_copy(update={"prefix": name})
+def team(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    name = cluster.settings.prefix
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(precomputed, "COUNT_SECONDS", 0.1)
-    sets = (f"opensearch.url={settings.url}", f"opensearch.prefix={name}", "serving.deadline=5")
+    sets = (f"opensearch.url={cluster.url}", f"opensearch.prefix={name}", "serving.deadline=5")
     opened = workspace(tmp_path, *sets, f"serving.into={name}-products", "serving.live=none", TEXTS)
-    cluster = Cluster(settings)
-    yield Shop(cluster, opened, f"{name}-products", 60)
-    cluster.call("DELETE", f"/{name}-*", doing="cleaning up")
-    cluster.close()
+    return Shop(cluster, opened, f"{name}-products", 60)
 
 
 @contextmanager
@@ -163,8 +156,7 @@ def asking(team: Shop, expander: Running) -> Iterator[None]:
 @pytest.mark.server
 @pytest.mark.parametrize("nights", [1, pytest.param(5, marks=pytest.mark.drill)])
 def test_a_shop_reindexes_each_night(team: Shop, cogr_index: Command, nights: int) -> None:
-    flags = ["--into", team.alias, *IDS, "--set", f"opensearch.url={team.cluster.url}"]
-    flags += ["--set", f"opensearch.prefix={team.workspace.settings.opensearch.prefix}"]
+    flags = ["--into", team.alias, *IDS, *flags_of(team.cluster.settings)]
 
     def run(*given: str, status: int = 0) -> str:
         ended = cogr_index(*given, *flags)
@@ -227,8 +219,7 @@ def test_ids_that_no_item_has_are_refused_and_nothing_is_written(
     name = team.make(0)
     team.move(name, None)
     item, query = team.snapshots()
-    flags = ["--into", team.alias, "--set", f"opensearch.url={team.cluster.url}", "--json"]
-    flags += ["--set", f"opensearch.prefix={team.workspace.settings.opensearch.prefix}"]
+    flags = ["--into", team.alias, *flags_of(team.cluster.settings), "--json"]
     before = team.cluster.call("GET", f"/{name}", doing="looking")
     for wrong in ((), ("--id-field", "en:{id}")):
         refused = cogr_index("publish", item, "--no-gate", *flags, *wrong)

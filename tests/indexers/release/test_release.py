@@ -97,7 +97,7 @@ def memory(shop: Path) -> World:
 def cluster(opensearch: OpenSearchSettings, shop: Path) -> Iterator[World]:
     store = Store(shop / ".cogr")
     with backend_of(opensearch, store) as backend:
-        flags = flags_of(opensearch, backend.prefix)
+        flags = flags_of(backend.cluster.settings)
         yield world_of(store, backend, flags)
 
 
@@ -171,7 +171,7 @@ def test_machines_that_share_a_bucket_take_turns(
     (shop / "cogr.toml").write_text(f'store = "{s3}/store"\n{CONFIGURATION}')
     store = Store(f"{s3}/store")
     with backend_of(opensearch, store) as backend, racers(2, shop) as race:
-        flags = flags_of(opensearch, backend.prefix)
+        flags = flags_of(backend.cluster.settings)
         world = world_of(store, backend, flags)
         two_publishes_of_two_sides(world, race, 4)
         prune_beside_a_switch(world, race, 4)

@@ -4,17 +4,14 @@ a bad file changes nothing.
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row
-from indexers.backends.opensearch.client import Cluster
 from indexers.release.rules import MOST_PINS, Rule, Rules
+from tests.indexers.backends.opensearch_worlds import flags_of
 from tests.indexers.conftest import Command
 from tests.shops import write_jsonl
 
@@ -32,16 +29,11 @@ pin,floor lamp,gone,
 
 
 @pytest.fixture(params=["memory", pytest.param("opensearch", marks=pytest.mark.server)])
-def backend(request: pytest.FixtureRequest) -> Iterator[Sequence[str]]:
+def backend(request: pytest.FixtureRequest) -> Sequence[str]:
     """Flags of a backend: the mirror, a cluster."""
     if request.param == "memory":
-        yield ()
-        return
-    node: OpenSearchSettings = request.getfixturevalue("opensearch")
-    prefix = f"test-{uuid.uuid4().hex[:8]}"
-    yield ("--set", f"opensearch.url={node.url}", "--set", f"opensearch.prefix={prefix}")
-    with closing(Cluster(node)) as cluster:
-        cluster.call("DELETE", f"/{prefix}-*", doing="cleaning up")
+        return ()
+    return flags_of(request.getfixturevalue("cluster").settings)
 
 
 def found(cogr_index: Command, text: str, flags: Sequence[str]) -> list[str]:

@@ -23,6 +23,7 @@ from indexers.release.verify import push_and_verify
 from tests.commands import program
 from tests.documents import examples
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, priced
+from tests.indexers.backends.opensearch_worlds import backend_of
 
 INDEX, SEARCH = map(json.loads, examples("opensearch.md", "json"))
 *_, BY_TEMPLATE = map(json.loads, examples("combining.md", "json"))
@@ -36,15 +37,12 @@ def shop(
     opensearch: OpenSearchSettings, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OpenSearchBackend]:
     store = Store(str(tmp_path_factory.mktemp("store")))
-    backend = OpenSearchBackend(opensearch.model_copy(update={"prefix": PREFIX}), store)
-    pair = [frozen(store, "item", priced(SHOP)), frozen(store, "query", SHOPPERS)]
-    for snapshot in pair:
-        push_and_verify(backend, store, snapshot, 3)
-    backend.publish({snapshot.side: snapshot.id for snapshot in pair})
-    yield backend
-    backend.cluster.call("DELETE", f"/{PREFIX}-*", doing="cleaning up")
-    backend.cluster.call("DELETE", f"/_scripts/{PREFIX}-search", doing="cleaning up")
-    backend.close()
+    with backend_of(opensearch, store, prefix=PREFIX) as backend:
+        pair = [frozen(store, "item", priced(SHOP)), frozen(store, "query", SHOPPERS)]
+        for snapshot in pair:
+            push_and_verify(backend, store, snapshot, 3)
+        backend.publish({snapshot.side: snapshot.id for snapshot in pair})
+        yield backend
 
 
 def ask(shop: OpenSearchBackend, index: str, body: Any) -> list[Any]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,6 @@ import pytest
 from cogr.errors import CheckFailedError, ServiceError, UserError
 from cogr.matching.mirror import Mirror
 from cogr.settings import load_settings
-from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import foreign_field, push
@@ -94,16 +92,12 @@ class Products:
 
 
 @pytest.fixture
-def products(opensearch: OpenSearchSettings, shop: Path) -> Iterator[Products]:
-    name = f"test-{uuid.uuid4().hex[:8]}"
-    settings = opensearch.model_copy(update={"prefix": name})
-    workspace = Workspace(
-        load_settings(None).model_copy(update={"opensearch": settings, "backend": "opensearch"})
+def products(cluster: Cluster, shop: Path) -> Products:
+    own = {"opensearch": cluster.settings, "backend": "opensearch"}
+    alias = f"{cluster.settings.prefix}-products"
+    return Products(
+        cluster, Workspace(load_settings(None).model_copy(update=own)), alias, f"{alias}-1"
     )
-    cluster = Cluster(settings)
-    yield Products(cluster, workspace, f"{name}-products", f"{name}-products-1")
-    cluster.call("DELETE", f"/{name}-*", doing="cleaning up")
-    cluster.close()
 
 
 def ids_of(snapshot: Snapshot) -> list[str]:
@@ -404,9 +398,7 @@ def test_no_field_of_the_team_changes_by_a_publish(
 
 
 @pytest.mark.server
-def test_what_can_not_be_a_target_is_refused(
-    products: Products, opensearch: OpenSearchSettings
-) -> None:
+def test_what_can_not_be_a_target_is_refused(products: Products) -> None:
     cluster = products.cluster
     with pytest.raises(UserError, match="names nothing"):
         open_target(cluster, "no-such-index", "f")

@@ -29,6 +29,7 @@ from tests.indexers.backends.backend_worlds import (
     random_world,
     weighted,
 )
+from tests.indexers.backends.opensearch_worlds import backend_of
 from tests.indexers.hostile_texts import hostile
 
 pytestmark = pytest.mark.server
@@ -41,14 +42,11 @@ FILTERED = {"ids": {"values": ["a-1", "c"]}}
 class World:
     """A published snapshot and its template."""
 
-    def __init__(
-        self, settings: OpenSearchSettings, prefix: str, snapshot: Snapshot, store: Store
-    ) -> None:
-        self.backend = OpenSearchBackend(settings.model_copy(update={"prefix": prefix}), store)
-        self.cluster, self.snapshot = self.backend.cluster, snapshot
-        push_and_verify(self.backend, store, snapshot, 3)
-        self.backend.publish({snapshot.side: snapshot.id})
-        self.name, self.alias = search.template_name(prefix), f"{prefix}-items"
+    def __init__(self, backend: OpenSearchBackend, snapshot: Snapshot) -> None:
+        self.backend, self.cluster = backend, backend.cluster
+        push_and_verify(backend, snapshot.store, snapshot, 3)
+        backend.publish({snapshot.side: snapshot.id})
+        self.name, self.alias = search.template_name(backend.prefix), f"{backend.prefix}-items"
 
     def search(self, **params: Any) -> Any:
         body = {"id": self.name, "params": params}
@@ -61,20 +59,14 @@ class World:
             "template_output"
         ]
 
-    def remove(self) -> None:
-        self.cluster.call("DELETE", f"/{self.alias}-{self.snapshot.id}", doing="cleaning up")
-        self.cluster.call("DELETE", f"/_scripts/{self.name}", doing="cleaning up", missing_ok=True)
-        self.backend.close()
-
 
 @pytest.fixture(scope="module")
 def shop(
     opensearch: OpenSearchSettings, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
     store = Store(str(tmp_path_factory.mktemp("store")))
-    world = World(opensearch, "tpl", frozen(store, "item", SHOP), store)
-    yield world
-    world.remove()
+    with backend_of(opensearch, store) as backend:
+        yield World(backend, frozen(store, "item", SHOP))
 
 
 def ids(answer: Any) -> list[str]:
@@ -86,8 +78,8 @@ def test_results_are_those_of_the_backend_bit_for_bit(
 ) -> None:
     store = Store(str(tmp_path))
     rows = random_world(400)
-    world = World(opensearch, "tplrandom", frozen(store, "item", rows), store)
-    try:
+    with backend_of(opensearch, store) as backend:
+        world = World(backend, frozen(store, "item", rows))
         for number, keywords in enumerate(random_queries(rows, 15, 31)):
             boosts = weighted(keywords)
             given = [{"keyword": word, "weight": weight} for word, weight in boosts.items()]
@@ -108,8 +100,6 @@ def test_results_are_those_of_the_backend_bit_for_bit(
             scores = float32s([hit["sort"][0] for hit in hits])
             assert [hit["sort"][1] for hit in hits] == [hit.id for hit in expected.hits]
             assert scores == [hit.score for hit in expected.hits]
-    finally:
-        world.remove()
 
 
 def test_words_beside_keywords_score_as_the_backends(shop: World) -> None:
