@@ -180,25 +180,18 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\
 _ANY = frozenset(TYPES)
 
 
-def types_of(
-    items: Iterable[tuple[str, str]],
-    names: Iterable[str],
-    given: Mapping[str, FieldType] | None = None,
-) -> dict[str, FieldType]:
+def types_of(items: Iterable[tuple[str, str]], names: Iterable[str]) -> dict[str, FieldType]:
     """The type of every field, by name.
 
     Args:
-        items: (id, its fields as one JSON object or "") of all items.
-        given: types that are set; the others are inferred from the values. A field without any
-            value is a keyword.
+        items: (id, its fields as one JSON object or "") of all items. A field without any value
+            is a keyword.
 
     Raises:
         DataError: a field has values of several kinds; names the item and the field.
     """
-    given = given or {}
-    open_ = {name: _ANY for name in names if name not in given}
+    open_ = dict.fromkeys(names, _ANY)
     example: dict[str, tuple[str, Scalar]] = {}
-    seen: set[str] = set()
     for id_, fields_json in items if open_ else ():
         for name, value in fields_of(fields_json).items():
             for one in values_of(value) if name in open_ else ():
@@ -208,12 +201,10 @@ def types_of(
                 if left != open_[name] or name not in example:
                     example[name] = (id_, one)
                 open_[name] = left
-                seen.add(name)
-    derived = {
-        name: next(t for t in TYPES if t in left) if name in seen else "keyword"
-        for name, left in open_.items()
+    return {
+        name: next(t for t in TYPES if t in left) if name in example else "keyword"
+        for name, left in sorted(open_.items())
     }
-    return dict(sorted({**derived, **{name: given[name] for name in given}}.items()))
 
 
 def typed(id_: str, fields_json: str, types: Mapping[str, FieldType]) -> str:
@@ -222,9 +213,10 @@ def typed(id_: str, fields_json: str, types: Mapping[str, FieldType]) -> str:
 
     Args:
         fields_json: one JSON object, or "".
+        types: of `types_of` for this item and all others.
 
     Raises:
-        DataError: a value does not fit its field; names the item and the field.
+        DataError: a text is too long; names the item and the field.
     """
     given = fields_of(fields_json)
     kept: dict[str, FieldValue] = {}
@@ -245,27 +237,30 @@ def _fitting(value: Scalar) -> frozenset[FieldType]:
     if isinstance(value, bool):
         return frozenset({"boolean"})
     if isinstance(value, int):
-        return frozenset({"long", "double"})
+        return frozenset({"long", "double"} if -_LONG <= value < _LONG else {"double"})
     if isinstance(value, float):
         return frozenset({"double"})
     text = value.strip()
     found: set[FieldType] = {"keyword"}
     if text.lower() in ("true", "false"):
         found.add("boolean")
-    elif _NUMBER.fullmatch(text):
+    elif _NUMBER.fullmatch(text) and math.isfinite(float(text)):
         found |= {"long", "double"} if _WHOLE.fullmatch(text) else {"double"}
-    elif _TIME.fullmatch(text) and _time(text) is not None:
+    elif _TIME.fullmatch(text) and _is_time(text):
         found.add("date")
     return frozenset(found)
 
 
-def _made(id_: str, name: str, value: Scalar, type_: FieldType) -> Scalar:
+def _is_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _made(id_: str, name: str, value: Any, type_: FieldType) -> Scalar:
     made = _MAKERS[type_](value)
-    if made is None:
-        raise DataError(
-            f"The field {name} of item {id_!r} is {_shown(value)}, not {_CALLED[type_]}; "
-            f"correct it, or set publish.field_types.{name}."
-        )
     if isinstance(made, str) and len(made) * 4 > MAX_BYTES and len(made.encode()) > MAX_BYTES:
         raise DataError(
             f"The field {name} of item {id_!r} has {len(made):,} characters, but a text for "
@@ -275,56 +270,19 @@ def _made(id_: str, name: str, value: Scalar, type_: FieldType) -> Scalar:
     return made
 
 
-def _boolean(value: Scalar) -> bool | None:
-    if isinstance(value, bool):
-        return value
-    return {"true": True, "false": False}.get(str(value).strip().lower())
-
-
-def _long(value: Scalar) -> int | None:
-    if isinstance(value, str):
-        value = int(value) if re.fullmatch(r"[+-]?\d{1,19}", value.strip()) else math.nan
-    whole = not isinstance(value, bool) and math.isfinite(value) and int(value) == value
-    return int(value) if whole and -_LONG <= value < _LONG else None
-
-
-def _double(value: Scalar) -> float | None:
-    try:
-        made = math.nan if isinstance(value, bool) else float(value)
-    except (ValueError, OverflowError):
-        return None
-    return made if math.isfinite(made) else None
-
-
-def _time(text: str) -> str | None:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return text if _TIME.fullmatch(text) else found.isoformat()
-
-
-_MAKERS: Mapping[FieldType, Callable[[Scalar], Scalar | None]] = {
-    "boolean": _boolean,
-    "long": _long,
-    "double": _double,
-    "date": lambda value: _time(value.strip()) if isinstance(value, str) else None,
-    "keyword": lambda value: value if isinstance(value, str) else json.dumps(value),
-}
-_CALLED: Mapping[FieldType, str] = {
-    "boolean": "true or false",
-    "long": "a whole number of 64 bits",
-    "double": "a number",
-    "date": "a time such as 2026-01-31 or 2026-01-31T12:00:00Z",
-    "keyword": "text",
+_MAKERS: Mapping[FieldType, Callable[[Any], Scalar]] = {
+    "boolean": lambda value: value if isinstance(value, bool) else value.strip().lower() == "true",
+    "long": int,
+    "double": float,
+    "date": str.strip,
+    "keyword": str,
 }
 
 
 def _mixed(name: str, one: tuple[str, Scalar], other: tuple[str, Scalar]) -> str:
     return (
         f"The field {name} of item {one[0]!r} is {_shown(one[1])}, but of item {other[0]!r} "
-        f"{_shown(other[1])}; write one kind of value, or set "
-        f'publish.field_types.{name} = "keyword".'
+        f"{_shown(other[1])}; write one kind of value."
     )
 
 

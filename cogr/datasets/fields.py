@@ -23,6 +23,7 @@ from cogr.records import Scalar
 
 MAX_ID_BYTES = 512
 """The longest document id that OpenSearch takes."""
+_HUGE = 1 << 1000
 DEFAULT_TEXT = ("text",)
 """Of `Columns.text`."""
 
@@ -197,7 +198,7 @@ def _field_value(value: Any, name: str, place: Place) -> Scalar | list[Scalar] |
 
 
 def _scalar(value: Any, name: str, place: Place) -> Scalar | None:
-    if value is None or isinstance(value, bool | int):
+    if value is None or (isinstance(value, int) and abs(value) < _HUGE):
         return value
     if isinstance(value, str):
         return check_text(value, name, place).replace("\0", "")

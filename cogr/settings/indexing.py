@@ -189,13 +189,6 @@ class StatisticalSettings(Table):
             "the items' texts"
         ),
     )
-    signals: tuple[str, ...] = Field(
-        (),
-        description=(
-            "Numeric fields of items that the ranker learns from, such as popularity, price or "
-            "margin; each also in publish.fields"
-        ),
-    )
     pair_signals: tuple[str, ...] = Field(
         (),
         description=(

@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator
 
-from cogr.records import FieldType
 from cogr.settings.table import LONGEST, Table, check_url, http_url, usable_path
 
 _OWN_FIELDS = ("item_id", "keywords", "text")
@@ -46,14 +45,6 @@ class PublishSettings(Table):
             "Names of the items' fields to publish, such as price, for filters, facets and sorting"
         ),
     )
-    field_types: dict[str, FieldType] = Field(
-        default_factory=dict,
-        description=(
-            "Types of some of these: boolean, long, double, date or keyword; other fields get "
-            "theirs by their values"
-        ),
-    )
-
     text_fields: tuple[str, ...] = Field(
         (),
         description=(
@@ -62,10 +53,7 @@ class PublishSettings(Table):
         ),
     )
 
-    @field_validator("rules")
-    @classmethod
-    def _path(cls, rules: str | None) -> str | None:
-        return usable_path(rules)
+    _is_path = field_validator("rules")(usable_path)
 
     @field_validator("fields")
     @classmethod
@@ -79,14 +67,6 @@ class PublishSettings(Table):
                     "it in the data"
                 )
         return fields
-
-    @model_validator(mode="after")
-    def _types_of_fields(self) -> PublishSettings:
-        for name in self.field_types.keys() - set(self.fields):
-            raise ValueError(
-                f"field_types names {name!r}, which is not in publish.fields; add it there"
-            )
-        return self
 
 
 class OpenSearchSettings(Table):

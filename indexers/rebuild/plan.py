@@ -184,7 +184,6 @@ class Job:
     carried: Carried | None = None
     why: str = ""
     fields: Sequence[str] = ()
-    field_types: Mapping[str, FieldType] = field(default_factory=dict)
     weights: bool = True
     weigh: Callable[[Iterable[Row]], Iterator[Row]] | None = None
     lineage: Mapping[str, Any] = field(default_factory=dict)
@@ -223,7 +222,7 @@ def make_plan(job: Job) -> Plan:
     """Prompts, keys and cached answers of every entity. Generates nothing.
 
     Raises:
-        DataError: extra fields that are of several types, or not of the type that is set.
+        DataError: extra fields that are of several types, or too long.
     """
     fields = _field_types(job)
     entities = in_id_order(job.entities)
@@ -243,7 +242,7 @@ def make_plan(job: Job) -> Plan:
 def _field_types(job: Job) -> Mapping[str, FieldType]:
     if job.side != "item" or not job.fields:
         return {}
-    types = types_of(job.extra_fields(), job.fields, job.field_types)
+    types = types_of(job.extra_fields(), job.fields)
     for id_, fields_json in job.extra_fields():
         typed(id_, fields_json, types)
     return types

@@ -140,7 +140,6 @@ def job_by(
         parent=parent,
         search_results=workspace.search_results(side, entities),
         fields=settings.publish.fields,
-        field_types=settings.publish.field_types,
     )
 
 

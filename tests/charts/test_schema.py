@@ -31,7 +31,6 @@ FREE = {
     "extraObjects",
     "global",
     "accidents",
-    "field_types",
     "fields",
     "models",
 }

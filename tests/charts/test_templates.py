@@ -102,7 +102,7 @@ def test_every_type_of_value_arrives(render: Render, tmp_path: Path) -> None:
             "seed": 123456789,
             "item": {"learning_rate": 1e-6, "epochs": 3},
         },
-        "publish": {"fields": ["a b c"], "field_types": {"a b c": "long"}},
+        "publish": {"fields": ["a b c"]},
         **URLS,
     }
     settings = settings_of(render({"settings": given}), tmp_path)
@@ -110,7 +110,7 @@ def test_every_type_of_value_arrives(render: Render, tmp_path: Path) -> None:
     assert (settings.dataset.dev_share, settings.training.seed) == (0.25, 123456789)
     assert (settings.training.item.learning_rate, settings.training.item.epochs) == (1e-6, 3.0)
     assert settings.keywords.weights is False
-    assert settings.publish.field_types == {"a b c": "long"}
+    assert settings.publish.fields == ("a b c",)
 
 
 def command_of(name: str) -> Any:

@@ -1,6 +1,4 @@
-"""Extra fields of items: one type a field, derived or set; values converted to it; an error names
-what does not fit.
-"""
+"""Extra fields of items: one type a field, derived from its values, which are converted to it."""
 
 from __future__ import annotations
 
@@ -9,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from cogr.errors import DataError, SettingsError
+from cogr.errors import DataError
 from cogr.records import FieldType, typed, types_of
-from cogr.settings import load_settings
 from cogr.settings.serving import PublishSettings
 from cogr.snapshots import Provenance, Row, open_snapshot
 from cogr.snapshots.writing import write_snapshot
@@ -64,7 +61,7 @@ def test_a_field_has_the_first_type_that_every_value_fits(
     ],
 )
 def test_mixed_values_are_refused_with_item_and_field(values: tuple[Any, ...], said: str) -> None:
-    with pytest.raises(DataError, match=said + r'.* set publish\.field_types\.f = "keyword"'):
+    with pytest.raises(DataError, match=said + "write one kind of value"):
         type_of(*values)
 
 
@@ -74,11 +71,7 @@ def test_mixed_values_are_refused_with_item_and_field(values: tuple[Any, ...], s
         ("double", "19.50", 19.5),
         ("double", 3, 3.0),
         ("long", "7", 7),
-        ("long", 7.0, 7),
         ("boolean", " TRUE", True),
-        ("keyword", 1.5, "1.5"),
-        ("keyword", True, "true"),
-        ("date", "2026-01-31 10:00", "2026-01-31T10:00:00"),
         ("keyword", ["b", "", "a"], ["b", "a"]),
     ],
 )
@@ -87,29 +80,10 @@ def test_values_get_their_types_own_form(type_: FieldType, value: Any, made: Any
     assert (kept, type(kept["f"])) == ({"f": made}, type(made))
 
 
-@pytest.mark.parametrize(
-    ("type_", "value", "said"),
-    [
-        ("double", "cheap", "is the text 'cheap', not a number"),
-        ("double", "nan", "not a number"),
-        ("long", 1.5, "is the number 1.5, not a whole number of 64 bits"),
-        ("long", 1 << 63, "not a whole number of 64 bits"),
-        ("boolean", 1, "not true or false"),
-        ("date", "31.1.2026", "not a time such as 2026-01-31"),
-        (
-            "keyword",
-            "ü" * 20_000,
-            "has 20,000 characters, but a text for filters has at most 32,766 bytes",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_refused_with_item_and_field(
-    type_: FieldType, value: Any, said: str
-) -> None:
-    with pytest.raises(
-        DataError, match=f"The field f of item 'a' {said}|The field f of item 'a' .*{said}"
-    ):
-        typed("a", json.dumps({"f": value}), {"f": type_})
+def test_a_text_that_is_too_long_is_refused_with_item_and_field() -> None:
+    said = "The field f of item 'a' has 20,000 characters, but a text for filters has at most"
+    with pytest.raises(DataError, match=said):
+        typed("a", json.dumps({"f": "\u00fc" * 20_000}), {"f": "keyword"})
 
 
 @pytest.mark.parametrize(
@@ -118,19 +92,6 @@ def test_what_does_not_fit_is_refused_with_item_and_field(
 def test_names_that_an_index_can_not_have_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="can't be the name of a field"):
         PublishSettings(fields=(name,))
-
-
-def test_a_type_of_a_field_that_is_not_published_is_refused(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    given = 'publish.field_types={"price" = "double"}'
-    with pytest.raises(SettingsError, match=r"names 'price', which is not in publish\.fields"):
-        load_settings(None, [given], {"dataset": {"loader": "jsonl"}})
-    settings = load_settings(
-        None, ['publish.fields=["price"]', given], {"dataset": {"loader": "jsonl"}}
-    )
-    assert settings.publish.field_types == {"price": "double"}
 
 
 def test_fields_are_part_of_what_a_snapshot_is(tmp_path: Any) -> None:

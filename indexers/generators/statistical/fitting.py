@@ -74,7 +74,6 @@ def fit(
     language: str = "english",
     seed: int = 0,
     edits: bool = True,
-    signals: Sequence[str] = (),
     pair_signals: Sequence[str] = (),
     encoder: Encoder | None = None,
 ) -> Artefact:
@@ -85,13 +84,12 @@ def fit(
         language: Snowball algorithm for stems and stop words, see `indexers.text.Analyser`.
         seed: of sampling, folds and boosting; the same data and seed give the same artefact.
         edits: whether selected sets are edited, where that gains F1 out of fold.
-        signals: numeric fields of the items that the ranker learns from.
         pair_signals: numbers of (query, item) pairs that the ranker learns from, such as clicks.
         encoder: text encoder whose vectors the ranker learns from.
 
     Raises:
-        GeneratorError: too few training queries with relevant items, or no items; or no item, or
-            no pair, has a number under a signal's name.
+        GeneratorError: too few training queries with relevant items, or no items; or no pair
+            has a number under a signal's name.
     """
     relevance = _relevance(dataset)
     analyser = Analyser(language)
@@ -99,7 +97,7 @@ def fit(
     queries = [Query(query.id, self_keyword(query.text)) for query in dataset.queries["train"]]
     texts = [query.text for query in queries]
     pair_numbers = PairSignals.read(dataset, pair_signals)
-    index = TextIndex.fit(analyser, words, dataset.items, texts, signals, encoder).seeing(
+    index = TextIndex.fit(analyser, words, dataset.items, texts, encoder).seeing(
         pair_numbers.without(unclicked(queries, seed))
     )
     new = np.fromiter((item.id in dataset.new for item in dataset.items), np.bool_, len(words))

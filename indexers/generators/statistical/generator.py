@@ -66,7 +66,7 @@ JUDGE = "judge"
 JOINED = "joined"
 """The key of a fingerprint that names the snapshots that later items joined."""
 
-_OF_DATA = ("dataset_hash", "new", "signals_digest", "pair_signals_digest", STACKING, JUDGE, JOINED)
+_OF_DATA = ("dataset_hash", "new", "pair_signals_digest", STACKING, JUDGE, JOINED)
 """The keys of a fingerprint that follow from the data."""
 
 AUTO, NO_ENCODER = "auto", "none"
@@ -91,7 +91,6 @@ class StatisticalOptions(Options):
 
     language: str = "english"
     seed: int = 0
-    signals: tuple[str, ...] = ()
     pair_signals: tuple[str, ...] = ()
     encoder: str = NO_ENCODER
     evidence: tuple[tuple[str, str], ...] = ()
@@ -158,7 +157,6 @@ class Statistical(Generator):
             "normaliser": NORMALISER,
             "dataset_hash": self._dataset.dataset_hash,
             **self.options.model_dump(exclude={"evidence", "judge", "pair_signals"}),
-            **self._signals,
             **self._pair_signals,
             **self._new,
             "encoder": self._encoder.digest if self._encoder else None,
@@ -190,15 +188,6 @@ class Statistical(Generator):
         name = self.options.encoder
         named = "no encoder" if name == NO_ENCODER else f"encoder {name}"
         return str(self._choice) if name == AUTO else named
-
-    @cached_property
-    def _signals(self) -> Mapping[str, object]:
-        if not self.options.signals:
-            return {}
-        from indexers.generators.statistical.ranking.text_index import item_signals
-
-        values = item_signals(self._dataset.items, self.options.signals)
-        return {"signals_digest": hashlib.sha256(values.tobytes()).hexdigest()[:16]}
 
     @cached_property
     def _new_ids(self) -> frozenset[str]:

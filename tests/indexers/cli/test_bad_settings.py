@@ -174,18 +174,6 @@ def test_the_file_is_blamed_for_its_own_mistakes(
     refused(cogr_index("list"), says)
 
 
-def test_a_mistake_below_a_table_that_two_sources_fill_names_both(
-    shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (shop / "cogr.toml").write_text(CONFIGURATION + '[publish]\nfields = ["price"]\n')
-    monkeypatch.setenv("COGR_PUBLISH__FIELD_TYPES", '{"size": "long"}')
-    refused(
-        cogr_index("list"),
-        "cogr.toml and the environment variable COGR_PUBLISH__FIELD_TYPES: publish: "
-        "field_types names 'size'",
-    )
-
-
 def test_a_value_that_a_flag_overrules_is_nobodys_mistake(
     shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

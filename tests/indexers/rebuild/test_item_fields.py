@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cogr.snapshots import list_snapshots, open_snapshot
+from cogr.snapshots import open_snapshot
 from cogr.store import Store
 from tests.indexers.conftest import ITEMS, Command
 from tests.shops import write_jsonl
@@ -122,16 +122,6 @@ def test_mixed_values_are_refused_before_anything_is_generated(
         in ended.err
     )
     assert not Store(priced / ".cogr").list("cache")
-    said = 'publish.field_types={price = "double"}'
-    ended = cogr_index("rebuild", "--side", "item", "--set", said)
-    assert (
-        ended.status,
-        "item 'b' is the text 'on request', not a number" in ended.err,
-    ) == (
-        2,
-        True,
-    )
-    rebuilt(cogr_index, "--set", said.replace("double", "keyword"))
 
 
 @pytest.mark.parametrize("generator", ["scripted", "extractive"])
@@ -163,16 +153,3 @@ def test_other_fields_than_the_parents_take_a_rebuild(priced: Path, cogr_index: 
         "written with the item fields added, brand, in_stock, price instead of price "
         "(publish.fields)" in ended.err
     )
-
-
-def test_fields_survive_export_and_import(priced: Path, cogr_index: Command) -> None:
-    made, format_ = rebuilt(cogr_index), "jsonl"
-    assert (
-        cogr_index("export", f"out.{format_}", "--snapshot", made, "--format", format_).status == 0
-    )
-    elsewhere = ("--set", "store=elsewhere")
-    assert cogr_index("import", f"out.{format_}", "--json", *elsewhere).json["snapshot"] == made
-    (priced / f"out.{format_}.manifest.json").unlink()
-    assert cogr_index("import", f"out.{format_}", "--json", "--set", "store=third").status == 0
-    (bare,) = list_snapshots(Store(priced / "third"))
-    assert (bare.fields, prices(priced, made)["a"]) == (TYPES, 899.0)

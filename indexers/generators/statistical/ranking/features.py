@@ -173,8 +173,6 @@ def _columns(
         columns += [np.einsum("ij,ij->i", points[row], encoded) for points in best]
         columns += [values_at(votes, at, scratch) for votes in signals.encoded.votes]
         columns += [most[row] for most in signals.encoded.most]
-    for values in index.signals.T:
-        columns += [values[item], rank_shares(row, values[item])]
     for signal in batch.pair_signals:
         values = values_at(signal, at, scratch)
         columns += [values, rank_shares(row, values) * (values > 0), row_max(signal)[row] > 0]

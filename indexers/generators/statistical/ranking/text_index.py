@@ -224,7 +224,6 @@ class TextIndex:
     grams: Csr
     title_grams: Csr
     term_points: Floats
-    signals: Floats
     encoded: Floats
     encoder: Encoder | None = None
     pair_signals: PairSignals = field(default_factory=PairSignals)
@@ -242,13 +241,10 @@ class TextIndex:
         words: Sequence[Sequence[str]],
         items: Sequence[Item],
         queries: Sequence[str],
-        signals: Sequence[str] = (),
         encoder: Encoder | None = None,
     ) -> TextIndex:
-        """Index items, given the words of their texts (`analyser.words`), and their fields
-        `signals`.
-
-        The vocabulary is that of items and queries. Raises GeneratorError as `item_signals`.
+        """Index items, given the words of their texts (`analyser.words`). The vocabulary is that of
+        items and queries.
         """
         vocabulary: dict[str, int] = {}
         rows = Rows(
@@ -270,7 +266,6 @@ class TextIndex:
             item_grams(map(item_text, items)),
             item_grams(item.title for item in items),
             np.zeros((width, 0), dtype=np.float32),
-            item_signals(items, signals),
             _encoded(encoder, items),
             encoder,
         )
@@ -304,8 +299,7 @@ class TextIndex:
         return directions, self.encoded @ directions
 
     def joined(self, items: Sequence[Item], order: Ints) -> TextIndex:
-        """The index with other items. Vocabulary and latent space stay; of `signals` the new rows
-        have none, since these are percentiles among the items of the fit.
+        """The index with other items. Vocabulary and latent space stay.
 
         Args:
             order: rows of the old items followed by those of `items`, as they shall stand.
@@ -319,7 +313,6 @@ class TextIndex:
         counts, in_titles, grams, title_grams = (
             sp.vstack(pair, format="csr")[order] for pair in both
         )
-        none = np.zeros((len(items), self.signals.shape[1]), np.float32)
         encoded = _encoded(self.encoder, items)
         columns = [
             sp.csr_matrix((one.data, one.indices, one.indptr), shape=(one.shape[0], order.size))
@@ -333,7 +326,6 @@ class TextIndex:
             grams,
             title_grams,
             self.term_points,
-            np.concatenate([self.signals, none])[order],
             np.concatenate([self.encoded, encoded])[order],
             self.encoder,
             replace(self.pair_signals, columns=columns),
@@ -472,28 +464,6 @@ def _encoded(encoder: Encoder | None, items: Sequence[Item]) -> Floats:
     if encoder is None:
         return np.zeros((len(items), 0), dtype=np.float32)
     return encoder.points([item_text(item) for item in items])
-
-
-def item_signals(items: Sequence[Item], names: Sequence[str]) -> Floats:
-    """Numeric fields of items (price, popularity), each as the share of items that have no more of
-    it, (n, names); 0 where an item has none.
-
-    Raises GeneratorError when no item has a number under a name.
-    """
-    values = np.full((len(items), len(names)), np.nan)
-    for row, item in enumerate(items if names else ()):
-        fields = item.fields
-        numbers = (fields.get(name) for name in names)
-        values[row] = [n if isinstance(n, int | float) else np.nan for n in numbers]
-    for name, column in zip(names, values.T, strict=True):
-        known = np.sort(column[np.isfinite(column)])
-        if not known.size:
-            raise GeneratorError(
-                f"generator.statistical.signals names {name!r}, but no item has a number under it; "
-                "name it in publish.fields too, which items carry, or leave it out."
-            )
-        column[:] = np.searchsorted(known, column, side="right") / known.size * np.isfinite(column)
-    return values.astype(np.float32)
 
 
 def char_grams(texts: Sequence[str]) -> Csr:

@@ -1,9 +1,8 @@
-"""Numbers of items and of pairs as evidence: popularity, price, clicks, what else a team knows."""
+"""Numbers of pairs as evidence: clicks, purchases, what else a team knows."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,54 +15,11 @@ from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.generator import Statistical, StatisticalOptions
 from indexers.generators.statistical.ranking.features import rank_shares
-from indexers.generators.statistical.ranking.text_index import PairSignals, item_signals
+from indexers.generators.statistical.ranking.text_index import PairSignals
 from indexers.generators.statistical.storage import open_artefact, save
 from indexers.workspace import Workspace
-from tests.indexers.generators.statistical.retrieval import exact_cut_run, f1, retrieved
-from tests.shops import DATASET, sample_shop, training_shop, write_data
-
-COLOURS = [f"colour{n}" for n in range(40)]
-
-
-def shelf(colour: str, sold: Mapping[int, float]) -> list[Item]:
-    """Ten lamps of a colour that differ in nothing but how often they sell."""
-    return [
-        Item(f"{colour} {n}", f"{colour} lamp", "", json.dumps({"sold": times}))
-        for n, times in sold.items()
-    ]
-
-
-@pytest.fixture(scope="module")
-def dataset() -> Dataset:
-    """Only the three that sell best are relevant to a query for a colour."""
-    rng = np.random.default_rng(0)
-    items: list[Item] = []
-    queries = {}
-    for colour in COLOURS:
-        sold = dict(enumerate(rng.permutation(10).tolist()))
-        items += shelf(colour, sold)
-        best = sorted(sold, key=lambda n: -sold[n])[:3]
-        queries[colour] = (colour, [f"{colour} {n}" for n in best])
-    made = training_shop(items, queries)
-    train, test = made.queries["train"][:30], made.queries["train"][30:]
-    return replace(made, queries={"train": train, "dev": [], "test": test})
-
-
-def test_a_signal_tells_apart_what_texts_do_not(dataset: Dataset, tmp_path: Path) -> None:
-    queries = dataset.queries["test"]
-    blind, seeing = fit(dataset), fit(dataset, signals=["sold"])
-    for artefact, least, most in ((blind, 0.3, 0.6), (seeing, 0.8, 1.0)):
-        cut = {query: frozenset(ids) for query, ids in exact_cut_run(artefact, queries).items()}
-        assert least < f1(dataset, cut) <= most
-    save(seeing, tmp_path)
-    assert open_artefact(tmp_path).query_keywords(queries) == seeing.query_keywords(queries)
-
-
-def test_a_signal_is_the_share_of_items_with_no_more() -> None:
-    fields = ['{"price": 5}', '{"price": 1.5}', "", '{"price": "on request"}', '{"price": 5}']
-    items = [Item(str(n), "", "", text) for n, text in enumerate(fields)]
-    assert item_signals(items, ["price"]).ravel().tolist() == pytest.approx([1, 1 / 3, 0, 0, 1])
-    assert item_signals(items, []).shape == (5, 0)
+from tests.indexers.generators.statistical.retrieval import f1, retrieved
+from tests.shops import DATASET, sample_shop, write_data
 
 
 def test_places_are_counted_within_a_query() -> None:
@@ -126,26 +82,16 @@ def test_queries_find_their_clicks_by_their_text(
     assert {item[id_] for id_ in sample.pair_signals["clicks"][query.id]} <= set(items.tolist())
 
 
-def test_another_price_or_click_is_another_generator(sample: Dataset) -> None:
-    told, (item, other) = sample.pair_signals["clicks"], sample.items[:2]
+def test_another_click_is_another_generator(sample: Dataset) -> None:
+    told, item = sample.pair_signals["clicks"], sample.items[0]
     query = sample.queries["test"][0].id
     more = replace(sample, pair_signals={"clicks": {**told, query: {item.id: 99.0}}})
-    known = replace(other, fields_json='{"sold": 5}')
-    sold, dearer = (
-        replace(sample, items=[replace(item, fields_json=fields), known, *sample.items[2:]])
-        for fields in ('{"sold": 9}', '{"sold": 1}')
-    )
-    for one, two, options in (
-        (sample, more, StatisticalOptions(pair_signals=("clicks",))),
-        (sold, dearer, StatisticalOptions(signals=("sold",))),
-    ):
-        assert Statistical(one, options).fingerprint != Statistical(two, options).fingerprint
-        assert Statistical(one).fingerprint == Statistical(two).fingerprint
+    options = StatisticalOptions(pair_signals=("clicks",))
+    assert Statistical(sample, options).fingerprint != Statistical(more, options).fingerprint
+    assert Statistical(sample).fingerprint == Statistical(more).fingerprint
 
 
 def test_a_signal_that_nothing_has_is_refused(sample: Dataset) -> None:
-    with pytest.raises(GeneratorError, match=r"names 'margin'.*publish\.fields"):
-        fit(sample, signals=["margin"])
     with pytest.raises(GeneratorError, match=r"pair_signals names 'carts'.*pairs\.\*"):
         fit(sample, pair_signals=["carts"])
 
