@@ -87,8 +87,8 @@ class Build:
     Attributes:
         model: a model folder in the store, or a model's name; None for generators without one.
         generator: its kind; "self" is the untrained model, by the engine of the rollouts.
-        vocabulary: the item snapshot to whose keywords completions are constrained, where the
-            prompts ask for it (`PromptSettings.constrains`).
+        vocabulary: the snapshot of the other side to whose keywords completions are constrained,
+            where the prompts ask for it (`PromptSettings.constrains`).
         evidence: snapshot pairs (items, queries) that `statistical` uses beside its ranker.
     """
 
