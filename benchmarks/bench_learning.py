@@ -10,6 +10,7 @@ runs.
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from statistics import mean
 from _shop import write_catalogue
 from _timing import Row, report
 
-from trainers.demo.folder import train_sample
+from trainers.demo.folder import SAMPLE_SETTINGS, train_sample
 from trainers.training.contest import of_round
 
 SEEDS = (0, 1, 2)
@@ -51,7 +52,9 @@ def steps(seed: int, more: Sequence[str]) -> dict[str, tuple[float, float]]:
         write_catalogue(Path(folder) / "shop", seed)
         config = Path(folder) / "cogr.toml"
         config.write_text(CONFIGURATION)
-        done = train_sample(config, lambda _: None, overrides=[f"training.seed={seed}", *more])
+        sample = [f"{key}={json.dumps(value)}" for key, value in SAMPLE_SETTINGS.items()]
+        asked = [*sample, f"training.seed={seed}", *more]
+        done = train_sample(config, lambda _: None, asked)
         return {
             (pair := of_round(one)).name: (
                 pair.figures["test"]["f1"],

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from statistics import mean, stdev
 from typing import Any
@@ -21,25 +21,12 @@ from cogr.records import Dataset, Say, Split
 from indexers.workspace import Workspace
 from trainers.training.contest import of_round
 from trainers.training.driver import Driver
-from trainers.training.rounds import Round, Run, State, create, frozen_settings, with_dev
+from trainers.training.rounds import Run, State, create, frozen_settings, with_dev
 from trainers.training.stage import Launcher
 from trainers.training.trainer_config import check_settings, items_from
 
 FULL = "full"
 MEASURES = ("p", "r", "f1")
-
-HEADINGS = {
-    "title": "",
-    "seeds": "seeds",
-    "p": "P",
-    "r": "R",
-    "f1": "F1",
-    "f1_sd": "sd",
-    "f1_over_full": "F1 over full",
-    "failed": "failed",
-}
-"""Value of a line of the table -> its heading on a terminal."""
-
 VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     FULL: ("CoGR (full)", {}),
     "transposed": ("Transposed F1", {"training.item.reward": "cogr.rewards:transposed_reward"}),
@@ -64,7 +51,7 @@ class Row:
     seed: int
     run: str
     round: int | None = None
-    figures: Mapping[str, float] | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
     failed: str = ""
 
 
@@ -78,8 +65,8 @@ def ablate(
     Raises DataError where there are neither test nor dev queries.
     """
     base = Workspace.open(launcher.config, launcher.overrides)
-    with_dev(base).dataset.require(split_of(base.dataset))
-    first = base.settings.training.seed
+    split, first = split_of(base.dataset), base.settings.training.seed
+    with_dev(base).dataset.require(split)
     for seed, name in product(range(first, first + seeds), variants):
         own = {**VARIANTS[name][1], "training.seed": seed}
         if name == "frozen" and items_from(base.settings.training) == "labels":
@@ -92,26 +79,26 @@ def ablate(
         if name != FULL and frozen_settings(workspace.settings) == plain:
             say(f"{name} is left out: the configuration is this variant already")
             continue
-        run = run_name(workspace, name, seed)
+        row = Row(name, seed, run_name(workspace, name, seed))
         try:
-            found = of_round(done := _trained(workspace, run, varied, rounds, say)).figures
+            yield _trained(row, workspace, varied, rounds, split, say)
         except CogrError as error:
             say(f"{name}, seed {seed}: {error}")
-            yield Row(name, seed, run, failed=str(error))
-        else:
-            figures = {key: float(found[split_of(base.dataset)][key]) for key in MEASURES}
-            yield Row(name, seed, run, done.number, figures)
+            yield replace(row, failed=str(error))
 
 
-def _trained(workspace: Workspace, name: str, launcher: Launcher, rounds: int, say: Say) -> Round:
-    run = Run(workspace.store, name)
+def _trained(
+    row: Row, workspace: Workspace, launcher: Launcher, rounds: int, split: Split, say: Say
+) -> Row:
+    run = Run(workspace.store, row.run)
     if not run.exists or run.state().rounds_done < rounds:
-        say(f"training {name}")
+        say(f"training {row.run}")
         check_settings(workspace)
-        Driver(workspace, create(workspace, name), launcher, say).reach(rounds)
+        Driver(workspace, create(workspace, row.run), launcher, say).reach(rounds)
     done = State(rounds=run.state().finished[: rounds + 1]).base
     assert done is not None, "round 0 is always built upon"
-    return done
+    found = of_round(done).figures[split]
+    return replace(row, round=done.number, figures={key: float(found[key]) for key in MEASURES})
 
 
 def run_name(workspace: Workspace, variant: str, seed: int) -> str:
@@ -127,23 +114,23 @@ def split_of(dataset: Dataset) -> Split:
 
 
 def table(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """One line a variant, in the order of the rows: means over its seeds, sample deviations of F1
-    (None for one seed), and of the difference of its F1 from that of `full` with the same seed.
+    """One line a variant, in the order of the rows: means over its seeds, the sample deviation of
+    F1 (None for one seed), and the mean of what its F1 has over that of `full` with the same seed.
     """
     full = {row.seed: row.figures["f1"] for row in rows if row.variant == FULL and row.figures}
     lines = []
     for name in dict.fromkeys(row.variant for row in rows):
-        own = [row for row in rows if row.variant == name]
-        found = {row.seed: row.figures for row in own if row.figures}
-        over = [one["f1"] - full[seed] for seed, one in found.items() if seed in full]
-        line: dict[str, Any] = {"variant": name, "title": VARIANTS[name][0], "seeds": len(found)}
-        for key in MEASURES:
-            line |= _spread(key, [one[key] for one in found.values()])
-        line |= _spread("f1_over_full", [] if name == FULL else over)
-        lines.append({**line, "failed": {row.seed: row.failed for row in own if row.failed}})
+        done = [row for row in rows if row.variant == name and row.figures]
+        over = [row.figures["f1"] - full[row.seed] for row in done if row.seed in full]
+        line: dict[str, Any] = {"variant": name, "title": VARIANTS[name][0], "seeds": len(done)}
+        line |= {key: _mean([row.figures[key] for row in done]) for key in MEASURES}
+        f1 = [row.figures["f1"] for row in done]
+        line["f1_sd"] = round(stdev(f1), 6) if len(f1) > 1 else None
+        line["f1_over_full"] = _mean([] if name == FULL else over)
+        failed = {row.seed: row.failed for row in rows if row.variant == name and row.failed}
+        lines.append({**line, "failed": failed})
     return lines
 
 
-def _spread(name: str, values: Sequence[float]) -> dict[str, float | None]:
-    sd = round(stdev(values), 6) if len(values) > 1 else None
-    return {name: round(mean(values), 6) if values else None, f"{name}_sd": sd}
+def _mean(values: Sequence[float]) -> float | None:
+    return round(mean(values), 6) if values else None

@@ -287,23 +287,21 @@ def figures(
         relevant: query id -> its relevant items, new ones too.
         new: ids of the items that were added after training.
     """
-    whole = full_set(retrieved, {query.id: relevant[query.id] for query in queries}).values
-    kept: dict[str, list[float]] = {key: [] for key in MEASURES}
+    wanted = {query.id: relevant[query.id] for query in queries}
+    hits = {id_: retrieved[id_] & ids for id_, ids in wanted.items()}
+    shares = {
+        "r_new": [(hits[id_] & new, ids & new) for id_, ids in wanted.items()],
+        "p_new": [(hits[id_] & new, retrieved[id_] & new) for id_ in wanted],
+        "r_old": [(hits[id_] - new, ids - new) for id_, ids in wanted.items()],
+        "r": [(hits[id_], ids) for id_, ids in wanted.items()],
+    }
+    kept = {key: [len(part) / len(of) for part, of in pairs if of] for key, pairs in shares.items()}
+    whole = full_set(retrieved, wanted).values
     kept |= {key: whole[key].tolist() for key in ("p", "f1")}
-    for query in queries:
-        found, wanted = retrieved[query.id], relevant[query.id]
-        hits = found & wanted
-        for key, part, of in (
-            ("r_new", hits & new, wanted & new),
-            ("p_new", hits & new, found & new),
-            ("r_old", hits - new, wanted - new),
-            ("r", hits, wanted),
-        ):
-            if of:
-                kept[key].append(len(part) / len(of))
-    with_new = sum(bool(relevant[query.id] & new) for query in queries)
+    with_new = sum(bool(ids & new) for ids in wanted.values())
     row: dict[str, Any] = {"name": name, "queries": len(queries), "with_new": with_new}
-    for key, values in kept.items():
+    for key in MEASURES:
+        values = kept[key]
         error = np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0
         row[key] = round(float(np.mean(values)), 6) if values else None
         row[f"{key}_se"] = round(float(error), 6) if values else None
@@ -330,13 +328,9 @@ def of_statistical(
     old, every = fit(before), [*before.all_queries(), *before.unlabelled, *queries]
     known = {query.id: query for query in every}
     asked = _keywords(old, [*known.values()])
-    pair = (
-        _mirror(before.items, {item.id: old.item_keywords(item) for item in before.items}),
-        Mirror.from_sets(
-            [*asked], [*asked.values()], [self_keyword(q.text) for q in known.values()]
-        ),
-    )
     sets = {item.id: old.item_keywords(item) for item in before.items}
+    own = [self_keyword(query.text) for query in known.values()]
+    pair = (_mirror(before.items, sets), Mirror.from_sets([*asked], [*asked.values()], own))
     sets |= chosen(old, cold_of(old), [*added.values()], pair, judge)
     updated = _retrieved(_mirror(dataset.items, sets), asked, queries)
     yield figures("statistical, nothing refitted", queries, dataset.relevant, new, updated)

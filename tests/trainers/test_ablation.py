@@ -69,7 +69,6 @@ def test_every_variant_is_trained_on_the_shop(every: Trained) -> None:
     assert rows.keys() == VARIANTS.keys()
     for row in rows.values():
         assert not row.failed
-        assert row.figures is not None
         assert set(row.figures) == {"p", "r", "f1"}
     assert len({row.run for row in rows.values()}) == len(rows)
     frozen = {name: rounds_of(shop, row)[0].frozen()["settings"] for name, row in rows.items()}
@@ -127,11 +126,11 @@ def test_what_is_trained_is_not_trained_again_and_what_fails_keeps_the_others(
 
     mixed = {row.variant: row for row in shop.rows(["full", "transposed"], failing)}
     assert "The reward failed" in mixed["full"].failed
-    assert mixed["full"].figures is None
+    assert not mixed["full"].figures
     assert mixed["transposed"] == rows["transposed"], "the same settings are the same run"
     lines = {line["variant"]: line for line in table(list(mixed.values()))}
     assert lines["full"]["f1"] is None
-    assert lines["transposed"]["f1"] == pytest.approx(rows["transposed"].figures["f1"])  # type: ignore[index]
+    assert lines["transposed"]["f1"] == pytest.approx(rows["transposed"].figures["f1"])
 
     own = [part for override in TINY for part in ("--set", override)]
     ended = cogr_train(
@@ -184,8 +183,7 @@ def test_the_table_has_means_and_spreads_over_seeds() -> None:
     full, shared = table(rows)
     assert (full["f1"], full["f1_sd"]) == (0.5, pytest.approx(0.141421, abs=1e-6))
     assert full["f1_over_full"] is None
-    over = (shared["f1_over_full"], shared["f1_over_full_sd"])
-    assert over == (-0.15, pytest.approx(0.070711, abs=1e-6))
+    assert shared["f1_over_full"] == -0.15
     assert shared["seeds"] == 2
     assert shared["failed"] == {2: "It broke."}
     assert table([row("full", 0, 0.4)])[0]["f1_sd"] is None

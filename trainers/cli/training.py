@@ -122,12 +122,24 @@ def ablate(
     payload = {"split": split, "rounds": rounds, "table": lines}
     payload["rows"] = list(map(asdict, rows))
     title = f"{split} queries, {rounds} rounds after SFT; means and deviations over seeds"
-    call.emit(payload, Table(title, pick(lines, ablation.HEADINGS)).show)
+    call.emit(payload, Table(title, pick(lines, _VARIANT)).show)
     if failed := sum(bool(row.failed) for row in rows):
         raise CheckFailedError(
             f"{failed} of {len(rows)} runs failed, see above; fix that and run the same command "
             "again: the others are not trained again."
         )
+
+
+_VARIANT = {
+    "title": "",
+    "seeds": "seeds",
+    "p": "P",
+    "r": "R",
+    "f1": "F1",
+    "f1_sd": "sd",
+    "f1_over_full": "F1 over full",
+    "failed": "failed",
+}
 
 
 @common_options(backend=False)
@@ -160,8 +172,8 @@ def _estimate(call: Call) -> None:
     from trainers.training.trainer_config import estimate
 
     found = estimate(call.workspace)
-    call.show("Training here, memory in GiB", found.as_dict())
-    if found.refused:
+    call.show("Training here, memory in GiB", found)
+    if found["refused"]:
         raise CheckFailedError("This configuration can't be trained here, see above.")
 
 

@@ -17,7 +17,6 @@ from rich.console import Console
 from cogr.errors import CogrError
 from cogr.metrics import rows_of_queries, search_all
 from cogr.records import SIDES, Split
-from cogr.settings import load_settings
 from cogr.snapshots import open_snapshot
 from cogr.store import Store
 from indexers.rebuild.run import RebuildRequest, rebuild_side
@@ -27,7 +26,7 @@ from indexers.telemetry import logs
 from indexers.telemetry.terminal import progress_bar
 from indexers.workspace import Workspace
 from trainers import evaluation
-from trainers.demo.folder import Folder, lay_out, train_sample
+from trainers.demo.folder import lay_out, train_sample
 from trainers.notebook import Searched
 from trainers.report import check_extra, write_report
 from trainers.training.contest import (
@@ -97,18 +96,16 @@ def run_demo(backend: Literal["memory", "opensearch"], out: Path, more: Sequence
         CheckFailedError: a training stage has collapsed.
         ServiceError: OpenSearch can't be reached.
     """
-    folder = lay_out(out, backend, more)
+    config = lay_out(out, backend, more)
     # Every accepted round serves for a while, also after an untrained row with better figures, so
     # the gate is off until the chosen pair is published.
-    workspace = Workspace(
-        load_settings(folder.config, [*folder.overrides(), "publish.tolerance=1"])
-    )
+    workspace = Workspace.open(config, ["publish.tolerance=1"])
     calm_threads(workspace.settings.training)
     # Check for missing packages now, not after minutes.
     check_extra()
     check_settings(workspace)
     workspace.backend.serving()
-    shop = Shop(workspace, folder)
+    shop = Shop(workspace, config)
     choice = shop.measure()
     report, summary = out / "report.html", out / "summary.json"
     write_report(workspace, shop.run, report)
@@ -124,9 +121,9 @@ def run_demo(backend: Literal["memory", "opensearch"], out: Path, more: Sequence
     Store(out).write_json(summary.name, payload)
     answers = [search(workspace, text, size=HITS) for text in SEARCHES]
     payload |= {"searches": [answer.as_dict() for answer in answers]}
-    payload |= {"config": folder.config, "summary": summary, "report": report}
+    payload |= {"config": config, "summary": summary, "report": report}
     tables = [shop.table(choice), *(Searched(answer).table for answer in answers)]
-    return Demo(folder.config, summary, report, payload, tables)
+    return Demo(config, summary, report, payload, tables)
 
 
 class Shop:
@@ -138,8 +135,8 @@ class Shop:
         new: method -> the share of their relevant new items that test queries find.
     """
 
-    def __init__(self, workspace: Workspace, folder: Folder) -> None:
-        self.workspace, self._folder = workspace, folder
+    def __init__(self, workspace: Workspace, config: Path) -> None:
+        self.workspace, self._config = workspace, config
         self.run = Run(workspace.store, DEFAULT_RUN)
         self.rows: list[dict[str, Any]] = []
         self.new: dict[str, float] = {}
@@ -214,10 +211,10 @@ class Shop:
         Raises TrainingError and CheckFailedError as the stages do; their own output is in
         training.log.
         """
-        log, folder = self._folder.path / "training.log", self._folder
+        log = self._config.parent / "training.log"
         log.unlink(missing_ok=True)
         try:
-            for done in train_sample(folder.config, _said, overrides=folder.overrides(), log=log):
+            for done in train_sample(self._config, _said, log=log):
                 pair, seconds = of_round(done), sum(stage.seconds for stage in done.stages)
                 began = time.monotonic() - seconds
                 if done.verdict == "accepted":

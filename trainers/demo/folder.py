@@ -2,7 +2,7 @@
 and the settings by which `tiny` learns the shop in minutes on a CPU.
 
 The folder is an ordinary workspace: every command works on it with `-c .demo/cogr.toml`, and
-`cogr-train run` with the same settings does the same. `run` does the demo's steps.
+`cogr-train run` does the same training.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ from __future__ import annotations
 import json
 import shutil
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from cogr.errors import SettingsError, TrainingError, UserError
 from cogr.records import Say
-from cogr.settings import Settings, load_settings
 from cogr.store import storage_errors
 from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
@@ -28,90 +26,13 @@ from trainers.training.stage import Launcher
 MARK = "# Written by cogr-train demo."
 _HEAD = f"{MARK} Your own shop: copy this file and point dataset.path at your folder.\n"
 _OWN = {
-    "store": '"store"',
-    "dataset.loader": '"jsonl"',
-    "dataset.path": '"shop"',
-    "opensearch.prefix": '"cogr-demo"',
+    "store": "store",
+    "dataset.loader": "jsonl",
+    "dataset.path": "shop",
+    "opensearch.prefix": "cogr-demo",
     # A model of this size leaves some items without keywords; their titles still find them.
-    "rebuild.max_failure_share": "0.25",
+    "rebuild.max_failure_share": 0.25,
 }
-
-
-@dataclass(frozen=True)
-class Folder:
-    """A prepared demo folder.
-
-    Attributes:
-        config: its configuration file.
-        values: dotted key -> TOML value, the content of the file.
-    """
-
-    config: Path
-    values: Mapping[str, str]
-
-    @property
-    def path(self) -> Path:
-        return self.config.parent
-
-    def overrides(self) -> list[str]:
-        """The file's values in the form of `--set`, so that the environment of another project
-        can't change them.
-        """
-        here = self.config.resolve().parent
-        own = {
-            "dataset.path": json.dumps(str(here / "shop")),
-            "store": json.dumps(str(here / "store")),
-        }
-        return [f"{key}={value}" for key, value in {**self.values, **own}.items()]
-
-    def settings(self) -> Settings:
-        """The demo's settings. Raises SettingsError for an invalid `--set` value."""
-        return load_settings(self.config, self.overrides())
-
-
-def lay_out(out: Path, backend: str, more: Sequence[str] = ()) -> Folder:
-    """Put the shop and its configuration into the demo's folder.
-
-    Args:
-        out: the folder.
-        backend: memory or opensearch.
-        more: `key=value` settings over the sample's own.
-
-    Raises:
-        UserError: the folder has a configuration that the demo did not write.
-        SettingsError: one of `more` has no value.
-        StorageError: it can't be written.
-    """
-    config = out / "cogr.toml"
-    sample = {key: json.dumps(value, ensure_ascii=False) for key, value in SAMPLE_SETTINGS.items()}
-    values = {**_OWN, "backend": json.dumps(backend), **sample, **dict(map(_value, more))}
-    with storage_errors(str(out)):
-        if config.exists() and not config.read_text("utf-8", errors="replace").startswith(MARK):
-            raise UserError(
-                f"{config} was not written by the demo; name another folder with --out."
-            )
-        (out / "shop").mkdir(parents=True, exist_ok=True)
-        for file in sorted(CATALOGUE.glob("*.jsonl")):
-            shutil.copyfile(file, out / "shop" / file.name)
-        lines = "".join(f"{key} = {value}\n" for key, value in values.items())
-        config.write_text(_HEAD + lines, "utf-8")
-    return Folder(config, values)
-
-
-def _value(override: str) -> tuple[str, str]:
-    """One `--set` value as TOML: parsed where it is TOML, otherwise a string."""
-    key, equals, text = override.partition("=")
-    if not equals or not key.strip():
-        raise SettingsError(
-            f"--set {override!r} is not of the form key=value, such as training.query.max_steps=5."
-        )
-    try:
-        tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
-        text = json.dumps(text, ensure_ascii=False)
-    return key.strip(), text.strip()
-
-
 SAMPLE_SETTINGS: dict[str, Any] = {
     "keywords.k_max": 12,
     # Every word of an instruction distracts a model of this size.
@@ -137,46 +58,69 @@ SAMPLE_SETTINGS: dict[str, Any] = {
     "training.item.prompts_per_step": 32,
     "training.item.learning_rate": 5e-4,
 }
-"""Dotted key -> value; they override the configuration, but not its data and store."""
+"""Dotted key -> value, by which `tiny` learns the sample shop."""
 
 
-def sample_overrides(more: Sequence[str] = ()) -> tuple[str, ...]:
-    """`--set` values of the sample's settings, with others after them."""
-    own = (
-        f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in SAMPLE_SETTINGS.items()
-    )
-    return (*own, *more)
+def lay_out(out: Path, backend: str, more: Sequence[str] = ()) -> Path:
+    """Put the shop and its configuration into the demo's folder. Returns the configuration's file.
+
+    Args:
+        out: the folder.
+        backend: memory or opensearch.
+        more: `key=value` settings over the sample's own.
+
+    Raises:
+        UserError: the folder has a configuration that the demo did not write.
+        SettingsError: one of `more` has no value.
+        StorageError: it can't be written.
+    """
+    config = out / "cogr.toml"
+    values = {**_OWN, "backend": backend, **SAMPLE_SETTINGS, **dict(map(_read, more))}
+    lines = (f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items())
+    with storage_errors(str(out)):
+        if config.exists() and not config.read_text("utf-8", errors="replace").startswith(MARK):
+            raise UserError(
+                f"{config} was not written by the demo; name another folder with --out."
+            )
+        (out / "shop").mkdir(parents=True, exist_ok=True)
+        for file in sorted(CATALOGUE.glob("*.jsonl")):
+            shutil.copyfile(file, out / "shop" / file.name)
+        config.write_text(_HEAD + "".join(lines), "utf-8")
+    return config
+
+
+def _read(override: str) -> tuple[str, Any]:
+    """A `--set` value: as TOML where it parses, otherwise as text."""
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise SettingsError(
+            f"--set {override!r} is not of the form key=value, such as training.query.max_steps=5."
+        )
+    try:
+        return key.strip(), tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), text.strip()
 
 
 def train_sample(
-    config: Path,
-    say: Say,
-    *,
-    rounds: int = 2,
-    overrides: Sequence[str] = (),
-    log: Path | None = None,
+    config: Path, say: Say, overrides: Sequence[str] = (), log: Path | None = None
 ) -> Iterator[Round]:
-    """SFT and rounds on the shop of a configuration, one after another as they finish.
+    """SFT and two rounds on the shop of a configuration, one after another as they finish.
 
     What an earlier call finished is not repeated; a run with other settings or data is begun anew.
 
     Args:
-        config: a configuration with [dataset] and store.
         say: gets a message when a stage begins.
-        rounds: rounds after SFT.
-        overrides: `--set` values, after the sample's own.
+        overrides: `--set` values.
         log: a file for what the stages print.
     """
-    chosen = sample_overrides(overrides)
-    workspace = Workspace.open(config, chosen)
+    workspace = Workspace.open(config, overrides)
     try:
         run = create(workspace)
     except TrainingError:
         workspace.store.remove(f"runs/{DEFAULT_RUN}")
         run = create(workspace)
-    driver = Driver(workspace, run, Launcher(config, chosen, log=log), say)
-    driver.sft()
-    for number in range(rounds + 1):
-        while driver.run.state().rounds_done < number:
-            driver.round()
-        yield driver.run.state().rounds[number]
+    driver = Driver(workspace, run, Launcher(config, overrides, log=log), say)
+    for number in range(3):
+        driver.reach(number)
+        yield run.state().rounds[number]

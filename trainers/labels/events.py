@@ -66,7 +66,6 @@ class Rules:
         most_a_day: a client with more searches on one day is a bot.
         most_clicked: so is one that clicks a larger share of at least `enough_shown` items.
         most_visits: visits of one client that count for one query.
-        min_days: a label must hold without the busiest days of its query, one fewer than this.
         half_life: days after which a visit counts half; None for no decay.
     """
 
@@ -84,7 +83,6 @@ class Rules:
     most_clicked: float = 0.9
     enough_shown: int = 100
     most_visits: int = 5
-    min_days: int = 3
     half_life: float | None = 90.0
 
 
@@ -109,8 +107,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Shown:
-    """How often each item was shown and clicked for each query, a row for each position; one more
-    for the query's busiest days.
+    """How often each item was shown and clicked for each query, a row for each position.
 
     Attributes:
         query: int32, number of the query.
@@ -119,7 +116,6 @@ class Shown:
         raw: int32, visits that showed it there.
         shown, clicked, value: float32, the same with decay: all of them, those with a click, and
             the weights of what was done, of which the highest counts.
-        busy: bool, whether the row is of the busiest days of its query (`Rules.min_days`).
         items: ids by number.
     """
 
@@ -130,7 +126,6 @@ class Shown:
     shown: NDArray[np.float32]
     clicked: NDArray[np.float32]
     value: NDArray[np.float32]
-    busy: NDArray[np.bool_]
     items: Sequence[str]
 
     @property
@@ -320,11 +315,6 @@ class _Reading:
             "asked anti join bots using (client) qualify row_number() over (partition by client, "
             f"query order by t) <= {self._rules.most_visits}"
         )
-        con.execute(
-            "create table days as select query, day, count(*) as n, row_number() over (partition "
-            f"by query order by count(*) desc, day) < {self._rules.min_days} as busy "
-            "from visits group by query, day"
-        )
         all_, bots, kept = self._one(
             "select (select count(*) from asked), (select count(*) from asked semi join bots "
             "using (client)), (select count(*) from visits)"
@@ -394,17 +384,14 @@ class _Reading:
         con.execute(
             "create table counted as select query, id::integer as item, coalesce(position, "
             "0)::smallint as position, count(*)::integer as raw, sum(d)::float as shown, sum(d * "
-            "click::int)::float as clicked, sum(d * value)::float as value, busy from seen "
-            f"join (select visit, query, busy, {decay} as d from visits join days using (query, "
-            "day)) using (visit) join names using (number) "
-            "group by query, id, coalesce(position, 0), busy"
+            "click::int)::float as clicked, sum(d * value)::float as value from seen "
+            f"join (select visit, query, {decay} as d from visits) using (visit) "
+            "join names using (number) group by query, id, coalesce(position, 0)"
         )
         asked = self._asked(decay)
-        for table in ("seen", "visits", "asked", "days"):
+        for table in ("seen", "visits", "asked"):
             con.execute(f"drop table {table}")
-        shown = con.execute(
-            "select * from counted order by query, item, position, busy"
-        ).fetchnumpy()
+        shown = con.execute("select * from counted order by query, item, position").fetchnumpy()
         names = con.execute("select item from names order by id").fetchnumpy()["item"].tolist()
         if not names or not len(shown["query"]):
             raise DataError(_NOTHING_SHOWN)
@@ -417,9 +404,8 @@ class _Reading:
 
     def _asked(self, decay: str) -> Asked:
         found = self._con.execute(
-            f"select * from (select query, sum({decay}) as visits, count(distinct client) as "
-            "clients, min(t) as first from visits group by query) join (select query, count(*) as "
-            "days from days group by query) using (query)"
+            f"select query, sum({decay}) as visits, count(distinct client) as clients, "
+            "min(t) as first, count(distinct day) as days from visits group by query"
         ).fetchnumpy()
         queries = found.pop("query")
 

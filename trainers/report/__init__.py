@@ -9,11 +9,10 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from cogr.differences import Difference, differences
 from cogr.errors import ServiceError, TrainingError
@@ -48,8 +47,6 @@ _ACCEPTED = {
     "moved": "items with a new set",
     "accepted": "taken",
     "train_f_before": "F1 before",
-    "promised": "promised",
-    "all_at_once": "all at once",
     "realised": "realised",
 }
 Drawn = Mapping[str, Sequence["Figure"]]
@@ -64,8 +61,7 @@ def check_extra() -> None:
     need("The report", "report", ("matplotlib", "jinja2"))
 
 
-@dataclass(frozen=True)
-class StageLog:
+class StageLog(NamedTuple):
     """The steps of one training stage, as its log has them."""
 
     round: int
@@ -73,13 +69,9 @@ class StageLog:
     steps: Sequence[Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
-class Vocabulary:
-    """The keywords of one round's pair.
-
-    Attributes:
-        shared: distinct keywords that both sides have.
-        lengths: words in a keyword -> number of such distinct keywords of both sides.
+class Vocabulary(NamedTuple):
+    """Distinct keywords of each side of a pair, how many both have, and words in a keyword ->
+    number of such distinct keywords of both sides.
     """
 
     distinct: Mapping[Side, int]
@@ -87,8 +79,7 @@ class Vocabulary:
     lengths: Mapping[int, int]
 
 
-@dataclass(frozen=True)
-class Bubble:
+class Bubble(NamedTuple):
     """A keyword that queries with labels and items came to have (`added`), or to have no more.
 
     Attributes:
@@ -110,6 +101,8 @@ class Facts:
     Attributes:
         rounds: the finished ones; SFT is the first.
         base: the last round that is built upon.
+        splits: those that were measured, the one of the headlines first: test, else dev, else
+            train.
 
     Raises:
         TrainingError: SFT is not finished.
@@ -124,27 +117,16 @@ class Facts:
             )
         self.frozen = run.frozen()
         self.rounds, self.base = self._state.finished, self._state.base
+        measured = figures_of(self.rounds[0])
+        self.splits: list[Split] = [one for one in reversed(SPLITS) if one in measured]
         self._workspace = with_dev(workspace)
         self._same_data = self._workspace.dataset.dataset_hash == self.frozen["dataset_hash"]
-        self._snapshot = cache(partial(open_snapshot, workspace.store))
 
     @property
     def under_way(self) -> str:
         """The round that is not finished, and its next stage; "" where there is none."""
         now = self._state.unfinished
         return f"{round_name(now.number)} is under way, next is {now.next_stage}" if now else ""
-
-    @property
-    def splits(self) -> list[Split]:
-        """The splits that were measured, the one of the headlines first: test, else dev, else
-        train.
-        """
-        return [split for split in reversed(SPLITS) if split in figures_of(self.rounds[0])]
-
-    @property
-    def split(self) -> Split:
-        """The split that headlines are about."""
-        return self.splits[0]
 
     @cached_property
     def rivals(self) -> Rivals | None:
@@ -172,11 +154,12 @@ class Facts:
     @cached_property
     def logs(self) -> list[StageLog]:
         """Of all training stages, in their order."""
+        stages = ((one.number, stage.name) for one in self._state.rounds for stage in one.stages)
         return [
-            self._log(round_.number, cast("Side", stage.name[6:]))
-            for round_ in self._state.rounds
-            for stage in round_.stages
-            if stage.name.startswith("train-")
+            self._log(number, side)
+            for number, name in stages
+            for side in SIDES
+            if name == f"train-{side}"
         ]
 
     def _log(self, number: int, side: Side) -> StageLog:
@@ -217,13 +200,17 @@ class Facts:
         if not self.base.number:
             return {}
         before, after = self._opened(self.rounds[0]), self._opened(self.base)
-        return {
-            side: evenly(changes(before[side], after[side]), many)
-            for side, many in EXAMPLES.items()
-        }
+        found = {}
+        for side, many in EXAMPLES.items():
+            both = differences(before[side], after[side])
+            changed = [one for one in both if one.after is not None and (one.gained or one.lost)]
+            found[side] = evenly(changed, many)
+        return found
 
     def _opened(self, round_: Round) -> Snapshots:
-        return {"item": self._snapshot(round_.items), "query": self._snapshot(round_.queries)}
+        store = self._workspace.store
+        ids: Mapping[Side, str] = {"item": round_.items, "query": round_.queries}
+        return {side: open_snapshot(store, id_) for side, id_ in ids.items()}
 
 
 def figures_of(round_: Round) -> Mapping[str, Mapping[str, float]]:
@@ -240,9 +227,9 @@ def vocabulary(pair: Snapshots) -> Vocabulary:
     """The keywords of a pair."""
     words = {side: {word for row in pair[side].rows() for word in row.keywords} for side in SIDES}
     return Vocabulary(
-        distinct={side: len(found) for side, found in words.items()},
-        shared=len(words["item"] & words["query"]),
-        lengths=Counter(len(word.split()) for word in words["item"] | words["query"]),
+        {side: len(found) for side, found in words.items()},
+        len(words["item"] & words["query"]),
+        Counter(len(word.split()) for word in words["item"] | words["query"]),
     )
 
 
@@ -283,15 +270,6 @@ def _bubble(
     return Bubble(word, added, p, r, len(items) + len(owners["query"]))
 
 
-def changes(before: Snapshot, after: Snapshot) -> list[Difference]:
-    """The entities with other keywords, in id order, without those that are gone.
-
-    Raises SnapshotError where one is of items and the other of queries.
-    """
-    found = differences(before, after)
-    return [one for one in found if one.after is not None and (one.gained or one.lost)]
-
-
 def evenly(found: Sequence[T], count: int) -> list[T]:
     """So many of a sequence, in its order, from the middles of equally long stretches."""
     if len(found) <= count:
@@ -318,13 +296,11 @@ def write_report(
         SnapshotError: a snapshot of the run is gone or broken.
         StorageError: the file can't be written.
     """
-    check_extra()
     facts = Facts(workspace, run, say)
     made = drawn(facts)
     write_page(file, PACKAGE, **_values(facts, made))
-    if figures is None:
-        return [file]
-    return [file, *(path for one in chain(*made.values()) for path in one.write(figures))]
+    several = chain(*made.values()) if figures else ()
+    return [file, *(path for one in several if figures for path in one.write(figures))]
 
 
 def drawn(facts: Facts) -> Drawn:
@@ -341,28 +317,28 @@ def render(facts: Facts, figures: Drawn) -> str:
 
 
 def _values(facts: Facts, figures: Drawn) -> dict[str, Any]:
+    stages = [(round_name(one.number), stage) for one in facts.rounds for stage in one.stages]
+    accepted = [
+        {"round": name, **pick([of.notes], _ACCEPTED)[0]}
+        for name, of in stages
+        if of.name == "accept-items"
+    ]
+    note = "Which new item sets were taken. Figures are of mean training F1."
+    times = [
+        {"round": name, "stage": of.name, "time": duration(of.seconds), "wrote": of.output}
+        for name, of in stages
+    ]
     return {
         "facts": facts,
         "compared": rounds_table(facts.run, facts.choice, facts.serves, facts.rivals),
-        "acceptance": _acceptance(facts),
         "completions": _completions(facts),
-        "stages": _stages(facts),
+        "acceptance": Table("", accepted, [note]),
+        "stages": Table("", times),
         "settings": Table.of("", dict(sorted(facts.frozen["settings"].items()))),
         "base": round_name(facts.base.number),
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         **figures,
     }
-
-
-def _acceptance(facts: Facts) -> Table:
-    found = [(one.number, one.stage("accept-items")) for one in facts.rounds]
-    rows = [
-        {"round": round_name(number), **pick([stage.notes], _ACCEPTED)[0]}
-        for number, stage in found
-        if stage is not None
-    ]
-    note = "Which new item sets were taken. Figures are changes of mean training F1."
-    return Table("", rows, [note])
 
 
 def _completions(facts: Facts) -> list[Table]:
@@ -379,12 +355,3 @@ def _completions(facts: Facts) -> list[Table]:
         step = found[0]["step"] if found else 0
         tables.append(Table(f"{round_name(int(file.stem[1:4]))}, step {step}, {side} side", rows))
     return tables
-
-
-def _stages(facts: Facts) -> Table:
-    stages = [(round_name(one.number), stage) for one in facts.rounds for stage in one.stages]
-    rows = [
-        {"round": name, "stage": of.name, "time": duration(of.seconds), "wrote": of.output}
-        for name, of in stages
-    ]
-    return Table("", rows)

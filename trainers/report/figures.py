@@ -150,13 +150,13 @@ def _f1(facts: Facts) -> Iterator[Figure]:
     for split in facts.splits:
         values = [figures_of(one)[split]["f1"] for one in facts.rounds]
         errors = [figures_of(one)[split].get("f1_se", 0.0) for one in facts.rounds]
-        axes.errorbar(at, values, errors if split == facts.split else None, label=split)
+        axes.errorbar(at, values, errors if split == facts.splits[0] else None, label=split)
     axes.set_ylim(0)
     logs = [log for log in facts.logs if log.round and log.steps]
     begun = [0, *accumulate(len(log.steps) for log in logs)]
     _rules(axes, begun, [f"{log.side} {log.round}" for log in logs])
     note = (
-        f"Of the whole retrieved set, after SFT and each round. Whiskers on {facts.split}: one "
+        f"Of the whole retrieved set, after SFT and each round. Whiskers on {facts.splits[0]}: one "
         "standard error over its queries. A dotted line is where a side begins to be trained."
     )
     yield _done(axes, "f1", "F1 over training steps", note)

@@ -71,7 +71,6 @@ class Fitted:
         sets: of a method with retrieved sets of its own: from its rankings of all items to the
             sets. None: the runner cuts the rankings.
         said: a remark for the table.
-        before: seconds of parts of the fit that were done before.
     """
 
     rank: Callable[[Sequence[Query], int], Ranked]
@@ -79,7 +78,6 @@ class Fitted:
     model: bool = False
     sets: Callable[[Ranked], Sets] | None = None
     said: str = ""
-    before: float = 0.0
 
     @classmethod
     def by(

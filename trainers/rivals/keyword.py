@@ -5,7 +5,6 @@ is a ceiling, which knows the labels that it is measured by.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -57,9 +56,8 @@ def weighted(query: Query, keywords: Sequence[str], weights: Weights) -> dict[st
 # Without a language model
 
 
-def fitted_generator(task: Task) -> tuple[Statistical, float]:
-    """The fitted generator `statistical`, and the seconds that its fit has taken before. Methods
-    share a fit; each counts its cost in full.
+def fitted_generator(task: Task) -> Statistical:
+    """The generator `statistical`. Methods share a fit, whose time is that of the first of them.
 
     Raises NotRunError without enough labels or the extra.
     """
@@ -68,16 +66,9 @@ def fitted_generator(task: Task) -> tuple[Statistical, float]:
             f"{LEAST_QUERIES} labelled training queries and the extra statistical",
             "bring labels, or pip install 'cogr[statistical]'",
         )
-    shared, spent = Store(task.work.parents[1] / "shared"), f"seconds/{task.seed}.json"
     own = task.settings.generator.statistical.model_dump()
-    context = Context("query", task.dataset, shared)
-    generator = make(Options(**own, seed=task.seed), context)
-    if generator.is_fitted and shared.exists(spent):
-        return generator, float(shared.read_json(spent))
-    began = time.perf_counter()
-    _ = generator.artefact
-    shared.write_json(spent, time.perf_counter() - began)
-    return generator, 0.0
+    context = Context("query", task.dataset, Store(task.work.parents[1] / "shared"))
+    return make(Options(**own, seed=task.seed), context)
 
 
 def item_keywords(
@@ -110,7 +101,7 @@ class StatisticalKeywords(Method):
         return [{"readability": READABILITY}, {"readability": 0.0}]
 
     def fit(self, task: Task, params: Params) -> Fitted:
-        generator, before = fitted_generator(task)
+        generator = fitted_generator(task)
         artefact = generator.artefact
         artefact = replace(artefact, facts={**artefact.facts, **params})
 
@@ -120,7 +111,7 @@ class StatisticalKeywords(Method):
 
         items = task.dataset.items
         mirror = mirror_of(items, item_keywords(generator, items))
-        return keyword_ranks(mirror, answers, model=True, before=before)
+        return keyword_ranks(mirror, answers, model=True)
 
 
 class OracleKeywords(Method):
@@ -133,7 +124,7 @@ class OracleKeywords(Method):
         from indexers.generators.statistical.artefact import K_MAX
         from indexers.generators.statistical.keyword_selection import select_keywords
 
-        generator, before = fitted_generator(task)
+        generator = fitted_generator(task)
         items, keywords = task.dataset.items, generator.artefact.keywords
         numbers = {item.id: number for number, item in enumerate(items)}
 
@@ -145,7 +136,7 @@ class OracleKeywords(Method):
             return weighted(query, [keywords.keywords[number] for number in found.keywords], {})
 
         mirror = mirror_of(items, item_keywords(generator, items))
-        return keyword_ranks(mirror, lambda asked: [*map(chosen, asked)], before=before)
+        return keyword_ranks(mirror, lambda asked: [*map(chosen, asked)])
 
 
 class ExtractiveKeywords(Method):
@@ -198,9 +189,8 @@ class Cogr(Method):
             found = rows_of_queries(asked, rows, unknown=True, weights=weights)
             return [found[query.id].weighted for query in asked]
 
-        seconds = sum(stage.seconds for round_ in state.finished for stage in round_.stages)
         mirror = Mirror.build(open_snapshot(workspace.store, best.items))
-        return keyword_ranks(mirror, answers, model=True, before=seconds)
+        return keyword_ranks(mirror, answers, model=True)
 
     def _run(self, task: Task) -> Run:
         workspace = Workspace(task.settings)

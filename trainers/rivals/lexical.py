@@ -22,13 +22,13 @@ PARAMETERS = (
 _LABEL_BYTES = 8
 
 
-def by_words(lexical: Lexical, before: float = 0.0) -> Fitted:
+def by_words(lexical: Lexical) -> Fitted:
     """A fitted BM25; items without a word of the query are left out."""
 
     def rank(queries: Sequence[Query], depth: int) -> Ranked:
         return {query.id: lexical.best(lexical.scores(query.text), depth) for query in queries}
 
-    return Fitted(rank, lexical.size_bytes / len(lexical.items), before=before)
+    return Fitted(rank, lexical.size_bytes / len(lexical.items))
 
 
 class BM25(Method):
@@ -53,14 +53,14 @@ class Doc2Query(Method):
     )
 
     def fit(self, task: Task, params: Params) -> Fitted:
-        generator, before = fitted_generator(task)
+        generator = fitted_generator(task)
         items, times = task.dataset.items, params["times"]
         sets = item_keywords(generator, items, params["kinds"])
         texts = [
             " ".join((task.text(item), *(word for word in words for _ in range(times))))
             for item, words in zip(items, sets, strict=True)
         ]
-        return by_words(Lexical(items, texts=texts), before)
+        return by_words(Lexical(items, texts=texts))
 
 
 class Nearest(Method):

@@ -17,9 +17,7 @@ from cogr.metrics import (
     Figures,
     best_head,
     f1_of_heads,
-    grades_of,
     per_query,
-    ranked,
     set_figures,
     sets_of,
     sweep_cutoff,
@@ -149,8 +147,8 @@ def favoured(found: Mapping[str, float], metric: str) -> str:
 def figures(
     dataset: Dataset, queries: Sequence[Query], sets: Mapping[str, Sets], run: Ranked
 ) -> Figures:
-    """Every figure of a run, per query: those of `cogr.metrics.measure`, `binary_ndcg@k` where
-    the labels have grades, and `perfect_f1`: F1 of the ranking's best cutoff for each query.
+    """Every figure of a run, per query: those of `cogr.metrics.measure`, and `perfect_f1`: F1 of
+    the ranking's best cutoff for each query.
 
     Args:
         sets: name of `CUTS` -> the sets by this cut. The first are the retrieved sets; the others'
@@ -164,9 +162,6 @@ def figures(
     for cut, ids in zip(list(sets)[1:], others, strict=True):
         other = set_figures(dataset, queries, sets_of(ids)).values
         values |= {f"{cut.removesuffix('f1')}{name}": other[name] for name in ("p", "r", "f1")}
-    if grades_of(dataset) is not None:
-        binary = ranked(ranking, relevant).values
-        values |= {f"binary_{k.lower()}": value for k, value in binary.items() if "nDCG" in k}
     return Figures(found.queries, values, found.weights)
 
 

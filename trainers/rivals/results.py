@@ -9,6 +9,7 @@ import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from cogr.errors import UserError
 from cogr.metrics import CUTOFFS
-from cogr.records import Dataset
+from cogr.records import SPLITS, Dataset
 from cogr.settings import Settings
 from cogr.store import Store
 from indexers.tables import Table
@@ -123,46 +124,40 @@ class Summary:
     """A method over its seeds.
 
     Attributes:
-        rows: one for each seed; or the single row with the reason why there is none.
+        row: of the first seed; or the row with the reason why there is none.
+        seeds: how many rows there are.
         measure: the measure by which it is compared: the metric; for F1, that of its best cut.
         values: of that measure, one a query, the mean over the seeds.
         spread: sample deviation over the seeds; empty for one seed.
         p: corrected p value of the test against the best method; None for the best method itself.
     """
 
-    rows: Sequence[MethodRow]
+    row: MethodRow
+    seeds: int
     measure: str
     values: NDArray[np.float64]
     figures: Mapping[str, float] = field(default_factory=dict)
     spread: Mapping[str, float] = field(default_factory=dict)
     cost: Mapping[str, float] = field(default_factory=dict)
+    dev_f1: float = 0.0
     p: float | None = None
 
     @classmethod
     def of(cls, rows: Sequence[MethodRow], metric: str) -> Summary:
         """The rows of one method."""
         if rows[0].state != "done":
-            return cls(rows, metric, np.empty(0))
-        columns = {name: [row.figures[name] for row in rows] for name in rows[0].figures}
-        means = {name: statistics.fmean(values) for name, values in columns.items()}
-        several = columns.items() if len(rows) > 1 else ()
-        spread = {name: statistics.stdev(values) for name, values in several}
-        cost = {name: statistics.fmean(row.cost[name] for row in rows) for name in rows[0].cost}
-        measure = favoured(means, metric)
+            return cls(rows[0], len(rows), metric, np.empty(0))
+        figures = _over([row.figures for row in rows], statistics.fmean)
+        measure = favoured(figures, metric)
         values = np.mean([row.per_query[measure] for row in rows], axis=0)
-        return cls(rows, measure, values, means, spread, cost)
-
-    @property
-    def row(self) -> MethodRow:
-        return self.rows[0]
+        spread = _over([row.figures for row in rows], statistics.stdev) if len(rows) > 1 else {}
+        cost = _over([row.cost for row in rows], statistics.fmean)
+        dev_f1 = statistics.fmean(row.dev_f1 for row in rows)
+        return cls(rows[0], len(rows), measure, values, figures, spread, cost, dev_f1)
 
     @property
     def name(self) -> str:
         return self.row.method
-
-    @property
-    def family(self) -> Family:
-        return self.row.family
 
     @property
     def done(self) -> bool:
@@ -173,29 +168,24 @@ class Summary:
         """The mean of the measure by which it is compared."""
         return self.figures[self.measure]
 
-    @property
-    def dev_f1(self) -> float:
-        return statistics.fmean(row.dev_f1 for row in self.rows)
-
     def as_dict(self) -> dict[str, Any]:
         """For compare.json."""
         row = self.row
-        record: dict[str, Any] = {"method": self.name, "family": self.family, "state": row.state}
+        record: dict[str, Any] = {"method": self.name, "family": row.family, "state": row.state}
         record |= {"reason": row.reason} if row.reason else {}
         if not self.done:
             return record
-        return {
-            **record,
-            "seeds": len(self.rows),
-            "figures": _rounded(self.figures),
-            "spread": _rounded(self.spread),
-            "dev_f1": round(self.dev_f1, 6),
-            "compared_by": self.measure,
-            "p": self.p,
-            "params": row.params,
-            "cuts": row.cuts,
-            "cost": _rounded(self.cost),
-        }
+        named = {name: _rounded(getattr(self, name)) for name in ("figures", "spread", "cost")}
+        record |= {"seeds": self.seeds, **named, "dev_f1": round(self.dev_f1, 6), "p": self.p}
+        return {**record, "compared_by": self.measure, "params": row.params, "cuts": row.cuts}
+
+
+def _over(rows: Sequence[Mapping[str, float]], mean: Any) -> dict[str, float]:
+    return {name: mean([row[name] for row in rows]) for name in rows[0]}
+
+
+def _rounded(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 6) for name, value in values.items()}
 
 
 @dataclass(frozen=True)
@@ -210,17 +200,15 @@ class Results:
 
     @classmethod
     def of(cls, rows: Iterable[MethodRow], metric: str, facts: Mapping[str, Any]) -> Results:
-        """Rows of all methods and seeds, with the tests of significance.
+        """Rows of all methods and seeds, method by method, with the tests of significance.
 
         Every method is tested against the best one on test, and the p values are corrected
         together. This choice favours the best method a little. By F1 a ranking method is compared
         with its best cut on test, which favours rankings; CoGR's methods have only one set. Nothing
         else is chosen on test queries.
         """
-        grouped: dict[str, list[MethodRow]] = {}
-        for row in rows:
-            grouped.setdefault(row.method, []).append(row)
-        found = cls(facts, metric, [Summary.of(group, metric) for group in grouped.values()])
+        grouped = groupby(rows, key=lambda row: row.method)
+        found = cls(facts, metric, [Summary.of([*group], metric) for _, group in grouped])
         usable = found.usable
         p = holm({one.name: paired_p(one.values, usable[0].values) for one in usable[1:]})
         return replace(found, methods=[replace(m, p=p.get(m.name)) for m in found.methods])
@@ -228,7 +216,7 @@ class Results:
     @property
     def usable(self) -> list[Summary]:
         """The methods that ran and use no test labels, the best on test first."""
-        found = [one for one in self.methods if one.done and one.family != "ceiling"]
+        found = [one for one in self.methods if one.done and one.row.family != "ceiling"]
         return sorted(found, key=lambda one: -one.score)
 
     @property
@@ -236,16 +224,13 @@ class Results:
         """The methods that ran, family by family, as the paper has them."""
         families = get_args(Family)
         ran = (one for one in self.methods if one.done)
-        return sorted(ran, key=lambda one: families.index(one.family))
+        return sorted(ran, key=lambda one: families.index(one.row.family))
 
     @property
     def reasons(self) -> list[str]:
         """A line for each method that did not run, failed, or has a remark."""
-        return [
-            f"{one.name}: {'failed: ' * (one.row.state == 'failed')}{one.row.reason}"
-            for one in self.methods
-            if one.row.reason
-        ]
+        rows = [one.row for one in self.methods if one.row.reason]
+        return [f"{row.method}: {'failed: ' * (row.state == 'failed')}{row.reason}" for row in rows]
 
     def as_dict(self) -> dict[str, Any]:
         """For compare.json and --json."""
@@ -256,9 +241,9 @@ class Results:
 
     def check(self) -> None:
         """Raise UserError where a method failed: the others' rows are written."""
-        failed = [one for one in self.methods if one.row.state == "failed"]
+        failed = [one.row for one in self.methods if one.row.state == "failed"]
         if failed:
-            reasons = "; ".join(f"{one.name}: {one.row.reason}" for one in failed)
+            reasons = "; ".join(f"{row.method}: {row.reason}" for row in failed)
             raise UserError(
                 f"{len(failed)} of {len(self.methods)} methods failed, the rows of the others are "
                 f"kept: {reasons}"
@@ -269,10 +254,6 @@ def check_metric(metric: str) -> None:
     """Raise UserError for an unknown metric."""
     if metric not in METRICS:
         raise UserError(f"There is no metric {metric!r}; name one of {', '.join(METRICS)}.")
-
-
-def _rounded(values: Mapping[str, float]) -> dict[str, float]:
-    return {name: round(value, 6) for name, value in values.items()}
 
 
 def advice(results: Results) -> str:
@@ -296,9 +277,6 @@ def advice(results: Results) -> str:
 TERMINAL = ("p", "r", "f1", "dev_cut_f1", "threshold_f1", "ndcg@10", "perfect_f1")
 MAIN = ("mrr@100", "ndcg@100", "p@100", "r@100", "f1@100", "p", "r", *CUTS)
 _HEADINGS = {
-    "mrr@100": "MRR@100",
-    "ndcg@10": "nDCG@10",
-    "ndcg@100": "nDCG@100",
     "dev_cut_f1": "F1, cut on dev",
     "threshold_f1": "F1 by score",
     "dev_threshold_f1": "F1 by score on dev",
@@ -308,24 +286,21 @@ _HEADINGS = {
 
 def column(name: str) -> str:
     """A measure as a heading."""
-    return _HEADINGS.get(name, name.upper())
+    return _HEADINGS.get(name, name.upper().replace("NDCG", "nDCG"))
 
 
 def quality(results: Results, names: Sequence[str]) -> Table:
     """Figures of every method that ran, with four digits, and the spread of F1 over the seeds."""
     rows = []
     for one in results.done:
-        row = {"method": one.name, "family": one.family}
-        row |= {column(name): _number(one.figures.get(name), "{:.4f}") for name in names}
+        row = {"method": one.name, "family": one.row.family}
+        for name in names:
+            row[column(name)] = f"{one.figures[name]:.4f}" if name in one.figures else ""
         if one.spread:
             row["F1"] += f" ±{one.spread['f1']:.4f}"
-        row["p (Holm)"] = "< 0.001" if one.p is not None and one.p < 0.001 else _number(one.p)
+        row["p (Holm)"] = "" if one.p is None else "< 0.001" if one.p < 0.001 else f"{one.p:.3f}"
         rows.append(row)
     return Table("", rows)
-
-
-def _number(value: float | None, form: str = "{:.3f}") -> str:
-    return "" if value is None else form.format(value)
 
 
 def costs(results: Results) -> Table:
@@ -372,11 +347,10 @@ def made(facts: Mapping[str, Any]) -> str:
     notes = " ".join(facts["notes"])
     if models := facts.get("models"):
         notes += f" Models: {', '.join(f'{name} from {of}' for name, of in models.items())}."
+    queries = ", ".join(f"{facts[f'{split}_queries']} {split}" for split in SPLITS)
     return (
-        f"{facts['train_queries']} training, {facts['dev_queries']} dev and "
-        f"{facts['test_queries']} test queries, {facts['items']:,} items; seeds: {facts['seeds']}; "
-        f"{facts['trials']} trials a method. {notes} cogr "
-        f"{facts['version']}, {facts['date']}."
+        f"Queries: {queries}; {facts['items']:,} items; seeds: {facts['seeds']}; "
+        f"{facts['trials']} trials a method. {notes} cogr {facts['version']}, {facts['date']}."
     )
 
 
@@ -386,13 +360,13 @@ def latex(results: Results) -> str:
     """
     from pandas import DataFrame, MultiIndex
 
-    names, data = MAIN[:8], str(results.facts["dataset"])
+    names, data, done = MAIN[:8], str(results.facts["dataset"]), results.done
     index = MultiIndex.from_tuples(
-        [(data, one.family, one.name) for one in results.done], names=["Dataset", "Type", "Method"]
+        [(data, one.row.family, one.name) for one in done], names=["Dataset", "Type", "Method"]
     )
-    figures = [[one.figures[name] for name in names] for one in results.done]
+    figures = [[one.figures[name] for name in names] for one in done]
     frame = DataFrame(figures, index, [column(name) for name in names])
-    usable = [one.family != "ceiling" for one in results.done]
+    usable = [one.row.family != "ceiling" for one in done]
     styled = frame.style.format(precision=4).format_index(escape="latex")
     styled = styled.highlight_max(subset=(usable, frame.columns), props="textbf:--rwrap;")
     text: str = styled.to_latex(

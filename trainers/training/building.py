@@ -26,7 +26,7 @@ from cogr.prompts import Prompt
 from cogr.records import Advance, Entity, Side, self_text
 from cogr.rewards import Reference, World
 from cogr.settings.indexing import GeneratorSettings
-from cogr.snapshots import Provenance, Snapshot, provenance_of
+from cogr.snapshots import Snapshot, provenance_of
 from cogr.snapshots.writing import write_snapshot
 from indexers.generators import make_generator
 from indexers.generators.model_folders import encode
@@ -211,59 +211,43 @@ class Acceptance:
     Attributes:
         accepted: item id -> the set that it takes.
         before: the objective with all old sets.
-        promised: sum of the marginal gains of the model's new sets, each measured alone.
-        at_once: change of the objective if every one of them were taken.
-        realised: change of the objective with the accepted sets; never below 0.
+        realised: change of the objective with the accepted sets.
     """
 
-    accepted: Mapping[str, Sequence[str]]
+    accepted: Sets
     before: float
-    promised: float
-    at_once: float
     realised: float
 
 
-def accept(train: World, new: Sets) -> Acceptance:
+def accept(train: World, new: Sets, *, everything: bool = False) -> Acceptance:
     """Choose among new item sets, given a world whose item mirror has the old sets.
 
-    At its turn an item takes its new set where that does not lower training F1. A set that changes
-    nothing is taken: it uses the vocabulary that the query side has moved to. Passes are repeated
-    until one takes nothing, three at most, because another item's change may let a set gain.
+    At its turn an item takes its new set where that does not lower training F1; the most promising
+    ones come first. A set that changes nothing is taken: it uses the vocabulary that the query side
+    has moved to. Passes are repeated until one takes nothing, three at most, because another item's
+    change may let a set gain.
 
     Args:
         train: the old item sets, the frozen queries, the training labels.
         new: item id -> the model's keyword set, within the budget, without its own text.
+        everything: take all of them.
     """
-    before, growing = Reference(train), Reference(train)
-    gains = {id_: before.marginal(before.item(id_), words) for id_, words in new.items()}
+    growing = Reference(train)
+    before = growing.objective
+    gains = {id_: growing.marginal(growing.item(id_), words) for id_, words in new.items()}
     left = sorted(new, key=lambda id_: (-gains[id_], id_))
     for _ in range(_PASSES):
-        kept = [id_ for id_ in left if not _take(growing, id_, new[id_])]
-        if len(kept) == len(left):
+        refused = []
+        for id_ in left:
+            if everything or growing.marginal(growing.item(id_), new[id_]) >= 0:
+                growing.update(id_, new[id_])
+            else:
+                refused.append(id_)
+        if len(refused) == len(left):
             break
-        left = kept
-    return Acceptance(
-        accepted={id_: words for id_, words in new.items() if id_ not in set(left)},
-        before=before.objective,
-        promised=sum(gains.values()),
-        at_once=_objective(train, new) - before.objective,
-        realised=growing.objective - before.objective,
-    )
-
-
-def _take(growing: Reference, id_: str, words: Sequence[str]) -> bool:
-    """Give an item its new set unless that lowers the objective. Returns whether it took it."""
-    if growing.marginal(growing.item(id_), words) < 0:
-        return False
-    growing.update(id_, words)
-    return True
-
-
-def _objective(world: World, new: Sets) -> float:
-    everything = Reference(world)
-    for id_, words in new.items():
-        everything.update(id_, words)
-    return everything.objective
+        left = refused
+    accepted = {id_: words for id_, words in new.items() if id_ not in set(left)}
+    return Acceptance(accepted, before, growing.objective - before)
 
 
 def accept_items(inputs: Inputs) -> Wrote:
@@ -275,37 +259,23 @@ def accept_items(inputs: Inputs) -> Wrote:
     train = inputs.world(inputs.mirror(old.id), inputs.mirror(inputs.round.queries))
     kept = old.by_id
     moved = {row.id: row.keywords for row in new.rows() if row.keywords != kept[row.id].keywords}
-    chosen = accept(train, moved)
-    everything = inputs.settings.rules == "paper"
-    taken = moved if everything else chosen.accepted
+    chosen = accept(train, moved, everything=inputs.settings.rules == "paper")
+    queries = sum(train.query_weights.values())
     notes = {
         "moved": len(moved),
-        "accepted": len(taken),
-        "train_f_before": _mean(chosen.before, train),
-        "promised": _mean(chosen.promised, train),
-        "all_at_once": _mean(chosen.at_once, train),
-        "realised": _mean(chosen.at_once if everything else chosen.realised, train),
+        "accepted": len(chosen.accepted),
+        "train_f_before": round(chosen.before / queries, 6),
+        "realised": round(chosen.realised / queries, 6),
     }
     rows = (
-        replace(row, keywords=tuple(taken.get(row.id, kept[row.id].keywords))) for row in new.rows()
+        replace(row, keywords=tuple(chosen.accepted.get(row.id, kept[row.id].keywords)))
+        for row in new.rows()
     )
-    provenance = _provenance(old, new, notes)
+    lineage = {key: value for key, value in new.manifest.notes.items() if key == "lineage"}
+    provenance = replace(
+        provenance_of(new.manifest),
+        parent=old.id,
+        notes={"generated": new.id, **lineage, **notes},
+    )
     written = write_snapshot(inputs.workspace.store, "item", rows, provenance, new.manifest.fields)
     return Wrote(written.id, {**notes, **counts_of(written)})
-
-
-def _provenance(old: Snapshot, new: Snapshot, notes: Mapping[str, Any]) -> Provenance:
-    manifest = new.manifest
-    return replace(
-        provenance_of(manifest),
-        parent=old.id,
-        notes={
-            "generated": new.id,
-            **{key: value for key, value in manifest.notes.items() if key == "lineage"},
-            **notes,
-        },
-    )
-
-
-def _mean(total: float, world: World) -> float:
-    return round(total / sum(world.query_weights.values()), 6)

@@ -140,81 +140,69 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Memory:
-    """Bytes of one process: weights, gradients and moments; one pass; vLLM beside them. `micro` is
-    how many completions (examples) it computes at once; `again`: activations are computed again.
+class Batch:
+    """How a process computes its share of an optimizer step, and bytes of its memory.
+
+    Attributes:
+        micro: completions (examples) at once.
+        again: activations are computed again instead of kept.
+        states: bytes of weights, gradients and moments.
+        activations: bytes of one pass.
+        engine: bytes of vLLM beside them.
     """
 
     micro: int
+    accumulate: int
     again: bool
-    states: int
-    activations: int
-    engine: int
+    states: int = 0
+    activations: int = 0
+    engine: int = 0
 
     @property
     def peak(self) -> int:
         """Training and vLLM take turns, but vLLM takes its whole share when it wakes."""
         return self.states + max(self.activations, self.engine)
 
-
-def memory(
-    settings: TrainingSettings,
-    shape: Shape,
-    share: int,
-    prompt: int,
-    completion: int,
-    machine: Machine,
-) -> Memory:
-    """Memory of a process, with the largest divisor of its share of a step as micro batch that it
-    has room for, and at least 1. Activations are computed again, which takes a third more time,
-    only where fewer than eight completions fit otherwise.
-    """
-    rollouts, has = settings.rollouts, machine.of_one(settings.processes)
-    sharded = settings.accelerate is not None
-    states = shape.states(settings.processes, settings.lora.rank, sharded=sharded)
-    if settings.beta and not settings.lora.rank:  # The model that the KL term holds it near to.
-        states += 4 * shape.parameters // (settings.processes if sharded else 1)
-    engine = round(VLLM_SHARE * has) if rollouts.by == "vllm-colocate" else 0
-    found = []
-    for again in (False, True):
-        one = shape.activations(1, prompt, completion, again=again)
-        micro = divisor(share, max(1, (has - states) // one))
-        found.append(Memory(micro, again, states, micro * one, engine))
-    return found[0] if found[0].micro >= min(share, LEAST) else found[1]
-
-
-def divisor(share: int, most: int) -> int:
-    """The largest divisor of a number up to another."""
-    return next(size for size in range(min(share, most), 0, -1) if share % size == 0)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """How a process computes its share of an optimizer step.
-
-    Attributes:
-        micro: completions (examples) at once.
-        again: activations are computed again instead of kept.
-    """
-
-    micro: int
-    accumulate: int
-    again: bool
-
     @classmethod
     def of(
-        cls, settings: TrainingSettings, share: int, lengths: tuple[int, int], halvings: int = 0
+        cls,
+        settings: TrainingSettings,
+        share: int,
+        lengths: tuple[int, int],
+        halvings: int = 0,
+        machine: Machine | None = None,
+        shape: Shape | None = None,
     ) -> Batch:
-        """The largest micro batch that memory has room for; a model of unknown size gets `LEAST`.
+        """The largest divisor of a process's share of a step that memory has room for, and at least
+        1. Activations are computed again, which takes a third more time, only where fewer than
+        eight completions fit otherwise. A model of unknown size gets `LEAST`.
 
         Args:
             share: completions (examples) of one process.
             lengths: longest prompt and completion, in tokens.
             halvings: how often memory ran out.
+            machine: another one than this.
+            shape: of the model, where it is known.
         """
-        micro, again = LEAST, True
-        if (shape := shape_of(settings.model)) is not None:
-            found = memory(settings, shape, share, *lengths, Machine.here())
-            micro, again = found.micro, found.again
+        shape = shape or shape_of(settings.model)
+        if shape is None:
+            micro = divisor(share, LEAST >> halvings or 1)
+            return cls(micro, share // micro, True)
+        has = (machine or Machine.here()).of_one(settings.processes)
+        sharded, rank = settings.accelerate is not None, settings.lora.rank
+        states = shape.states(settings.processes, rank, sharded=sharded)
+        if settings.beta and not rank:  # The model that the KL term holds it near to.
+            states += 4 * shape.parameters // (settings.processes if sharded else 1)
+        engine = round(VLLM_SHARE * has) if settings.rollouts.by == "vllm-colocate" else 0
+        for again in (False, True):
+            one = shape.activations(1, *lengths, again=again)
+            micro = divisor(share, max(1, (has - states) // one))
+            if micro >= min(share, LEAST):
+                break
         micro = divisor(share, micro >> halvings or 1)
-        return cls(micro, share // micro, again)
+        return cls(micro, share // micro, again, states, micro * one, engine)
+
+
+def divisor(share: int, most: int) -> int:
+    """The largest divisor of a number up to another."""
+    return next(size for size in range(min(share, most), 0, -1) if share % size == 0)

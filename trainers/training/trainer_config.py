@@ -9,7 +9,6 @@ import importlib.util
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +29,6 @@ from trainers.training.memory import (
     VLLM_SHARE,
     Batch,
     Machine,
-    Memory,
-    memory,
     shape_of,
 )
 from trainers.training.rounds import with_dev
@@ -156,40 +153,15 @@ def sft_step(settings: TrainingSettings, examples: int) -> int:
 # What --dry-run says
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """What training needs here; `refused` has a sentence for each reason why it would stop."""
-
-    model: str
-    parameters: int | None
-    needed: Memory | None
-    machine: Machine
-    refused: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """For --json and for people; memory in GiB, of one process."""
-        found: dict[str, Any] = {"model": self.model, "parameters": self.parameters}
-        found |= {"gpus": [_gib(gpu) for gpu in self.machine.gpus]}
-        found |= {"main_memory": _gib(self.machine.main)}
-        if one := self.needed:
-            found |= {"peak": _gib(one.peak), "weights_gradients_moments": _gib(one.states)}
-            found |= {"activations": _gib(one.activations), "vllm": _gib(one.engine)}
-            found |= {"completions_at_once": one.micro, "activations_computed_again": one.again}
-        return {**found, "refused": list(self.refused), "fits": not self.refused}
-
-
-def _gib(size: int) -> float:
-    return round(size / GIB, 1)
-
-
-def estimate(workspace: Workspace, machine: Machine | None = None) -> Estimate:
-    """Check a configuration for this machine, or another one.
+def estimate(workspace: Workspace, machine: Machine | None = None) -> dict[str, Any]:
+    """What training needs here, or on another machine: memory in GiB, of one process. `refused` has
+    a sentence for each reason why it would stop.
 
     Raises DataError where the data can't be read.
     """
     workspace = with_dev(workspace)
     settings = workspace.settings.training
-    found, shape = machine or Machine.here(), shape_of(settings.model)
+    machine, shape = machine or Machine.here(), shape_of(settings.model)
     needed, refused = None, list[str]()
     try:
         check_settings(workspace)
@@ -200,13 +172,23 @@ def estimate(workspace: Workspace, machine: Machine | None = None) -> Estimate:
         sides = ((settings.item, len(items)), (settings.query, len(queries)))
         share = max(grpo_step(side, count, settings)[1] for side, count in sides)
         prompt = max(_longest_prompt(workspace, side) for side in SIDES)
-        needed = memory(settings, shape, share, prompt, settings.rollouts.max_tokens, found)
-    refused += _refusals(settings, found, needed)
-    parameters = None if shape is None else shape.parameters
-    return Estimate(settings.model, parameters, needed, found, tuple(refused))
+        lengths = prompt, settings.rollouts.max_tokens
+        needed = Batch.of(settings, share, lengths, machine=machine)
+    refused += _refusals(settings, machine, needed)
+    found: dict[str, Any] = {"model": settings.model, "parameters": shape and shape.parameters}
+    found |= {"gpus": [_gib(gpu) for gpu in machine.gpus], "main_memory": _gib(machine.main)}
+    if needed:
+        found |= {"peak": _gib(needed.peak), "weights_gradients_moments": _gib(needed.states)}
+        found |= {"activations": _gib(needed.activations), "vllm": _gib(needed.engine)}
+        found |= {"completions_at_once": needed.micro, "activations_computed_again": needed.again}
+    return {**found, "refused": refused, "fits": not refused}
 
 
-def _refusals(settings: TrainingSettings, machine: Machine, needed: Memory | None) -> Iterator[str]:
+def _gib(size: int) -> float:
+    return round(size / GIB, 1)
+
+
+def _refusals(settings: TrainingSettings, machine: Machine, needed: Batch | None) -> Iterator[str]:
     by = f'training.rollouts.by is "{settings.rollouts.by}"'
     if settings.index_by == "vllm" and importlib.util.find_spec("vllm") is None:
         yield f"{by}, but vLLM is not installed."

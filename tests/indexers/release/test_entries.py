@@ -32,7 +32,6 @@ from tests.indexers.conftest import ITEMS, LABELS, QUERIES
 from tests.indexers.fleet.fleet_worlds import no_bar
 from tests.shops import write_jsonl, write_shop
 from trainers.demo.demo import Shop
-from trainers.demo.folder import Folder
 from trainers.project import Project
 from trainers.training.rounds import SFT_STAGES, Round, StageRecord, State, create, with_dev
 
@@ -161,7 +160,7 @@ def project_release(cell: Cell) -> Ended:
 
 
 def demo_row(cell: Cell) -> Ended:
-    shop = Shop(cell.workspace, Folder(Path("cogr.toml"), {}))
+    shop = Shop(cell.workspace, Path("cogr.toml"))
     return cell.called(lambda: shop._serve(shop._generated("scripted"), 0.0))
 
 

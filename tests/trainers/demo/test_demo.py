@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -29,7 +28,7 @@ from tests.trainers.shop import InThisProcess
 from trainers.cli import main
 from trainers.demo import CATALOGUE
 from trainers.demo.demo import SEARCHES, Shop
-from trainers.demo.folder import lay_out, sample_overrides, train_sample
+from trainers.demo.folder import lay_out, train_sample
 from trainers.training.contest import Choice, Contender
 from trainers.training.driver import Driver
 from trainers.training.rounds import Run, create, open_run
@@ -78,29 +77,16 @@ def command(folder: Path, module: str, *arguments: str) -> dict[str, Any]:
     return answer
 
 
-def test_the_folder_is_a_workspace_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COGR_DATASET__LOADER", "beir")
-    monkeypatch.setenv("COGR_STORE", "elsewhere")
-    folder = lay_out(tmp_path / "de mo", "memory")
-    settings = folder.settings()
+def test_the_folder_has_the_shop_and_says_what_the_demo_trains_by(tmp_path: Path) -> None:
+    more = ["training.query.max_steps=3", "training.model=some folder", "opensearch.prefix=x"]
+    config = lay_out(tmp_path / "de mo", "memory", more)
+    settings = load_settings(config)
     assert (settings.dataset.loader, settings.store) == ("jsonl", str(tmp_path / "de mo" / "store"))
+    assert (settings.training.query.max_steps, settings.training.item.max_steps) == (3, 10)
+    assert (settings.training.model, settings.opensearch.prefix) == ("some folder", "x")
+    assert settings.backend_name == "memory"
     for file in CATALOGUE.glob("*.jsonl"):
         assert (tmp_path / "de mo" / "shop" / file.name).read_bytes() == file.read_bytes()
-    monkeypatch.undo()
-    assert load_settings(folder.config).backend_name == "memory"
-
-
-def test_the_configuration_says_what_the_demo_trains_by(tmp_path: Path) -> None:
-    more = ["training.query.max_steps=3", "training.model=some folder", "opensearch.prefix=x"]
-    folder = lay_out(tmp_path, "memory", more)
-    written = load_settings(folder.config)
-    assert written == folder.settings()
-    assert written.training.query.max_steps == 3
-    assert (written.training.model, written.opensearch.prefix) == ("some folder", "x")
-    plain = load_settings(lay_out(tmp_path, "memory").config)
-    assert plain.training == load_settings(folder.config, sample_overrides()).training
 
 
 def test_what_can_t_be_laid_out_is_one_sentence(tmp_path: Path) -> None:
@@ -116,8 +102,8 @@ def test_what_can_t_be_laid_out_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_the_table_says_what_was_not_built_upon_and_what_serves(tmp_path: Path) -> None:
-    folder = lay_out(tmp_path, "memory")
-    shop = Shop(Workspace(folder.settings()), folder)
+    config = lay_out(tmp_path, "memory")
+    shop = Shop(Workspace.open(config, ()), config)
     shop._add(
         "round 2",
         dict.fromkeys(("p", "r", "f1", "ndcg@10", "mrr@10"), 0.15),
@@ -133,29 +119,14 @@ def test_the_table_says_what_was_not_built_upon_and_what_serves(tmp_path: Path) 
 
 
 def test_what_stages_print_goes_to_a_file_where_one_is_named(tmp_path: Path) -> None:
-    folder = lay_out(tmp_path, "memory")
-    run = Run(Workspace(folder.settings()).store, "none")
-    launcher = Launcher(folder.config, (), log=tmp_path / "training.log")
+    config = lay_out(tmp_path, "memory")
+    run = Run(Workspace.open(config, ()).store, "none")
+    launcher = Launcher(config, (), log=tmp_path / "training.log")
     with launcher.started(run, 1) as process:
         while process.poll() is None:
             time.sleep(0.05)
     assert process.poll() == 2
     assert "There is no run none" in (tmp_path / "training.log").read_text()
-
-
-@pytest.mark.drill
-def test_models_of_this_size_take_one_thread(tmp_path: Path) -> None:
-    folder = lay_out(tmp_path, "memory")
-    code = (
-        "import sys; from cogr.settings import load_settings; from pathlib import Path\n"
-        "from trainers.training.stage import calm_threads\n"
-        "calm_threads(load_settings(Path(sys.argv[1])).training); import os, torch\n"
-        "print(torch.get_num_threads(), os.environ['OMP_WAIT_POLICY'])"
-    )
-    environment = {name: value for name, value in os.environ.items() if "OMP_" not in name}
-    line = [sys.executable, "-c", code, str(folder.config)]
-    ended = subprocess.run(line, capture_output=True, text=True, check=True, env=environment)
-    assert ended.stdout == "1 passive\n"
 
 
 @pytest.mark.slow
@@ -279,13 +250,13 @@ def test_a_run_of_another_version_is_begun_anew(
     class BegunError(Exception):
         pass
 
-    def sft(_: Driver) -> None:
+    def reach(_: Driver, rounds: int) -> None:
         raise BegunError
 
-    folder = lay_out(tmp_path, "memory")
-    run = create(Workspace(folder.settings()))
+    config = lay_out(tmp_path, "memory")
+    run = create(Workspace.open(config, ()))
     run.store.write_json(f"{run.path}/run.json", {**run.frozen(), "format": 0})
-    monkeypatch.setattr(Driver, "sft", sft)
+    monkeypatch.setattr(Driver, "reach", reach)
     with pytest.raises(BegunError):
-        next(train_sample(folder.config, print, overrides=folder.overrides()))
-    run.check(Workspace(folder.settings()))
+        next(train_sample(config, print))
+    run.check(Workspace.open(config, ()))

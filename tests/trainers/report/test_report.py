@@ -102,7 +102,7 @@ def test_it_tells_what_the_run_has_done(told: Page) -> None:
         "Keywords added and dropped",
         "F1 over training steps",
         "rejected: dev F1 0.5000 -> 0.4000",
-        "0.080 0.050 0.060",
+        "40 30 0.500 0.060",
         "round 2, step 6, item side reward item wrote 0.250 item-1 sofa 0.000 item-0 oak, teal",
     ):
         assert words in told.text

@@ -105,7 +105,6 @@ def test_keywords_in_the_text_help_bm25(task: Task) -> None:
 def test_learned_keywords_beat_those_without_labels(task: Task) -> None:
     learned, plain = (fitted(task, one) for one in ("statistical", "extractive"))
     assert figures(task, learned)["f1"] > 3 * figures(task, plain)["f1"]
-    assert fitted(task, "statistical").before > 0.1, "of the fit that both share"
     assert learned.model
 
 
@@ -115,9 +114,9 @@ def test_keywords_retrieve_what_the_product_retrieves(task: Task) -> None:
     from trainers.rivals.keyword import fitted_generator, item_keywords
 
     found, queries = fitted(task, "statistical"), task.dataset.queries["test"]
-    artefact: Artefact = fitted_generator(task)[0].artefact
+    artefact: Artefact = fitted_generator(task).artefact
     items = task.dataset.items
-    assert item_keywords(fitted_generator(task)[0], items) == [
+    assert item_keywords(fitted_generator(task), items) == [
         artefact.item_keywords(item) for item in items
     ]
     mirror = mirror_of(items, [artefact.item_keywords(item) for item in items])

@@ -18,7 +18,6 @@ from trainers.training.memory import (
     KNOWN,
     Batch,
     Machine,
-    memory,
     shape_of,
 )
 from trainers.training.trainer_config import estimate, grpo_config, sft_config
@@ -83,7 +82,9 @@ def test_the_table_of_the_docs_is_what_the_arithmetic_says() -> None:
             processes=count, accelerate=sharded, lora=LoraSettings(rank=rank)
         )
         found = [
-            memory(settings, shape, 4096 // count, 512, 512, Machine((gib * GIB,) * count, 1))
+            Batch.of(
+                settings, 4096 // count, (512, 512), 0, Machine((gib * GIB,) * count, 1), shape
+            )
             for gib in (80, 140)
         ]
         at_once = [f"{one.micro}{', again' * one.again}" for one in found]
@@ -94,9 +95,11 @@ def test_vllm_counts_with_its_whole_share(shop: Path) -> None:
     """Full copies on 79 GiB: the states fit, but vLLM can't wake beside them."""
     machine = Machine((79 * GIB,) * 8, 2000 * GIB)
     found = estimate(opened("paper-4b.toml", shop), machine)
-    assert found.needed is not None
-    assert found.needed.peak == pytest.approx((59.9 + 0.3 * 75) * GIB, rel=0.01)
-    assert any("needs about 82 GiB, and may take 75" in reason for reason in found.refused)
+    assert found["peak"] == pytest.approx(59.9 + 0.3 * 75, rel=0.01)
+    assert any("needs about 82 GiB, and may take 75" in reason for reason in found["refused"])
+    held = estimate(opened("paper-4b.toml", shop, "training.beta=0.1"), machine)
+    model = held["weights_gradients_moments"] - found["weights_gradients_moments"]
+    assert model == pytest.approx(4 * QWEN3_4B.parameters / GIB, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -108,14 +111,15 @@ def test_the_examples_for_machines_fit_them(
     monkeypatch.chdir(ROOT)
     workspace = opened(example, shop)
     report = estimate(workspace, machine)
-    missing = [reason for reason in report.refused if "not installed" not in reason]
+    missing = [reason for reason in report["refused"] if "not installed" not in reason]
     assert missing == []
 
 
 def test_the_micro_batch_is_the_largest_divisor_that_memory_has_room_for() -> None:
     def of(gib: int, share: int, **more: object) -> tuple[int, bool]:
         settings = TrainingSettings.model_validate(more)
-        found = memory(settings, QWEN3_1_7B, share, 512, 512, Machine((gib * GIB,), 500 * GIB))
+        machine = Machine((gib * GIB,), 500 * GIB)
+        found = Batch.of(settings, share, (512, 512), 0, machine, QWEN3_1_7B)
         return found.micro, found.again
 
     assert of(80, 64) == (8, False)
@@ -126,8 +130,11 @@ def test_the_micro_batch_is_the_largest_divisor_that_memory_has_room_for() -> No
     unknown = TrainingSettings(model="some/model")
     assert Batch.of(unknown, 64, (512, 512)) == Batch(8, 8, True)
     assert Batch.of(unknown, 64, (512, 512), 3) == Batch(1, 64, True)
-    assert Batch.of(TrainingSettings(), 400, (100, 40)) == Batch(400, 1, False)
-    assert Batch.of(TrainingSettings(), 400, (100, 40), 1) == Batch(200, 2, False)
+    tiny = [Batch.of(TrainingSettings(), 400, (100, 40), halvings) for halvings in (0, 1)]
+    assert [(one.micro, one.accumulate, one.again) for one in tiny] == [
+        (400, 1, False),
+        (200, 2, False),
+    ]
 
 
 def test_what_would_be_refused_later_is_said_with_status_1(shop: Path, cogr_train: Command) -> None:

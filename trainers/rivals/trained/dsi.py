@@ -176,7 +176,7 @@ class DSIQG(DSI):
 
     def readings(self, task: Task, items: Sequence[Item]) -> list[list[str]]:
         """Keywords of our item generator are the queries; the title where it has none."""
-        generator, _ = fitted_generator(task)
+        generator = fitted_generator(task)
         number = {item.id: at for at, item in enumerate(task.dataset.items)}
         keywords = item_keywords(generator, task.dataset.items)
         return [keywords[number[item.id]][:_QUERIES_AN_ITEM] or [item.title] for item in items]
