@@ -12,13 +12,13 @@ import hashlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cogr.errors import MissingExtraError, ServiceError, SettingsError
+from cogr.errors import MissingExtraError, ServiceError, SettingsError, masked
 from cogr.records import Side
-from cogr.settings.indexing import GeneratorSettings, RedisAddress, RedisSettings
+from cogr.settings.indexing import GeneratorSettings, RedisSettings
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -56,14 +56,14 @@ def queue_of(side: Side, settings: GeneratorSettings) -> str:
     return f"v3.{side}.{settings.name}.{digest}"
 
 
-def address_of(redis: RedisSettings) -> RedisAddress:
-    """Where the broker is. Raises SettingsError when redis.url is not set."""
+def url_of(redis: RedisSettings) -> str:
+    """The broker's address. Raises SettingsError when redis.url is not set."""
     if not redis.url:
         raise SettingsError(
             "Workers need a broker, and redis.url is not set: run cogr-ops redis start, then set "
             "redis.url or COGR_REDIS__URL."
         )
-    return RedisAddress.parse(redis.url)
+    return redis.url
 
 
 def make_app(redis: RedisSettings) -> Celery:
@@ -74,12 +74,22 @@ def make_app(redis: RedisSettings) -> Celery:
         raise MissingExtraError("A rebuild on workers", "fleet")
     from celery import Celery
 
-    address = address_of(redis)
+    url = url_of(redis)
     app = Celery("cogr", set_as_current=False)
     app.conf.update(
-        broker_url=_kombu_url(address),
-        broker_transport_options=_transport_options(address),
-        broker_use_ssl=dict(address.tls) if address.tls else False,
+        broker_url=_kombu_url(url),
+        broker_transport_options={
+            "visibility_timeout": VISIBILITY_SECONDS,
+            "global_keyprefix": f"{PREFIX}:",
+            "socket_timeout": TIMEOUT,
+            "socket_connect_timeout": TIMEOUT,
+            "socket_keepalive": True,
+            # One attempt a call: the caller decides how long to wait for an unreachable broker.
+            "max_retries": 1,
+            "interval_start": 0,
+        },
+        # Where the URL has no options of TLS of its own, kombu would check nothing.
+        broker_use_ssl={"ssl_cert_reqs": "required"} if url.startswith("rediss://") else False,
         broker_connection_timeout=TIMEOUT,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
@@ -99,33 +109,12 @@ def make_app(redis: RedisSettings) -> Celery:
     return app
 
 
-def _kombu_url(address: RedisAddress) -> str:
-    user = ""
-    if address.username or address.password:
-        user = f"{quote(address.username or '', safe='')}:{quote(address.password or '', safe='')}@"
-    if address.scheme == "unix":
-        return f"redis+socket://{user}{address.path}?virtual_host={address.database}"
-    hosts = (
-        f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in address.hosts
-    )
-    return ";".join(f"{address.scheme}://{user}{host}/{address.database}" for host in hosts)
-
-
-def _transport_options(address: RedisAddress) -> dict[str, Any]:
-    options: dict[str, Any] = {
-        "visibility_timeout": VISIBILITY_SECONDS,
-        "global_keyprefix": f"{PREFIX}:",
-        "socket_timeout": TIMEOUT,
-        "socket_connect_timeout": TIMEOUT,
-        "socket_keepalive": True,
-        # One attempt a call: the caller decides how long to wait for an unreachable broker.
-        "max_retries": 1,
-        "interval_start": 0,
-    }
-    if address.master:
-        options["master_name"] = address.master
-        options["sentinel_kwargs"] = {"password": address.sentinel_password}
-    return options
+def _kombu_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme != "unix":
+        return url
+    database = dict(parse_qsl(parts.query)).get("db", "0")
+    return f"redis+socket://{parts.netloc}{parts.path}?virtual_host={database}"
 
 
 def server_version(redis: RedisSettings) -> str:
@@ -137,11 +126,7 @@ def server_version(redis: RedisSettings) -> str:
 
 def printable(redis: RedisSettings) -> str:
     """The broker's address, without user, password and options."""
-    address = address_of(redis)
-    if address.scheme == "unix":
-        return f"unix://{address.path}"
-    hosts = (f"{address.scheme}://{host}:{port}" for host, port in address.hosts)
-    return f"{';'.join(hosts)}/{address.database}"
+    return masked(url_of(redis)).partition("?")[0]
 
 
 class Broker:

@@ -16,7 +16,7 @@ from cogr.privacy import QueryFilter, personal_data
 from cogr.settings.indexing import RedisSettings
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Row
-from indexers.fleet.broker import PREFIX, address_of
+from indexers.fleet.broker import PREFIX, url_of
 from ops.expander.follower import Pair
 from ops.expander.precomputed import from_bytes, to_bytes
 from ops.expander.upstream import (
@@ -122,7 +122,7 @@ class _Reads:
 
 def connect(redis: RedisSettings) -> Any:
     """A client for asyncio without retries; it connects at the first call. Raises SettingsError."""
-    from redis.asyncio import Redis, Sentinel
+    from redis.asyncio import Redis
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
 
@@ -133,15 +133,4 @@ def connect(redis: RedisSettings) -> Any:
         # Each call has a timeout of its own.
         "socket_timeout": None,
     }
-    address = address_of(redis)
-    options |= {"db": address.database, "username": address.username, "password": address.password}
-    if address.tls:
-        options |= {"ssl": True, **address.tls}
-    if address.master:
-        of_sentinels = {"password": address.sentinel_password}
-        group: Any = Sentinel([*address.hosts], sentinel_kwargs=of_sentinels)  # type: ignore[no-untyped-call]
-        return group.master_for(address.master, **options)
-    if address.scheme == "unix":
-        return Redis(unix_socket_path=address.path, **options)
-    host, port = address.hosts[0]
-    return Redis(host=host, port=port, **options)
+    return Redis.from_url(url_of(redis), **options)

@@ -1,67 +1,22 @@
-"""Brokers behind sentinels and behind TLS."""
+"""A broker behind TLS."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
-import socket
 import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cogr.errors import ServiceError
 from cogr.settings.indexing import RedisSettings
-from indexers.fleet.broker import Broker, Message, server_version
-from ops.expander.redis_cache import connect
-from ops.servers import ServerState, ValkeySpec, find_valkey, start
-
-
-@pytest.mark.slow
-def test_a_broker_behind_sentinels(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COGR_CACHE_DIR", str(cache))
-    master = start(ValkeySpec(name="master", port=0))
-    program, _ = find_valkey()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    config = cache / "sentinel.conf"
-    host, master_port = str(master.url).removeprefix("redis://").split("/")[0].split(":")
-    config.write_text(
-        f"port {port}\nbind 127.0.0.1\nsentinel monitor main {host} {master_port} 1\n"
-    )
-    sentinel = subprocess.Popen(
-        [str(program), str(config), "--sentinel"], stdout=subprocess.DEVNULL
-    )
-    try:
-        redis = RedisSettings(url=f"sentinel://127.0.0.1:{port}/3?master_name=main")
-        wait_for_answer(redis)
-        broker = Broker(redis, "q")
-        broker.send(Message(side="item", run="r", shard="s", attempt=1))
-        assert broker.waiting() == 1
-        there = RedisSettings(url=str(master.url).replace("/0", "/3"))
-        assert Broker(there, "q").waiting() == 1
-        # The expander's client takes the same database.
-        cache: Any = connect(redis)
-        assert asyncio.run(cache.llen("cogr:q")) == 1
-    finally:
-        sentinel.kill()
-        sentinel.wait()
-
-
-def wait_for_answer(redis: RedisSettings) -> None:
-    for _ in range(100):
-        try:
-            server_version(redis)
-            return
-        except ServiceError:
-            pass
-    raise AssertionError("no sentinel answers")
+from indexers.fleet.broker import server_version
+from ops.servers import ServerState, ValkeySpec, start
 
 
 @contextmanager
