@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from cogr.datasets.inspection import Report
 from cogr.records import Side
+from indexers.inspection import Report
 from indexers.tables import Table
 
 if TYPE_CHECKING:

@@ -116,7 +116,7 @@ class Project:
 
     def inspect(self) -> Inspected:
         """The contents of the data, its faults, and whether it suits CoGR."""
-        from cogr.datasets.inspection import inspect_dataset
+        from indexers.inspection import inspect_dataset
 
         return Inspected(inspect_dataset(self.dataset))
 

@@ -152,11 +152,10 @@ def inspect(
     """Show what is in the data set, what is wrong with it, and what to do: train, label more, or
     keep BM25.
 
-    Checks how many of the found items were judged, label noise, leaks between splits, and relevant
-    pairs without a common word. See docs/datasets.md.
+    Checks how many of the found items were judged, leaks between splits, and relevant pairs without
+    a common word. See docs/datasets.md.
     """
-    from cogr.datasets.inspection import inspect_dataset
-    from indexers.inspection import examine
+    from indexers.inspection import examine, inspect_dataset
 
     if quick:
         payload = inspect_dataset(call.workspace.dataset).as_dict()

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import pyarrow.compute as pc
 
-from cogr.datasets.inspection import remarks
 from cogr.errors import CheckFailedError, CogrError, LockedError, ServiceError, SnapshotError
 from cogr.matching.mirror import Mirror
 from cogr.records import Advance, Entity, ProgressBar, Query, Say, Side
@@ -21,6 +20,7 @@ from cogr.snapshots import Row, Snapshot, read_set_aside
 from indexers.generators import Generator, batched
 from indexers.generators.statistical import LEAST_QUERIES
 from indexers.generators.statistical.generator import KeptFit, Statistical, is_installed
+from indexers.inspection import remarks
 from indexers.lease import REBUILD_SECONDS, Lease, held_lease, lease_to_rebuild
 from indexers.rebuild.assembly import Rebuilt, freeze
 from indexers.rebuild.plan import Job, Plan, generate_missing, make_plan

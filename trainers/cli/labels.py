@@ -125,7 +125,7 @@ def judge(
     cost first. Answers are cached: after an interruption the same command continues. Agreement with
     human labels is measured if there are any.
     """
-    from indexers.inspection.gain import RETRIEVERS
+    from indexers.inspection import RETRIEVERS
     from trainers.labels.from_clicks import check_free
     from trainers.labels.judge import Judge, Wanted, write
 

@@ -1,6 +1,6 @@
 """Labels from a language model as a judge: the paper's five levels for pooled pairs.
 
-The first items of every retriever for each query are pooled (`indexers.inspection.gain`), without
+The first items of every retriever for each query are pooled (`indexers.inspection`), without
 pairs that are judged already. Pairs that several retrievers rank high come first, and the first
 pair of every query comes before the second of any. So a budget that ends early covers all queries
 and the pairs that influence their figures most.
@@ -30,7 +30,7 @@ from cogr.records import SPLITS, Dataset, Query, Say
 from cogr.store import Store
 from indexers.generators import Completion, Failure, Generator, Request, make_generator
 from indexers.generators.judging import PAIR, Answers, Pair
-from indexers.inspection.gain import Retriever, Searches
+from indexers.inspection import Retriever, Searches
 from indexers.workspace import Workspace, generator_options, judging
 from trainers.labels import LEVELS, RELEVANT
 from trainers.labels.from_clicks import check_free, write_folder

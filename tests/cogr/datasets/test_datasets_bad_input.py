@@ -20,9 +20,9 @@ import pytest
 
 from cogr.datasets import PUBLISHED, load_dataset
 from cogr.datasets.fields import Columns
-from cogr.datasets.inspection import inspect_dataset
 from cogr.errors import CogrError, DataError, SettingsError
 from cogr.records import Dataset
+from indexers.inspection import inspect_dataset
 from tests.cogr.datasets.test_published import SAMPLES
 
 ITEMS = '{"id": "a", "title": "Red chair"}\n{"id": "b", "title": "Blue lamp", "text": "Light."}\n'

@@ -9,9 +9,9 @@ import pytest
 
 from cogr.datasets import load_dataset
 from cogr.datasets.fields import Columns
-from cogr.datasets.inspection import inspect_dataset, remarks
 from cogr.errors import DataError
 from cogr.records import Dataset, Item
+from indexers.inspection import inspect_dataset, remarks
 from tests.shops import write_jsonl
 
 COLUMNS = Columns(

@@ -8,8 +8,7 @@ import pytest
 
 from cogr.records import Dataset
 from cogr.settings import load_settings
-from indexers.inspection import examine
-from indexers.inspection.gain import Searches, disagreement, holes, leakage, vocabulary_gap
+from indexers.inspection import Searches, examine, holes, leakage, vocabulary_gap
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.shops import write_shop
@@ -59,18 +58,6 @@ def test_test_queries_that_are_known_from_training_are_found(dataset: Dataset) -
     found = leakage(dataset)
     assert (found.queries, found.equal, found.same_words, found.share) == (4, 1, 1, 0.5)
     assert found.examples == [("Velvet sofas!", "velvet sofas"), ("sofa velvet", "velvet sofas")]
-
-
-def test_labels_that_disagree_are_counted(dataset: Dataset) -> None:
-    """q1, q3, q4 are one cluster: a is relevant for q1 and q3 (agree), b not for q1 and for q4
-    (disagree); a and b have equal texts, and are judged differently for q1 (disagree).
-    """
-    found = disagreement(dataset)
-    assert (found.compared, found.differ) == (3, 2)
-    assert found.examples == [
-        ("velvet sofas", "sofa velvet", "b"),
-        ("velvet sofas", "velvet sofas", "a, b"),
-    ]
 
 
 def test_relevant_pairs_without_a_common_word_are_counted(dataset: Dataset) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cogr.datasets import load_dataset
-from cogr.datasets.inspection import inspect_dataset
 from cogr.datasets.reading import Place
 from cogr.records import Dataset
+from indexers.inspection import inspect_dataset
 from tests.shops import untidy_shop as shop
 
 HERE = Place("here", 1)

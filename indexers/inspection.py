@@ -1,0 +1,495 @@
+"""What is in a data set, whether its labels can be trusted, and what to do next: train, label more,
+or keep BM25.
+
+`inspect_dataset` only counts. `examine` also measures: leaks between splits, relevant pairs without
+a common word, the ceiling of BM25's rankings, and unjudged results of the retrievers, by which
+pairs to judge are pooled too:
+
+bm25: the items' own text. keywords: the serving pair, where one serves. neighbours: items with the
+most similar text to the query's relevant items, or to BM25's first three where none is known.
+random: any item.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from cogr.datasets.builder import (
+    BLANK_ITEMS,
+    HTML,
+    REPEATED_ITEMS,
+    UNKNOWN_ITEMS,
+    UNKNOWN_QUERIES,
+    cluster_key,
+    place,
+)
+from cogr.errors import MissingExtraError, ServiceError, SnapshotError
+from cogr.keywords import self_keyword
+from cogr.metrics import best_head, rows_of_queries, sweep_cutoff
+from cogr.records import SPLITS, Dataset, Query, Say
+from indexers.text import Analyser, Lexical
+from indexers.workspace import Workspace
+
+Verdict = Literal["train", "label more", "keep BM25"]
+
+ENOUGH_TRAINING_QUERIES = 100
+"""Below this, training has too little to learn from."""
+MOST_QUERIES = 500
+"""Most queries for which retrievers are examined, chosen by a hash."""
+MOST_ITEMS = 300_000
+"""Most items for searches: with more they would take gigabytes."""
+_DEPTH = 10
+_FEW_JUDGED = 0.5
+_NAMED = 10
+_MOST_PAIRS = 20_000
+_SHOWN = 5
+_LONGEST = 1000
+_LIKE = 3
+_TEXT_CHARACTERS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The result of `inspect_dataset`.
+
+    Attributes:
+        relevant_per_query: by split, the median of relevant items a query; splits without queries
+            are left out.
+        duplicates: records that repeat an earlier one's text: titles and queries normalised as
+            keywords, texts without case.
+        pointing_nowhere: judgements of unknown items or queries, which were left out.
+        notes: what the loader left out or repaired, such as HTML or repeated rows, and how often.
+        unread: fields of the items that nothing reads, and how many items have each.
+    """
+
+    name: str
+    dataset_hash: str
+    items: int
+    queries: Mapping[str, int]
+    relevant_per_query: Mapping[str, float]
+    duplicates: Mapping[str, int]
+    untitled_items: int
+    textless_items: int
+    never_relevant: int
+    judgements: int
+    pointing_nowhere: int
+    notes: Mapping[str, int]
+    unread: Mapping[str, int]
+    verdict: Verdict
+    advice: Sequence[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report in types that JSON knows."""
+        return asdict(self)
+
+
+def inspect_dataset(dataset: Dataset) -> Report:
+    """Count and measure a data set. Linear in its size; keeps a hash of each text."""
+    queries = {split: dataset.queries.get(split, ()) for split in SPLITS}
+    every = dataset.all_queries()
+    relevant: dict[str, float] = {
+        split: statistics.median(_relevant_counts(dataset, some))
+        for split, some in queries.items()
+        if some
+    }
+    verdict, advice = _advise(dataset)
+    found = frozenset[str]().union(*dataset.relevant.values())
+    return Report(
+        name=dataset.name,
+        dataset_hash=dataset.dataset_hash,
+        items=len(dataset.items),
+        queries={split: len(some) for split, some in queries.items()},
+        relevant_per_query=relevant,
+        duplicates={
+            "titles": _repeats(self_keyword(item.title) for item in dataset.items),
+            "texts": _repeats(" ".join(item.text.casefold().split()) for item in dataset.items),
+            "queries": _repeats(self_keyword(query.text) for query in every),
+        },
+        untitled_items=sum(not item.title.strip() for item in dataset.items),
+        textless_items=sum(not item.text.strip() for item in dataset.items),
+        never_relevant=len(dataset.items) - len(found),
+        judgements=sum(map(len, dataset.judged.values())),
+        pointing_nowhere=dataset.notes.get(UNKNOWN_ITEMS, 0)
+        + dataset.notes.get(UNKNOWN_QUERIES, 0),
+        notes=dict(dataset.notes),
+        unread=dict(dataset.unread),
+        verdict=verdict,
+        advice=advice,
+    )
+
+
+def remarks(dataset: Dataset) -> list[str]:
+    """Remarks on the data to read before it is indexed, a sentence each."""
+    found = []
+    if dataset.unread:
+        names = [f"{name} ({count:,})" for name, count in [*dataset.unread.items()][:_NAMED]]
+        more = f" and {len(dataset.unread) - _NAMED} more" if len(dataset.unread) > _NAMED else ""
+        found.append(
+            f"Fields of items that are not read: {', '.join(names)}{more}. Name in "
+            "dataset.columns.text what describes an item, and in publish.fields what goes into the "
+            "index."
+        )
+    for note in (HTML, REPEATED_ITEMS, BLANK_ITEMS):
+        if count := dataset.notes.get(note):
+            found.append(f"{count:,} {note}.")
+    return found
+
+
+def _relevant_counts(dataset: Dataset, queries: Sequence[Query]) -> list[int]:
+    return [len(dataset.relevant[query.id]) for query in queries]
+
+
+def _repeats(texts: Iterable[str]) -> int:
+    hashes = [hash(text) for text in texts if text]
+    return len(hashes) - len({*hashes})
+
+
+def _advise(dataset: Dataset) -> tuple[Verdict, list[str]]:
+    # Paper, section 3.1: many relevant items a query.
+    train = dataset.queries.get("train", ())
+    counts = _relevant_counts(dataset, train)
+    if not dataset.all_queries():
+        return "label more", [
+            "This is a catalogue without labelled queries, so there is nothing to train or "
+            "evaluate on: index it with the generator extractive or with an untrained LLM, and "
+            "collect labels, e.g. from clicks."
+        ]
+    if not train:
+        return "label more", [
+            "No query is in the train split, so there is nothing to train on: "
+            "evaluate generators that need no labels, or put labelled queries into train."
+        ]
+    median = statistics.median(counts)
+    if median <= 1:
+        return "keep BM25", [
+            f"The median training query has {median:g} relevant item, but CoGR learns from sets "
+            "of many: keep a ranker (BM25 or dense retrieval) for such known-item search, or label "
+            "more of what is relevant."
+        ]
+    if len(train) < ENOUGH_TRAINING_QUERIES:
+        return "label more", [
+            f"With {len(train)} training queries there is too little to train on (about "
+            f"{ENOUGH_TRAINING_QUERIES} are needed): use the generator statistical, which gets by "
+            "with fewer, or extractive, and label more queries."
+        ]
+    return "train", [
+        f"The data suits CoGR: {len(train):,} training queries have "
+        f"{statistics.mean(counts):.1f} relevant items each on average (median {median:g})."
+    ]
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """Queries of dev and test that are known from training: with an equal normalised text, or with
+    the same stems in any order; the share of either, and (query, training query).
+    """
+
+    queries: int
+    equal: int
+    same_words: int
+    share: float
+    examples: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Relevant pairs that share no word (stem, without stop words), and queries of which no
+    relevant item shares one.
+    """
+
+    pairs: int
+    without: int
+    share: float
+    queries: int
+
+
+def leakage(dataset: Dataset) -> Leakage:
+    """Queries of dev and test beside those of training."""
+    train = dataset.queries.get("train", ())
+    held = [*dataset.queries.get("dev", ()), *dataset.queries.get("test", ())]
+    found: list[dict[str, str]] = []
+    for key_of in (self_keyword, cluster_key):
+        known = {key_of(query.text): query.text for query in train}
+        rest = [query.text for query in held if not any(query.text in some for some in found)]
+        found.append({text: known[key] for text in rest if (key := key_of(text)) in known})
+    equal, same = (sum(query.text in some for query in held) for some in found)
+    share = round((equal + same) / len(held), 4) if held else 0.0
+    examples = [*found[0].items(), *found[1].items()]
+    return Leakage(len(held), equal, same, share, examples[:_SHOWN])
+
+
+def vocabulary_gap(dataset: Dataset) -> Gap:
+    """Relevant pairs without a common stem, over a sample of queries."""
+    analyser = Analyser()
+    rows = {item.id: row for row, item in enumerate(dataset.items)}
+    stems: dict[str, frozenset[str]] = {}
+    pairs = without = alone = 0
+    for query in sample(dataset.all_queries()):
+        asked, shared = frozenset(analyser.terms(query.text)), 0
+        relevant = dataset.relevant[query.id]
+        for id_ in relevant:
+            if id_ not in stems:
+                item = dataset.items[rows[id_]]
+                stems[id_] = frozenset(analyser.terms(f"{item.title} {item.text}"))
+            shared += bool(asked & stems[id_])
+        pairs += len(relevant)
+        without += len(relevant) - shared
+        alone += not shared
+        if pairs >= _MOST_PAIRS:
+            break
+    return Gap(pairs, without, round(without / pairs, 4) if pairs else 0.0, alone)
+
+
+def sample(queries: Iterable[Query], most: int | None = None) -> list[Query]:
+    """At most so many queries, the same ones for ever: by a hash of the text."""
+    return sorted(queries, key=lambda query: (place(query.text), query.id))[:most]
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The ceiling of BM25's rankings: F1 with the best one number of items for all queries, and
+    with the best number of each; the share of the relevant items among the first 1,000.
+    """
+
+    bm25: float
+    best_cut: float
+    reach: float
+
+
+def ceiling(searches: Searches, dataset: Dataset, queries: Sequence[Query]) -> Ceiling:
+    """Of some labelled queries."""
+    run = {query.id: searches.bm25(query, _LONGEST) for query in queries}
+    relevant = {query.id: dataset.relevant[query.id] for query in queries}
+    if not any(run.values()):
+        return Ceiling(0.0, 0.0, 0.0)
+    best, reach = [], []
+    for id_, wanted in relevant.items():
+        best.append(best_head(run[id_], wanted)[1])
+        reach.append(len(wanted.intersection(run[id_])) / len(wanted))
+    found = (sweep_cutoff(run, relevant).f1, np.mean(best), np.mean(reach))
+    return Ceiling(*(round(float(one), 4) for one in found))
+
+
+Retriever = Literal["bm25", "keywords", "neighbours", "random"]
+RETRIEVERS: tuple[Retriever, ...] = ("bm25", "keywords", "neighbours", "random")
+
+
+@dataclass(frozen=True)
+class Holes:
+    """The share of a retriever's first `depth` results that was judged, and of these relevant."""
+
+    queries: int
+    depth: int
+    judged_share: float
+    relevant_share: float
+
+
+class Searches:
+    """The retrievers of one workspace.
+
+    Raises MissingExtraError without the extra `statistical`.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.dataset: Dataset = workspace.dataset
+        self._workspace = workspace
+        self._lexical = Lexical(self.dataset.items)
+        self._rows = {item.id: row for row, item in enumerate(self.dataset.items)}
+        self.without: dict[str, str] = {}
+        """Retrievers that can't be asked, and why."""
+
+    def all(self, queries: Sequence[Query], size: int) -> dict[Retriever, dict[str, list[str]]]:
+        """Retriever -> query id -> ids of items, best first, `size` at most.
+
+        Without a pair that serves there are no keywords.
+        """
+        found: dict[Retriever, dict[str, list[str]]] = {
+            "bm25": {query.id: self.bm25(query, size) for query in queries}
+        }
+        keywords = self.keywords(queries, size)
+        if keywords is not None:
+            found["keywords"] = keywords
+        found["neighbours"] = {query.id: self.neighbours(query, size) for query in queries}
+        found["random"] = {query.id: self.random(query, size) for query in queries}
+        return found
+
+    def bm25(self, query: Query, size: int) -> list[str]:
+        return [item.id for item, _ in self._lexical.rank(query.text, size)]
+
+    def keywords(self, queries: Sequence[Query], size: int) -> dict[str, list[str]] | None:
+        """What serves; None where nothing does, or its backend can't be reached."""
+        workspace = self._workspace
+        try:
+            items, snapshot = workspace.serving("item"), workspace.serving("query")
+        except (SnapshotError, ServiceError) as error:
+            self.without["keywords"] = str(error)
+            return None
+        rows = rows_of_queries(
+            queries, snapshot, unknown=True, weights=workspace.settings.keywords.weights
+        )
+        backend = workspace.backend
+        return {
+            id_: [hit.id for hit in backend.retrieved(row.weighted, snapshot=items.id).hits][:size]
+            for id_, row in rows.items()
+        }
+
+    def neighbours(self, query: Query, size: int) -> list[str]:
+        relevant = self.dataset.relevant.get(query.id, frozenset())
+        known = sorted(relevant)[:_LIKE] or self.bm25(query, _LIKE)
+        found: dict[str, float] = {}
+        for id_ in known:
+            item = self.dataset.items[self._rows[id_]]
+            like = f"{item.title} {item.text[:_TEXT_CHARACTERS]}"
+            for near, score in self._lexical.rank(like, size + len(known)):
+                found[near.id] = max(found.get(near.id, 0.0), score)
+        ordered = sorted(found, key=lambda id_: (-found[id_], id_))
+        return [id_ for id_ in ordered if id_ not in known][:size]
+
+    def random(self, query: Query, size: int) -> list[str]:
+        """The same ones for a query whenever it is asked."""
+        rng = random.Random(place(query.text))
+        items = self.dataset.items
+        return [items[at].id for at in rng.sample(range(len(items)), min(size, len(items)))]
+
+
+def holes(
+    searches: Searches, queries: Sequence[Query], dataset: Dataset, depth: int
+) -> Mapping[str, Holes]:
+    """Of each retriever; none where no query is labelled."""
+    if not queries:
+        return {}
+    return {name: _holes(run, dataset, depth) for name, run in searches.all(queries, depth).items()}
+
+
+def _holes(run: Mapping[str, Sequence[str]], dataset: Dataset, depth: int) -> Holes:
+    pairs = [(query, id_) for query, ids in run.items() for id_ in ids]
+    judged = [pair for pair in pairs if pair[1] in dataset.judged.get(pair[0], {})]
+    relevant = sum(id_ in dataset.relevant[query] for query, id_ in judged)
+    shares = (len(judged) / max(1, len(pairs)), relevant / max(1, len(judged)))
+    return Holes(len(run), depth, *(round(share, 4) for share in shares))
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The results of `examine`. An unmeasured one is None, with the reason in `not_measured`."""
+
+    counts: Report
+    leakage: Leakage
+    gap: Gap
+    holes: Mapping[str, Holes]
+    ceiling: Ceiling | None
+    label_next: Sequence[str]
+    lineage: Mapping[str, Any]
+    not_measured: Mapping[str, str]
+    verdict: Verdict
+    advice: Sequence[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """In types that JSON knows: the counts and the one verdict, and the rest under `trust`."""
+        found = asdict(self)
+        counts = found.pop("counts")
+        judged = {name: found.pop(name) for name in ("verdict", "advice")}
+        return {**counts, **judged, "trust": found}
+
+
+def examine(workspace: Workspace, say: Say = lambda _: None) -> Findings:
+    """Measure what can be measured with what is installed, and advise."""
+    dataset, missing = workspace.dataset, dict[str, str]()
+    say("counting")
+    counts = inspect_dataset(dataset)
+    leaks = leakage(dataset)
+    say("searching")
+    searches = _searches(workspace, missing)
+    looked_at = sample(dataset.all_queries(), MOST_QUERIES)
+    found = holes(searches, looked_at, dataset, _DEPTH) if searches else {}
+    missing |= searches.without if searches else {}
+    best = ceiling(searches, dataset, looked_at) if searches and looked_at else None
+    next_ = _label_next(dataset, searches) if searches else []
+    gap = vocabulary_gap(dataset)
+    negative = any(len(dataset.judged[id_]) > len(ids) for id_, ids in dataset.relevant.items())
+    bm25 = found.get("bm25") if negative else None
+    few = bm25 is not None and bm25.queries > 0 and bm25.judged_share < _FEW_JUDGED
+    verdict, advice = _verdict(counts, next_, few=few)
+    if few and bm25 is not None:
+        advice.append(
+            f"Only {bm25.judged_share:.0%} of BM25's first {_DEPTH} items are judged: figures on "
+            "these labels are too low for any search that finds other items; compare by judged "
+            "items alone (judged_f1), or judge what is found (cogr-train labels judge)."
+        )
+    if found and not negative:
+        advice.append(
+            "The labels name relevant items only, so that an item that nobody judged counts as "
+            "irrelevant: judge what is found (cogr-train labels judge) to see how many are not."
+        )
+    advice += _remarks(leaks, gap, workspace.settings.dataset.split_by)
+    return Findings(
+        counts,
+        leaks,
+        gap,
+        found,
+        best,
+        next_,
+        dataset.lineage,
+        missing,
+        verdict,
+        advice,
+    )
+
+
+def _searches(workspace: Workspace, missing: dict[str, str]) -> Searches | None:
+    if len(workspace.dataset.items) > MOST_ITEMS:
+        missing["retrievers"] = f"more than {MOST_ITEMS:,} items"
+        return None
+    try:
+        return Searches(workspace)
+    except MissingExtraError as error:
+        missing["retrievers"] = str(error)
+        return None
+
+
+def _label_next(dataset: Dataset, searches: Searches) -> list[str]:
+    asked = sorted(dataset.unlabelled, key=lambda query: (-query.weight, query.id))[:MOST_QUERIES]
+    queries = [*asked, *sample(dataset.all_queries(), MOST_QUERIES)]
+    if not queries:
+        return []
+    shares = {}
+    for query in queries:
+        hits = searches.bm25(query, _DEPTH)
+        judged = dataset.judged.get(query.id, {})
+        holes_ = sum(id_ not in judged for id_ in hits) / _DEPTH
+        shares[query.text] = query.weight * holes_
+    ordered = sorted(shares, key=lambda text: (-shares[text], text))
+    return [text for text in ordered if shares[text] > 0][:_NAMED]
+
+
+def _remarks(leaks: Leakage, gap: Gap, split_by: str) -> list[str]:
+    found = []
+    if leaks.share > 0.02:
+        advice = (
+            "put near-equal queries into one split (their field split)"
+            if split_by == "cluster"
+            else 'set dataset.split_by = "cluster", or group the splits'
+        )
+        found.append(
+            f"{leaks.share:.0%} of the test and dev queries have a near-equal training query, so "
+            f"that figures are too high: {advice}."
+        )
+    if gap.pairs and gap.share > 0.3:
+        found.append(
+            f"{gap.share:.0%} of the relevant pairs share no word: no search for words finds them, "
+            "which is what learned keywords are for."
+        )
+    return found
+
+
+def _verdict(counts: Report, next_: Sequence[str], *, few: bool) -> tuple[Verdict, list[str]]:
+    if counts.verdict == "train" and few:
+        which = f": first {', '.join(map(repr, next_[:5]))}" if next_ else ""
+        return "label more", [f"Label more before training{which}."]
+    return counts.verdict, [*counts.advice]
