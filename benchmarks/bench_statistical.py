@@ -262,23 +262,25 @@ def prices(name: str, seed: int) -> Iterator[Row]:
 NEW_SHARE, NEW_DRAWS = 0.2, 3
 
 
-def new_items(dataset: Dataset, split: Split) -> Iterator[Row]:
+def new_items(
+    dataset: Dataset, split: Split, share: float = NEW_SHARE, draws: int = NEW_DRAWS
+) -> Iterator[Row]:
     """A row for each way to treat items that came after the labels; the last one has their labels
-    too. Means of three draws, and their standard deviation.
+    too. Means of the draws, and their standard deviation.
     """
     queries, ids = dataset.require(split), sorted(item.id for item in dataset.items)
     labelled = retrieved_by(fit(dataset), dataset, queries)
     found: dict[str, list[dict[str, Any]]] = {}
-    for draw in range(NEW_DRAWS):
+    for draw in range(draws):
         order = np.random.default_rng(draw).permutation(len(ids))
-        new = frozenset(ids[at] for at in order[: int(NEW_SHARE * len(ids))])
+        new = frozenset(ids[at] for at in order[: int(share * len(ids))])
         whole = figures("with their labels", queries, dataset.relevant, new, labelled)
         for one in (*of_statistical(dataset, new, split, fit), whole):
             found.setdefault(one["name"], []).append(one)
-    for name, draws in found.items():
+    for name, rows_ in found.items():
         notes = {}
         for measure in MEASURES:
-            values = np.array([one[measure] for one in draws if one[measure] is not None])
+            values = np.array([one[measure] for one in rows_ if one[measure] is not None])
             notes[measure] = f"{values.mean():.4f} ± {values.std(ddof=1):.4f}"
         f1 = float(notes["f1"].split()[0])
         yield Row(f"{dataset.name}: 1 - F1 with new items, {name}", 1 - f1, "", notes=notes)
@@ -630,6 +632,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--readability", action="store_true")
     parser.add_argument("--new-items", action="store_true")
+    parser.add_argument("--share", type=float, default=NEW_SHARE)
+    parser.add_argument("--draws", type=int, default=NEW_DRAWS)
     parser.add_argument("--halves", action="store_true")
     parser.add_argument("--encoder", metavar="FOLDER")
     parser.add_argument("--judge", metavar="MODEL")
@@ -662,7 +666,8 @@ def main() -> None:
         every = (row for name in names for row in prices(name, arguments.seed))
     elif arguments.new_items:
         sets = (sampled(load(name), arguments.sample) for name in names)
-        every = (row for one in sets for row in new_items(one, arguments.split))
+        how = (arguments.split, arguments.share, arguments.draws)
+        every = (row for one in sets for row in new_items(one, *how))
     elif arguments.halves:
         every = map(random_halves, names)
     elif arguments.encoder:

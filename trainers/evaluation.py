@@ -311,7 +311,8 @@ def figures(
 def of_statistical(
     dataset: Dataset, new: frozenset[str], split: Split, fit: Fit, judge: Judge | None = None
 ) -> Iterator[dict[str, Any]]:
-    """`statistical`: with nothing fitted again (`update --side item`), and with both sides rebuilt.
+    """`statistical`: with nothing fitted again (`update --side item`), with the queries that gain
+    rewritten (`update --side both`), and with both sides rebuilt.
 
     Args:
         new: the items that come later (`checked_new`).
@@ -320,7 +321,13 @@ def of_statistical(
 
     Raises DataError when the split is empty.
     """
-    from indexers.generators.statistical.new_items import chosen, cold_of
+    from indexers.generators.statistical.new_items import (
+        chosen,
+        cold_of,
+        gaining,
+        joined,
+        with_keywords,
+    )
 
     queries, before = dataset.require(split), Changes("item", {}, new).applied_to(dataset)
     added = {item.id: item for item in dataset.items if item.id in new}
@@ -331,9 +338,16 @@ def of_statistical(
     sets = {item.id: old.item_keywords(item) for item in before.items}
     own = [self_keyword(query.text) for query in known.values()]
     pair = (_mirror(before.items, sets), Mirror.from_sets([*asked], [*asked.values()], own))
-    sets |= chosen(old, cold_of(old), [*added.values()], pair, judge)
-    updated = _retrieved(_mirror(dataset.items, sets), asked, queries)
+    cold, joining = cold_of(old), [*added.values()]
+    sets |= chosen(old, cold, joining, pair, judge)
+    items = _mirror(dataset.items, sets)
+    updated = _retrieved(items, asked, queries)
     yield figures("statistical, nothing refitted", queries, dataset.relevant, new, updated)
+    now = with_keywords(joined(old, joining, cold), joining, items)
+    better = gaining(now, joining, (items, pair[1]))
+    asked |= _keywords(now, [known[id_] for id_ in better])
+    both = _retrieved(items, asked, queries)
+    yield figures("statistical, queries rewritten", queries, dataset.relevant, new, both)
     rebuilt = retrieved_by(fit(after), dataset, queries)
     yield figures("statistical, both sides rebuilt", queries, dataset.relevant, new, rebuilt)
 

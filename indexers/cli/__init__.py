@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from typer import Option
 
@@ -92,7 +92,10 @@ SaveOption = Annotated[
 @app.command()
 @common_options()
 def update(
-    side: console.SideOption,
+    side: Annotated[
+        Literal["query", "item", "both"],
+        Option(help="Items, queries; or both: items, and known queries that gain by them."),
+    ],
     call: Call,
     changed: ChangedOption = None,
     since: Annotated[
@@ -132,11 +135,11 @@ def update(
     that it starts from.
     """
     from cogr.datasets.query_logs import LogOptions
-    from indexers.rebuild.update import UpdateRequest, update_side
+    from indexers.rebuild.update import UpdateRequest, update_both, update_side
 
     time = time_of(since) if since is not None else None
     request = UpdateRequest(
-        side=side,
+        side="item" if side == "both" else side,
         changed=changed,
         since=time,
         log=log or None,
@@ -148,8 +151,12 @@ def update(
         publish=publish,
         workers=workers,
     )
-    updated = update_side(call.workspace, request, progress_bar, console.note)
-    payload = updated.as_dict()
+    if side == "both":
+        both = update_both(call.workspace, request, progress_bar, console.note)
+        found = {name: one.as_dict() for name, one in zip(("item", "query"), both, strict=True)}
+        call.show("Updated", found, told={name: _told(one) for name, one in found.items()})
+        return
+    payload = update_side(call.workspace, request, progress_bar, console.note).as_dict()
     call.show("Updated", payload, told=_told(payload))
 
 

@@ -3,7 +3,8 @@
 The keywords of unchanged entities are carried over, so the snapshot equals that of a full rebuild.
 `extractive` reads the whole collection: one change may alter the keywords of every entity, so
 nothing is carried. `statistical` keeps the fit that wrote the parent, and gives new items the
-keywords by which the known queries find them.
+keywords by which the known queries find them. `update_both` then writes the queries anew that gain
+by other keywords.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from cogr.datasets.items import Items, ItemsSpool, in_id_order
 from cogr.datasets.query_logs import LogOptions, read_log
 from cogr.errors import SettingsError, SnapshotError
 from cogr.keywords import self_keyword
-from cogr.records import Entity, Item, ProgressBar, Say, self_text
+from cogr.records import Entity, Item, ProgressBar, Query, Say, self_text
 from cogr.snapshots import Snapshot, open_snapshot, read_set_aside
 from indexers.backends import check_side
-from indexers.generators.statistical.generator import Statistical, options_hash
+from indexers.generators.statistical.generator import KeptFit, Statistical, options_hash
 from indexers.imports import check_place, save_queries
 from indexers.rebuild.plan import Carried, Job
 from indexers.rebuild.run import (
@@ -43,6 +44,7 @@ from indexers.rebuild.run import (
     release_rebuilt,
     with_facts,
 )
+from indexers.release import release
 from indexers.release.rules import base_of
 from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage
@@ -60,6 +62,8 @@ class UpdateRequest(RebuildRequest):
         min_count: fewest clients that asked a query of the log for it to be taken; fewest searches
             where the log has no clients.
         save: a file for the log's queries that the data set lacks, as its records; written last.
+        joined: instead, of queries: an item snapshot, and the items that came to it; queries change
+            that gain by them.
     """
 
     changed: Path | None = None
@@ -69,6 +73,7 @@ class UpdateRequest(RebuildRequest):
     min_count: int = 10
     save: Path | None = None
     parent: str | None = None
+    joined: tuple[str, Collection[str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,7 @@ def update_side(
     """Make the snapshot that follows from the changes; push, verify and publish it where asked.
 
     Raises:
-        SettingsError: not exactly one of the three ways to name the changes.
+        SettingsError: not exactly one of the ways to name the changes.
         DataError: a bad record of changes.
         SnapshotError: there is no parent, or another generator, prompt or budget wrote it, so that
             a rebuild is needed.
@@ -112,9 +117,14 @@ def update_side(
         with stage("load", side):
             parent = _parent(workspace, request)
             log = _read_log(workspace, request, parent, say)
-            changes = log.changes if log else find_changes(workspace, request, parent)
-            after = workspace.with_dataset(changes.applied_to(workspace.dataset))
-            whole = _on_kept_fit(after, make_job(after, request), parent)
+            if request.joined:
+                after, (items, ids) = workspace, request.joined
+                whole = _on_kept_fit(after, make_job(after, request), parent, items)
+                changes = _gaining(whole, parent, ids)
+            else:
+                changes = log.changes if log else find_changes(workspace, request, parent)
+                after = workspace.with_dataset(changes.applied_to(workspace.dataset))
+                whole = _on_kept_fit(after, make_job(after, request), parent)
         with whole.generator:
             job = narrowed(whole, parent, changes)
             say(generator_line(job))
@@ -132,17 +142,55 @@ def update_side(
     return Updated(outcome, parent.id, len(changes.upserts), len(changes.deletes), carried, counts)
 
 
-def _on_kept_fit(workspace: Workspace, whole: Job, parent: Snapshot) -> Job:
+def update_both(
+    workspace: Workspace, request: UpdateRequest, bar: ProgressBar, say: Say
+) -> tuple[Updated, Updated]:
+    """Update the items, then write those known queries anew that gain by other keywords; both go
+    live in one switch, where asked. Raises as `update_side`, and SettingsError without a kept fit.
+    """
+    _check_request(request)
+    changes = find_changes(workspace, request, _parent(workspace, request))
+    items = update_side(workspace, replace(request, publish=False), bar, say)
+    after = workspace.with_dataset(changes.applied_to(workspace.dataset))
+    joined = (items.outcome.rebuilt.snapshot.id, changes.upserts.keys())
+    asked = UpdateRequest(
+        "query", push=request.push, publish=False, workers=request.workers, joined=joined
+    )
+    queries = update_side(after, asked, bar, say)
+    found = (items, queries)
+    if request.push and request.publish:
+        release(after, [one.outcome.rebuilt.snapshot.id for one in found], say=say)
+        items, queries = (replace(o, outcome=replace(o.outcome, published=True)) for o in found)
+    return items, queries
+
+
+def _gaining(whole: Job, parent: Snapshot, items: Collection[str]) -> Changes:
+    """The known queries that gain by these items, as changes."""
+    if not isinstance(whole.generator, KeptFit):
+        raise SettingsError(
+            "--side both needs the fit of statistical that wrote what serves, and the store has "
+            "none; run cogr-index rebuild --side item, then --side query."
+        )
+    ids = whole.generator.gaining(items)
+    upserts = {row.id: Query(row.id, row.text) for row in parent.rows() if row.id in ids}
+    return Changes("query", upserts, frozenset())
+
+
+def _on_kept_fit(
+    workspace: Workspace, whole: Job, parent: Snapshot, items: str | None = None
+) -> Job:
     generator = whole.generator
     if not isinstance(generator, Statistical) or whole.search_results is not None:
         return whole
     sides = {**workspace.backend.serving(), whole.side: parent.id}
+    if items is not None:
+        sides["item"] = items
     kept = generator.keeping(parent.manifest.generator, sides.get("item"), sides.get("query"))
     return whole if kept is None else replace(whole, generator=kept)
 
 
 def _check_request(request: UpdateRequest) -> None:
-    if [request.changed, request.since, request.log].count(None) != 2:
+    if [request.changed, request.since, request.log, request.joined].count(None) != 3:
         raise SettingsError(
             "An update takes one of --changed FILE, --since TIME and --from-log FILE; give "
             "exactly one."

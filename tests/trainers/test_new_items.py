@@ -72,6 +72,7 @@ def test_the_command_has_a_row_for_each_pair(tmp_path: Path, cogr_train: Command
     rows = {row["name"]: row for row in json.loads(ended.out)["rows"]}
     assert list(rows) == [
         "statistical, nothing refitted",
+        "statistical, queries rewritten",
         "statistical, both sides rebuilt",
     ]
     for row in rows.values():

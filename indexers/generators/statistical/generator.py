@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -463,6 +463,18 @@ class KeptFit(Statistical):
             return {}
         judge = None if self._judge is None else self._on_new_items
         return chosen(self._fitted, self._cold, fresh, (mirrors[0], mirrors[1]), judge)
+
+    def gaining(self, ids: Collection[str]) -> frozenset[str]:
+        """Ids of the known queries that other keywords serve better, now that these items have
+        theirs in the item snapshot (`new_items.gaining`).
+        """
+        from indexers.generators.statistical.new_items import gaining, unseen
+
+        mirrors = (self._mirror(0), self._mirror(1))
+        items = [item for item in unseen(self._fitted, self._dataset.items) if item.id in ids]
+        if mirrors[0] is None or mirrors[1] is None or not items:
+            return frozenset()
+        return gaining(self.artefact, items, (mirrors[0], mirrors[1]))
 
     def _on_new_items(self, artefact: Artefact, queries: Sequence[Query], items: Ints) -> Artefact:
         found = self.with_judge(artefact, queries, items)

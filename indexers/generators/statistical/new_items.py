@@ -2,8 +2,9 @@
 
 `joined` adds them to what was fitted, so that a new query can find them. `chosen` gives them the
 keywords by which known queries find them: greedily, by the expected gain in F1 over the queries of
-a snapshot (the paper's reward in closed form). Both take p from the cold ranker. `chosen` looks at
-the queries that an item touches alone, so its cost grows with the change.
+a snapshot (the paper's reward in closed form). `gaining` says which of these queries better
+keywords would serve then. All take p from the cold ranker. Only the queries that an item touches
+are looked at, so the cost grows with the change.
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ the items that are like it.
 
 LEAST_GAIN = 1e-9
 """A keyword must bring more expected F1 than this, summed over queries."""
+
+WORTH_REWRITING = 0.02
+"""Expected F1 that new keywords of a known query must bring: with less, chance decides as often.
+"""
 
 Judge = Callable[[Artefact, Sequence[Query], Ints], Artefact]
 """Puts evidence on pairs of these queries and items into an artefact."""
@@ -178,6 +183,33 @@ def chosen(
     return found
 
 
+def gaining(
+    artefact: Artefact, items: Sequence[Item], pair: tuple[Mirror, Mirror]
+) -> frozenset[str]:
+    """Ids of the known queries that other keywords serve better, by `WORTH_REWRITING` or more, now
+    that these items have theirs.
+
+    Args:
+        artefact: with the items and their keywords (`with_keywords`).
+        pair: the item snapshot that has them, and the queries that are known.
+    """
+    numbers = np.array([artefact.numbers[item.id] for item in items], np.int64)
+    known, found = _KnownQueries(artefact, numbers, *pair), set[str]()
+    touched = known.touched()
+    queries = known.named(touched)
+    scored = artefact.probabilities(queries)
+    for one, query, (among, p) in zip(touched.tolist(), queries, scored, strict=True):
+        _, its = known.found_by(query, one, among, p)
+        if artefact.selected(query, among, p).net - f1_of(*its) > WORTH_REWRITING:
+            found.add(query.id)
+    return frozenset(found)
+
+
+_Set = tuple[float, int, float]
+"""Of a retrieved set: the sum of its p, how many items, and how many are expected to be relevant.
+"""
+
+
 class _KnownQueries:
     def __init__(self, artefact: Artefact, numbers: Ints, items: Mirror, queries: Mirror) -> None:
         self.artefact, self.numbers, self.items, self.queries = artefact, numbers, items, queries
@@ -190,7 +222,7 @@ class _KnownQueries:
         self._texts = [queries.own_keyword(query) for query in range(len(queries))]
         self._row = np.full(len(queries), -1)
         self._asked: list[int] = []
-        self._sets: list[tuple[float, int, float]] = []
+        self._sets: list[_Set] = []
         self._joining: list[tuple[Ints, Floats32, Floats32]] = []
 
     def touched(self) -> Ints:
@@ -242,11 +274,16 @@ class _KnownQueries:
             for values in (p, held)
         )
 
-    def _learn(self, query: Query, one: int, items: Ints, p: Floats32) -> None:
+    def found_by(self, query: Query, one: int, items: Ints, p: Floats32) -> tuple[Ints, _Set]:
+        """What a query's keywords retrieve: numbers of the items, and what it is worth."""
         dense = np.array(self.items.retrieved(self.queries.keywords_of(one)), np.int64)
         retrieved = self._number_of[dense]
         hits = float(p[np.isin(items, retrieved)].sum())
-        self._sets.append((hits, dense.size, self.artefact.expected_relevant(query, p)))
+        return retrieved, (hits, dense.size, self.artefact.expected_relevant(query, p))
+
+    def _learn(self, query: Query, one: int, items: Ints, p: Floats32) -> None:
+        retrieved, its = self.found_by(query, one, items, p)
+        self._sets.append(its)
         of = np.zeros(self._place.size, np.float32)
         of[items] = p
         joining = np.union1d(items, retrieved[retrieved >= 0])

@@ -122,19 +122,30 @@ def test_new_items_join_a_fit(
     assert told is not None, judged.err
     assert int(told[1].replace(",", "")) == asked_of
     assert float(told[3]) > float(told[2])
-    ended = cogr_index("update", "--side", "item", "--changed", "new.jsonl", "--json")
+    asked = old.serving("query")
+    ended = cogr_index("update", "--side", "both", "--changed", "new.jsonl", "--json")
     assert ended.status == 0, ended.err
-    assert (ended.json["generated"], ended.json["carried"]) == (len(new), 400 - len(new))
+    made = ended.json["item"]
+    assert (made["generated"], made["carried"]) == (len(new), 400 - len(new))
     now = workspace_of(folder)
     items, queries = now.serving("item"), now.serving("query")
-    assert items.manifest.generator["joined"] == [first.id, queries.id]
+    assert items.manifest.generator["joined"] == [first.id, asked.id]
+    assert queries.manifest.generator["joined"] == [items.id, asked.id]
     before = {row.id: row.keywords for row in first.rows()}
     assert all(row.keywords == before[row.id] for row in items.rows() if row.id in before)
-    assert recall(whole, new, by_known(items, queries, whole)) > 0.4
+    for one in (asked, queries):
+        assert recall(whole, new, by_known(items, one, whole)) > 0.4
 
     sharper = open_snapshot(now.store, judged.json["snapshot"])
-    f1, before_f1 = (f1_of_sets(whole, by_known(one, queries, whole)) for one in (sharper, items))
+    f1, before_f1 = (f1_of_sets(whole, by_known(one, asked, whole)) for one in (sharper, items))
     assert f1 > before_f1
+    # The queries that gain are written anew, the others are carried over.
+    written = ended.json["query"]
+    kept = {row.id: row.keywords for row in asked.rows()}
+    changed = [row.id for row in queries.rows() if row.keywords != kept[row.id]]
+    assert 0 < len(changed) <= written["generated"] == len(kept) - written["carried"] < len(kept)
+    f1, before_f1 = (f1_of_sets(whole, by_known(items, one, whole)) for one in (queries, asked))
+    assert f1 > before_f1 - 0.01
 
     # One changed product: one answer, and the same again from the cache.
     (row,) = (item for item in read_jsonl(CATALOGUE / "items.jsonl") if item["id"] == min(before))
@@ -151,8 +162,8 @@ def test_new_items_join_a_fit(
     assert isinstance(generator, Statistical)
     live = generator.live(queries.manifest.generator, items.id)
     assert isinstance(live, KeptFit)
-    asked = [Query("search", query.text) for query in whole.queries["test"]]
-    words = live.artefact.query_keywords(asked)
+    fresh = [Query("search", query.text) for query in whole.queries["test"]]
+    words = live.artefact.query_keywords(fresh)
     pairs = zip(whole.queries["test"], words, strict=True)
     sets = {query.id: [*found, self_keyword(query.text)] for query, found in pairs}
     assert recall(whole, new, retrieved_ids(Mirror.build(items), sets)) > 0.4

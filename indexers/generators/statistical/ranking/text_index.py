@@ -269,7 +269,11 @@ class TextIndex:
             _encoded(encoder, items),
             encoder,
         )
-        return replace(index, term_points=term_points(index.tfidf, index.df))
+        return index._in_own_space()
+
+    def _in_own_space(self) -> TextIndex:
+        """The index with the latent space of its items."""
+        return replace(self, term_points=term_points(self.tfidf, self.df))
 
     def _counts(self, texts: Iterable[str]) -> Csr:
         known = self.vocabulary
@@ -299,7 +303,8 @@ class TextIndex:
         return directions, self.encoded @ directions
 
     def joined(self, items: Sequence[Item], order: Ints) -> TextIndex:
-        """The index with other items. Vocabulary and latent space stay.
+        """The index with other items. The vocabulary stays. The latent space is computed anew,
+        since items that are folded into the old one look closer to queries than they are.
 
         Args:
             order: rows of the old items followed by those of `items`, as they shall stand.
@@ -329,7 +334,7 @@ class TextIndex:
             np.concatenate([self.encoded, encoded])[order],
             self.encoder,
             replace(self.pair_signals, columns=columns),
-        )
+        )._in_own_space()
 
     def batch(self, texts: Sequence[str], own: Sequence[int] | None = None) -> QueryBatch:
         """Queries as matrices; `own` are their rows among the training queries, when they are
