@@ -36,7 +36,7 @@ class PublishSettings(Table):
         None,
         description=(
             "CSV file of a merchant's decisions, applied to all that is published: pin or bury an "
-            "item for a query, add or forbid a keyword, synonyms (docs/publishing.md)"
+            "item for a query, add or forbid a keyword (docs/publishing.md)"
         ),
     )
     fields: tuple[str, ...] = Field(

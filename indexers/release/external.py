@@ -33,7 +33,7 @@ from indexers.backends.opensearch.foreign_field import (
     template_name,
 )
 from indexers.release import Released, release, roll_back
-from indexers.release.order import WARM_UP_QUERIES, Serving, standing
+from indexers.release.order import WARM_UP_QUERIES, Serving, read_history
 from indexers.release.verify import warm_up
 from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage
@@ -98,7 +98,7 @@ class ForeignIndex:
         return open_target(self._cluster, name, self.target.field, self._ids)
 
     def _last(self) -> dict[Side, str]:
-        entries = standing(self._store, self.catalogue)[-1:]
+        entries = read_history(self._store, self.catalogue)[-1:]
         return {side: id_ for entry in entries for side, id_ in entry["serving"].items()}
 
     @property

@@ -26,11 +26,11 @@ from indexers.generators.statistical.generator import old_fits
 from indexers.lease import Lease, switching_lease
 from indexers.release.gate import forget_figures, known_figures
 from indexers.release.order import (
-    finish_switch,
     kept_histories,
     named_last,
     previous,
     read_history,
+    settle,
 )
 from indexers.release.rules import NOTE
 from indexers.release.verify import other_side
@@ -134,9 +134,8 @@ def named_by(store: Store, backend: Backend) -> dict[str, str]:
         used |= dict.fromkeys(named_last(store, name), f"what serves by {name}")
     serving = backend.serving()
     with contextlib.suppress(SnapshotError):  # Nothing served before: no rollback to keep.
-        used |= dict.fromkeys(
-            previous(store, backend.catalogue, serving).changed.values(), "a rollback"
-        )
+        entries = read_history(store, backend.catalogue)
+        used |= dict.fromkeys(previous(entries, serving)[1].values(), "a rollback")
     used |= {id_: "what serves" for id_ in serving.values() if id_}
     bases = {}
     for id_ in used:
@@ -175,7 +174,7 @@ def prune(
         for name in catalogues:
             # A damaged history raises, since the snapshots that it names must not be removed.
             read_history(store, name)
-        finish_switch(store, backend.catalogue, backend.serving())
+        settle(store, backend.catalogue, backend.serving())
         pruned = _found(store, backend, keep, files=files, dry_run=False)
         _remove_all(store, backend, pruned, leases)
     return pruned

@@ -10,10 +10,10 @@ before them hold none. If another process switched meanwhile, the gate compares 
 serves then.
 
 The backend says what serves; the history, by which a rollback finds its destination, says what
-served before. It is a stack. A publish adds an entry; a rollback goes to an earlier one and marks
-those above it as rolled back, so that the next rollback goes one step further. A switch is noted
-before it is made (`begin_switch`). If the process dies, the next one sees from what serves whether
-the switch was made, and finishes the entry (`finish_switch`).
+served before. It is a stack, and written before the switch: a publish puts an entry on it, a
+rollback a note of where it goes back to, which after the switch takes off what is above. Where a
+process died in between, what serves tells whether its switch was made, and `settle` leaves the
+entries up to that one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Literal, NotRequired, Protocol
+from typing import Any, NotRequired, Protocol
 
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
@@ -44,31 +44,17 @@ from indexers.telemetry.prometheus import stage
 from indexers.workspace import Workspace
 
 KEPT = 200
-Kind = Literal["publish", "rollback"]
 Serving = Mapping[Side, str | None]
 
 log = logging.getLogger(__name__)
 
 
 class Entry(TypedDict):
-    """One switch. While it is under way it also has its kind (`begun`), what served before, and of
-    a rollback the number of the entry that it goes to.
-    """
+    """One switch; of a rollback under way also the number of the entry that it goes back to."""
 
     time: str
     serving: dict[Side, str]
-    rolled_back: NotRequired[str]
-    begun: NotRequired[Kind]
-    before: NotRequired[dict[Side, str]]
-    to: NotRequired[int]
-
-
-@dataclass(frozen=True)
-class Step:
-    """The destination of a rollback: the number of its entry, and the snapshots to switch to."""
-
-    to: int
-    changed: dict[Side, str]
+    back_to: NotRequired[int]
 
 
 _ENTRIES = TypeAdapter(list[Entry])
@@ -78,37 +64,21 @@ def _path(catalogue: str) -> str:
     return f"history-{catalogue}.json"
 
 
-def _read(store: Store, catalogue: str) -> tuple[list[Entry], Entry | None]:
+def read_history(store: Store, catalogue: str) -> list[Entry]:
+    """Every remembered switch, oldest first, the last one perhaps not made. Raises StorageError
+    when the file is damaged.
+    """
     path = _path(catalogue)
     try:
-        entries = _ENTRIES.validate_json(store.read(path))
+        return _ENTRIES.validate_json(store.read(path))
     except FileNotFoundError:
-        return [], None
+        return []
     except ValidationError as error:
         raise StorageError(
             f"The history {path} in {store.url} is damaged; restore it from a backup, or remove "
             "it: what was published before is then forgotten, and the next publish begins a new "
             "one."
         ) from error
-    begun = entries.pop() if entries and "begun" in entries[-1] else None
-    return entries, begun
-
-
-def _known(store: Store, catalogue: str) -> tuple[list[Entry], Entry | None]:
-    try:
-        return _read(store, catalogue)
-    except StorageError:
-        path = _path(catalogue)
-        store.move(path, f"{path}.damaged")
-        log.warning(
-            "%s in %s was damaged: it is kept as *.damaged, and a new one begun.", path, store.url
-        )
-        return [], None
-
-
-def read_history(store: Store, catalogue: str) -> list[Entry]:
-    """Every remembered switch, oldest first. Raises StorageError when the file is damaged."""
-    return _read(store, catalogue)[0]
 
 
 def kept_histories(store: Store) -> list[str]:
@@ -118,97 +88,47 @@ def kept_histories(store: Store) -> list[str]:
 
 
 def named_last(store: Store, catalogue: str) -> set[str]:
-    """The snapshots that serve by a catalogue according to its history, and those of a switch under
-    way.
+    """The snapshots of a catalogue's last two entries: one of them serves, whether or not the last
+    switch was made.
     """
-    _, begun = _read(store, catalogue)
-    entries = (*standing(store, catalogue)[-1:], *filter(None, [begun]))
+    entries = read_history(store, catalogue)[-2:]
     return {id_ for entry in entries for id_ in entry["serving"].values()}
 
 
-def standing(store: Store, catalogue: str) -> list[Entry]:
-    """The switches that were not rolled back, oldest first."""
-    return [entry for entry in read_history(store, catalogue) if "rolled_back" not in entry]
-
-
-def begin_switch(
-    store: Store, catalogue: str, before: Serving, after: Serving, to: int | None = None
-) -> None:
-    """Note a switch that is about to be made; `to` is the entry that a rollback goes to."""
-    entries, _ = _known(store, catalogue)
-    entry: Entry = {
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "serving": _named(after),
-        "before": _named(before),
-        "begun": "publish",
-    }
-    if to is not None:
-        entry |= {"begun": "rollback", "to": to}
-    store.write_json(_path(catalogue), [*entries, entry])
-
-
-def finish_switch(store: Store, catalogue: str, serving: Serving) -> Entry | None:
-    """Finish a switch that was begun: add an entry if its snapshots serve, and return it; else
-    forget it.
+def settle(store: Store, catalogue: str, serving: Serving) -> tuple[list[Entry], Serving | None]:
+    """Leave the entries up to what serves. Returns them, and what served before a rollback that
+    switched and died before its end.
     """
-    entries, begun = _known(store, catalogue)
-    if begun is None:
-        return None
-    done = begun["serving"] == _named(serving)
-    if done:
-        entries = _after(entries, begun)
-    store.write_json(_path(catalogue), entries[-KEPT:])
-    return begun if done else None
+    entries, now, before = read_history(store, catalogue), _named(serving), None
+    settled = entries
+    if entries and (back_to := entries[-1].get("back_to")) is not None:
+        settled = entries[:-1]
+        if entries[-1]["serving"] == now:
+            settled, before = entries[: back_to + 1], entries[-2]["serving"]
+    if (newest := _newest(settled, now)) is not None:
+        settled = settled[: newest + 1]
+    if settled != entries:
+        store.write_json(_path(catalogue), settled)
+    return settled, before
 
 
-def _after(entries: list[Entry], begun: Entry) -> list[Entry]:
-    to = begun.get("to")
-    if to is not None:
-        late: list[Entry] = [{"rolled_back": begun["time"], **entry} for entry in entries[to + 1 :]]
-        return [*entries[: to + 1], *late]
-    top = _standing(entries)[-1:]
-    if top and entries[top[0]]["serving"] == begun["serving"]:
-        return entries  # Published again.
-    return [*entries, {"time": begun["time"], "serving": begun["serving"]}]
-
-
-def unfinished_switch(store: Store, catalogue: str, serving: Serving) -> Entry | None:
-    """A switch that was made but not entered: its process died in between, or has not come to it
-    yet.
-    """
-    _, begun = _read(store, catalogue)
-    return begun if begun is not None and begun["serving"] == _named(serving) else None
-
-
-def previous(store: Store, catalogue: str, serving: Serving) -> Step:
-    """The newest pair that served before what serves now, and was not rolled back.
-
+def previous(entries: Sequence[Entry], serving: Serving) -> tuple[int, dict[Side, str]]:
+    """The newest entry with something that does not serve now: its number, and these snapshots.
     Raises SnapshotError when there is none.
     """
-    entries, now = read_history(store, catalogue), _named(serving)
-    at = _newest(entries, now)
-    for number in reversed(_standing(entries[:at])):
+    for number in reversed(range(len(entries))):
         then = entries[number]["serving"]
-        if changed := {side: id_ for side, id_ in then.items() if now.get(side) != id_}:
-            return Step(number, changed)
+        if changed := {side: id_ for side, id_ in then.items() if serving.get(side) != id_}:
+            return number, changed
     raise SnapshotError(
         "Nothing was published before what serves now; name a snapshot with --to (cogr-index "
         "list shows them)."
     )
 
 
-def entry_of(store: Store, catalogue: str, serving: Serving) -> int | None:
-    """The number of the newest entry that served exactly this and was not rolled back."""
-    return _newest(read_history(store, catalogue), _named(serving))
-
-
 def _newest(entries: Sequence[Entry], serving: Mapping[Side, str]) -> int | None:
-    found = [number for number in _standing(entries) if entries[number]["serving"] == serving]
+    found = [number for number, entry in enumerate(entries) if entry["serving"] == serving]
     return found[-1] if found else None
-
-
-def _standing(entries: Sequence[Entry]) -> list[int]:
-    return [number for number, entry in enumerate(entries) if "rolled_back" not in entry]
 
 
 def _named(serving: Serving) -> dict[Side, str]:
@@ -338,13 +258,15 @@ def release(
                 serving = {**workspace.backend.serving(), **seen}
                 verdict = check_gate(workspace, ids, serving, held_out)
             place.prepare(ids, seen, say)
-        with _turn(workspace, place, f"publish of {' and '.join(ids)}", say) as (lease, now, _):
+        with _turn(workspace, place, f"publish of {' and '.join(ids)}", say) as (lease, now):
+            _begin_anew_if_damaged(store, place.catalogue)
+            entries, _ = settle(store, place.catalogue, now)
             if gate and now != seen:
                 say(f"What serves has changed meanwhile ({_spoken(now)}): it is compared again.")
                 continue
             if place.is_prepared(say):
                 check_lease()
-                done = _switch(workspace, place, lease, ids, now)
+                done = _switch(workspace, place, lease, ids, now, entries)
                 return replace(done, verdict=verdict, indexes=indexes)
 
 
@@ -365,39 +287,47 @@ def roll_back(
     another process switched meanwhile; then nothing was rolled back.
     """
     store, place = workspace.store, into or _Aliases(workspace.backend, workspace.store)
-    seen = place.serving()
-    died = None if to else unfinished_switch(store, place.catalogue, seen)
+    with _turn(workspace, place, "rollback", say) as (lease, seen):
+        lease.check()
+        entries, before = settle(store, place.catalogue, seen)
+    if before is not None and not to:
+        say("The rollback before this one had switched and died; it is finished now.")
+        return Released(seen, {side: id_ for side, id_ in before.items() if id_ != seen.get(side)})
     while True:
-        step = None if to or died else previous(store, place.catalogue, seen)
-        ids = list(step.changed.values()) if step else list(to)
+        ids = list(to or previous(entries, seen)[1].values())
         _check_rounds(workspace, ids, seen, say, refused=False)
         with _whole(ids):
             place.prepare(ids, seen, say)
-        with _turn(workspace, place, "rollback", say) as (lease, now, finished):
-            if finished and finished["begun"] == "rollback" and not to:
-                say("The rollback before this one had switched and died; it is finished now.")
-                before = {side: finished["before"].get(side) for side in _changed(finished)}
-                return Released(now, before)
-            if not to and (now != seen or died):
+        with _turn(workspace, place, "rollback", say) as (lease, now):
+            if now != seen and not to:
                 raise UserError(
                     f"Somebody else has switched meanwhile: {_spoken(now)} serves now. Nothing was "
                     "rolled back; run the same command again to go back from there."
                 )
             if place.is_prepared(say):
-                step = None if to else previous(store, place.catalogue, now)
-                ids = list(step.changed.values()) if step else list(to)
-                after = {**now, **_sides(store, ids)}
-                number = step.to if step else entry_of(store, place.catalogue, after)
-                return _switch(workspace, place, lease, ids, now, number)
+                entries, _ = settle(store, place.catalogue, now)
+                named = _newest(entries, _named({**now, **_sides(store, ids)}))
+                number = named if to else previous(entries, now)[0]
+                return _switch(workspace, place, lease, ids, now, entries, number)
 
 
 @contextmanager
 def _turn(
     workspace: Workspace, place: Destination, doing: str, say: Say
-) -> Iterator[tuple[Lease, Serving, Entry | None]]:
+) -> Iterator[tuple[Lease, Serving]]:
     with switching_lease(workspace.store, place.catalogue, doing, say) as lease:
-        now = place.serving()
-        yield lease, now, finish_switch(workspace.store, place.catalogue, now)
+        yield lease, place.serving()
+
+
+def _begin_anew_if_damaged(store: Store, catalogue: str) -> None:
+    try:
+        read_history(store, catalogue)
+    except StorageError:
+        path = _path(catalogue)
+        store.move(path, f"{path}.damaged")
+        log.warning(
+            "%s in %s was damaged: it is kept as *.damaged, and a new one begun.", path, store.url
+        )
 
 
 @contextmanager
@@ -417,24 +347,29 @@ def _switch(
     lease: Lease,
     ids: Sequence[str],
     now: Serving,
+    entries: Sequence[Entry],
     back_to: int | None = None,
 ) -> Released:
-    store, after = workspace.store, {**now, **_sides(workspace.store, ids)}
-    begin_switch(store, place.catalogue, now, after, back_to)
+    store, path = workspace.store, _path(place.catalogue)
+    after = {**now, **_sides(store, ids)}
+    made: Entry = {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "serving": _named(after),
+    }
+    if back_to is not None:
+        store.write_json(path, [*entries, {**made, "back_to": back_to}])
+    elif not entries or entries[-1]["serving"] != made["serving"]:
+        store.write_json(path, [*entries[1 - KEPT :], made])
     try:
         lease.check()
         before = place.switch(ids)
     except CogrError:
         with suppress(CogrError):
-            finish_switch(store, place.catalogue, place.serving())
+            settle(store, place.catalogue, place.serving())
         raise
-    finish_switch(store, place.catalogue, after)
+    if back_to is not None:
+        store.write_json(path, entries[: back_to + 1])
     return Released(after, before)
-
-
-def _changed(entry: Entry) -> list[Side]:
-    ids = entry["serving"]
-    return [side_of(id_) for side, id_ in ids.items() if entry["before"].get(side) != id_]
 
 
 def _spoken(serving: Serving) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import heapq
 import json
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
@@ -52,7 +51,6 @@ _CELLS = {
     "bury": ({"query", "item"},),
     "add": ({"query", "keyword"}, {"item", "keyword"}),
     "forbid": ({"keyword"}, {"query", "keyword"}, {"item", "keyword"}),
-    "synonym": ({"query", "keyword"},),
 }
 _OPPOSITE = {"pin": "bury", "bury": "pin", "add": "forbid", "forbid": "add"}
 # A pin outweighs the next one even where its item has twice as many keywords.
@@ -81,18 +79,14 @@ class Rules:
     _forbidden: dict[tuple[str, str], set[str]] = field(init=False)
     _of_query: dict[str, dict[str, float]] = field(init=False)
     _of_item: dict[str, list[str]] = field(init=False)
-    _twins: dict[str, list[str]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._forbidden, self._twins = defaultdict(set), defaultdict(list)
+        self._forbidden = defaultdict(set)
         self._of_query, self._of_item = defaultdict(dict), defaultdict(list)
         pins: dict[str, int] = defaultdict(int)
         for rule in self.rules:
             if rule.kind == "forbid":
                 self._forbidden[rule.query, rule.item].add(rule.keyword)
-            elif rule.kind == "synonym":
-                self._twins[rule.query].append(rule.keyword)
-                self._twins[rule.keyword].append(rule.query)
             elif rule.kind == "add" and rule.query:
                 self._of_query[rule.query][rule.keyword] = 1.0
             elif rule.kind == "add":
@@ -105,8 +99,6 @@ class Rules:
                     weight = rounded(HEAVIEST * _NEXT_PIN ** (pins[rule.query] - 1))
                 self._of_query[rule.query][word] = weight
                 self._of_item[rule.item].append(word)
-        words = "|".join(map(re.escape, self._twins))
-        self._any_twin = re.compile(rf"(?<!\w)(?:{words})(?!\w)") if words else None
 
     @property
     def digest(self) -> str:
@@ -117,7 +109,7 @@ class Rules:
     @property
     def queries(self) -> set[str]:
         """The queries that get something of their own."""
-        return {*self._of_query, *self._twins}
+        return {*self._of_query}
 
     @property
     def items(self) -> set[str]:
@@ -131,23 +123,12 @@ class Rules:
     def item_row(self, row: Row) -> Row:
         """An item's row as the rules want it."""
         words = self._left(row.keywords, item=row.id)
-        said = [twin for word in words for twin in self._spelled(word)]
-        found = dict.fromkeys((*words, *said, *self._of_item.get(row.id, ())))
-        return replace(row, keywords=tuple(found))
+        return replace(row, keywords=tuple(dict.fromkeys((*words, *self._of_item.get(row.id, ())))))
 
-    def _spelled(self, keyword: str) -> Iterator[str]:
-        for match in self._any_twin.finditer(keyword) if self._any_twin else ():
-            for twin in self._twins[match[0]]:
-                yield f"{keyword[: match.start()]}{twin}{keyword[match.end() :]}"
-
-    def query_row(self, row: Row, known: Mapping[str, Row]) -> Row:
-        """A query's row as the rules want it. A synonym has the keywords of the other word."""
+    def query_row(self, row: Row) -> Row:
+        """A query's row as the rules want it."""
         own = row.self_keyword
         found = {word: row.weighted[word] for word in self._left(row.keywords, own) if word != own}
-        for twin in self._twins.get(own, ()):
-            theirs = known[twin].weighted if twin in known else {twin: 1.0}
-            for word in self._left(theirs, own):
-                found.setdefault(word, theirs[word])
         decided = self._of_query.get(own, {})
         found |= {word: weight for word, weight in decided.items() if word not in found}
         weights = (*found.values(), row.weighted.get(own, 1.0))
@@ -204,11 +185,7 @@ def rules_of(manifest: Manifest, query: str | None = None) -> list[Rule]:
     if query is None:
         return rules
     own = self_keyword(query)
-    return [
-        rule
-        for rule in rules
-        if own == rule.query or (rule.kind == "synonym" and own == rule.keyword)
-    ]
+    return [rule for rule in rules if own == rule.query]
 
 
 def base_of(snapshot: Snapshot) -> Snapshot:
@@ -282,15 +259,13 @@ def _item_rows(base: Snapshot, rules: Rules, missing: set[str]) -> Iterator[Row]
 
 def _query_rows(workspace: Workspace, base: Snapshot, rules: Rules) -> Iterator[Row]:
     wanted = rules.queries
-    known = {row.self_keyword: row for row in base.rows() if row.self_keyword in wanted}
+    known = {row.self_keyword for row in base.rows() if row.self_keyword in wanted}
     lacking = [
         Query(f"rule-{hashlib.blake2b(own.encode(), digest_size=8).hexdigest()}", own)
-        for own in sorted(wanted - known.keys())
+        for own in sorted(wanted - known)
     ]
-    new = list(_written(workspace, base, lacking))
-    known |= {row.self_keyword: row for row in new}
-    merged = heapq.merge(base.rows(), sorted(new, key=lambda row: row.id), key=lambda row: row.id)
-    return (rules.query_row(row, known) for row in merged)
+    new = sorted(_written(workspace, base, lacking), key=lambda row: row.id)
+    return map(rules.query_row, heapq.merge(base.rows(), new, key=lambda row: row.id))
 
 
 def _written(workspace: Workspace, base: Snapshot, queries: Sequence[Query]) -> Iterator[Row]:

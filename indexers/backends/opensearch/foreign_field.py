@@ -7,11 +7,10 @@ NAME, "params": {"keywords": [...]}}`. Its parameters are those of `<prefix>-sea
 whole documents, and the order of ties is undefined.
 
 Filling adds the field to every document that lacks it and changes nothing else. A sweep scrolls
-through the documents without the field and updates the known ones partially, each only if it is
-unchanged since it was read (`if_seq_no`, `if_primary_term`); changed ones are left to the next
-sweep. After some sweeps the shard itself reads, merges and writes the remaining ones, under its own
-version check. A document that has the field is done, so the same call goes on after a death. The
-same update removes fields of earlier snapshots, so that documents have two at most.
+through the documents without the field and updates the known ones partially; documents that were
+replaced meanwhile are left to the next sweep. A document that has the field is done, so the same
+call goes on after a death. The same update removes fields of earlier snapshots, so that documents
+have two at most.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from cogr.matching.mirror import Mirror
 from indexers.backends import check_side
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import IndexState, hits_of, refresh
-from indexers.backends.opensearch.push import Document, Seen, merge_into_documents
+from indexers.backends.opensearch.push import Document, merge_into_documents
 
 _FIELD = re.compile(r"[a-z][a-z0-9_]*")
 _SUFFIX = r"r\d{3,}_[0-9a-f]{12}"
@@ -225,10 +224,6 @@ SWEEPS = 10
 """Most sweeps. If documents still lack the field, another program keeps replacing them."""
 SHOWN = 10
 """Most ids of a kind that are named."""
-CHECKED_SWEEPS = 3
-"""Sweeps after which the shard does the updates, because the remaining documents change too often
-between two requests.
-"""
 LOW = 0.9
 """A smaller share of documents with keywords is worth a warning."""
 _PAGE = 1_000
@@ -307,12 +302,9 @@ def check_overlap(cluster: Cluster, target: Target, mirror: Mirror) -> None:
 
 @dataclass
 class Filled:
-    """The result of filling. `conflicts` are updates that were postponed because the document had
-    changed meanwhile.
-    """
+    """The result of filling."""
 
     written: int = 0
-    conflicts: int = 0
     sweeps: int = 0
 
 
@@ -326,13 +318,13 @@ def fill(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> Filled:
     done, index = Filled(), target.index
     gone = _held(cluster, target, name)
     while True:
-        done.sweeps, before = done.sweeps + 1, done.written + done.conflicts
+        done.sweeps += 1
         refresh(cluster, index)
-        changes = _changes(cluster, target, name, mirror, done)
+        changes = _changes(cluster, target, name, mirror)
         written = merge_into_documents(cluster, index, changes, gone)
-        done.written, done.conflicts = done.written + written, done.conflicts - written
-        if done.written + done.conflicts == before:
+        if not written:
             return done
+        done.written += written
         if done.sweeps == SWEEPS:
             raise CheckFailedError(
                 f"After {SWEEPS} sweeps documents of {index} still lack the field {name}: "
@@ -356,31 +348,22 @@ def _held(cluster: Cluster, target: Target, name: str) -> list[str]:
 
 
 def _changes(
-    cluster: Cluster, target: Target, name: str, mirror: Mirror, done: Filled
-) -> Iterator[tuple[Seen, Document]]:
-    by_version = done.sweeps <= CHECKED_SWEEPS
+    cluster: Cluster, target: Target, name: str, mirror: Mirror
+) -> Iterator[tuple[Mapping[str, Any], Document]]:
     lacking = {"bool": {"must_not": {"exists": {"field": name}}}}
     for hit in scroll(cluster, target.index, lacking, **target.ids.wanted):
         place = mirror.ids.find(target.ids.of(hit))
         if place >= 0 and (keywords := mirror.keywords_of(place)):
-            done.conflicts += 1
-            version = (hit["_seq_no"], hit["_primary_term"]) if by_version else None
-            yield Seen(hit["_id"], version, hit.get("_routing")), {name: list(keywords)}
+            yield hit, {name: list(keywords)}
 
 
 def scroll(
     cluster: Cluster, index: str, query: Mapping[str, Any], **wanted: Any
 ) -> Iterator[dict[str, Any]]:
-    """Every hit of a query at one point in time, with the number of its last change."""
-    body = {"size": _PAGE, "query": query, "sort": ["_doc"], "seq_no_primary_term": True}
-    doing = f"reading the documents of {index}"
-    answer = cluster.call(
-        "POST",
-        f"/{index}/_search",
-        body={**body, "_source": False, **wanted},
-        params={"scroll": _KEEP_ALIVE},
-        doing=doing,
-    )
+    """Every hit of a query at one point in time."""
+    body = {"size": _PAGE, "query": query, "sort": ["_doc"], "_source": False, **wanted}
+    path, doing = f"/{index}/_search", f"reading the documents of {index}"
+    answer = cluster.call("POST", path, body=body, params={"scroll": _KEEP_ALIVE}, doing=doing)
     try:
         while hits := answer["hits"]["hits"]:
             yield from hits

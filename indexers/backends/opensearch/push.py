@@ -24,7 +24,6 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
@@ -100,42 +99,26 @@ def change_documents(
     return _send_all(cluster, index, entries)
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A document as it was read. `version` is (sequence number, primary term) of its last change;
-    None lets the shard itself read, merge and write it, with retries when another write comes in
-    between.
-    """
-
-    id: str
-    version: tuple[int, int] | None
-    routing: str | None = None
-
-
 _MERGE = "ctx._source.putAll(params.fields); for (name in params.gone) { ctx._source.remove(name) }"
 
 
 def merge_into_documents(
     cluster: Cluster,
     index: str,
-    changes: Iterable[tuple[Seen, Document]],
+    changes: Iterable[tuple[Mapping[str, Any], Document]],
     gone: Sequence[str] = (),
 ) -> int:
-    """Set some fields of documents that are unchanged since they were read, and remove those that
-    are `gone`; others are left alone. Returns how many were updated. Memory and errors as of
-    `write_documents`.
+    """Set some fields of the documents of these hits, and remove those that are `gone`; the shard
+    itself reads, merges and writes, so that no other write is lost. Returns how many were updated.
+    Memory and errors as of `write_documents`.
     """
-    return _send_all(cluster, index, (_merging(seen, fields, gone) for seen, fields in changes))
+    return _send_all(cluster, index, (_merging(hit, fields, gone) for hit, fields in changes))
 
 
-def _merging(seen: Seen, fields: Document, gone: Sequence[str]) -> bytes:
-    action: dict[str, Any] = {"_id": seen.id}
-    if seen.version is None:
-        action["retry_on_conflict"] = _TRIES_ON_A_SHARD
-    else:
-        action["if_seq_no"], action["if_primary_term"] = seen.version
-    if seen.routing is not None:
-        action["routing"] = seen.routing
+def _merging(hit: Mapping[str, Any], fields: Document, gone: Sequence[str]) -> bytes:
+    action = {"_id": hit["_id"], "retry_on_conflict": _TRIES_ON_A_SHARD}
+    if "_routing" in hit:
+        action["routing"] = hit["_routing"]
     change: dict[str, Any] = {"doc": fields}
     if gone:
         change = {"script": {"source": _MERGE, "params": {"fields": fields, "gone": [*gone]}}}

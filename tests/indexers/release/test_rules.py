@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cogr.snapshots import Row
-from indexers.release.rules import MOST_PINS, Rule, Rules
+from indexers.release.rules import MOST_PINS
 from tests.indexers.backends.opensearch_worlds import flags_of
 from tests.indexers.conftest import Command
 from tests.shops import write_jsonl
@@ -23,7 +22,6 @@ pin,Summer Sale!,b,
 add,,b,dining
 add,floor lamp,,brass
 forbid,,a,green
-synonym,couch,,sofa
 pin,floor lamp,gone,
 """
 
@@ -129,13 +127,3 @@ def test_a_publish_of_nothing_is_refused(
     assert cogr_index("rebuild", "--side", "item").status == 0
     ended = cogr_index("publish", *flags)
     assert (ended.status, sentence in ended.sentence) == (2, True)
-
-
-def test_a_synonym_lends_its_keywords() -> None:
-    rules = Rules((Rule("synonym", "couch", keyword="sofa"), Rule("pin", "sofa", "a")))
-    sofa = Row("q", "Sofa", ("seat",), weights=(2.0, 1.0), confidence=0.1)
-    couch = rules.query_row(Row("c", "couch", ()), {"sofa": sofa})
-    assert couch.weighted == {"couch": 1, "sofa": 1, "seat": 2}
-    item = rules.item_row(Row("i", "Title", ("green couch", "couchette")))
-    assert item.keywords == ("green couch", "couchette", "green sofa")
-    assert rules.digest != Rules(()).digest

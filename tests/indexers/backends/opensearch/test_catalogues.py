@@ -24,7 +24,6 @@ from indexers.backends.opensearch.indexes import (
     role,
 )
 from indexers.release.inventory import prune
-from indexers.release.order import begin_switch, finish_switch
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen
 from tests.indexers.backends.opensearch_worlds import backend_of
 from tests.indexers.conftest import Command
@@ -45,9 +44,7 @@ def test_catalogues_never_touch_one_another(opensearch: OpenSearchSettings, tmp_
             for snapshot in (old, new, queries):
                 backend.push(snapshot)
                 backend.verify(snapshot, [])
-            begin_switch(store, backend.catalogue, {}, {"item": old.id, "query": queries.id})
             backend.publish({"item": old.id, "query": queries.id})
-            finish_switch(store, backend.catalogue, backend.serving())
             catalogues.append((backend, store, old, new, queries))
         for backend, store, old, new, queries in catalogues:
             others = [other for other in catalogues if other[0] is not backend]

@@ -164,8 +164,7 @@ def test_nothing_that_the_team_writes_is_lost(
     filled, coverage = merged.filled, merged.coverage
     assert filled is not None
     assert len(meddled) == 10
-    assert filled.conflicts >= 10
-    assert filled.sweeps >= 3
+    assert filled.sweeps >= 2
     assert (coverage.unknown, coverage.absent, coverage.lacking) == (3, 5, 0)
     assert coverage.first["absent"] == ids[:5]
     assert set(coverage.first["unknown"]) == {"unknown 0", "unknown 1", "unknown 2"}
@@ -370,9 +369,7 @@ def test_an_index_that_does_not_keep_whole_documents_is_refused(
 
 
 @pytest.mark.server
-def test_no_field_of_the_team_changes_by_a_publish(
-    products: Products, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_field_of_the_team_changes_by_a_publish(products: Products) -> None:
     """Nor does a pipeline of the team's see a document again."""
     store = products.workspace.store
     snapshots = [
@@ -387,9 +384,8 @@ def test_no_field_of_the_team_changes_by_a_publish(
     refill(products, ids_of(snapshots[0]), {}, pipelines)
     before = products.documents()
     assert {document["seen"] for document in before.values()} == {2}
-    # By plain updates, by those that remove a field, and by those that the shard makes.
-    for number, snapshot in enumerate(snapshots):
-        monkeypatch.setattr(foreign_field, "CHECKED_SWEEPS", 3 if number < 2 else 0)
+    # By plain updates, and by those that remove a field.
+    for snapshot in snapshots:
         products.place().publish([snapshot.id], lambda _: None)
         assert {
             id_: {name: value for name, value in document.items() if "keywords" not in name}
