@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,7 +26,7 @@ from cogr.keywords import self_keyword
 from cogr.mapped import Strings
 from cogr.matching.mirror import Mirror
 from cogr.matching.postings import to_array
-from cogr.records import SIDES, Item, Side, fields_of, values_of
+from cogr.records import SIDES, FieldValue, Item, Side, fields_of, values_of
 from cogr.snapshots import (
     CONFIDENCE,
     ID,
@@ -64,6 +64,7 @@ T = TypeVar("T")
 _SERVING = "memory/serving.json"
 _PAIR = TypeAdapter(dict[Side, str | None])
 _ANSWERS = pa.schema([*SCHEMA, WEIGHTS, CONFIDENCE])
+_TIERS: Sequence[Tier] = ("set", "more")
 
 
 class _Note(BaseModel):
@@ -79,11 +80,65 @@ _NOTE = TypeAdapter(_Note)
 
 
 @dataclass(frozen=True)
-class _Opened:
+class Opened:
+    """A snapshot to search: its mirror, and texts and extra fields in the mirror's order."""
+
+    snapshot: Snapshot
     mirror: Mirror
     texts: Strings
-    answers: pa.Table
-    fields: Strings | None
+    extra: Strings | None
+
+    @classmethod
+    def of(cls, store: Store, snapshot_id: str) -> Opened:
+        """A snapshot of a store. Raises SnapshotError when it is unknown or broken."""
+        snapshot = open_snapshot(store, snapshot_id)
+        return cls(snapshot, mirror_of(store, snapshot), snapshot.texts(), snapshot.fields())
+
+    @cached_property
+    def searched(self) -> TextIndex:
+        """Titles and fields to search by text. Raises MissingExtraError."""
+        return TextIndex.of(self.mirror, self.texts, self.extra)
+
+    @cached_property
+    def _answers(self) -> pa.Table:
+        return pa.Table.from_batches(self.snapshot.batches(_ANSWERS.names), _ANSWERS)
+
+    def row_of(self, text: str) -> Row | None:
+        """The row of a query snapshot with this text; None when there is none."""
+        table, own = self._answers, self_keyword(text)
+        place = pc.index(table["self"], own).as_py() if own else -1
+        found = table.slice(place, 1).combine_chunks().to_batches() if place >= 0 else ()
+        return next((row for batch in found for row in rows_of(batch)), None)
+
+    def fields_of(self, dense: int) -> Mapping[str, FieldValue]:
+        """An item's extra fields."""
+        return fields_of(self.extra[dense]) if self.extra else {}
+
+    def rank(self, boosts: Mapping[str, float], words: Words | None, size: int) -> Ranked:
+        """Both tiers of a search; without words, or where texts can't be searched, the best `size`
+        by keywords.
+        """
+        textless = ""
+        if words is not None:
+            try:
+                return _blended(self.mirror, boosts, self.searched, words)
+            except MissingExtraError as error:
+                textless = str(error)
+        ranking = self.mirror.search(boosts, size)
+        return Ranked(ranking.dense, ranking.scores, ranking.total, textless=textless)
+
+    def hits(
+        self, found: Ranked, boosts: Mapping[str, float], size: int, *, explain: bool
+    ) -> list[Hit]:
+        """The best of a search, with their texts."""
+        hits = []
+        for at, dense in enumerate(found.dense[:size].tolist()):
+            entity, tier = self.mirror.id_of(dense), _TIERS[at >= found.total]
+            parts = self.mirror.explain(boosts, entity) if explain else {}
+            part = float(found.by_text[dense]) if explain and found.by_text is not None else 0.0
+            score, fields = float(found.scores[at]), self.fields_of(dense)
+            hits.append(Hit(entity, score, self.texts[dense], parts, fields, part, tier))
+        return hits
 
 
 class MemoryBackend:
@@ -94,8 +149,7 @@ class MemoryBackend:
     def __init__(self, store: Store) -> None:
         self._store = store
         # Both sides of the serving pair, and both of another pair.
-        self._opened = lru_cache(maxsize=4)(self._open)
-        self._searched = lru_cache(maxsize=1)(self._read_texts)
+        self._opened = lru_cache(maxsize=4)(partial(Opened.of, store))
         self._warned: set[str] = set()
 
     def push(self, snapshot: Snapshot) -> Pushed:
@@ -203,16 +257,8 @@ class MemoryBackend:
         """
         id_ = self._chosen(side, snapshot)
         opened, boosts = self._opened(id_), boosts_of(keywords)
-        found = self._ranked(id_, boosts, words, size)
-        hits = []
-        for at, dense in enumerate(found.dense[:size].tolist()):
-            entity = opened.mirror.id_of(dense)
-            parts = opened.mirror.explain(boosts, entity) if explain else {}
-            fields = fields_of(opened.fields[dense]) if opened.fields else {}
-            part = float(found.by_text[dense]) if explain and found.by_text is not None else 0.0
-            tier: Tier = "set" if at < found.total else "more"
-            score = float(found.scores[at])
-            hits.append(Hit(entity, score, opened.texts[dense], parts, fields, part, tier))
+        found = opened.rank(boosts, words, size)
+        hits = opened.hits(found, boosts, size, explain=explain)
         return SearchResult(found.total, hits, id_, found.textless, found.more)
 
     def retrieved(
@@ -225,24 +271,15 @@ class MemoryBackend:
     ) -> SearchResult:
         """The whole retrieved set with scores, without texts."""
         id_ = self._chosen(side, snapshot)
-        mirror = self._opened(id_).mirror
-        found = self._ranked(id_, boosts_of(keywords), words, len(mirror))
-        ids = map(mirror.id_of, found.dense[: found.total].tolist())
+        opened = self._opened(id_)
+        found = opened.rank(boosts_of(keywords), words, len(opened.mirror))
+        ids = map(opened.mirror.id_of, found.dense[: found.total].tolist())
         hits = list(map(Hit, ids, found.scores.tolist()))
         return SearchResult(found.total, hits, id_, found.textless)
 
-    def _ranked(
-        self, id_: str, boosts: Mapping[str, float], words: Words | None, size: int
-    ) -> Ranked:
-        return rank(self._opened(id_).mirror, boosts, lambda: self._searched(id_), words, size)
-
     def lookup(self, text: str, *, snapshot: str | None = None) -> Row | None:
         """The row of a query text; None when the query side does not hold it."""
-        opened = self._opened(self._chosen("query", snapshot))
-        table, own = opened.answers, self_keyword(text)
-        place = pc.index(table["self"], own).as_py() if own else -1
-        found = table.slice(place, 1).combine_chunks().to_batches() if place >= 0 else ()
-        return next((row for batch in found for row in rows_of(batch)), None)
+        return self._opened(self._chosen("query", snapshot)).row_of(text)
 
     def delete(self, snapshot: str) -> None:
         """Forget a pushed snapshot and remove its mirror. Raises SnapshotError while it serves."""
@@ -262,18 +299,6 @@ class MemoryBackend:
     def close(self) -> None:
         """Close the opened mirrors."""
         self._opened.cache_clear()
-        self._searched.cache_clear()
-
-    def _open(self, snapshot_id: str) -> _Opened:
-        snapshot = open_snapshot(self._store, snapshot_id)
-        batches = snapshot.batches(_ANSWERS.names) if snapshot.side == "query" else ()
-        answers = pa.Table.from_batches(batches, _ANSWERS)
-        mirror = mirror_of(self._store, snapshot)
-        return _Opened(mirror, snapshot.texts(), answers, snapshot.fields())
-
-    def _read_texts(self, snapshot_id: str) -> TextIndex:
-        opened = self._opened(snapshot_id)
-        return TextIndex.of(opened.mirror, opened.texts, opened.fields)
 
     def _chosen(self, side: Side, snapshot: str | None) -> str:
         if snapshot is None:
@@ -376,26 +401,6 @@ class Ranked:
     more: int = 0
     by_text: NDArray[np.float32] | None = None
     textless: str = ""
-
-
-def rank(
-    mirror: Mirror,
-    boosts: Mapping[str, float],
-    texts: Callable[[], TextIndex],
-    words: Words | None,
-    size: int,
-) -> Ranked:
-    """Both tiers of a search; without words, or where texts can't be searched, the best `size` by
-    keywords.
-    """
-    textless = ""
-    if words is not None:
-        try:
-            return _blended(mirror, boosts, texts(), words)
-        except MissingExtraError as error:
-            textless = str(error)
-    ranking = mirror.search(boosts, size)
-    return Ranked(ranking.dense, ranking.scores, ranking.total, textless=textless)
 
 
 def _blended(

@@ -38,14 +38,13 @@ NAME = r"^[A-Za-z0-9-]+$"
 
 
 class Message(BaseModel):
-    """A task: one attempt at a shard of a run."""
+    """A task: one shard of a run."""
 
     model_config = ConfigDict(frozen=True)
 
     side: Side
     run: str = Field(pattern=NAME)
     shard: str = Field(pattern=NAME)
-    attempt: int = Field(ge=1)
 
 
 def queue_of(side: Side, settings: GeneratorSettings) -> str:

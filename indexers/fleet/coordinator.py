@@ -1,6 +1,7 @@
-"""The coordinator of a rebuild on workers. It holds the side's lease, cuts what the cache lacks
-into shards, sends them, sends those again that no live worker is at, and freezes the snapshot when
-no answer is missing. All state is in files of the store, so the broker may lose its data.
+"""The coordinator of a rebuild on workers. It holds the side's lease and works in rounds: it cuts
+what the cache lacks into shards, sends them, and waits until each is over or no live worker is at
+one; then it cuts what is still missing anew, and freezes the snapshot when nothing is. All state is
+in files of the store, so the broker may lose its data.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pyroaring import BitMap
 
@@ -26,13 +27,12 @@ from indexers.fleet.run_files import (
     new_run_id,
     public_settings,
     runs_of,
-    transient_of,
 )
-from indexers.generators import Failure, Request
+from indexers.generators import Failure
 from indexers.lease import REBUILD_SECONDS, Lease, held_lease, lease_to_rebuild
 from indexers.rebuild.assembly import Rebuilt, freeze
-from indexers.rebuild.cache import GenerationCache, Keys, Missing
-from indexers.rebuild.plan import Job, Keyed, Plan
+from indexers.rebuild.cache import GenerationCache, Missing
+from indexers.rebuild.plan import Job, Plan
 from indexers.rebuild.run import Executor
 from indexers.telemetry import logs, prometheus
 from indexers.telemetry.prometheus import stage
@@ -41,27 +41,29 @@ from indexers.workspace import Workspace
 log = logging.getLogger(__name__)
 
 LEAST, MOST, SHARDS = 16, 4096, 64
-"""Entities of a shard, at least and at most, and into how many shards a rebuild is cut within
-these bounds. A worker hands on what it can't do in time (`indexers.fleet.worker.SHARD_SECONDS`).
+"""Entities of a shard, at least and at most, and into how many shards a round is cut within these
+bounds; later rounds have no least. A worker leaves what it can't do in time
+(`indexers.fleet.worker.SHARD_SECONDS`) to the next round.
 """
 POLL_SECONDS = 1.0
 """How often the coordinator looks at the cache."""
 LOOK_SECONDS = 15.0
-"""How often it asks which shards workers are at, once the queue is empty. A shard that nobody is at
-for two looks is sent again.
+"""How often it asks which shards workers are at, once the queue is empty. When nobody is at one for
+two looks, the round is over. It is also the pause after a round without an answer.
 """
 PARTS = 8
-"""Parts of a shard during which a worker died: many, so that few deaths find the entity."""
+"""After a round without an answer shards are smaller by this factor: many parts, so that few deaths
+of workers find the entity that causes them.
+"""
 LAST_DEATHS = 3
 """Deaths before an entity alone in its shard is set aside, since a machine may also die by itself.
 """
-SETBACKS = 20
-"""Times in a row that shards fail without an answer, after which the fleet counts as broken."""
+SETBACKS = 10
+"""Rounds in a row without an answer, after which the fleet counts as broken."""
 PATIENCE_SECONDS = 600.0
 """How long to wait for a broker that can't be reached: longer than a restart takes."""
 KEPT_RUNS = 5
 """Runs whose files are kept, for `cogr-index status` and later inspection."""
-_ROUNDS = 3
 _REPORT_SECONDS = 60.0
 
 
@@ -136,15 +138,17 @@ class Coordinator:
     broker: Broker
     say: Say
     advance: Advance
-    tries: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._cache = GenerationCache(self.job.store, self.job.generator.fingerprint)
         self._looking = Missing(self._cache, self.plan.keys)
         self._missing = self.plan.missing
-        self._sent: set[str] = set()
-        self._idle: set[str] = set()
-        self._opened = self._answered = self._before = self._setbacks = 0
+        self._transient: dict[str, str] = {}
+        self._deaths = Counter[int]()
+        self._round: dict[str, BitMap] = {}
+        self._unsent: list[str] = []
+        self._size = self._barren = self._idle = self._answered = 0
+        self._reason = ""
         self._away: float | None = None
         self._began = self._grown = self._looked = self._said = time.monotonic()
         for gauge in (prometheus.QUEUE, prometheus.SETBACKS):
@@ -154,122 +158,114 @@ class Coordinator:
         """Returns the transient failures, by entity id, when all others have an answer. Raises
         CheckFailedError, LockedError, ServiceError and StorageError.
         """
-        self._open()
-        rounds = 1
-        while True:
-            self.lease.check()
-            if (cancel := self.folder.read(Cancel, "cancel")) is not None:
-                self._stop(cancel)
-            shards = set(self.folder.names("shards"))
-            self._missing = self._looking.look()
-            self._report(len(shards))
-            if not self._missing:
-                return {}
-            if shards:
-                self._deliver(shards)
+        number = 0
+        while todo := self._todo():
+            self._open(number, todo)
+            while self._under_way():
                 time.sleep(POLL_SECONDS)
-                continue
-            transient = self._transient()
-            if not self._missing:
-                return transient
-            if (rounds := rounds + 1) > _ROUNDS:
-                raise StorageError(
-                    f"{len(self._missing)} answers that workers reported are not in "
-                    f"{self.job.store.url}; the workers must have the same store."
-                )
-            self._open()
+            aside = len(self.run.set_aside)
+            self._close()
+            barren = self._todo() == todo and len(self.run.set_aside) == aside
+            self._barren = self._barren + 1 if barren else 0
+            prometheus.SETBACKS.labels(self.job.side).set(self._barren)
+            if barren:
+                self._set_back()
+            number += 1
+        return {id_: Failure(id_, why, permanent=False) for id_, why in self._transient.items()}
 
-    def _transient(self) -> dict[str, Failure]:
-        found = transient_of(self.folder.attempts())
-        ids = {i: self.plan.entities[i].id for i in self._missing}
-        self._missing = BitMap(i for i, id_ in ids.items() if id_ not in found)
-        return {
-            id_: Failure(id_, found[id_], permanent=False) for id_ in ids.values() if id_ in found
-        }
+    def _todo(self) -> BitMap:
+        self._missing = self._looking.look()
+        if not self._transient:
+            return self._missing
+        ids = ((i, self.plan.entities[i].id) for i in self._missing)
+        return BitMap(i for i, id_ in ids if id_ not in self._transient)
 
-    def _open(self) -> None:
-        plan, count = self.plan, len(self._missing)
-        size = min(MOST, max(LEAST, -(-count // SHARDS)))
-        for start in range(0, count, size):
-            positions = self._missing[start : start + size]
-            keyed = [(plan.keys[i], self.job.request(plan.entities[i])) for i in positions]
-            self.folder.write_shard(f"{self._opened:05d}", keyed)
-            self._opened += 1
+    def _open(self, number: int, todo: BitMap) -> None:
+        usual = min(MOST, max(1 if number else LEAST, -(-len(todo) // SHARDS)))
+        self._size = max(1, self._size // PARTS) if self._barren else usual
+        self._round, self._idle, self._looked = {}, 0, time.monotonic()
+        for part, start in enumerate(range(0, len(todo), self._size)):
+            shard, positions = f"{number:03d}-{part:05d}", todo[start : start + self._size]
+            keyed = [
+                (self.plan.keys[i], self.job.request(self.plan.entities[i])) for i in positions
+            ]
+            self.folder.write_shard(shard, keyed)
+            self._round[shard] = positions
+        self._unsent = list(self._round)
 
-    def _deliver(self, shards: set[str]) -> None:
-        reasons: list[str] = []
+    def _under_way(self) -> bool:
+        self.lease.check()
+        if (cancel := self.folder.read(Cancel, "cancel")) is not None:
+            self._stop(cancel)
+        shards = set(self.folder.names("shards"))
+        self._missing = self._looking.look()
+        self._report(len(shards))
+        if not (self._missing and shards):
+            return False
         try:
-            for shard in sorted(shards - self._sent):
-                self._send(shard)
-            if time.monotonic() - self._looked >= LOOK_SECONDS:
-                reasons = self._recover(shards)
-                self._looked = time.monotonic()
+            self._send()
+            self._look(shards)
             self._away = None
         except ServiceError as error:
             self._wait_for_broker(error)
         prometheus.BROKER_UP.labels(self.job.side).set(self._away is None)
-        if reasons:
-            self._setback(reasons[-1])
+        return self._idle < 2
 
-    def _send(self, shard: str) -> None:
-        side, run, number = self.job.side, self.folder.run, self.tries[shard] + 1
-        message = Message(side=side, run=run, shard=shard, attempt=number)
-        self.broker.send(message)
-        self._sent.add(shard)
-        self.tries[shard] += 1
+    def _send(self) -> None:
+        side, run = self.job.side, self.folder.run
+        while self._unsent:
+            message = Message(side=side, run=run, shard=self._unsent[0])
+            self.broker.send(message)
+            del self._unsent[0]
 
-    def _recover(self, shards: set[str]) -> list[str]:
+    def _look(self, shards: set[str]) -> None:
+        if time.monotonic() - self._looked < LOOK_SECONDS:
+            return
+        self._looked = time.monotonic()
         waiting = self.broker.waiting()
         prometheus.QUEUE.labels(self.job.side).set(waiting)
-        if waiting:
-            self._idle = set()
-            return []
-        idle = shards & self._sent - self.broker.active(self.folder.run)
-        lost, self._idle = idle & self._idle, idle
-        return [reason for shard in sorted(lost) if (reason := self._retry(shard))]
+        busy = waiting or shards & self.broker.active(self.folder.run)
+        self._idle = 0 if busy else self._idle + 1
 
-    def _retry(self, shard: str) -> str:
-        numbers = range(1, self.tries[shard] + 1)
-        records = (self.folder.read(Attempt, f"attempts/{shard}.{n}") for n in numbers)
-        attempts = [one for one in records if one is not None]
-        deaths = sum(one.state in ("running", "failed") for one in attempts)
-        reason = attempts[-1].why if attempts and attempts[-1].state != "stopped" else ""
-        if reason:
-            last = attempts[-1]
-            log.warning("Shard %s: %s: %s", shard, last.worker, last.logged_reason or last.state)
-        left = self._unanswered(self.folder.read_shard(shard) or ())
-        if deaths and len(left) > 1:
-            self.folder.split_shard(shard, left, -(-len(left) // PARTS), "x")
-        elif left and deaths >= LAST_DEATHS:
-            self._set_aside(*left[0], f"took down {deaths} workers, the last time: {reason}")
+    def _close(self) -> None:
+        self._reason = ""
+        for shard, positions in self._round.items():
+            attempt = self.folder.read(Attempt, f"attempts/{shard}")
+            if attempt is not None:
+                self._transient |= attempt.transient
+            if attempt is not None and attempt.state not in ("done", "stopped"):
+                worker, why = attempt.worker, attempt.logged_reason or attempt.state
+                log.warning("Shard %s: %s: %s", shard, worker, why)
+                self._reason = attempt.why
+                if attempt.state in ("running", "failed") and len(positions) == 1:
+                    self._died(positions[0])
+        for shard in self.folder.names("shards"):
             self.folder.write_shard(shard, ())
-        else:
-            # Without an answer missing, the shard is done; a damaged one is opened again as others.
-            self.folder.write_shard(shard, left)
-        self._sent.discard(shard)
-        return reason
 
-    def _set_aside(self, key: bytes, request: Request, why: str) -> None:
-        self._cache.add([(key, Failure(request.id, why))])
-        aside = {**self.run.set_aside, request.id: why}
+    def _died(self, position: int) -> None:
+        self._deaths[position] += 1
+        deaths, entity = self._deaths[position], self.plan.entities[position]
+        if deaths < LAST_DEATHS or position not in self._missing:
+            return
+        why = f"took down {deaths} workers, the last time: {self._reason}"
+        self._cache.add([(self.plan.keys[position], Failure(entity.id, why))])
+        aside = {**self.run.set_aside, entity.id: why}
         self.run = self.run.model_copy(update={"set_aside": aside})
+        self.folder.write(self.run, "run")
 
-    def _unanswered(self, keyed: Sequence[Keyed]) -> list[Keyed]:
-        rows, positions = self.plan.keys.find(Keys.of(key for key, _ in keyed))
-        pairs = zip(rows.tolist(), positions.tolist(), strict=True)
-        left = {row for row, at in pairs if at in self._missing}
-        return [one for row, one in enumerate(keyed) if row in left]
-
-    def _setback(self, reason: str) -> None:
-        self._setbacks = self._setbacks + 1 if self._answered == self._before else 1
-        self._before = self._answered
-        prometheus.SETBACKS.labels(self.job.side).set(self._setbacks)
-        if self._setbacks >= SETBACKS:
+    def _set_back(self) -> None:
+        if self._barren >= SETBACKS:
+            if not self._reason:
+                raise StorageError(
+                    f"{len(self._missing)} answers that workers reported are not in "
+                    f"{self.job.store.url}; the workers must have the same store."
+                )
             raise ServiceError(
-                f"Shards failed {self._setbacks} times without an answer in between, the last "
-                f"time: {reason}; see cogr-index status, repair the workers and run the same "
+                f"The fleet gave no answer {self._barren} times in a row, the last time: "
+                f"{self._reason}; see cogr-index status, repair the workers and run the same "
                 "command again."
             )
+        time.sleep(LOOK_SECONDS)
 
     def _wait_for_broker(self, error: ServiceError) -> None:
         now = time.monotonic()

@@ -2,12 +2,12 @@
 No decision is made here.
 
     fleet/<side>/runs/<run>/run.json    what is rebuilt, by which generator, and how far it is
-      shards/<shard>.json.gz            the requests of a shard that is not done
-      attempts/<shard>.<number>.json    one worker at one shard: claimed by creating the file
+      shards/<shard>.json.gz            the requests of a shard that is not over
+      attempts/<shard>.json             a worker at a shard: claimed by creating the file
       cancel.json                       the run shall stop
 
-A shard's file is there until the shard is done, so the files that are left are the work that is
-left. Every file is written by one process: the coordinator, or the worker of the attempt.
+A shard's file is there until the shard is over. Every file is written by one process: the
+coordinator, or the worker of the attempt.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class FleetRun(Record):
 
 
 AttemptState = Literal["loading", "running", "done", "stopped", "failed", "declined", "away"]
-"""stopped: the worker was asked to end, or the shard's time was over. failed: an error was raised.
+"""stopped: the worker was asked to end, or the shard's time is over. failed: an error was raised.
 declined: this worker can't do the shard. away: the generator's service can't be reached. An attempt
 that stays at loading or running is that of a worker that died.
 """
@@ -80,7 +80,6 @@ class Attempt(Record):
     """
 
     shard: str
-    number: int
     worker: str
     state: AttemptState = "loading"
     reason: str = ""
@@ -152,7 +151,7 @@ class RunFolder:
         return [name.removesuffix(".gz").rsplit(".", 1)[0] for name in names]
 
     def write_shard(self, shard: str, keyed: Sequence[Keyed]) -> None:
-        """Write the requests of a shard, in their order; without any it is done."""
+        """Write the requests of a shard, in their order; without any it is over."""
         path = f"{self.path}/shards/{shard}.json.gz"
         if not keyed:
             self.store.remove(path)
@@ -160,12 +159,6 @@ class RunFolder:
         lines = [(key.hex(), asdict(one.entity), asdict(one.prompt)) for key, one in keyed]
         # Gzip's checksum tells whether the file is damaged.
         self.store.write(path, gzip.compress(json.dumps(lines).encode(), compresslevel=1))
-
-    def split_shard(self, shard: str, keyed: Sequence[Keyed], size: int, mark: str) -> None:
-        """Replace a shard by parts. Killed in between, both are there, which is harmless."""
-        for part, start in enumerate(range(0, len(keyed), size)):
-            self.write_shard(f"{shard}-{mark}{part}", keyed[start : start + size])
-        self.write_shard(shard, ())
 
     def read_shard(self, shard: str) -> list[Keyed] | None:
         """The requests of a shard; None when there is no such file, or a damaged one."""
@@ -216,18 +209,13 @@ def with_public_settings(own: GeneratorSettings, public: Mapping[str, Any]) -> G
     return GeneratorSettings.model_validate({**own.model_dump(), **known})
 
 
-def transient_of(attempts: Sequence[Attempt]) -> dict[str, str]:
-    """Failures that the cache does not remember: id -> reason."""
-    return {id_: why for one in attempts for id_, why in one.transient.items()}
-
-
 class Overview(FleetRun):
     """A run as `cogr-index status` shows it.
 
     Attributes:
         state: silent: the coordinator has not renewed its lease. interrupted: it ended before the
             rebuild was complete; the same command goes on.
-        held: the latest attempt at each shard that a worker has taken.
+        held: what workers are at.
         set_aside: also those of transient failures.
     """
 
@@ -252,19 +240,18 @@ def overview(store: Store, side: Side) -> Overview | None:
         return None
     (folder, run), lease = opened, read_lease(store, side)
     attempts, state = folder.attempts(), run.state
-    by_shard = {one.shard: one for one in sorted(attempts, key=lambda one: one.number)}
     left = folder.names("shards") if state == "running" else ()
-    held = [by_shard[shard] for shard in left if shard in by_shard]
+    transient = {id_: why for one in attempts for id_, why in one.transient.items()}
     bad = [one for one in attempts if one.state in ("failed", "declined", "away")]
     facts: dict[str, Any] = run.model_dump()
     if state == "running":
         facts["state"] = _state(folder)
     return Overview(
-        **facts | {"set_aside": transient_of(attempts) | dict(run.set_aside)},
+        **facts | {"set_aside": transient | dict(run.set_aside)},
         coordinator=lease.holder if lease else "",
         shards=len(left),
         done=sum(one.state == "done" for one in attempts),
-        held=[one for one in held if one.state in ("loading", "running")],
+        held=[one for one in attempts if one.shard in left and one.state in ("loading", "running")],
         troubles=[f"{one.shard}, {one.state}, {one.why}" for one in bad[-50:]],
     )
 

@@ -50,9 +50,7 @@ log = logging.getLogger(__name__)
 ONE_PER_PROCESS = {"vllm"}
 """Generators that free their memory only when their process ends."""
 SHARD_SECONDS = 180.0
-"""After this time a worker hands the rest of its shard on, in parts of the size that it managed, so
-that others help with it.
-"""
+"""After this time a worker leaves the rest of its shard to the next round, so that others help."""
 STUCK_SECONDS = 1800.0
 """Seconds without an answer after which a worker gives up: no model needs that long."""
 STUCK = 70
@@ -154,7 +152,7 @@ class Worker:
         attempt = RunningAttempt(folder, message, self._name, self._stopping)
         over = folder.over
         if over or not attempt.claim():
-            why = "the rebuild has ended" if over else "a worker has this attempt"
+            why = "the rebuild has ended" if over else "a worker has it"
             return f"{message.shard} of {run.id} is left alone: {why}"
         side, names = run.side, {"run": run.id, "shard": message.shard, "worker": self._name}
         with (
@@ -192,20 +190,17 @@ class Worker:
     def _generate(
         self, run: FleetRun, generator: Generator, keyed: list[Keyed], attempt: RunningAttempt
     ) -> None:
-        last, answered = prometheus.LAST_ANSWER.labels(run.side), set[str]()
+        last, left = prometheus.LAST_ANSWER.labels(run.side), len(keyed)
 
         def each(answer: Answer) -> None:
+            nonlocal left
+            left -= 1
             attempt.count(answer)
-            answered.add(answer.id)
             last.set_to_current_time()
 
         writer = CacheWriter(GenerationCache(self._store, run.fingerprint), run.side)
         transient = generate_into(writer, generator, keyed, len(keyed), each, attempt.stopping)
-        left, shard = [one for one in keyed if one[1].id not in answered], attempt.record.shard
-        size, mark = max(1, len(answered)), f"r{attempt.record.number}-"
-        attempt.folder.split_shard(shard, left, size, mark)
-        reason = "the rest is handed on" if left else ""
-        attempt.end("stopped" if left else "done", reason, transient)
+        attempt.end("stopped" if left else "done", "the rest is left" if left else "", transient)
 
 
 def refuse(why: str) -> str:
@@ -223,15 +218,15 @@ class RunningAttempt:
         self, folder: RunFolder, message: Message, worker: str, stopping: Callable[[], bool]
     ) -> None:
         self.folder = folder
-        self.record = Attempt(shard=message.shard, number=message.attempt, worker=worker)
+        self.record = Attempt(shard=message.shard, worker=worker)
         self._stopping = stopping
-        self._name = f"attempts/{message.shard}.{message.attempt}"
+        self._name = f"attempts/{message.shard}"
         self._items = self._tokens = 0
         self._began = self._answered = self._looked = time.monotonic()
         self._ended = threading.Event()
 
     def claim(self) -> bool:
-        """Take the attempt. False when it was taken before, since messages may come twice."""
+        """Take the shard. False when it was taken before, since messages may come twice."""
         return self.folder.create(self.record, self._name)
 
     def count(self, answer: Answer) -> None:
@@ -280,9 +275,10 @@ class RunningAttempt:
     def end(
         self, state: AttemptState, reason: str = "", transient: Mapping[str, Failure] | None = None
     ) -> None:
-        """Write the result."""
+        """Write the result; the shard is over."""
         reasons = {id_: failure.reason for id_, failure in (transient or {}).items()}
         self._write(state=state, reason=reason, transient=reasons)
+        self.folder.write_shard(self.record.shard, ())
 
     def _write(self, **changes: Any) -> None:
         seconds = round(time.monotonic() - self._began, 3)

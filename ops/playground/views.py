@@ -12,7 +12,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from statistics import fmean
 from typing import Any, Literal
 
@@ -22,15 +22,13 @@ from pyroaring import BitMap
 from cogr.datasets.items import in_id_order
 from cogr.errors import DataError, MissingExtraError
 from cogr.keywords import NORMALISER, normalise, query_keywords, self_keyword
-from cogr.mapped import Strings
-from cogr.matching.mirror import Mirror
 from cogr.matching.postings import to_bitmap
 from cogr.metrics import SetLike, full_set, ranked
-from cogr.records import Dataset, FieldValue, Item, Query, fields_of
-from cogr.snapshots import Manifest, Row, Snapshot, list_snapshots, open_snapshot, why_no_pair
+from cogr.records import Dataset, Item, Query
+from cogr.snapshots import Manifest, list_snapshots, why_no_pair
 from indexers.backends import MOST_TEXT
 from indexers.backends import Words as QueryText
-from indexers.backends.memory import Ranked, TextIndex, mirror_of, rank
+from indexers.backends.memory import Opened, Ranked
 from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.release.rules import rules_of
 from indexers.text import Lexical
@@ -43,61 +41,18 @@ _LISTED = 50
 """Most pairs to choose from, newest first."""
 
 
-@dataclass(frozen=True)
-class Opened:
-    """One snapshot. Texts and extra fields are in id order, as the mirror's dense ids."""
+def _find(items: Opened, id_: str) -> int | None:
+    dense = items.mirror.ids.find(id_)
+    return dense if dense >= 0 else None
 
-    snapshot: Snapshot
-    mirror: Mirror
-    texts: Strings
-    extra: Strings | None = None
 
-    def fields(self, dense: int) -> Mapping[str, FieldValue]:
-        """An item's extra fields."""
-        return fields_of(self.extra[dense]) if self.extra else {}
-
-    def find(self, id_: str) -> int | None:
-        """The dense id of an id; None when the snapshot does not hold it."""
-        dense = self.mirror.ids.find(id_)
-        return dense if dense >= 0 else None
-
-    def numbers_of(self, ids: Collection[str]) -> BitMap:
-        """Dense ids. An id that the snapshot lacks gets a number after all others, since it can't
-        be retrieved.
-        """
-        known = [dense for id_ in ids if (dense := self.find(id_)) is not None]
-        return BitMap([*known, *range(len(self.mirror), len(self.mirror) + len(ids) - len(known))])
-
-    @cached_property
-    def searched(self) -> TextIndex:
-        """Titles and fields to search by text. Raises MissingExtraError."""
-        return TextIndex.of(self.mirror, self.texts, self.extra)
-
-    def literal(self, text: str) -> BitMap:
-        """Dense ids of the literal matches of a text; none without the extra `statistical`."""
-        try:
-            return to_bitmap(self.searched.literal(text[:MOST_TEXT]).astype(np.uint32))
-        except MissingExtraError:
-            return BitMap()
-
-    def keywords_of(self, text: str) -> tuple[str, ...] | None:
-        """The keyword set of the first entity by id with this text, without the text itself; None
-        when there is none.
-        """
-        dense, own = self._first_of(text)
-        if dense is None:
-            return None
-        return tuple(word for word in self.mirror.keywords_of(dense) if word != own)
-
-    def row_of(self, text: str) -> Row | None:
-        """The row of that entity, with its weights."""
-        dense, _ = self._first_of(text)
-        return None if dense is None else next(self.snapshot.rows([dense]))
-
-    def _first_of(self, text: str) -> tuple[int | None, str]:
-        own, mirror = self_keyword(text), self.mirror
-        same = (dense for dense in mirror.bitmap(own) if mirror.own_keyword(dense) == own)
-        return (next(same, None) if own else None), own
+def _numbers(items: Opened, ids: Collection[str]) -> BitMap:
+    """Dense ids. An id that the snapshot lacks gets a number after all others, since it can't be
+    retrieved.
+    """
+    known = [dense for id_ in ids if (dense := _find(items, id_)) is not None]
+    count = len(items.mirror)
+    return BitMap([*known, *range(count, count + len(ids) - len(known))])
 
 
 class PageData:
@@ -105,22 +60,13 @@ class PageData:
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-        self._opened = lru_cache(_OPEN)(self._open)
+        self._opened = lru_cache(_OPEN)(partial(Opened.of, workspace.store))
         self._opening = threading.RLock()
 
     def opened(self, snapshot: str) -> Opened:
         """A snapshot of the store. Raises SnapshotError when it is unknown or broken."""
         with self._opening:
             return self._opened(snapshot)
-
-    def _open(self, id_: str) -> Opened:
-        snapshot = open_snapshot(self.workspace.store, id_)
-        return Opened(
-            snapshot,
-            mirror_of(self.workspace.store, snapshot),
-            snapshot.texts(),
-            snapshot.fields(),
-        )
 
     @cached_property
     def catalogue(self) -> Catalogue:
@@ -174,11 +120,10 @@ class Catalogue:
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
-        labelled = [*dataset.queries.get("test", ()), *dataset.all_queries()]
-        # Of several queries that are normalised to one text, the first answers.
-        self._queries: dict[str, Query] = {}
-        for query in labelled:
-            self._queries.setdefault(self_keyword(query.text), query)
+        # The test queries first; of several that are normalised to one text, the first answers.
+        self.labelled: dict[str, Query] = {}
+        for query in (*dataset.queries.get("test", ()), *dataset.all_queries()):
+            self.labelled.setdefault(self_keyword(query.text), query)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -195,23 +140,15 @@ class Catalogue:
     def _sorted(self) -> Sequence[Item]:
         return in_id_order(self.dataset.items)
 
-    def labelled(self, text: str) -> Query | None:
-        """The labelled query of this text; None when there is none."""
-        return self._queries.get(self_keyword(text))
-
     def relevant(self, text: str) -> frozenset[str] | None:
         """Ids of the items that are relevant for a query text; None for an unlabelled query."""
-        query = self.labelled(text)
+        query = self.labelled.get(self_keyword(text))
         return self.dataset.relevant[query.id] if query else None
 
     def grades(self, text: str) -> Mapping[str, float]:
         """Item id -> grade of a labelled text's judgements."""
-        query = self.labelled(text)
+        query = self.labelled.get(self_keyword(text))
         return self.dataset.judged.get(query.id, {}) if query else {}
-
-    def all_labelled(self) -> list[Query]:
-        """The labelled queries, the test queries first, those of one normalised text once."""
-        return list(self._queries.values())
 
     @cached_property
     def splits(self) -> Mapping[str, str]:
@@ -263,8 +200,8 @@ class Search:
     @cached_property
     def ranking(self) -> Ranked:
         """The set, then what more the text finds."""
-        mirror, text = self.items.mirror, QueryText(self.query, self.words.boost)
-        return rank(mirror, self.words.keywords, lambda: self.items.searched, text, len(mirror))
+        text = QueryText(self.query, self.words.boost)
+        return self.items.rank(self.words.keywords, text, len(self.items.mirror))
 
     @cached_property
     def retrieved(self) -> BitMap:
@@ -273,14 +210,27 @@ class Search:
 
     def finds(self, id_: str) -> bool:
         """Whether an item is in the set."""
-        dense = self.items.find(id_)
+        dense = _find(self.items, id_)
         return dense is not None and dense in self.retrieved
 
     def as_dict(self, size: int, beside: Search | None) -> dict[str, Any]:
         """The answer: the best `size` hits, and figures where labels are known."""
         mirror, ranking = self.items.mirror, self.ranking
         relevant = self.catalogue.relevant(self.query) if self.catalogue else None
-        hits = [self._hit(at, relevant, beside) for at in range(min(size, len(ranking.dense)))]
+        hits = [
+            {
+                "id": hit.id,
+                "title": hit.text,
+                "fields": hit.fields,
+                "tier": hit.tier,
+                "score": hit.score,
+                "matched": hit.matched,
+                "words": hit.words,
+                "relevant": relevant and hit.id in relevant,
+                "elsewhere": beside and beside.finds(hit.id),
+            }
+            for hit in self.items.hits(ranking, self.words.keywords, size, explain=True)
+        ]
         return {
             "keywords": [
                 {"text": word, "df": mirror.df(word), "weight": weight}
@@ -297,36 +247,19 @@ class Search:
             **({} if relevant is None else self._judged(relevant)),
         }
 
-    def _hit(
-        self, at: int, relevant: frozenset[str] | None, beside: Search | None
-    ) -> dict[str, Any]:
-        ranking, dense = self.ranking, int(self.ranking.dense[at])
-        id_ = self.items.mirror.id_of(dense)
-        return {
-            "id": id_,
-            "title": self.items.texts[dense],
-            "fields": self.items.fields(dense),
-            "tier": "set" if at < ranking.total else "more",
-            "score": float(ranking.scores[at]),
-            "matched": self.items.mirror.explain(self.words.keywords, id_),
-            "words": 0.0 if ranking.by_text is None else float(ranking.by_text[dense]),
-            "relevant": relevant and id_ in relevant,
-            "elsewhere": beside and beside.finds(id_),
-        }
-
     def _judged(self, relevant: frozenset[str]) -> dict[str, Any]:
         missed = [id_ for id_ in sorted(relevant) if not self.finds(id_)]
         ids = [self.items.mirror.id_of(dense) for dense in self.ranking.dense[:DEPTH].tolist()]
         grades = self.catalogue.grades(self.query) if self.catalogue else {}
         return {
-            "figures": _figures(self.retrieved, self.items.numbers_of(relevant)),
+            "figures": _figures(self.retrieved, _numbers(self.items, relevant)),
             "ranks": ranks(ids, relevant, grades),
             "missed": [{"id": id_, "title": self._title(id_)} for id_ in missed[:_MISSED]],
             "missed_total": len(missed),
         }
 
     def _title(self, id_: str) -> str:
-        dense = self.items.find(id_)
+        dense = _find(self.items, id_)
         if dense is not None:
             return self.items.texts[dense]
         record = self.catalogue.item(id_) if self.catalogue else None
@@ -384,7 +317,7 @@ def item(
 
     Raises DataError when neither the snapshot nor the data set holds it.
     """
-    dense = items.find(id_)
+    dense = _find(items, id_)
     record = catalogue.item(id_) if catalogue else None
     if dense is None and record is None:
         raise DataError(f"There is no item {id_!r} in {items.snapshot.id}; reload the page.")
@@ -394,7 +327,7 @@ def item(
         "id": id_,
         "title": record.title if record else items.texts[dense or 0],
         "text": record.text if record else "",
-        "fields": {} if dense is None else items.fields(dense),
+        "fields": {} if dense is None else items.fields_of(dense),
         "held": dense is not None,
         "keywords": [
             {"text": word, "df": items.mirror.df(word), "own": word == own} for word in words
@@ -445,7 +378,7 @@ class Listing:
         figures = zip(*(self._figures(*pair) for pair in pairs), strict=True)
         rows: list[dict[str, Any]] = [
             {"text": one.text, "split": splits[one.id], "relevant": len(relevant[one.id]), "f1": f1}
-            for one, f1 in zip(catalogue.all_labelled(), figures, strict=True)
+            for one, f1 in zip(catalogue.labelled.values(), figures, strict=True)
         ]
         of, wanted = min(shown, len(pairs) - 1), normalise(match)
         ways: dict[Order, Callable[[F1], float]] = {
@@ -469,13 +402,18 @@ class Listing:
     def _compute(self, item: str, query: str | None) -> F1:
         catalogue, items = self._data.catalogue, self._data.opened(item)
         stored = self._data.opened(query) if query else None
-        queries = catalogue.all_labelled()
+        queries = catalogue.labelled.values()
         found = {one.id: _found(one.text, items, stored) for one in queries}
-        relevant = {one.id: items.numbers_of(catalogue.dataset.relevant[one.id]) for one in queries}
+        known = catalogue.dataset.relevant
+        relevant = {one.id: _numbers(items, known[one.id]) for one in queries}
         return tuple(full_set(found, relevant).values["f1"].tolist())
 
 
 def _found(text: str, items: Opened, stored: Opened | None) -> BitMap:
-    own = stored.keywords_of(text) if stored else None
-    keywords = query_keywords(text, own or ())[:MAX_CLAUSES]
-    return items.mirror.retrieved(keywords) | items.literal(text)
+    row = stored.row_of(text) if stored else None
+    found = items.mirror.retrieved(query_keywords(text, row.keywords if row else ())[:MAX_CLAUSES])
+    try:
+        literal = items.searched.literal(text[:MOST_TEXT])
+    except MissingExtraError:  # Without the extra `statistical`.
+        return found
+    return found | to_bitmap(literal.astype(np.uint32))

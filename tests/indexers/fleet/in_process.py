@@ -35,7 +35,7 @@ def begin(workspace: Workspace) -> tuple[FleetRun, RunFolder]:
 
 
 def task(of: FleetRun, **more: Any) -> dict[str, Any]:
-    return {"side": "item", "run": of.id, "shard": SHARD, "attempt": 1, **more}
+    return {"side": "item", "run": of.id, "shard": SHARD, **more}
 
 
 def attempts_of(folder: RunFolder) -> list[Attempt]:

@@ -22,34 +22,33 @@ from tests.indexers.generators.fake_endpoint import FakeEndpoint
 from tests.shops import write_thing_shop
 
 
-def test_an_attempt_is_made_once_and_a_shard_that_is_done_is_gone(workspace: Workspace) -> None:
+def test_a_shard_is_done_once_and_gone_then(workspace: Workspace) -> None:
     run, folder = begin(workspace)
     worker = Worker(workspace, "here")
     assert "done, 20 generated" in worker.take(task(run))
     # The broker delivers the message once more: to this worker, or to one that never saw it.
-    assert "a worker has this attempt" in worker.take(task(run))
-    assert "a worker has this attempt" in Worker(workspace, "there").take(task(run))
-    assert "declined, 0 generated" in worker.take(task(run, attempt=2))
+    assert "a worker has it" in worker.take(task(run))
+    assert "a worker has it" in Worker(workspace, "there").take(task(run))
+    assert "declined, 0 generated" in worker.take(task(run, shard="gone"))
     assert folder.names("shards") == []
     assert not make_plan(make_job(workspace, RebuildRequest("item"))).missing
     first, second = attempts_of(folder)
-    assert (first.number, first.state, first.items) == (1, "done", 20)
-    assert (second.number, second.state, second.items) == (2, "declined", 0)
+    assert (first.shard, first.state, first.items) == (SHARD, "done", 20)
+    assert (second.shard, second.state, second.items) == ("gone", "declined", 0)
 
 
-def test_a_shard_that_takes_too_long_is_handed_on_in_parts_of_what_was_managed(
+def test_a_worker_leaves_the_rest_of_a_shard_that_takes_too_long(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("indexers.fleet.worker.SHARD_SECONDS", 0.1)
     monkeypatch.setattr("indexers.generators.scripted.Scripted", faulty(delay=0.02))
     run, folder = begin(workspace)
-    assert "the rest is handed on" in Worker(workspace, "here").take(task(run))
+    assert "the rest is left" in Worker(workspace, "here").take(task(run))
     (attempt,) = attempts_of(folder)
-    parts = [folder.read_shard(name) or [] for name in folder.names("shards")]
     assert 1 <= attempt.items < 20
-    assert sum(map(len, parts)) == 20 - attempt.items
-    assert max(map(len, parts)) == min(attempt.items, 20 - attempt.items)
-    assert SHARD not in folder.names("shards")
+    assert folder.names("shards") == []
+    missing = make_plan(make_job(workspace, RebuildRequest("item"))).missing
+    assert len(missing) == 20 - attempt.items
 
 
 def test_a_worker_leaves_alone_what_is_not_wanted(workspace: Workspace) -> None:
@@ -69,8 +68,7 @@ def test_a_worker_leaves_alone_what_is_not_wanted(workspace: Workspace) -> None:
     [
         ({"side": "both"}, "the task can't be read"),
         ({"run": ["x"]}, "the task can't be read"),
-        ({"attempt": 0}, "the task can't be read"),
-        ({"attempt": None}, "the task can't be read"),
+        ({"shard": None}, "the task can't be read"),
     ],
 )
 def test_a_task_that_is_not_understood_is_refused(
