@@ -58,7 +58,7 @@ def node() -> Iterator[OpenSearchSettings]:
         return home
 
     home = made_once(servers_folder() / "distributions" / f"opensearch-{VERSION}-knn", with_plugin)
-    wanted = OpenSearchSpec(name=f"bench-knn-{os.getpid()}", home=home, port=0, heap="1g")
+    wanted = OpenSearchSpec(name=f"bench-knn-{os.getpid()}", home=home, port=0, options="-Xmx1g")
     state = servers.start(wanted)
     try:
         yield OpenSearchSettings(url=state.url)

@@ -225,7 +225,7 @@ def asleep(folder: Path, seconds: float) -> None:
     """Unknown queries while the model sleeps."""
     for name, breaker in (
         ("breaker", {}),
-        ("no breaker", {"circuit_breaker__BREAKER_FAILURES": 1_000_000_000}),
+        ("no breaker", {"upstream__BREAKER_FAILURES": 1_000_000_000}),
     ):
         port = free_port()
         with asleep_model() as model:

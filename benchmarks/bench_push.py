@@ -127,7 +127,7 @@ def node(url: str | None) -> Iterator[str]:
             version="3.8.0",
             name=f"benchmark-{os.getpid()}",
             port=0,
-            heap="1g",
+            options="-Xmx1g",
         )
     )
     try:

@@ -20,7 +20,6 @@ import socket
 import subprocess
 import tempfile
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -161,7 +160,7 @@ class Program:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerSpec(ABC):
+class ServerSpec:
     """A server that is to run. Each kind of server has its own class."""
 
     kind: ClassVar[str]
@@ -176,13 +175,13 @@ class ServerSpec(ABC):
         """Its name."""
         return self.name or self.kind
 
-    @abstractmethod
     def prepare(self, folder: Path, port: int, say: Say, /) -> Program:
         """Write what the server reads at its start, below `folder`."""
+        raise NotImplementedError
 
-    @abstractmethod
     def check(self, folder: Path, url: str, /) -> None:
         """Raise ServiceError unless it works."""
+        raise NotImplementedError
 
 
 def start(wanted: ServerSpec, say: Say = lambda _: None) -> ServerState:
@@ -264,12 +263,12 @@ def _wait(wanted: ServerSpec, state: ServerState, url: str) -> None:
         time.sleep(0.1)
 
 
-def known(kind: str, name: str = "*") -> list[ServerState]:
-    """All servers of a kind that this user started (or the one of a name) and did not stop, the
-    latest first; some may have died since. A broken state is a warning.
+def known(kind: str) -> list[ServerState]:
+    """All servers of a kind that this user started and did not stop, the latest first; some may
+    have died since. A broken state is a warning.
     """
     found = []
-    for path in server_folder(kind, "any").parent.glob(f"{name}/state.json"):
+    for path in server_folder(kind, "any").parent.glob("*/state.json"):
         try:
             if (state := read_state(path.parent)) is not None:
                 found.append((path.stat().st_mtime, state))
@@ -308,11 +307,10 @@ def made_once(path: Path, make: Callable[[Path], Path]) -> Path:
     that it is given, and returns where.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists():
-        with FileLock(path.with_name(f".{path.name}.lock")):
-            if not path.exists():
-                with tempfile.TemporaryDirectory(dir=path.parent, prefix=".tmp-") as scratch:
-                    make(Path(scratch)).rename(path)
+    with FileLock(path.with_name(f".{path.name}.lock")):
+        if not path.exists():
+            with tempfile.TemporaryDirectory(dir=path.parent, prefix=".tmp-") as scratch:
+                make(Path(scratch)).rename(path)
     return path
 
 
@@ -415,7 +413,9 @@ def runtimes() -> dict[Path, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenSearchSpec(ServerSpec):
-    """A single node to start. Without a name it is opensearch-<version>."""
+    """A single node to start, with further `options` of Java. Without a name it is
+    opensearch-<version>.
+    """
 
     kind: ClassVar[str] = "opensearch"
     usual_port: ClassVar[int] = 9200
@@ -423,16 +423,13 @@ class OpenSearchSpec(ServerSpec):
     address: ClassVar[str] = "http://127.0.0.1:{}"
     version: str | None = None
     home: Path | None = None
-    heap: str = "512m"
-    brief: bool = False
+    options: str = ""
 
     def __post_init__(self) -> None:
         if self.version is not None and not re.fullmatch(r"\d+\.\d+\.\d+", self.version):
             raise UserError(
                 f"{self.version!r} is not an OpenSearch version; give one like {DEFAULT_VERSION}."
             )
-        if not re.fullmatch(r"[1-9]\d*[mg]", self.heap):
-            raise UserError(f"{self.heap!r} is not a heap size; give one like 512m or 2g.")
 
     @property
     def server_name(self) -> str:
@@ -440,9 +437,9 @@ class OpenSearchSpec(ServerSpec):
 
     def prepare(self, folder: Path, port: int, say: Say, /) -> Program:
         home = self.home or find_opensearch(self.version, say)
-        # Java's options come after those of jvm.options, and count.
-        options = f"-Xms{self.heap} -Xmx{self.heap}"
-        options += " -XX:TieredStopAtLevel=1" if self.brief else ""
+        # Java's options come after those of jvm.options, and the last ones count.
+        own = os.environ.get("OPENSEARCH_JAVA_OPTS", "")
+        options = f"-Xms512m -Xmx512m {self.options} {own}"
         if home is None:
             return self._container(f"cogr-{folder.name}", port, options)
         version = version_of(home)

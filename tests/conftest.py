@@ -24,7 +24,7 @@ from indexers.backends.opensearch.client import Cluster
 from ops.servers import OpenSearchSpec, ServerSpec, ServerState, ValkeySpec, known, stop
 from tests.commands import Command, run_program
 from tests.indexers.backends.opensearch_worlds import prefix_of
-from tests.owned_servers import owner_of, start_owned
+from tests.owned_servers import BRIEF, owner_of, start_owned
 from tests.secure_node import SecureSpec, secured
 
 # No test fetches weights, or finds some that a person has fetched.
@@ -164,7 +164,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def _node(version: str) -> OpenSearchSettings:
     name = f"{run_name()}-{version}"
-    wanted = OpenSearchSpec(version=version, name=name, port=0, brief=True)
+    wanted = OpenSearchSpec(version=version, name=name, port=0, options=BRIEF)
     return OpenSearchSettings(url=shared(wanted).url)
 
 
@@ -192,7 +192,7 @@ def opensearch_secure() -> OpenSearchSettings:
     """OpenSearch 3.4.0 with the security plugin: TLS, basic authentication; the settings hold user,
     password and CA file.
     """
-    wanted = SecureSpec(name=f"{run_name()}-secure", port=0, brief=True)
+    wanted = SecureSpec(name=f"{run_name()}-secure", port=0, options=BRIEF)
     return secured(shared(wanted))
 
 

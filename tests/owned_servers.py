@@ -17,6 +17,9 @@ from ops.servers import (
     stop,
 )
 
+BRIEF = "-XX:TieredStopAtLevel=1"
+"""Options of Java for nodes that live for minutes."""
+
 
 def start_owned(wanted: ServerSpec, owner: int | None = None) -> ServerState:
     """A running server that belongs to a process, this one by default."""

@@ -42,7 +42,7 @@ class SecureSpec(OpenSearchSpec):
     def prepare(self, folder: Path, port: int, say: Say, /) -> Program:
         kept = servers_folder() / "distributions" / f"opensearch-{VERSION}-secure"
         home = made_once(kept, lambda scratch: _with_plugin(scratch, say))
-        return OpenSearchSpec(home=home, brief=self.brief).prepare(folder, port, say)
+        return OpenSearchSpec(home=home, options=self.options).prepare(folder, port, say)
 
     def check(self, folder: Path, url: str, /) -> None:
         with closing(Cluster(_settings(folder, url))) as cluster:

@@ -11,12 +11,12 @@ can't be reached or refuses.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from cogr.errors import SnapshotError
-from cogr.records import FieldValue, Side
+from cogr.records import Advance, FieldValue, Side
 from cogr.snapshots import Row, Snapshot
 
 Keywords = Sequence[str] | Mapping[str, float]
@@ -100,26 +100,13 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The counts of a verification that found no difference."""
+    """The counts of a verification that found no difference; `sampled` documents were compared."""
 
     index: str
     documents: int
     sampled: int
     queries: int
     scores: int
-
-
-@dataclass(frozen=True, slots=True)
-class Mismatch:
-    """One entity that differs between a backend and the snapshot: it is `missing` or `extra` in the
-    backend, or `different` in its first differing field, with both values as shortened texts.
-    """
-
-    id: str
-    kind: Literal["missing", "extra", "different"]
-    field: str = ""
-    found: str = ""
-    expected: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,27 +133,19 @@ class Backend(Protocol):
         """Write the snapshot. Idempotent; goes on after an interruption. It does not serve yet."""
         ...
 
-    def verify(self, snapshot: Snapshot, queries: Iterable[Keywords]) -> Verified:
-        """Compare a pushed snapshot with its files: the count, a sample of documents, and live
-        results for keyword lists, weighted or not.
+    def verify(
+        self,
+        snapshot: Snapshot,
+        queries: Iterable[Keywords],
+        *,
+        every: bool = False,
+        advance: Advance = lambda _: None,
+    ) -> Verified:
+        """Compare a pushed snapshot with its files: the count, a sample of documents or `every` one
+        of them, and live results for keyword lists, weighted or not.
 
         Only a snapshot that passed its last verification can be published. Raises CheckFailedError
         with the first difference.
-        """
-        ...
-
-    def compare(
-        self, snapshot: Snapshot, rows: Sequence[Row], after: str, *, last: bool
-    ) -> Sequence[Mismatch]:
-        """The differences between successive rows of a snapshot and the pushed documents after the
-        id `after`, up to the last of these rows; all later ones are extra where these rows are the
-        snapshot's `last`. Raises SnapshotError.
-        """
-        ...
-
-    def distrust(self, snapshot_id: str) -> None:
-        """Remove the mark of a passed verification: the snapshot must pass again before it is
-        published.
         """
         ...
 
@@ -239,8 +218,6 @@ MOST_TEXT = 512
 SAMPLE = 500
 """Size of the sample that a verification compares field by field."""
 
-_SPELLED = 200
-
 
 def side_of(snapshot_id: str) -> Side:
     """The side that a snapshot id begins with."""
@@ -255,31 +232,11 @@ def check_side(snapshot_id: str, side: Side) -> None:
         )
 
 
-def sample(snapshot: Snapshot) -> frozenset[int]:
-    """Row numbers of a sample that is always the same for one snapshot."""
+def compared(snapshot: Snapshot, *, every: bool) -> Collection[int]:
+    """Numbers of the rows that a verification compares: of every one, or of a sample that is always
+    the same for one snapshot.
+    """
     entities = snapshot.manifest.entities
+    if every:
+        return range(entities)
     return frozenset(random.Random(snapshot.id).sample(range(entities), min(SAMPLE, entities)))
-
-
-def mismatches(
-    expected: Mapping[str, Mapping[str, Any]], found: Mapping[str, Mapping[str, Any]]
-) -> Iterator[Mismatch]:
-    """Compare documents by id, in id order."""
-    for id_ in sorted(expected.keys() | found.keys()):
-        if id_ not in found:
-            yield Mismatch(id_, "missing")
-        elif id_ not in expected:
-            yield Mismatch(id_, "extra")
-        elif expected[id_] != found[id_]:
-            yield _different(id_, expected[id_], found[id_])
-
-
-def _different(id_: str, expected: Mapping[str, Any], found: Mapping[str, Any]) -> Mismatch:
-    names = sorted(expected.keys() | found.keys())
-    name = next(name for name in names if expected.get(name) != found.get(name))
-    return Mismatch(id_, "different", name, _spelled(found.get(name)), _spelled(expected.get(name)))
-
-
-def _spelled(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _SPELLED else f"{text[:_SPELLED]}..."

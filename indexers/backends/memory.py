@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Any, TypeVar
@@ -26,7 +25,7 @@ from cogr.keywords import self_keyword
 from cogr.mapped import Strings
 from cogr.matching.mirror import Mirror
 from cogr.matching.postings import to_array
-from cogr.records import SIDES, FieldValue, Item, Side, fields_of, values_of
+from cogr.records import SIDES, Advance, FieldValue, Item, Side, fields_of, values_of
 from cogr.snapshots import (
     CONFIDENCE,
     ID,
@@ -44,7 +43,6 @@ from indexers.backends import (
     Hit,
     Keywords,
     Listed,
-    Mismatch,
     Pushed,
     SearchResult,
     Tier,
@@ -52,8 +50,7 @@ from indexers.backends import (
     Words,
     boosts_of,
     check_side,
-    mismatches,
-    sample,
+    compared,
     side_of,
 )
 from indexers.text import Lexical
@@ -170,35 +167,26 @@ class MemoryBackend:
         seconds = time.perf_counter() - started
         return Pushed(mirror_folder(snapshot.id), manifest.entities, written, seconds)
 
-    def verify(self, snapshot: Snapshot, queries: Iterable[Keywords]) -> Verified:
+    def verify(
+        self,
+        snapshot: Snapshot,
+        queries: Iterable[Keywords],
+        *,
+        every: bool = False,
+        advance: Advance = lambda _: None,
+    ) -> Verified:
         """Compare the saved mirror with the snapshot; its checksums are compared as it is
         opened.
         """
         note = self._pushed(snapshot.id)
         try:
-            verified = _check(mirror_of(self._store, snapshot), snapshot, queries)
+            rows = compared(snapshot, every=every)
+            verified = _check(mirror_of(self._store, snapshot), snapshot, queries, rows, advance)
         except CheckFailedError:
             self._write_note(snapshot.id, note, verified=False)
             raise
         self._write_note(snapshot.id, note, verified=True)
         return verified
-
-    def compare(
-        self, snapshot: Snapshot, rows: Sequence[Row], after: str, *, last: bool
-    ) -> Sequence[Mismatch]:
-        """Compare the saved mirror's keyword sets with the rows'."""
-        self._pushed(snapshot.id)
-        mirror = self._opened(snapshot.id).mirror
-        places = range(len(mirror))
-        start = bisect_right(places, after, key=mirror.id_of)
-        end = len(mirror) if last else bisect_right(places, rows[-1].id, key=mirror.id_of)
-        found = {mirror.id_of(n): {"keywords": mirror.keywords_of(n)} for n in range(start, end)}
-        expected = {row.id: {"keywords": _keywords_and_self(row)} for row in rows}
-        return list(mismatches(expected, found))
-
-    def distrust(self, snapshot_id: str) -> None:
-        """Take the mark of a passed verification back."""
-        self._write_note(snapshot_id, self._pushed(snapshot_id), verified=False)
 
     def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
         """Switch the given sides at once."""
@@ -424,19 +412,25 @@ def _note_path(snapshot_id: str) -> str:
     return f"memory/{snapshot_id}.json"
 
 
-def _check(mirror: Mirror, snapshot: Snapshot, queries: Iterable[Keywords]) -> Verified:
+def _check(
+    mirror: Mirror,
+    snapshot: Snapshot,
+    queries: Iterable[Keywords],
+    chosen: Collection[int],
+    advance: Advance,
+) -> Verified:
     if len(mirror) != snapshot.manifest.entities:
         raise CheckFailedError(
             f"The mirror of {snapshot.id} has {len(mirror)} entities, the snapshot "
             f"{snapshot.manifest.entities}; delete it and push again."
         )
-    chosen = sample(snapshot)
     for number, row in zip(sorted(chosen), snapshot.rows(chosen), strict=True):
         if mirror.keywords_of(number) != _keywords_and_self(row):
             raise CheckFailedError(
                 f"The mirror of {snapshot.id} has other keywords for {row.id!r} than the "
                 "snapshot; delete it and push again."
             )
+        advance(1)
     totals = [mirror.search(boosts_of(one), len(mirror)).total for one in queries]
     folder = mirror_folder(snapshot.id)
     return Verified(folder, len(mirror), len(chosen), len(totals), sum(totals))

@@ -1,8 +1,5 @@
 """Push, verify and warm up a snapshot, before it serves. The backend does each step; this module
 says what it is asked.
-
-A snapshot may serve after the quick verification (`Backend.verify`: counts, a sample, live
-results). `compare_all` compares every document of a backend with its snapshot.
 """
 
 from __future__ import annotations
@@ -10,16 +7,13 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from cogr.errors import CheckFailedError, SnapshotError
 from cogr.records import Advance, Say, Side
 from cogr.snapshots import Row, Snapshot, open_snapshot
 from cogr.store import Store
-from indexers.backends import Backend, Keywords, Mismatch, Pushed, Verified, side_of
+from indexers.backends import Backend, Keywords, Pushed, Verified, side_of
 from indexers.backends.memory import mirror_of
-from indexers.generators import batched
 from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage
 
@@ -81,7 +75,7 @@ def push_and_verify(
         f"pushed {pushed.written} of {pushed.documents} documents to {pushed.index} in "
         f"{pushed.seconds:.1f} s"
     )
-    verified = _verify(backend, store, snapshot, queries)
+    verified = verify(backend, store, snapshot, queries)
     say(
         f"verified {verified.documents} documents, {verified.sampled} sampled, {verified.scores} "
         f"scores of {verified.queries} queries"
@@ -98,11 +92,23 @@ def _push(backend: Backend, snapshot: Snapshot) -> Pushed:
     return pushed
 
 
-def _verify(backend: Backend, store: Store, snapshot: Snapshot, queries: int) -> Verified:
+def verify(
+    backend: Backend,
+    store: Store,
+    snapshot: Snapshot,
+    queries: int = VERIFY_QUERIES,
+    *,
+    every: bool = False,
+    advance: Advance = lambda _: None,
+) -> Verified:
+    """Compare a pushed snapshot with its files, by a sample or `every` document, and live results.
+    Raises as `Backend.verify`.
+    """
     outcomes = prometheus.VERIFICATIONS
     with stage("verify", snapshot.side):
         try:
-            verified = backend.verify(snapshot, probes(backend, store, snapshot, queries))
+            asked = probes(backend, store, snapshot, queries)
+            verified = backend.verify(snapshot, asked, every=every, advance=advance)
         except CheckFailedError:
             outcomes.labels(snapshot.side, "different").inc()
             raise
@@ -127,48 +133,3 @@ def warm_up(backend: Backend, store: Store, ids: Sequence[str], count: int) -> N
             else:
                 for row in _drawn(store, snapshot.id, count, random.Random(0)):
                     backend.lookup(row.text, snapshot=snapshot.id)
-
-
-ROWS = 1_000
-"""Most rows of one comparison."""
-KEPT = 10
-"""Differences that are shown; all are counted."""
-
-
-@dataclass
-class Compared:
-    """The findings of a comparison; `first` has KEPT of its differences."""
-
-    snapshot: str
-    entities: int = 0
-    missing: int = 0
-    extra: int = 0
-    different: int = 0
-    first: list[Mismatch] = field(default_factory=list)
-
-    @property
-    def differences(self) -> int:
-        """How many differences there are."""
-        return self.missing + self.extra + self.different
-
-    def as_dict(self) -> dict[str, Any]:
-        """For --json."""
-        return asdict(self) | {"differences": self.differences}
-
-
-def compare_all(
-    backend: Backend, snapshot: Snapshot, advance: Advance = lambda _: None
-) -> Compared:
-    """Compare every document. Memory: one batch of rows of the snapshot and one piece of documents.
-    Raises SnapshotError where it is not pushed, or only half, and ServiceError.
-    """
-    found, after, entities = Compared(snapshot.id), "", snapshot.manifest.entities
-    for rows in batched(snapshot.rows(), ROWS) if entities else [[]]:
-        last = found.entities + len(rows) == entities
-        for one in backend.compare(snapshot, rows, after, last=last):
-            setattr(found, one.kind, getattr(found, one.kind) + 1)
-            found.first += [one] if len(found.first) < KEPT else []
-        found.entities += len(rows)
-        after = rows[-1].id if rows else after
-        advance(len(rows))
-    return found

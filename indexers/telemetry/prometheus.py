@@ -99,9 +99,7 @@ SHARDS = gauge("cogr_rebuild_shards", "Shards of the run that are not done", "si
 QUEUE = gauge(
     "cogr_rebuild_queue_messages", "Messages in the broker's queue when it was last asked", "side"
 )
-SETBACKS = gauge(
-    "cogr_rebuild_setbacks", "Rounds in a row without an answer", "side"
-)
+SETBACKS = gauge("cogr_rebuild_setbacks", "Rounds in a row without an answer", "side")
 BROKER_UP = gauge(
     "cogr_rebuild_broker_up", "1 when the broker answered the last call, else 0", "side"
 )

@@ -163,14 +163,13 @@ def start_opensearch(
     ] = None,
     name: NameOption = None,
     port: PortOption = None,
-    heap: Annotated[str, Option(help="Java heap, such as 512m or 2g.")] = "512m",
     as_json: JsonOption = False,
 ) -> None:
     """Start a server and wait until it works.
 
     Does nothing when it runs already, or when COGR_OPENSEARCH_URL is set.
     """
-    wanted = OpenSearchSpec(version=version, name=name, port=port, heap=heap)
+    wanted = OpenSearchSpec(version=version, name=name, port=port)
     next_ = "cogr-index rebuild --side item --set opensearch.url="
     _start("opensearch", wanted, as_json, next_)
 

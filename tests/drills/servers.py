@@ -16,7 +16,7 @@ from cogr.settings.indexing import RedisSettings
 from cogr.settings.serving import OpenSearchSettings
 from indexers.fleet.broker import make_app
 from ops.servers import OpenSearchSpec, ServerSpec, ValkeySpec, start, stop
-from tests.owned_servers import start_owned
+from tests.owned_servers import BRIEF, start_owned
 
 
 class Mortal:
@@ -76,7 +76,7 @@ class Node(Mortal):
 
     def __init__(self) -> None:
         name = f"tests-{os.getpid()}-drill"
-        super().__init__(OpenSearchSpec(name=name, port=0, brief=True))
+        super().__init__(OpenSearchSpec(name=name, port=0, options=BRIEF))
         self._returning = threading.Thread(target=self.revive)
 
     @property

@@ -1,5 +1,6 @@
-"""The backend `opensearch`: the protocol for one cluster and prefix, and the aliases, which name
-what serves.
+"""The backend `opensearch`: the protocol for one cluster and prefix, the aliases, which name what
+serves, and verification: no snapshot serves before its documents and live results equal those of
+the snapshot and its mirror.
 
 Publishing is one atomic call that switches one side's alias or both; a rollback is the same with
 an older snapshot. Deletion never takes an index that an alias names.
@@ -8,34 +9,41 @@ an older snapshot. Deletion never takes an index that an alias names.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from cogr.errors import CheckFailedError, ServiceError, SnapshotError
 from cogr.keywords import self_keyword
-from cogr.records import SIDES, Side
+from cogr.matching.mirror import Mirror
+from cogr.records import SIDES, Advance, Side
 from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot, check_normalisers, open_snapshot
 from cogr.store import Store
 from indexers.backends import (
     Keywords,
     Listed,
-    Mismatch,
     Pushed,
     SearchResult,
     Verified,
     Words,
     boosts_of,
     check_side,
+    compared,
     side_of,
 )
 from indexers.backends.memory import mirror_of
-from indexers.backends.opensearch import push, search, verify
+from indexers.backends.opensearch import push, search
 from indexers.backends.opensearch.client import Cluster, ForbiddenError
 from indexers.backends.opensearch.indexes import (
     IndexState,
     alias_name,
+    check_count,
     complete_index,
+    documents,
+    hits_of,
     index_name,
     mark,
     pushed_index,
@@ -70,23 +78,32 @@ class OpenSearchBackend:
         base = open_snapshot(self._store, parent) if parent and known else None
         return push.push(self.cluster, snapshot, base)
 
-    def verify(self, snapshot: Snapshot, queries: Iterable[Keywords]) -> Verified:
-        """See `verify.verify`."""
-        state = complete_index(self.cluster, snapshot.id)
-        mirror = mirror_of(self._store, snapshot)
-        return verify.verify(self.cluster, state, snapshot, mirror, queries)
-
-    def compare(
-        self, snapshot: Snapshot, rows: Sequence[Row], after: str, *, last: bool
-    ) -> Sequence[Mismatch]:
-        """See `verify.compare`."""
-        index = complete_index(self.cluster, snapshot.id).name
-        return verify.compare(self.cluster, index, snapshot.side, rows, after, last=last)
-
-    def distrust(self, snapshot_id: str) -> None:
-        """Remove the mark of a passed verification."""
-        state = pushed_index(self.cluster, snapshot_id)
-        mark(self.cluster, state, verified=False)
+    def verify(
+        self,
+        snapshot: Snapshot,
+        queries: Iterable[Keywords],
+        *,
+        every: bool = False,
+        advance: Advance = lambda _: None,
+    ) -> Verified:
+        """Compare the index of a pushed snapshot with its files, and live results with its mirror:
+        totals, order and the bits of every score; mark it as verified or not.
+        """
+        state, cluster = complete_index(self.cluster, snapshot.id), self.cluster
+        scored = mirror_of(self._store, snapshot).scored_by(cluster.version.bm25)
+        rows = compared(snapshot, every=every)
+        try:
+            check_count(cluster, state.name, snapshot)
+            _check_documents(cluster, state.name, snapshot, rows, advance)
+            scores = [_check_parity(cluster, state.name, snapshot.side, scored, q) for q in queries]
+        except CheckFailedError:
+            if state.verified:
+                mark(cluster, state, verified=False)
+            raise
+        if not state.verified:
+            mark(cluster, state, verified=True)
+        entities = snapshot.manifest.entities
+        return Verified(state.name, entities, len(rows), len(scores), sum(scores))
 
     def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
         """Switch the aliases of the given sides by one call, after the stored search template is in
@@ -300,3 +317,61 @@ class OpenSearchBackend:
 
 def _removal(index: str, alias: str) -> dict[str, Any]:
     return {"remove": {"index": index, "alias": alias, "must_exist": True}}
+
+
+_BATCH = 500
+"""Documents that are compared at once."""
+_REPAIR = "delete it and push the snapshot again"
+_SPELLED = 200
+
+
+def _check_documents(
+    cluster: Cluster, index: str, snapshot: Snapshot, rows: Collection[int], advance: Advance
+) -> None:
+    expected = documents(snapshot, rows)
+    while batch := dict(islice(expected, _BATCH)):
+        hits = hits_of(cluster, index, {"ids": {"values": list(batch)}}, len(batch), _source=True)
+        found = {hit["_id"]: hit["_source"] for hit in hits}
+        for id_, document in batch.items():
+            _check_document(index, id_, document, found.get(id_))
+        advance(len(batch))
+
+
+def _check_document(
+    index: str, id_: str, expected: Mapping[str, Any], found: Mapping[str, Any] | None
+) -> None:
+    if found is None:
+        raise CheckFailedError(
+            f"The document {id_!r} of the snapshot is not in the index {index}; {_REPAIR}."
+        )
+    for name in sorted(expected.keys() | found.keys()):
+        here, there = (repr(one.get(name))[:_SPELLED] for one in (found, expected))
+        if found.get(name) != expected.get(name):
+            raise CheckFailedError(
+                f"The field {name} of document {id_!r} in the index {index} is {here}, the "
+                f"snapshot says {there}; {_REPAIR}."
+            )
+
+
+def _check_parity(
+    cluster: Cluster, index: str, side: Side, mirror: Mirror, keywords: Keywords
+) -> int:
+    boosts = boosts_of(keywords)
+    whole = search.everything(cluster, index, side, boosts)
+    total, hits = whole.total, whole.hits
+    expected = mirror.search(boosts, len(mirror))
+    if total != expected.total:
+        raise CheckFailedError(
+            f"The index {index} retrieves {total} for {list(boosts)}, the mirror "
+            f"{expected.total}; {_REPAIR}."
+        )
+    live, ids = np.array([hit.score for hit in hits], np.float32), expected.ids
+    same = live.view(np.uint32) == expected.scores.view(np.uint32)
+    for rank, hit in enumerate(hits):
+        if hit.id != ids[rank] or not same[rank]:
+            raise CheckFailedError(
+                f"At rank {rank + 1} for {list(boosts)} the index {index} has {hit.id!r} with "
+                f"score {hit.score}, the mirror {ids[rank]!r} with "
+                f"{float(expected.scores[rank])}; {_REPAIR}."
+            )
+    return expected.total

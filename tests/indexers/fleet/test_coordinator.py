@@ -52,7 +52,9 @@ def test_a_service_that_is_away_stops_the_rebuild_and_the_next_one_goes_on(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("indexers.fleet.coordinator.SETBACKS", 2)
         patch.setattr("indexers.generators.scripted.Scripted", faulty(away_after=11))
-        with pytest.raises(ServiceError, match="no answer 2 times in a row.*went away after 11 answers"):
+        with pytest.raises(
+            ServiceError, match="no answer 2 times in a row.*went away after 11 answers"
+        ):
             rebuild_by(Worker(workspace, "one"))
     assert rebuild_by(Worker(workspace, "two")).generated == 20 - 11
     assert not make_plan(make_job(workspace, RebuildRequest("item"))).missing

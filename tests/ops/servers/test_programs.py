@@ -108,11 +108,13 @@ def test_maven_comes_before_docker_and_what_it_fetched_is_kept(
 
 def test_docker_comes_last_and_gets_port_volume_and_heap(nothing: Path, tmp_path: Path) -> None:
     program(nothing / "docker", "exit 0")
-    found = OpenSearchSpec(version="3.1.0", heap="1g").prepare(tmp_path / "mine", 9207, print)
+    found = OpenSearchSpec(version="3.1.0", options="-Xmx1g").prepare(
+        tmp_path / "mine", 9207, print
+    )
     line = " ".join(found.command)
     assert line.startswith("docker run --rm --name cogr-mine -p 127.0.0.1:9207:9200 ")
     assert "-v cogr-mine:/usr/share/opensearch/data" in line
-    assert "OPENSEARCH_JAVA_OPTS=-Xms1g -Xmx1g" in line
+    assert "OPENSEARCH_JAVA_OPTS=-Xms512m -Xmx512m -Xmx1g" in line
     assert line.endswith(" opensearchproject/opensearch:3.1.0")
     assert found.version == "3.1.0"
 

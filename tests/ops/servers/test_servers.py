@@ -41,7 +41,7 @@ from ops.servers import (
 )
 from tests.commands import Command
 from tests.damages import HARMS, damage
-from tests.owned_servers import reap_orphans, start_owned
+from tests.owned_servers import BRIEF, reap_orphans, start_owned
 
 AS_ROOT = os.geteuid() == 0
 OTHER_USER = 1234
@@ -154,7 +154,6 @@ def test_ctrl_c_while_starting_leaves_nothing_behind(cache: Path) -> None:
     ("group", "arguments", "told"),
     [
         ("opensearch", ["--version", "three"], "not an OpenSearch version"),
-        ("opensearch", ["--heap", "lots"], "not a heap size"),
         ("opensearch", ["--name", "../x"], "not usable"),
         ("redis", ["--name", "UPPER"], "not usable"),
         ("redis", ["--port", "TAKEN"], "is taken; give another --port, or leave it out"),
@@ -315,7 +314,7 @@ def test_a_node_keeps_its_data_over_a_kill_and_listens_on_the_loopback_alone(
 ) -> None:
     home = find_opensearch("2.19.5", print)
     monkeypatch.setenv("COGR_CACHE_DIR", str(cache))
-    wanted = OpenSearchSpec(home=home, name="life", port=0, brief=True)
+    wanted = OpenSearchSpec(home=home, name="life", port=0, options=BRIEF)
     first = start(wanted)
     assert (first.version, first.log.is_file()) == ("2.19.5", True)
     assert documents(str(first.url)) == 1

@@ -81,7 +81,7 @@ def weighed(store: Store, rows: list[Row], parent: Snapshot | None = None) -> Sn
 def test_other_weights_and_confidences_than_the_snapshots_are_found(
     opensearch: OpenSearchSettings, tmp_path: Path
 ) -> None:
-    """By a verification and by a deep one: the snapshot of the index's name says otherwise."""
+    """The snapshot of the index's name says otherwise."""
     store, elsewhere = Store(tmp_path / "here"), Store(tmp_path / "elsewhere")
     snapshot = weighed(store, QUERIES)
     wrong = [{"weights": (2.5, 0.2, 1.0)}, {"weights": ()}, {"confidence": 0.732}]
@@ -93,9 +93,7 @@ def test_other_weights_and_confidences_than_the_snapshots_are_found(
             other = weighed(store, rows)
             elsewhere.write(snapshot.path, store.read(other.path))
             damaged = Snapshot(snapshot.manifest, elsewhere)
-            (found,) = backend.compare(damaged, rows, "", last=True)
-            assert (found.id, found.field) == ("q1", next(iter(change)))
-            with pytest.raises(CheckFailedError, match=f"field {found.field} of .*'q1'"):
+            with pytest.raises(CheckFailedError, match=f"field {next(iter(change))} of .*'q1'"):
                 backend.verify(damaged, [])
 
 

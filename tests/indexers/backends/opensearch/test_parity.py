@@ -14,8 +14,7 @@ from cogr.matching.mirror import Mirror
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends import boosts_of
-from indexers.backends.opensearch import OpenSearchBackend, search, verify
-from indexers.backends.opensearch.indexes import complete_index
+from indexers.backends.opensearch import OpenSearchBackend, search
 from tests.indexers.backends.backend_worlds import (
     frozen,
     random_queries,
@@ -81,7 +80,7 @@ def test_paging_gives_what_one_page_gives(
 
 
 def test_verification_names_the_first_rank_that_differs(
-    request: pytest.FixtureRequest, tmp_path: Path
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = random_world(100)
     store = Store(tmp_path)
@@ -91,13 +90,15 @@ def test_verification_names_the_first_rank_that_differs(
     other = frozen(store, "item", [Row("a", "a", (rows[0].keywords[0], "another keyword")), *rows])
     with backend_of(request.getfixturevalue("opensearch"), store) as backend:
         backend.push(snapshot)
-        state = complete_index(backend.cluster, snapshot.id)
+        monkeypatch.setattr(
+            "indexers.backends.opensearch.backend.mirror_of", lambda *_: Mirror.build(other)
+        )
         keywords = [rows[0].keywords[1]]
         with pytest.raises(CheckFailedError, match=r"At rank 1 .* the mirror"):
-            verify.verify(backend.cluster, state, snapshot, Mirror.build(other), [keywords])
+            backend.verify(snapshot, [keywords])
         keywords = [rows[0].keywords[0]]
         with pytest.raises(CheckFailedError, match=r"retrieves [0-9]+ for .* the mirror [0-9]+"):
-            verify.verify(backend.cluster, state, snapshot, Mirror.build(other), [keywords])
+            backend.verify(snapshot, [keywords])
         assert not backend.list()[0].serving
         with pytest.raises(CheckFailedError, match="has not passed verification"):
             backend.publish({"item": snapshot.id})
