@@ -30,10 +30,12 @@ from cogr.snapshots import (
     CONFIDENCE,
     ID,
     WEIGHTS,
+    Manifest,
     Row,
     Snapshot,
     check_normalisers,
     open_snapshot,
+    read_manifest,
     rows_of,
 )
 from cogr.snapshots.writing import SCHEMA
@@ -67,9 +69,6 @@ _TIERS: Sequence[Tier] = ("set", "more")
 class _Note(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True)
 
-    content_hash: str
-    entities: int
-    normaliser: str
     verified: bool
 
 
@@ -151,21 +150,13 @@ class MemoryBackend:
 
     def push(self, snapshot: Snapshot) -> Pushed:
         """Save the mirror and note it. Idempotent."""
-        started, manifest = time.perf_counter(), snapshot.manifest
-        note = self._note(snapshot.id)
-        new = _Note(
-            content_hash=manifest.content_hash,
-            entities=manifest.entities,
-            normaliser=manifest.normaliser,
-            verified=False,
-        )
-        known = note is not None and note.model_copy(update={"verified": False}) == new
+        started, entities = time.perf_counter(), snapshot.manifest.entities
+        known = self._note(snapshot.id) is not None
         mirror_of(self._store, snapshot)
         if not known:
-            self._write_note(snapshot.id, new)
-        written = 0 if known else manifest.entities
+            self._write_note(snapshot.id, verified=False)
         seconds = time.perf_counter() - started
-        return Pushed(mirror_folder(snapshot.id), manifest.entities, written, seconds)
+        return Pushed(mirror_folder(snapshot.id), entities, 0 if known else entities, seconds)
 
     def verify(
         self,
@@ -178,14 +169,14 @@ class MemoryBackend:
         """Compare the saved mirror with the snapshot; its checksums are compared as it is
         opened.
         """
-        note = self._pushed(snapshot.id)
+        self._pushed(snapshot.id)
         try:
             rows = compared(snapshot, every=every)
             verified = _check(mirror_of(self._store, snapshot), snapshot, queries, rows, advance)
         except CheckFailedError:
-            self._write_note(snapshot.id, note, verified=False)
+            self._write_note(snapshot.id, verified=False)
             raise
-        self._write_note(snapshot.id, note, verified=True)
+        self._write_note(snapshot.id, verified=True)
         return verified
 
     def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
@@ -198,7 +189,8 @@ class MemoryBackend:
                 )
         before = self.serving()
         pair = {**before, **snapshots}
-        check_normalisers({id_: self._pushed(id_).normaliser for id_ in pair.values() if id_})
+        manifests = map(self._manifest, filter(None, pair.values()))
+        check_normalisers({one.id: one.normaliser for one in manifests if one})
         if pair != before:
             self._store.write_json(_SERVING, pair)
         return {side: before[side] for side in snapshots}
@@ -223,11 +215,11 @@ class MemoryBackend:
         serving = set(self.serving().values())
         names = (name.removesuffix(".json") for name in self._store.list("memory"))
         ids = [name for name in names if ID.fullmatch(name)]
-        listed = [
-            Listed(id_, side_of(id_), note.entities, self._bytes(id_), id_ in serving, True)
-            for id_ in ids
-            if (note := self._note(id_))
-        ]
+        listed = []
+        for id_ in filter(self._note, ids):
+            manifest, size = self._manifest(id_), self._bytes(id_)
+            entities = manifest.entities if manifest else 0
+            listed.append(Listed(id_, side_of(id_), entities, size, id_ in serving, True))
         return sorted(listed, key=lambda one: (one.side, one.snapshot))
 
     def search(
@@ -327,9 +319,14 @@ class MemoryBackend:
             self._warned.add(what)
             log.warning("%s, in the memory backend of %s.", what, self._store.url)
 
-    def _write_note(self, snapshot_id: str, note: _Note, **changed: bool) -> None:
-        written = note.model_copy(update=changed)
-        self._store.write_json(_note_path(snapshot_id), written.model_dump())
+    def _write_note(self, snapshot_id: str, *, verified: bool) -> None:
+        self._store.write_json(_note_path(snapshot_id), {"verified": verified})
+
+    def _manifest(self, snapshot_id: str) -> Manifest | None:
+        try:
+            return read_manifest(self._store, snapshot_id)
+        except SnapshotError:  # It is damaged.
+            return None
 
     def _bytes(self, snapshot_id: str) -> int | None:
         folder = mirror_folder(snapshot_id)

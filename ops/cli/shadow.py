@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +9,6 @@ from typing import Annotated, Any
 from rich.console import Console
 from typer import Argument, Option
 
-from cogr.errors import StorageError
 from cogr.records import CLICKS, LogFormat
 from indexers.cli import console
 from indexers.cli.console import Call, common_options
@@ -26,10 +24,6 @@ ClickOption = Annotated[
 ]
 IdFieldOption = Annotated[
     str, Option(help="Field with the item's id in --index; _id for the documents' own.")
-]
-ReportOption = Annotated[
-    Path | None,
-    Option(help="Write figures and results of every query to this file, as JSON."),
 ]
 
 
@@ -56,11 +50,10 @@ def shadow(
     parameter: console.ParameterOption = "q",
     click: ClickOption = None,
     id_field: IdFieldOption = "_id",
-    report: ReportOption = None,
 ) -> None:
     """Send the queries of a log to today's search and to what serves, and compare the results.
 
-    Only reads; shoppers notice nothing.
+    Only reads; shoppers notice nothing. --json also has the results of every query.
     """
     from cogr.datasets.query_logs import LogOptions, read_log, sample
     from indexers.backends.opensearch.client import Cluster
@@ -85,19 +78,7 @@ def shadow(
     read["left_out"] = sum(log.left_out.values())
     payload = {"log": read, "size": size, "index": index, **summary(done)}
     payload |= {"body": today.source, "other_body": other.source}
-    if report is not None:
-        _write(report, {**payload, "rows": rows(done)})
-    call.emit({**payload, "report": report}, lambda out: show(out, payload))
-
-
-def _write(path: Path, report: Mapping[str, Any]) -> None:
-    text = json.dumps(report, ensure_ascii=False, indent=1)
-    try:
-        path.write_text(text, "utf-8")
-    except OSError as error:
-        raise StorageError(
-            f"The report can't be written to {path} ({error.strerror}); name another file."
-        ) from error
+    call.emit({**payload, "rows": rows(done)}, lambda out: show(out, payload))
 
 
 def show(out: Console, found: Mapping[str, Any]) -> None:

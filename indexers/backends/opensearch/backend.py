@@ -95,7 +95,7 @@ class OpenSearchBackend:
         try:
             check_count(cluster, state.name, snapshot)
             _check_documents(cluster, state.name, snapshot, rows, advance)
-            scores = [_check_parity(cluster, state.name, snapshot.side, scored, q) for q in queries]
+            scores = [_check_parity(cluster, state, snapshot.side, scored, one) for one in queries]
         except CheckFailedError:
             if state.verified:
                 mark(cluster, state, verified=False)
@@ -168,8 +168,7 @@ class OpenSearchBackend:
         """The best entities that have one of `keywords`, and whose texts match the words."""
         state = self._index(side, snapshot)
         boosts = boosts_of(keywords)
-        found = search.top(self.cluster, state.name, side, boosts, size, explain, words)
-        return SearchResult(found.total, found.hits, state.snapshot, more=found.more)
+        return search.top(self.cluster, state, side, boosts, size, explain, words)
 
     def retrieved(
         self,
@@ -181,8 +180,7 @@ class OpenSearchBackend:
     ) -> SearchResult:
         """The whole retrieved set with scores, without texts."""
         state = self._index(side, snapshot)
-        found = search.everything(self.cluster, state.name, side, boosts_of(keywords), words)
-        return SearchResult(found.total, found.hits, state.snapshot)
+        return search.everything(self.cluster, state, side, boosts_of(keywords), words)
 
     def lookup(self, text: str, *, snapshot: str | None = None) -> Row | None:
         """The row of a query text; None when the query side does not hold it."""
@@ -354,20 +352,19 @@ def _check_document(
 
 
 def _check_parity(
-    cluster: Cluster, index: str, side: Side, mirror: Mirror, keywords: Keywords
+    cluster: Cluster, state: IndexState, side: Side, mirror: Mirror, keywords: Keywords
 ) -> int:
-    boosts = boosts_of(keywords)
-    whole = search.everything(cluster, index, side, boosts)
-    total, hits = whole.total, whole.hits
+    boosts, index = boosts_of(keywords), state.name
+    found = search.everything(cluster, state, side, boosts)
     expected = mirror.search(boosts, len(mirror))
-    if total != expected.total:
+    if found.total != expected.total:
         raise CheckFailedError(
-            f"The index {index} retrieves {total} for {list(boosts)}, the mirror "
+            f"The index {index} retrieves {found.total} for {list(boosts)}, the mirror "
             f"{expected.total}; {_REPAIR}."
         )
-    live, ids = np.array([hit.score for hit in hits], np.float32), expected.ids
+    live, ids = np.array([hit.score for hit in found.hits], np.float32), expected.ids
     same = live.view(np.uint32) == expected.scores.view(np.uint32)
-    for rank, hit in enumerate(hits):
+    for rank, hit in enumerate(found.hits):
         if hit.id != ids[rank] or not same[rank]:
             raise CheckFailedError(
                 f"At rank {rank + 1} for {list(boosts)} the index {index} has {hit.id!r} with "

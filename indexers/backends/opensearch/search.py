@@ -25,9 +25,9 @@ import numpy as np
 from cogr.errors import ServiceError, UserError
 from cogr.records import Side
 from cogr.snapshots import Row
-from indexers.backends import MOST_TEXT, Hit, Keywords, Words, boosts_of
+from indexers.backends import MOST_TEXT, Hit, Keywords, SearchResult, Words, boosts_of
 from indexers.backends.opensearch.client import Cluster, ForbiddenError, service_error
-from indexers.backends.opensearch.indexes import LITERAL, WORDS, id_field
+from indexers.backends.opensearch.indexes import LITERAL, WORDS, IndexState, id_field
 
 log = logging.getLogger(__name__)
 
@@ -48,15 +48,6 @@ TIER = 1024.0
 """Score that the set has above what only the text finds: more than keywords and text add up to. A
 power of two, so that taking it off again rounds nothing.
 """
-
-
-@dataclass(frozen=True)
-class Found:
-    """The size of the retrieved set, hits in order, and how many more the text finds."""
-
-    total: int
-    hits: Sequence[Hit]
-    more: int = 0
 
 
 def query_body(keywords: Keywords, field: str = KEYWORDS) -> dict[str, Any]:
@@ -164,13 +155,13 @@ def search_body(
 
 def top(
     cluster: Cluster,
-    index: str,
+    state: IndexState,
     side: Side,
     keywords: Keywords,
     size: int,
     explain: bool,
     words: Words | None = None,
-) -> Found:
+) -> SearchResult:
     """The best `size` hits with their texts, and with `explain` each keyword's part of the score.
 
     Raises UserError for more hits than a cluster returns in one answer, and as `query_body` and
@@ -181,31 +172,31 @@ def top(
             f"A search gives at most {PAGE} hits, but {size} were asked for; give a smaller size."
         )
     if not keywords and not words:
-        return Found(0, ())
+        return SearchResult(0, (), state.snapshot)
     body = {
         **search_body(side, keywords, size, words),
         "_source": {"excludes": _UNSHOWN},
         "explain": explain,
     }
-    answer = ask(cluster, index, body)
+    answer = ask(cluster, state.name, body)
     found, every = answer["hits"], answer["hits"]["total"]["value"]
     total = answer["aggregations"]["total"]["doc_count"] if words else every
     hits = [_hit(hit, keywords, tiered=words is not None) for hit in found["hits"]]
-    return Found(total, hits, every - total)
+    return SearchResult(total, hits, state.snapshot, more=every - total)
 
 
 def everything(
-    cluster: Cluster, index: str, side: Side, keywords: Keywords, words: Words | None = None
-) -> Found:
+    cluster: Cluster, state: IndexState, side: Side, keywords: Keywords, words: Words | None = None
+) -> SearchResult:
     """The whole retrieved set, ids and scores only."""
     if not keywords and not words:
-        return Found(0, ())
+        return SearchResult(0, (), state.snapshot)
     body = {**search_body(side, keywords, PAGE, words, set_only=True), "_source": False}
-    found = list(pages(cluster, index, body))
+    found = list(_pages(cluster, state.name, body))
     above = TIER if words else 0.0
     scores = [score - above for score in float32s([hit["sort"][0] for hit in found])]
     hits = [Hit(hit["sort"][1], score) for hit, score in zip(found, scores, strict=True)]
-    return Found(len(hits), hits)
+    return SearchResult(len(hits), hits, state.snapshot)
 
 
 def ask(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -257,7 +248,7 @@ def lookup_body(own: str) -> dict[str, Any]:
     }
 
 
-def pages(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _pages(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Every hit of a search in an index that takes no writes, page by page in the body's order,
     which is total.
     """
@@ -265,7 +256,7 @@ def pages(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Iterator[Map
     while True:
         hits = ask(cluster, index, request)["hits"]["hits"]
         yield from hits
-        if len(hits) < body["size"] or hits[-1]["sort"] == [None]:
+        if len(hits) < body["size"]:
             return
         request["search_after"] = hits[-1]["sort"]
 
