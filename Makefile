@@ -33,7 +33,7 @@ test: check
 test-all: test drill chart-lint chart-test clients-test
 
 drill: setup
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "drill or fault"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m drill
 
 test-fast: setup
 	@$(BIN)/python -m pytest -q \

@@ -32,8 +32,18 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_CACHE"] = os.devnull
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with the most long tests come first, so that no process is left with one at the end."""
+    """What needs OpenSearch is marked. Files with the most long tests come first, so that no
+    process is left with one at the end.
+    """
+    nodes = {"opensearch", "opensearch_2", "opensearch_secure"}
+    for item in items:
+        asked = {*getattr(item, "fixturenames", ())}
+        if "request" in asked and hasattr(item, "callspec"):
+            asked |= {one for one in item.callspec.params.values() if isinstance(one, str)}
+        if nodes & asked:
+            item.add_marker("server")
     long = Counter(item.path for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: -long[item.path])
 

@@ -15,7 +15,6 @@ from cogr.settings.serving import OpenSearchSettings
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.server
 @pytest.mark.drill
 def test_labels_from_clicks_beat_bm25_and_true_labels_beat_them(
     opensearch: OpenSearchSettings, tmp_path: Path

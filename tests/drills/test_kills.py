@@ -24,7 +24,7 @@ KILLS = int(os.environ.get("DRILL_KILLS", "1000"))
 SEED = int(os.environ.get("DRILL_SEED", "0"))
 WEIGHTS = {"worker": 50, "coordinator": 37, "valkey": 8, "opensearch": 5, "flushall": 2, "term": 3}
 
-pytestmark = [pytest.mark.server, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.timeout(900)

@@ -109,7 +109,6 @@ def test_what_can_not_be_exported_is_refused(items: Snapshot, tmp_path: Path) ->
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.server
 def test_a_bulk_file_by_hand_gives_the_mirrors_scores(cluster: Cluster, tmp_path: Path) -> None:
     rows = random_world(120)
     snapshot = frozen(Store(tmp_path / "store"), "item", rows)

@@ -127,7 +127,6 @@ def product(number: int) -> dict[str, Any]:
 NAMED = ("--title", "name", "--text", "text.long,text.tags", "--field", "price=offers.price")
 
 
-@pytest.mark.server
 def test_an_index_is_read_in_pages(
     importer: Importer, cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,7 +149,6 @@ def test_an_index_is_read_in_pages(
     assert not (pits or {}).get("pits")
 
 
-@pytest.mark.server
 def test_ubi_indexes_become_a_file(importer: Importer, cluster: Cluster) -> None:
     name = f"{cluster.settings.prefix}-ubi"
     day = "2026-11-21T10:00:00.000Z"

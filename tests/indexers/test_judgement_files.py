@@ -71,7 +71,6 @@ def world(tmp_path: Path, cluster: Cluster) -> World:
     return World(workspace, ("-c", config, *(part for one in sets for part in ("--set", one))))
 
 
-@pytest.mark.server
 def test_a_run_is_what_ir_measures_reads(world: World, cogr_index: Command, tmp_path: Path) -> None:
     ended = cogr_index("export", "run", tmp_path / "a.run", *world.arguments, "--json")
     assert ended.status == 0, ended.err

@@ -22,7 +22,7 @@ from indexers.lease import read_lease
 from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in, kill
 from tests.indexers.telemetry.test_telemetry import scraped
 
-pytestmark = [pytest.mark.slow, pytest.mark.fault]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

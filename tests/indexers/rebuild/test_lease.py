@@ -65,7 +65,6 @@ def test_a_silent_holder_is_replaced_and_notices(
             second.check()
 
 
-@pytest.mark.fault
 def test_a_holder_with_a_wrong_clock_is_not_replaced(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

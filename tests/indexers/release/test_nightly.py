@@ -153,7 +153,6 @@ def asking(team: Shop, expander: Running) -> Iterator[None]:
         raise wrong[0]
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("nights", [1, pytest.param(5, marks=pytest.mark.drill)])
 def test_a_shop_reindexes_each_night(team: Shop, cogr_index: Command, nights: int) -> None:
     flags = ["--into", team.alias, *IDS, *flags_of(team.cluster.settings)]
@@ -212,7 +211,6 @@ def check_broken_states(team: Shop, expander: Running, run: Any) -> None:
     run("verify")
 
 
-@pytest.mark.server
 def test_ids_that_no_item_has_are_refused_and_nothing_is_written(
     team: Shop, cogr_index: Command
 ) -> None:

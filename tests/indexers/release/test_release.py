@@ -143,22 +143,18 @@ def two_publishes_of_two_sides(world: World, race: Racers, trials: int) -> None:
 
 
 @pytest.mark.drill
-@pytest.mark.fault
 def test_a_prune_beside_switches_leaves_what_serves(memory: World, shop: Path) -> None:
     with racers(2, shop) as race:
         prune_beside_a_switch(memory, race, 21)
 
 
 @pytest.mark.slow
-@pytest.mark.fault
 def test_two_publishes_of_two_sides_at_once_both_count(memory: World, shop: Path) -> None:
     with racers(2, shop) as race:
         two_publishes_of_two_sides(memory, race, 4)
 
 
 @pytest.mark.drill
-@pytest.mark.fault
-@pytest.mark.server
 def test_machines_that_share_a_bucket_take_turns(
     opensearch: OpenSearchSettings, s3: str, shop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,7 +168,6 @@ def test_machines_that_share_a_bucket_take_turns(
         prune_beside_a_switch(world, race, 4)
 
 
-@pytest.mark.server
 def test_a_publish_from_another_store_at_the_moment_of_a_removal_keeps_its_index(
     cluster: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,7 +268,6 @@ def killed_after(number: int, folder: Path, *command: str) -> bool:
 
 
 @pytest.mark.drill
-@pytest.mark.fault
 def test_a_rollback_killed_at_any_write_and_repeated_goes_back_once(
     memory: World, shop: Path, cogr_index: Command
 ) -> None:
@@ -299,7 +293,6 @@ def test_a_rollback_killed_at_any_write_and_repeated_goes_back_once(
 
 
 @pytest.mark.slow
-@pytest.mark.fault
 def test_a_publish_killed_at_any_write_is_in_the_history_if_it_serves(
     memory: World, shop: Path, cogr_index: Command
 ) -> None:

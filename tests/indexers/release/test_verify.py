@@ -36,7 +36,6 @@ def test_the_command_compares_all_and_ends_with_1_at_a_difference(
     assert cogr_index("publish", made, "--no-gate").status == 0
 
 
-@pytest.mark.server
 @pytest.mark.parametrize(
     ("change", "found"),
     [

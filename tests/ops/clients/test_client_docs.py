@@ -67,7 +67,6 @@ def runs(
     return ended.stdout
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("example", examples("clients.md", "python"))
 def test_python(example: str, world: ClientWorld) -> None:
     said = runs([sys.executable, "-c", placed(example, world)], world)
@@ -79,7 +78,6 @@ def test_python(example: str, world: ClientWorld) -> None:
         assert [line.split()[0] for line in said.splitlines()] == IN_STOCK
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("example", examples("clients.md", "javascript"))
 def test_javascript(example: str, world: ClientWorld) -> None:
     command = [program("node"), "--input-type=module"]
@@ -91,7 +89,6 @@ def test_javascript(example: str, world: ClientWorld) -> None:
         assert [line.split()[0] for line in said.splitlines()] == IN_STOCK
 
 
-@pytest.mark.server
 def test_curl(world: ClientWorld, tmp_path: Path) -> None:
     """One after another, as a reader does it."""
     program("curl")

@@ -88,7 +88,6 @@ def seen(found: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
     return {name: whole[name] for name in expected}
 
 
-@pytest.mark.server
 @pytest.mark.parametrize(
     ("case", "search"),
     [*((case, blocking) for case in CONFORMANCE["cases"]), *((case, asking) for case in SOME)],
@@ -106,7 +105,6 @@ def test_python(world: ClientWorld, case: dict[str, Any], search: Any) -> None:
         assert seen(found, expected) == expected
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("case", REMEMBERING)
 def test_python_remembers(
     world: ClientWorld, case: dict[str, Any], request: pytest.FixtureRequest
@@ -134,7 +132,6 @@ def passes(*command: str, folder: Path, world: ClientWorld) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
-@pytest.mark.server
 def test_javascript(world: ClientWorld) -> None:
     passes(program("node"), "--test", folder=CLIENTS / "javascript", world=world)
 
@@ -146,7 +143,6 @@ def test_javascript_is_typed(world: ClientWorld) -> None:
     passes(npm, "run", "types", folder=folder, world=world)
 
 
-@pytest.mark.server
 @pytest.mark.clients
 def test_java(world: ClientWorld) -> None:
     passes(program("mvn"), "-q", "-B", "test", folder=CLIENTS / "java", world=world)
@@ -171,7 +167,6 @@ def curl(
     )
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("case", CASES)
 def test_curl(world: ClientWorld, case: dict[str, Any]) -> None:
     program("curl")

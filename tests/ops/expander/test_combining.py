@@ -79,7 +79,6 @@ def check_words_and_keywords(found: dict[str, dict[str, float]]) -> None:
 
 
 @pytest.mark.drill
-@pytest.mark.server
 def test_every_way_runs_on_the_sample_shop(opensearch: OpenSearchSettings) -> None:
     check_words_and_keywords(rows("--no-vectors", "--url", str(opensearch.url)))
 

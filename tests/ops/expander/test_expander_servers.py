@@ -219,7 +219,6 @@ def on_opensearch(
         Cluster(opensearch).call("DELETE", f"/{prefix}-*{one.snapshot}", doing="cleaning up")
 
 
-@pytest.mark.server
 def test_the_clause_finds_what_the_backend_finds(
     on_opensearch: Workspace, opensearch: OpenSearchSettings
 ) -> None:
@@ -244,7 +243,6 @@ def test_the_clause_finds_what_the_backend_finds(
 ODD = [{}, {"round": "one"}, {"snapshot": {"a": 1}}]
 
 
-@pytest.mark.server
 def test_an_odd_meta_is_counted_and_said_and_following_goes_on(
     on_opensearch: Workspace, opensearch: OpenSearchSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -283,7 +281,6 @@ def test_an_odd_meta_is_counted_and_said_and_following_goes_on(
     assert ":".join(ids) in again
 
 
-@pytest.mark.server
 def test_every_answer_during_switches_is_of_one_round(on_opensearch: Workspace) -> None:
     """Keywords say their round; under load, each answer's keywords, snapshots and index must be of
     one.

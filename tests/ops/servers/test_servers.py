@@ -308,7 +308,6 @@ def documents(url: str) -> int:
 
 
 @pytest.mark.drill
-@pytest.mark.server
 def test_a_node_keeps_its_data_over_a_kill_and_listens_on_the_loopback_alone(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from indexers.backends.opensearch.client import Cluster
 from tests.commands import Command, Ended
 from tests.ops.expander.expander_worlds import ITEMS, running, serve_pair, wait_for, workspace
 
-pytestmark = [pytest.mark.server, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 LOG = [
     {"query": "Green COUCH", "count": 3, "clicked": ["a"]},
     {"query": "velvet", "clicked": ["a"]},

@@ -213,7 +213,6 @@ def test_the_readme_shows_what_the_demo_prints(shown: Shown) -> None:
 
 
 @pytest.mark.drill
-@pytest.mark.server
 @pytest.mark.model
 def test_a_second_demo_trains_nothing_and_opensearch_gives_the_same_figures(
     shown: Shown, tmp_path: Path, opensearch: OpenSearchSettings, monkeypatch: pytest.MonkeyPatch

@@ -219,7 +219,6 @@ def test_old_visits_count_less(tmp_path: Path) -> None:
     assert found.shown.raw.tolist() == [2]
 
 
-@pytest.mark.fault
 def test_bots_are_left_out_however_much_they_ask_and_click(tmp_path: Path) -> None:
     people = [search(f"p{n}", "lamp", ["a", "b"]) for n in range(10)]
     flood = [
@@ -238,7 +237,6 @@ def test_bots_are_left_out_however_much_they_ask_and_click(tmp_path: Path) -> No
     assert set(clicked(found).values()) == {(10, 0)}
 
 
-@pytest.mark.fault
 def test_torn_and_foreign_lines_are_counted_and_too_many_are_refused(tmp_path: Path) -> None:
     good = [search(str(n), "lamp", ["a"]) for n in range(60)]
     log = ndjson(
@@ -260,7 +258,6 @@ def test_torn_and_foreign_lines_are_counted_and_too_many_are_refused(tmp_path: P
         read(tmp_path / "cut.ndjson.gz")
 
 
-@pytest.mark.fault
 def test_odd_records_are_counted_and_do_no_harm(tmp_path: Path) -> None:
     good = [search(str(n), "lamp", ["a", "b"]) for n in range(100)]
     odd = [
@@ -283,7 +280,6 @@ def test_odd_records_are_counted_and_do_no_harm(tmp_path: Path) -> None:
     assert clicked(found) == {("lamp", "a", 1): (100, 1), ("lamp", "b", 2): (100, 0)}
 
 
-@pytest.mark.fault
 def test_without_positions_models_that_need_them_are_refused_with_the_reason(
     tmp_path: Path,
 ) -> None:
@@ -302,7 +298,6 @@ def test_without_positions_models_that_need_them_are_refused_with_the_reason(
     assert (made.labels, made.relevant) == (2, 1)
 
 
-@pytest.mark.fault
 def test_a_log_without_impressions_or_queries_is_refused(tmp_path: Path) -> None:
     log = ndjson(tmp_path / "a.ndjson", search("1", "lamp", None))
     with pytest.raises(DataError, match=r"shows no items: log what each search showed"):
@@ -372,7 +367,6 @@ def sides(folder: Path) -> dict[tuple[str, str], bool]:
     return {(texts[row["query"]], row["item"]): row["grade"] >= 2 for row in labels}
 
 
-@pytest.mark.fault
 def test_fifty_clients_overturn_no_label_in_silence(tmp_path: Path, cogr_train: Command) -> None:
     """The query whose label changed sides is named."""
     options = ("--out", tmp_path / "out", "--replace")

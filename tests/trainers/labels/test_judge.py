@@ -95,7 +95,6 @@ def test_a_judge_makes_a_data_set_and_says_how_far_it_agrees_with_people(
     assert "Agreement with people is almost perfect (kappa 1.00" in shown.out
 
 
-@pytest.mark.fault
 def test_an_unreadable_answer_is_asked_for_again_and_refusals_are_counted(
     shop: Path, cogr_train: Command
 ) -> None:
@@ -179,7 +178,6 @@ def test_wrong_options_are_refused(shop: Path, cogr_train: Command) -> None:
             assert (ended.status, words in ended.sentence) == (2, True), ended.sentence
 
 
-@pytest.mark.fault
 def test_an_endpoint_that_goes_away_keeps_what_it_answered(shop: Path, cogr_train: Command) -> None:
     def dies(number: int, body: dict[str, Any]) -> Answer:
         if number > 40:
@@ -228,7 +226,6 @@ def _killed_and_resumed(shop: Path, cogr_train: Command, kills: int, seed: int) 
 
 
 @pytest.mark.drill
-@pytest.mark.fault
 def test_a_killed_judge_goes_on_where_it_was(shop: Path, cogr_train: Command) -> None:
     _killed_and_resumed(shop, cogr_train, 1, seed=1)
 

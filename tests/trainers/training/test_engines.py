@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from cogr.settings.training import TrainingSettings
-from tests.commands import Command
 from tests.shops import write_sample_part
 from tests.trainers.shop import InThisProcess, Shop
 from trainers import tiny
@@ -40,14 +41,22 @@ def adapted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
     return config, run.store.local(done.model("query")), done.queries
 
 
-def rebuild(cogr_index: Command, config: Path, model: Path, store: Path, generator: str) -> str:
-    """The query snapshot that an adapter writes."""
-    ended = cogr_index(
-        "rebuild", "--side", "query", "--generator", generator, "--json", "-c", config,
-        "--no-push", "--set", f"generator.model={model}", "--set", f"store={store}",
-    )  # fmt: skip
-    assert ended.status == 0, ended.err
-    return str(ended.json["snapshot"])
+def rebuild(config: Path, model: Path, store: Path, generator: str) -> str:
+    """The query snapshot that an adapter writes, in a process of its own: vLLM keeps its memory,
+    and on a CPU it does not start where numba is loaded.
+    """
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-m", "indexers.cli", "rebuild", "--side", "query", "--json"),
+            *("--generator", generator, "-c", config, "--no-push"),
+            *("--set", f"generator.model={model}", "--set", f"store={store}"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return str(json.loads(ended.stdout)["snapshot"])
 
 
 def test_an_adapter_goes_on_learning_and_names_its_base(adapted: tuple[Path, Path, str]) -> None:
@@ -83,24 +92,20 @@ def test_a_small_step_survives_being_saved_on_a_bfloat16_base(tmp_path: Path) ->
     assert lora_config(settings, tmp_path / "adapter") is None
 
 
-def test_transformers_loads_an_adapter(
-    adapted: tuple[Path, Path, str], tmp_path: Path, cogr_index: Command
-) -> None:
+def test_transformers_loads_an_adapter(adapted: tuple[Path, Path, str], tmp_path: Path) -> None:
     config, model, written = adapted
-    found = rebuild(cogr_index, config, model, tmp_path, "transformers")
+    found = rebuild(config, model, tmp_path, "transformers")
     assert found.rpartition("-")[2] == written.rpartition("-")[2]
 
 
 @pytest.mark.drill
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
-def test_vllm_loads_an_adapter(
-    adapted: tuple[Path, Path, str], tmp_path: Path, cogr_index: Command
-) -> None:
+def test_vllm_loads_an_adapter(adapted: tuple[Path, Path, str], tmp_path: Path) -> None:
     from cogr.snapshots import open_snapshot
     from cogr.store import Store
 
     config, model, written = adapted
-    found = rebuild(cogr_index, config, model, tmp_path, "vllm")
+    found = rebuild(config, model, tmp_path, "vllm")
     one = open_snapshot(Store(tmp_path), found).by_id
     other = open_snapshot(Store(config.parent / "store"), written).by_id
     # Greedy, in another engine: nearly always the same keywords.

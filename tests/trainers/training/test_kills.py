@@ -21,7 +21,7 @@ from tests.shops import write_sample_part
 from tests.trainers.shop import Shop, whole
 from trainers.training.rounds import Run
 
-pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.fault]
+pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 MARK = "KILLED_BY_A_TEST"
 

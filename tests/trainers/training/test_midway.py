@@ -69,7 +69,6 @@ def learned(run: Run) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.model
-@pytest.mark.fault
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("tiny", [False, pytest.param(True, marks=pytest.mark.drill)])
 def test_a_stage_that_died_goes_on_from_its_checkpoint_to_the_same_weights(

@@ -16,7 +16,7 @@ from tests.trainers.conftest import Command
 from tests.trainers.shop import Shop
 from trainers.training.rounds import Round, open_run
 
-pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.server]
+pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 
 class Cluster:

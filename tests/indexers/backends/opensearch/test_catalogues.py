@@ -29,7 +29,6 @@ from tests.indexers.backends.opensearch_worlds import backend_of
 from tests.indexers.conftest import Command
 
 
-@pytest.mark.server
 def test_catalogues_never_touch_one_another(opensearch: OpenSearchSettings, tmp_path: Path) -> None:
     first = f"test-{uuid.uuid4().hex[:8]}"
     prefixes = (first, f"{first}-items")
@@ -59,7 +58,6 @@ def test_catalogues_never_touch_one_another(opensearch: OpenSearchSettings, tmp_
             assert [(other.serving(), other.list()) for other, *_ in others] == before
 
 
-@pytest.mark.server
 def test_prune_removes_drafts_that_nobody_works_on(
     opensearch: OpenSearchSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

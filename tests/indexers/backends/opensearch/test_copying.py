@@ -20,8 +20,6 @@ from indexers.backends.opensearch.indexes import index_name, read_index, stats
 from tests.indexers.backends.backend_worlds import random_queries, random_world
 from tests.indexers.backends.opensearch_worlds import backend_of
 
-pytestmark = pytest.mark.server
-
 
 def child(parent: Snapshot, rows: list[Row]) -> Snapshot:
     """A snapshot that names its parent."""

@@ -61,7 +61,6 @@ def test_the_index_is_what_a_push_makes() -> None:
     assert made == INDEX
 
 
-@pytest.mark.server
 def test_the_search(shop: OpenSearchBackend) -> None:
     found = shop.search(KEYWORDS, size=SEARCH["size"])
     hits = ask(shop, f"{PREFIX}-items", SEARCH)
@@ -78,7 +77,6 @@ def test_the_search(shop: OpenSearchBackend) -> None:
     assert [hit["fields"]["item_id"] for hit in ids] == [[hit.id] for hit in found.hits]
 
 
-@pytest.mark.server
 def test_the_keywords_of_a_known_query(shop: OpenSearchBackend) -> None:
     (hit,) = ask(
         shop,
@@ -89,7 +87,6 @@ def test_the_keywords_of_a_known_query(shop: OpenSearchBackend) -> None:
     assert hit["_source"]["keywords"] == ["velvet sofa", "mid-century", "couch", "mid-century sofa"]
 
 
-@pytest.mark.server
 def test_the_search_by_template_from_a_shell(shop: OpenSearchBackend) -> None:
     (line,) = examples("combining.md", "sh")
     program("curl")
@@ -105,7 +102,6 @@ def test_the_search_by_template_from_a_shell(shop: OpenSearchBackend) -> None:
     )
 
 
-@pytest.mark.server
 def test_the_search_by_template(shop: OpenSearchBackend) -> None:
     """The example's id is of another shop: with this one's in its place it finds the page after the
     named hit.

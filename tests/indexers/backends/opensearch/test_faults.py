@@ -23,8 +23,6 @@ from tests.indexers.backends.fault_proxy import Fault, Proxy, error_body, proxy_
 from tests.indexers.backends.opensearch_worlds import backend_of
 from tests.web_server import Answer, Request
 
-pytestmark = [pytest.mark.server, pytest.mark.fault]
-
 OVERLOADED = error_body(429, "rejected_execution_exception", "queue is full")
 UNAVAILABLE = error_body(503, "cluster_manager_not_discovered_exception", "no manager")
 UNAUTHORISED = (401, b"Unauthorized")

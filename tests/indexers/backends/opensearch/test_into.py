@@ -104,7 +104,6 @@ def ids_of(snapshot: Snapshot) -> list[str]:
     return [row.id for row in snapshot.rows()]
 
 
-@pytest.mark.server
 def test_words_are_searched_in_the_teams_own_fields(products: Products) -> None:
     snapshot = frozen(products.workspace.store, "item", SHOP)
     products.add(ids_of(snapshot))
@@ -122,7 +121,6 @@ def test_words_are_searched_in_the_teams_own_fields(products: Products) -> None:
     assert {id_ for id_, _ in both} == set(ids_of(snapshot))
 
 
-@pytest.mark.server
 def test_nothing_that_the_team_writes_is_lost(
     products: Products, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,7 +178,6 @@ def test_nothing_that_the_team_writes_is_lost(
     assert products.place().publish([snapshot.id], lambda _: None).as_dict()["written"] == 0
 
 
-@pytest.mark.server
 def test_scores_are_the_mirrors_once_deleted_versions_are_merged_away(products: Products) -> None:
     rows = [*SHOP, *random_world(100)]
     snapshot = frozen(products.workspace.store, "item", rows)
@@ -204,7 +201,6 @@ def test_scores_are_the_mirrors_once_deleted_versions_are_merged_away(products: 
     assert products.search(template, keywords=[]) == []
 
 
-@pytest.mark.server
 def test_the_template_takes_what_the_one_of_our_own_index_takes(products: Products) -> None:
     snapshot = frozen(products.workspace.store, "item", SHOP[:3])
     products.add(ids_of(snapshot))
@@ -234,7 +230,6 @@ def test_the_template_takes_what_the_one_of_our_own_index_takes(products: Produc
     assert answer["hits"]["hits"][0]["_source"].keys() >= {"title", "price"}
 
 
-@pytest.mark.server
 def test_a_fill_that_died_goes_on(products: Products, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = frozen(
         products.workspace.store, "item", [row for row in random_world(120) if row.keywords]
@@ -260,7 +255,6 @@ def test_a_fill_that_died_goes_on(products: Products, monkeypatch: pytest.Monkey
     assert (done["unknown"], done["absent"]) == (0, 0)
 
 
-@pytest.mark.server
 def test_switching_rolling_back_and_leaving_old_fields_out(
     products: Products, cogr_index: Command
 ) -> None:
@@ -308,7 +302,6 @@ def test_switching_rolling_back_and_leaving_old_fields_out(
     )
 
 
-@pytest.mark.server
 def test_a_refused_publish_and_values_that_something_else_wrote_change_nothing(
     products: Products,
 ) -> None:
@@ -347,7 +340,6 @@ def refill(products: Products, ids: list[str], mappings: Any, settings: Any) -> 
 DERIVED = {"properties": {"title": {"type": "keyword"}, "price": {"type": "integer"}}}
 
 
-@pytest.mark.server
 @pytest.mark.parametrize(
     ("name", "mappings", "settings"),
     [
@@ -368,7 +360,6 @@ def test_an_index_that_does_not_keep_whole_documents_is_refused(
     assert not [name for name in state.properties if "keywords" in name]
 
 
-@pytest.mark.server
 def test_no_field_of_the_team_changes_by_a_publish(products: Products) -> None:
     """Nor does a pipeline of the team's see a document again."""
     store = products.workspace.store
@@ -393,7 +384,6 @@ def test_no_field_of_the_team_changes_by_a_publish(products: Products) -> None:
         } == before
 
 
-@pytest.mark.server
 def test_what_can_not_be_a_target_is_refused(products: Products) -> None:
     cluster = products.cluster
     with pytest.raises(UserError, match="names nothing"):

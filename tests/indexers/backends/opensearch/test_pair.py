@@ -22,8 +22,6 @@ from tests.indexers.backends.backend_worlds import frozen
 from tests.indexers.backends.opensearch_worlds import backend_of, flags_of
 from tests.indexers.conftest import Command
 
-pytestmark = pytest.mark.server
-
 
 @pytest.fixture
 def backend(opensearch: OpenSearchSettings, tmp_path: Path) -> Iterator[OpenSearchBackend]:

@@ -11,6 +11,7 @@ import pytest
 
 from cogr.errors import CheckFailedError
 from cogr.matching.mirror import Mirror
+from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends import boosts_of
@@ -23,7 +24,6 @@ from tests.indexers.backends.backend_worlds import (
 )
 from tests.indexers.backends.opensearch_worlds import backend_of
 
-pytestmark = pytest.mark.server
 CLUSTERS = pytest.mark.parametrize(
     ("server", "shards", "items"),
     [
@@ -65,12 +65,12 @@ def test_a_random_world_has_the_mirrors_bits(
 
 
 def test_paging_gives_what_one_page_gives(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opensearch: OpenSearchSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = random_world(300)
     snapshot = frozen(Store(tmp_path), "item", rows)
     keywords = random_queries(rows, 1, 31)[0] + random_queries(rows, 1, 31, seed=2)[0]
-    with backend_of(request.getfixturevalue("opensearch"), snapshot.store, 3) as backend:
+    with backend_of(opensearch, snapshot.store, 3) as backend:
         backend.push(snapshot)
         whole = backend.retrieved(keywords, snapshot=snapshot.id)
         assert whole.total > 60
@@ -80,7 +80,7 @@ def test_paging_gives_what_one_page_gives(
 
 
 def test_verification_names_the_first_rank_that_differs(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opensearch: OpenSearchSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = random_world(100)
     store = Store(tmp_path)
@@ -88,7 +88,7 @@ def test_verification_names_the_first_rank_that_differs(
     # One keyword more somewhere changes df and avgdl, and so every score, but not the documents
     # that are compared.
     other = frozen(store, "item", [Row("a", "a", (rows[0].keywords[0], "another keyword")), *rows])
-    with backend_of(request.getfixturevalue("opensearch"), store) as backend:
+    with backend_of(opensearch, store) as backend:
         backend.push(snapshot)
         monkeypatch.setattr(
             "indexers.backends.opensearch.backend.mirror_of", lambda *_: Mirror.build(other)

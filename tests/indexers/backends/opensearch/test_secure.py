@@ -20,7 +20,7 @@ from indexers.backends.opensearch.indexes import ROLES, role
 from indexers.release.verify import warm_up
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen
 
-pytestmark = [pytest.mark.server, pytest.mark.drill]
+pytestmark = pytest.mark.drill
 PASSWORD = "Velvet-sofa-42-mid-century"
 
 

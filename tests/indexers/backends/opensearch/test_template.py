@@ -32,8 +32,6 @@ from tests.indexers.backends.backend_worlds import (
 from tests.indexers.backends.opensearch_worlds import backend_of
 from tests.indexers.hostile_texts import hostile
 
-pytestmark = pytest.mark.server
-
 KNOWN = {"sofa", "沙发"}
 """Hostile texts that are keywords of the shop."""
 FILTERED = {"ids": {"values": ["a-1", "c"]}}
