@@ -39,10 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     nodes = {"opensearch", "opensearch_2", "opensearch_secure"}
     for item in items:
-        asked = {*getattr(item, "fixturenames", ())}
-        if "request" in asked and hasattr(item, "callspec"):
-            asked |= {one for one in item.callspec.params.values() if isinstance(one, str)}
-        if nodes & asked:
+        if nodes & {*getattr(item, "fixturenames", ())}:
             item.add_marker("server")
     long = Counter(item.path for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: -long[item.path])

@@ -55,8 +55,8 @@ class Place:
 @pytest.fixture(
     params=[
         "memory",
-        "opensearch",
-        pytest.param("opensearch_2", marks=pytest.mark.drill),
+        pytest.param("opensearch", marks=pytest.mark.server),
+        pytest.param("opensearch_2", marks=[pytest.mark.server, pytest.mark.drill]),
     ]
 )
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:

@@ -26,7 +26,7 @@ pin,floor lamp,gone,
 """
 
 
-@pytest.fixture(params=["memory", "opensearch"])
+@pytest.fixture(params=["memory", pytest.param("opensearch", marks=pytest.mark.server)])
 def backend(request: pytest.FixtureRequest) -> Sequence[str]:
     """Flags of a backend: the mirror, a cluster."""
     if request.param == "memory":

@@ -39,6 +39,7 @@ def worlds(store: Store, items: int) -> tuple[Snapshot, Snapshot]:
     return first, child(first, [*changed[items // 100 :], *new])
 
 
+@pytest.mark.server
 @pytest.mark.parametrize(
     ("server", "shards"),
     [("opensearch", 3), pytest.param("opensearch_2", 1, marks=pytest.mark.drill)],

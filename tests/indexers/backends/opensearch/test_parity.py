@@ -50,6 +50,7 @@ def assert_parity(backend: OpenSearchBackend, snapshot: Snapshot, queries: list[
     return compared
 
 
+@pytest.mark.server
 @pytest.mark.slow
 @CLUSTERS
 def test_a_random_world_has_the_mirrors_bits(
