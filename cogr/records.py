@@ -164,7 +164,6 @@ class LogFormat(StrEnum):
     jsonl = "jsonl"
     csv = "csv"
     ubi = "ubi"
-    access = "access"
     text = "text"
 
 

@@ -5,10 +5,8 @@ Read by `cogr-ops shadow` and `cogr-index update --from-log`. The formats:
 - `jsonl`: objects with `query`, perhaps `count`, `clicked` (ids) and `client_id`;
 - `csv`: a header, a column of queries, perhaps columns of counts and of clients;
 - `ubi`: records of User Behavior Insights (`cogr.datasets.ubi`);
-- `access`: a web server's log whose request lines carry the query as a URL parameter; the address
-  is the client; crawlers that say so and refused requests are skipped;
 - `text`: a query a line;
-- `auto`: the one of these that the file's first lines look like.
+- `auto`: the one of these that the file's first line looks like.
 
 Files may be gzip. Queries that `cogr.privacy` leaves out are counted. Memory: the distinct queries,
 with the ids of their clients and of clicked items.
@@ -18,14 +16,11 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
 
 from cogr.datasets.fields import id_field, number_field, text_field
 from cogr.datasets.reading import DELIMITERS, Place, Sheet, json_records, lines
@@ -34,13 +29,6 @@ from cogr.errors import DataError
 from cogr.privacy import QueryFilter
 from cogr.records import CLICKS, LogFormat
 
-_LINE = re.compile(
-    r'(\S+) [^"]*"(?:GET|HEAD|POST) ([^ "]*)[^"]*"'
-    r'(?: (\d+) \S+(?: "(?:[^"\\]|\\.)*" "((?:[^"\\]|\\.)*)")?)?'
-)
-_CRAWLER = re.compile("bot|crawl|spider", re.IGNORECASE)
-_REQUEST = re.compile(r'"(?:GET|HEAD|POST|PUT|OPTIONS) [^"]* HTTP/[\d.]+"')
-_LOOKED_AT = 50
 # Names of a CSV's columns, in any case; the first one found is taken.
 QUERY_COLUMNS = (
     *("query", "user_query", "search_query", "search_term", "search term", "searchterm"),
@@ -79,7 +67,6 @@ class LogOptions:
     format: LogFormat = LogFormat.auto
     column: str | None = None
     count_column: str | None = None
-    parameter: str = "q"
     clicks: Sequence[str] = CLICKS
 
 
@@ -172,7 +159,6 @@ _ADVICE = {
     LogFormat.jsonl: "write one object a line, with query",
     LogFormat.csv: "write a header, and one query a row",
     LogFormat.ubi: "export ubi_queries, or events that have a user_query",
-    LogFormat.access: "name the URL parameter that holds the query with --parameter",
     LogFormat.text: "write one a line",
 }
 
@@ -194,12 +180,10 @@ def _format(path: Path, options: LogOptions) -> LogFormat:
         return options.format
     if path.name.removesuffix(".gz").endswith((".csv", ".tsv")):
         return LogFormat.csv
-    first = [line for _, line in islice(lines(path), _LOOKED_AT) if line.strip()]
-    if first and first[0].lstrip().startswith("{"):
-        return LogFormat.ubi if _is_ubi(first[0]) else LogFormat.jsonl
-    if any(_REQUEST.search(line) for line in first):
-        return LogFormat.access
-    return LogFormat.csv if first and _is_header(first[0], options) else LogFormat.text
+    first = next((line for _, line in lines(path) if line.strip()), "")
+    if first.lstrip().startswith("{"):
+        return LogFormat.ubi if _is_ubi(first) else LogFormat.jsonl
+    return LogFormat.csv if _is_header(first, options) else LogFormat.text
 
 
 def _is_ubi(line: str) -> bool:
@@ -275,20 +259,6 @@ def _read_text(path: Path, log: _Log) -> None:
             log.add(line)
 
 
-def _parameter(url: str, options: LogOptions) -> str:
-    query = url.partition("?")[2].partition("#")[0]
-    return parse_qs(query, errors="replace").get(options.parameter, [""])[0].strip()
-
-
-def _read_access(path: Path, log: _Log) -> None:
-    for _, line in lines(path):
-        if line.strip():
-            found = _LINE.match(line)
-            client, url, status, agent = found.groups() if found else ("", "", "", "")
-            people = found and int(status or 200) < 400 and not _CRAWLER.search(agent or "")
-            log.add(_parameter(url, log.options) if people else "", client=client)
-
-
 def _read_ubi(paths: Sequence[Path], log: _Log) -> None:
     found, records, without = searched(paths, log.options.clicks)
     log.lines, log.without = log.lines + records, log.without + without
@@ -302,6 +272,5 @@ def _read_ubi(paths: Sequence[Path], log: _Log) -> None:
 _READERS = {
     LogFormat.jsonl: _read_jsonl,
     LogFormat.csv: _read_csv,
-    LogFormat.access: _read_access,
     LogFormat.text: _read_text,
 }

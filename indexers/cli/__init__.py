@@ -109,7 +109,6 @@ def update(
     format_: console.FormatOption = LogFormat.auto,
     column: console.ColumnOption = None,
     count_column: console.CountColumnOption = None,
-    parameter: console.ParameterOption = "q",
     min_count: Annotated[
         int,
         Option(
@@ -143,7 +142,7 @@ def update(
         changed=changed,
         since=time,
         log=log or None,
-        log_options=LogOptions(format_, column, count_column, parameter),
+        log_options=LogOptions(format_, column, count_column),
         min_count=min_count,
         save=save,
         parent=parent,

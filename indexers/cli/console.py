@@ -189,7 +189,7 @@ WorkersOption = Annotated[
 
 # How a query log is written.
 FormatOption = Annotated[
-    LogFormat, Option("--format", help="Format of the logs; auto: recognised by the first lines.")
+    LogFormat, Option("--format", help="Format of the logs; auto: recognised by the first line.")
 ]
 ColumnOption = Annotated[
     str | None, Option(help="CSV column or JSON field of the query; the usual names by default.")
@@ -197,7 +197,6 @@ ColumnOption = Annotated[
 CountColumnOption = Annotated[
     str | None, Option(help="CSV column or JSON field of the query's count; count by default.")
 ]
-ParameterOption = Annotated[str, Option(help="URL parameter of the query in an access log.")]
 
 
 @dataclass(frozen=True)

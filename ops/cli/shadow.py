@@ -47,7 +47,6 @@ def shadow(
     size: Annotated[int, Option(min=1, max=1000, help="Hits that are compared.")] = 10,
     limit: Annotated[int, Option(min=1, help="Most queries; a larger log is sampled.")] = 1000,
     rate: Annotated[float, Option(min=0.01, help="Most queries a second.")] = 20.0,
-    parameter: console.ParameterOption = "q",
     click: ClickOption = None,
     id_field: IdFieldOption = "_id",
 ) -> None:
@@ -62,7 +61,7 @@ def shadow(
 
     today = Body.read(present, keywords=False)
     other = SERVED if candidate is None else Body.read(candidate, keywords=True)
-    log = read_log(logs, LogOptions(format_, column, count_column, parameter, click or CLICKS))
+    log = read_log(logs, LogOptions(format_, column, count_column, click or CLICKS))
     queries = sample(log.queries, limit)
     settings = call.workspace.settings
     cluster = Cluster(settings.opensearch)

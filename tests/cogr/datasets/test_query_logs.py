@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
@@ -38,12 +37,6 @@ UBI = [
         "event_attributes": {"object": {"object_id": "b"}},
     },
 ]
-ACCESS = """\
-10.0.0.1 - - [21/Nov/2026:10:00:00 +0000] "GET /search?q=green+couch&page=1 HTTP/1.1" 200 5 "-" "x"
-10.0.0.1 - - [21/Nov/2026:10:00:01 +0000] "GET /style.css HTTP/1.1" 200 512 "-" "Mozilla"
-::1 - - [21/Nov/2026:10:00:02 +0000] "GET /?q=caf%C3%A9%22%7B%7Bquery%7D%7D HTTP/1.1" 200 1 "-" "-"
-no line of ours
-"""
 
 
 def read_log(
@@ -83,19 +76,6 @@ def test_ubi_joins_events_to_queries(tmp_path: Path) -> None:
     assert (couch.clicked, lamp) == (frozenset(), Searched("lamp", 1, frozenset("c")))
 
 
-def test_an_access_log_gives_its_parameter_and_its_addresses(tmp_path: Path) -> None:
-    (tmp_path / "log").write_text(ACCESS)
-    cafe, couch = read_log([tmp_path / "log"], LogFormat.access)
-    assert cafe == Searched('café"{{query}}', 1, clients=frozenset(["::1"]), known=1)
-    assert (couch.text, couch.clients) == ("green couch", {"10.0.0.1"})
-    line = '10.0.0.1 - - [21/Nov/2026:10:05:00 +0000] "GET /s?q={} HTTP/1.1" {} 5 "-" "{}"\n'
-    skipped = [("gone", 404, "x"), ("robot", 200, "Googlebot/2.1"), ("lamp", 200, "x")]
-    (tmp_path / "more").write_text("".join(line.format(*one) for one in skipped))
-    assert [one.text for one in read_log([tmp_path / "more"])] == ["lamp"]
-    (page,) = read_log([tmp_path / "log"], LogFormat.access, parameter="page")
-    assert page.text == "1"
-
-
 def test_auto_reads_each_file_as_it_looks(tmp_path: Path) -> None:
     texts = {
         "log.txt": "sofa\n\ngreen, soft sofa\ngreen, soft sofa\nquery\n",
@@ -108,16 +88,6 @@ def test_auto_reads_each_file_as_it_looks(tmp_path: Path) -> None:
         ),
         "log.csv": '\ufeffid;Search Term;Count\n1;sofa;\n2;"green, soft sofa";2\n;;\n3;query;1\n',
         "header only.txt": 'query,count\nsofa,1\n"green, soft sofa",2\nquery,1\n',
-        "access.log": "".join(
-            f'1.1.1.1 - - [x] "GET {path} HTTP/1.1" 200 1\n'
-            for path in (
-                "/",
-                "/s?q=sofa",
-                "/s?q=green%2C+soft+sofa",
-                "/s?q=green,%20soft%20sofa",
-                "/s?q=query",
-            )
-        ),
     }
     expected = [("green, soft sofa", 2), ("query", 1), ("sofa", 1)]
     for name, text in texts.items():
@@ -125,9 +95,9 @@ def test_auto_reads_each_file_as_it_looks(tmp_path: Path) -> None:
         found = read_log([tmp_path / name])
         assert [(one.text, one.count) for one in found] == expected, name
     everything = read_whole_log([tmp_path / name for name in texts], LogOptions())
-    assert [searched.count for searched in everything.queries] == [12, 6, 6]
-    # The page that holds no query is counted; blank lines and rows are no lines.
-    assert (everything.lines, everything.without) == (4 + 3 + 4 + 3 + 3 + 5, 1)
+    assert [searched.count for searched in everything.queries] == [10, 5, 5]
+    # Blank lines and rows are no lines.
+    assert (everything.lines, everything.without) == (4 + 3 + 4 + 3 + 3, 0)
     (tmp_path / "odd.csv").write_text("what,often\nsofa,3\n")
     assert read_log([tmp_path / "odd.csv"], column="what", count_column="often") == [
         Searched("sofa", 3)
@@ -159,7 +129,6 @@ def test_personal_data_is_left_out_of_every_format_and_counted(
         LogFormat.jsonl: [json.dumps({"query": text}) for text in texts],
         LogFormat.csv: ["query,client_id", *(f"{text},c" for text in texts)],
         LogFormat.ubi: [json.dumps({"user_query": text}) for text in texts],
-        LogFormat.access: [f'::1 - - [x] "GET /?q={quote(text)} HTTP/1.1" 200 1' for text in texts],
         LogFormat.text: list(texts),
         LogFormat.auto: list(texts),
     }

@@ -201,9 +201,6 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cogr_ops: Command) 
         ("log", '{"query": "a", "clicked": "b"}', ("log",), 2, (
             "log, line 1: 'clicked' is not a list; write the ids of the clicked items as a list."
         )),
-        ("log", "10.0.0.1 GET", ("log", "--format", "access"), 2, (
-            "No query is in log; name the URL parameter that holds the query with --parameter."
-        )),
         ("log", '{"action_name": "click", "query_id": "1", "event_attributes": 1}', (
             "log", "--format", "ubi"
         ), 2, (
