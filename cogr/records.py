@@ -1,5 +1,5 @@
-"""The records of a data set, the data set itself, types of items' extra fields, formats of query
-logs, and types for progress messages.
+"""The records of a data set, the data set itself, types of items' extra fields, and types for
+progress messages.
 
 `cogr.datasets` reads the records. This module imports nothing heavy: commands name its types in
 their options, and must start at once.
@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, Literal, cast, get_args
 
 from cogr.errors import DataError
@@ -155,16 +154,6 @@ class Dataset:
 
 CLICKS = ("click", "item_click", "product_click", "add_to_cart", "purchase")
 """UBI's `action_name` of events that count as a click by default."""
-
-
-class LogFormat(StrEnum):
-    """The format of a query log."""
-
-    auto = "auto"
-    jsonl = "jsonl"
-    csv = "csv"
-    ubi = "ubi"
-    text = "text"
 
 
 FieldType = Literal["boolean", "long", "double", "date", "keyword"]

@@ -5,11 +5,11 @@ Read by `cogr-ops shadow` and `cogr-index update --from-log`. The formats:
 - `jsonl`: objects with `query`, perhaps `count`, `clicked` (ids) and `client_id`;
 - `csv`: a header, a column of queries, perhaps columns of counts and of clients;
 - `ubi`: records of User Behavior Insights (`cogr.datasets.ubi`);
-- `text`: a query a line;
-- `auto`: the one of these that the file's first line looks like.
+- `text`: a query a line.
 
-Files may be gzip. Queries that `cogr.privacy` leaves out are counted. Memory: the distinct queries,
-with the ids of their clients and of clicked items.
+The first line of a file tells its format; a parquet file is of UBI. Files may be gzip. Queries that
+`cogr.privacy` leaves out are counted. Memory: the distinct queries, with the ids of their clients
+and of clicked items.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cogr.datasets.reading import DELIMITERS, Place, Sheet, json_records, lines
 from cogr.datasets.ubi import searched
 from cogr.errors import DataError
 from cogr.privacy import QueryFilter
-from cogr.records import CLICKS, LogFormat
+from cogr.records import CLICKS
 
 # Names of a CSV's columns, in any case; the first one found is taken.
 QUERY_COLUMNS = (
@@ -52,22 +52,6 @@ class Searched:
     clicked: frozenset[str] = frozenset()
     clients: frozenset[str] = frozenset()
     known: int = 0
-
-
-@dataclass(frozen=True)
-class LogOptions:
-    """How to read a log.
-
-    Attributes:
-        format: format of every file; auto detects each.
-        column, count_column: names of the query and of how often it was asked, in a CSV's header or
-            a JSON object; None for the usual ones.
-    """
-
-    format: LogFormat = LogFormat.auto
-    column: str | None = None
-    count_column: str | None = None
-    clicks: Sequence[str] = CLICKS
 
 
 @dataclass(frozen=True)
@@ -107,8 +91,7 @@ class _Query:
 
 
 class _Log:
-    def __init__(self, options: LogOptions) -> None:
-        self.options = options
+    def __init__(self) -> None:
         self.queries: dict[str, _Query] = {}
         self.lines = self.without = 0
 
@@ -127,8 +110,11 @@ class _Log:
             self.without += 1
 
 
-def read_log(paths: Sequence[Path], options: LogOptions) -> QueryLog:
+def read_log(paths: Sequence[Path], clicks: Sequence[str] = CLICKS) -> QueryLog:
     """The distinct queries of a log in one or several files.
+
+    Args:
+        clicks: UBI's `action_name` of events that count as a click.
 
     Raises:
         DataError: a file is missing, a record is bad (names file and line), or the log has no
@@ -137,30 +123,31 @@ def read_log(paths: Sequence[Path], options: LogOptions) -> QueryLog:
     for path in paths:
         if not path.is_file():
             raise DataError(f"The log {path} is not there; name a file of queries.")
-    log = _Log(options)
-    formats = {path: _format(path, options) for path in paths}
-    if ubi := [path for path, format_ in formats.items() if format_ is LogFormat.ubi]:
-        _read_ubi(ubi, log)
-    for path, format_ in formats.items():
-        if format_ is not LogFormat.ubi:
-            _READERS[format_](path, log)
+    log, ubi = _Log(), list[Path]()
+    for path in paths:
+        table = path.suffix == ".parquet"
+        first = "" if table else next((line for _, line in lines(path) if line.strip()), "")
+        if table or _is_ubi(first):
+            ubi.append(path)
+        elif first.lstrip().startswith("{"):
+            _read_jsonl(path, log)
+        elif path.name.removesuffix(".gz").endswith((".csv", ".tsv")) or _is_header(first):
+            _read_csv(path, log)
+        else:
+            for _, line in lines(path):
+                if line.strip():
+                    log.add(line)
+    if ubi:
+        _read_ubi(ubi, log, clicks)
     if not log.queries:
-        raise DataError(f"No query is in {', '.join(map(str, paths))}; {_ADVICE[options.format]}.")
+        raise DataError(
+            f"No query is in {', '.join(map(str, paths))}; write one a line, JSON objects with "
+            "query, CSV with a column query, or UBI records that have a user_query."
+        )
     kept = QueryFilter()
     queries = [one.searched(text) for text, one in log.queries.items() if kept.keeps(text)]
     queries.sort(key=lambda one: (-one.count, one.text))
     return QueryLog(queries, log.lines, log.without, kept.counts)
-
-
-_ADVICE = {
-    LogFormat.auto: (
-        "write one a line, JSON objects with query, CSV with a column query, or UBI records"
-    ),
-    LogFormat.jsonl: "write one object a line, with query",
-    LogFormat.csv: "write a header, and one query a row",
-    LogFormat.ubi: "export ubi_queries, or events that have a user_query",
-    LogFormat.text: "write one a line",
-}
 
 
 def sample(queries: Sequence[Searched], most: int) -> list[Searched]:
@@ -175,58 +162,42 @@ def sample(queries: Sequence[Searched], most: int) -> list[Searched]:
     return [replace(queries[at], count=count) for at, count in drawn.most_common()]
 
 
-def _format(path: Path, options: LogOptions) -> LogFormat:
-    if options.format is not LogFormat.auto:
-        return options.format
-    if path.name.removesuffix(".gz").endswith((".csv", ".tsv")):
-        return LogFormat.csv
-    first = next((line for _, line in lines(path) if line.strip()), "")
-    if first.lstrip().startswith("{"):
-        return LogFormat.ubi if _is_ubi(first) else LogFormat.jsonl
-    return LogFormat.csv if _is_header(first, options) else LogFormat.text
-
-
 def _is_ubi(line: str) -> bool:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return False  # the other reader reports the fault
+    if not isinstance(record, dict):
+        return False
     inner = record.get("_source")
     keys = {*record, *(inner if isinstance(inner, dict) else ())}
     return bool(keys & {"user_query", "action_name"}) and "query" not in keys
 
 
-def _is_header(line: str, options: LogOptions) -> bool:
-    wanted = {options.column.casefold()} if options.column else {*QUERY_COLUMNS}
+def _is_header(line: str) -> bool:
     names = (line.split(one) for one in DELIMITERS if one in line)
-    return any(wanted & {name.strip(' "').casefold() for name in row} for row in names)
+    return any({*QUERY_COLUMNS} & {name.strip(' "').casefold() for name in row} for row in names)
 
 
 def _read_jsonl(path: Path, log: _Log) -> None:
-    query, often = log.options.column or "query", log.options.count_column or "count"
     for place, record in json_records(path):
-        if query not in record:
-            raise DataError(
-                f"{place}: the record has no {query!r}; give every record one, or name it with "
-                "--column."
-            )
+        if "query" not in record:
+            raise DataError(f"{place}: the record has no 'query'; give every record one.")
         client = next((name for name in CLIENT_COLUMNS if record.get(name)), "")
-        _add(log, place, record, query, often, client)
+        _add(log, place, record, "query", "count", client)
 
 
 def _read_csv(path: Path, log: _Log) -> None:
-    named, counted = log.options.column, log.options.count_column
-    sheet = Sheet.open(path, [named] if named else QUERY_COLUMNS)
-    query = _column(sheet, [named] if named else QUERY_COLUMNS)
-    often = _column(sheet, [counted] if counted else COUNT_COLUMNS)
-    if not query or (counted and not often):
-        missing = f"{counted!r}; name it with --count-column" if query else ""
+    sheet = Sheet.open(path, QUERY_COLUMNS)
+    query, often, client = (
+        _column(sheet, names) for names in (QUERY_COLUMNS, COUNT_COLUMNS, CLIENT_COLUMNS)
+    )
+    if not query:
         shown = ", ".join(name for name in sheet.header if name)
         raise DataError(
-            f"{path}, line 1: the header has no column of "
-            f"{missing or 'queries; name it with --column'} (there are: {shown:.300})."
+            f"{path}, line 1: the header has no column of queries; call it query (there are: "
+            f"{shown:.300})."
         )
-    client = _column(sheet, CLIENT_COLUMNS)
     for place, record in sheet.records():
         record.pop("clicked", None)
         _add(log, place, record, query, often, client)
@@ -253,24 +224,11 @@ def _column(sheet: Sheet, wanted: Sequence[str]) -> str:
     return next((names[one] for one in map(str.casefold, wanted) if one in names), "")
 
 
-def _read_text(path: Path, log: _Log) -> None:
-    for _, line in lines(path):
-        if line.strip():
-            log.add(line)
-
-
-def _read_ubi(paths: Sequence[Path], log: _Log) -> None:
-    found, records, without = searched(paths, log.options.clicks)
+def _read_ubi(paths: Sequence[Path], log: _Log, clicks: Sequence[str]) -> None:
+    found, records, without = searched(paths, clicks)
     log.lines, log.without = log.lines + records, log.without + without
     for text, count, known, clients, items in found:
         query = log.query(text)
         query.count, query.known = query.count + count, query.known + known
         query.clients.update(map(str, clients))
         query.clicked.update(items)
-
-
-_READERS = {
-    LogFormat.jsonl: _read_jsonl,
-    LogFormat.csv: _read_csv,
-    LogFormat.text: _read_text,
-}

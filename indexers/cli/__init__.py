@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 
 from typer import Option
 
-from cogr.records import LogFormat
 from indexers.cli import console, exchange, release, snapshots
 from indexers.cli.console import Call, common_options, time_of
 from indexers.telemetry.terminal import progress_bar
@@ -106,9 +105,6 @@ def update(
         ),
     ] = None,
     log: LogOption = None,
-    format_: console.FormatOption = LogFormat.auto,
-    column: console.ColumnOption = None,
-    count_column: console.CountColumnOption = None,
     min_count: Annotated[
         int,
         Option(
@@ -133,7 +129,6 @@ def update(
     Only the differences are written to the cluster. `statistical` keeps the fit of the snapshot
     that it starts from.
     """
-    from cogr.datasets.query_logs import LogOptions
     from indexers.rebuild.update import UpdateRequest, update_both, update_side
 
     time = time_of(since) if since is not None else None
@@ -142,7 +137,6 @@ def update(
         changed=changed,
         since=time,
         log=log or None,
-        log_options=LogOptions(format_, column, count_column),
         min_count=min_count,
         save=save,
         parent=parent,

@@ -30,7 +30,7 @@ from typer import Option
 
 from cogr import __version__
 from cogr.errors import INTERRUPTED, CogrError, learn_words
-from cogr.records import LogFormat, Side
+from cogr.records import Side
 from indexers.telemetry import logs
 from indexers.telemetry.terminal import console_of
 
@@ -185,17 +185,6 @@ PublishOption = Annotated[bool, Option(help="Publish the snapshot once it is ver
 WorkersOption = Annotated[
     WorkersName | None,
     Option(help="Overrides rebuild.workers. local: in this process; celery: on workers."),
-]
-
-# How a query log is written.
-FormatOption = Annotated[
-    LogFormat, Option("--format", help="Format of the logs; auto: recognised by the first line.")
-]
-ColumnOption = Annotated[
-    str | None, Option(help="CSV column or JSON field of the query; the usual names by default.")
-]
-CountColumnOption = Annotated[
-    str | None, Option(help="CSV column or JSON field of the query's count; count by default.")
 ]
 
 

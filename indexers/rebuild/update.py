@@ -10,7 +10,7 @@ by other keywords.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from cogr.datasets.changes import (
     read_changes,
 )
 from cogr.datasets.items import Items, ItemsSpool, in_id_order
-from cogr.datasets.query_logs import LogOptions, read_log
+from cogr.datasets.query_logs import read_log
 from cogr.errors import SettingsError, SnapshotError
 from cogr.keywords import self_keyword
 from cogr.records import Entity, Item, ProgressBar, Query, Say, self_text
@@ -69,7 +69,6 @@ class UpdateRequest(RebuildRequest):
     changed: Path | None = None
     since: datetime | None = None
     log: Sequence[Path] | None = None
-    log_options: LogOptions = field(default_factory=LogOptions)
     min_count: int = 10
     save: Path | None = None
     parent: str | None = None
@@ -223,7 +222,7 @@ def _read_log(
 ) -> LogChanges | None:
     if request.log is None:
         return None
-    log = read_log(request.log, request.log_options)
+    log = read_log(request.log)
     known = {own for batch in parent.batches() for own in batch["self"].to_pylist()}
     saved = {self_keyword(self_text(query)) for query in workspace.dataset.entities("query")}
     found = changes_of_log(log, request.min_count, known, saved)

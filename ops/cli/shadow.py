@@ -9,8 +9,7 @@ from typing import Annotated, Any
 from rich.console import Console
 from typer import Argument, Option
 
-from cogr.records import CLICKS, LogFormat
-from indexers.cli import console
+from cogr.records import CLICKS
 from indexers.cli.console import Call, common_options
 from indexers.tables import Table
 
@@ -35,9 +34,6 @@ def shadow(
         Path, Option(help="JSON body of today's search, with {{query}} where the text goes.")
     ],
     index: Annotated[str, Option(help="Index or alias that --present searches.")],
-    format_: console.FormatOption = LogFormat.auto,
-    column: console.ColumnOption = None,
-    count_column: console.CountColumnOption = None,
     candidate: CandidateOption = None,
     candidate_index: Annotated[
         str | None,
@@ -54,14 +50,14 @@ def shadow(
 
     Only reads; shoppers notice nothing. --json also has the results of every query.
     """
-    from cogr.datasets.query_logs import LogOptions, read_log, sample
+    from cogr.datasets.query_logs import read_log, sample
     from indexers.backends.opensearch.client import Cluster
     from indexers.telemetry.terminal import progress_bar
     from ops.shadow import SERVED, Body, ExpanderClient, Search, check, replay, rows, summary
 
     today = Body.read(present, keywords=False)
     other = SERVED if candidate is None else Body.read(candidate, keywords=True)
-    log = read_log(logs, LogOptions(format_, column, count_column, click or CLICKS))
+    log = read_log(logs, click or CLICKS)
     queries = sample(log.queries, limit)
     settings = call.workspace.settings
     cluster = Cluster(settings.opensearch)

@@ -185,26 +185,20 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cogr_ops: Command) 
         ("x", "", ("nowhere",), 2, "The log nowhere is not there; name a file of queries."),
         ("log", "", ("log",), 2, (
             "No query is in log; write one a line, JSON objects with query, CSV with a column "
-            "query, or UBI records."
+            "query, or UBI records that have a user_query."
         )),
         ("log", "{}", ("log",), 2, (
-            "log, line 1: the record has no 'query'; give every record one, or name it with "
-            "--column."
+            "log, line 1: the record has no 'query'; give every record one."
         )),
         ("log.csv", "id,what\n1,sofa\n", ("log.csv",), 2, (
-            "log.csv, line 1: the header has no column of queries; name it with --column (there "
-            "are: id, what)."
+            "log.csv, line 1: the header has no column of queries; call it query (there are: id, "
+            "what)."
         )),
         ("log", '{"query": "a", "count": 0}', ("log",), 2, (
             "log, line 1: 'count' is 0; write how often it was asked, 1 or more."
         )),
         ("log", '{"query": "a", "clicked": "b"}', ("log",), 2, (
             "log, line 1: 'clicked' is not a list; write the ids of the clicked items as a list."
-        )),
-        ("log", '{"action_name": "click", "query_id": "1", "event_attributes": 1}', (
-            "log", "--format", "ubi"
-        ), 2, (
-            "No query is in log; export ubi_queries, or events that have a user_query."
         )),
         ("today.json", '{"query":\n {"match"}}', ("log.jsonl",), 2, (
             "today.json, line 2: this is not JSON (Expecting ':' delimiter); write the body of "
