@@ -1,5 +1,5 @@
 """cogr-index: from entities to a published index. `rebuild` and `update`; the other commands are in
-`release`, `snapshots` and `exchange`.
+`release` and `snapshots`.
 
 Options and output only; the work is in the packages beside.
 """
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from typer import Option
 
-from indexers.cli import console, exchange, release, snapshots
+from indexers.cli import console, release, snapshots
 from indexers.cli.console import Call, common_options, time_of
 from indexers.telemetry.terminal import progress_bar
 
@@ -160,8 +160,8 @@ app.command()(release.verify)
 app.command()(release.roles)
 app.command(name="list")(snapshots.list_)
 app.command()(snapshots.search)
-app.add_typer(exchange.export_app, name="export")
-app.add_typer(exchange.import_app, name="import")
+app.add_typer(snapshots.export_app, name="export")
+app.add_typer(snapshots.import_app, name="import")
 app.command()(snapshots.diff)
 app.command()(release.prune)
 app.command()(snapshots.inspect)

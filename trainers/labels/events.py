@@ -16,7 +16,7 @@ Rules, in the order in which they apply:
 - A client with too many searches on a day, or that clicks nearly everything shown, is a bot. Of
   each query only a client's first visits count (`Rules`).
 
-DuckDB does the work in a temporary file, in bounded memory (`cogr.datasets.ubi`).
+DuckDB does the work in a temporary file, in bounded memory (`cogr.datasets.query_logs`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cogr.datasets.ubi import IMPRESSIONS, database, load
+from cogr.datasets.query_logs import IMPRESSIONS, database, load
 from cogr.errors import DataError
 
 _SESSION_MS = 30 * 60 * 1000

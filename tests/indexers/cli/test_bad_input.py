@@ -114,7 +114,7 @@ def test_an_endpoint_that_is_away(
     assert "can't be reached" in ended.err.splitlines()[-1]
 
 
-REBUILD = [sys.executable, "-m", "indexers.cli", "rebuild", "--side", "item"]
+REBUILD = [Path(sys.executable).with_name("cogr-index"), "rebuild", "--side", "item"]
 REBUILD += ["--generator", "scripted"]
 
 

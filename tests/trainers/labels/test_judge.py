@@ -206,7 +206,7 @@ def _killed_and_resumed(shop: Path, cogr_train: Command, kills: int, seed: int) 
         for _ in range(kills):
             enough = len(endpoint.bodies) + rng.randint(1, 90)
             with subprocess.Popen(
-                [sys.executable, "-m", "trainers.cli", *options, "--out", "killed"],
+                [Path(sys.executable).with_name("cogr-train"), *options, "--out", "killed"],
                 env=_environment(),
                 stderr=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

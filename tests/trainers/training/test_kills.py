@@ -50,7 +50,7 @@ class Commands:
         Its exit status, None when it was killed.
         """
         self.began = []
-        command = [sys.executable, "-m", "trainers.cli", "run", "--json", *self._asked]
+        command = [Path(sys.executable).with_name("cogr-train"), "run", "--json", *self._asked]
         process = subprocess.Popen(
             command,
             stdout=subprocess.DEVNULL,
@@ -170,7 +170,14 @@ def test_twenty_kills_in_two_rounds_change_nothing(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 def test_an_interrupt_of_the_group_ends_everything_and_says_how_to_go_on(tmp_path: Path) -> None:
     config = write_sample_part(tmp_path, items=40)
-    command = [sys.executable, "-m", "trainers.cli", "run", "--rounds", "1", "-c", str(config)]
+    command = [
+        Path(sys.executable).with_name("cogr-train"),
+        "run",
+        "--rounds",
+        "1",
+        "-c",
+        str(config),
+    ]
     long = ["--set", "training.sft.query_epochs=500"]
     begun = "round 0, train-query"
     process = subprocess.Popen(

@@ -258,7 +258,7 @@ def test_accelerate_is_told_of_other_machines_by_its_own_file(tmp_path: Path) ->
 def test_two_machines_train_one_run(tmp_path: Path) -> None:
     """The same command on each; the second one takes part and records nothing."""
     shop = Shop(write_sample_part(tmp_path / "shop", items=24))
-    command = [sys.executable, "-m", "trainers.cli", "run", "--rounds", "1", "--json"]
+    command = [Path(sys.executable).with_name("cogr-train"), "run", "--rounds", "1", "--json"]
     command += ["-c", str(shop.config), "--set", "training.processes=2"]
     started = [
         subprocess.Popen(
