@@ -246,7 +246,7 @@ class Project:
         driver = self.driver(run, begin=True)
         last = driver.round() if rounds is None else driver.reach(rounds)
         found = driver.status()
-        if publish and not driver.machine and (found.choice is None or found.other is not None):
+        if publish and not driver.machine and (found.choice is None or found.is_behind):
             name = None if found.choice else str(last.number) if last.number else "sft"
             driver.publish(name, gate=True)
             found = driver.status()

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from cogr.datasets.changes import Changes
 from cogr.errors import DataError
 from cogr.records import Query
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.shops import write_sample_part
-from trainers.evaluation import checked_new, figures, new_ids
+from trainers.evaluation import checked_new, figures
 
 
 def test_figures_by_hand() -> None:
@@ -42,19 +41,6 @@ def test_figures_by_hand() -> None:
     assert found["r_new_se"] == pytest.approx(0.25)
     nothing = figures("pair", queries[1:2], relevant, new, {"b": frozenset()})
     assert nothing["r_new"] is nothing["p_new"] is nothing["p_new_se"] is None
-
-
-def test_held_out_items_leave_no_trace_in_training(tmp_path: Path) -> None:
-    whole = Workspace.open(write_sample_part(tmp_path / "shop", items=60), ()).dataset
-    new = new_ids(whole, 0.2)
-    before = Changes("item", {}, new).applied_to(whole)
-    assert len(new) == 12
-    assert {item.id for item in before.items} == {item.id for item in whole.items} - new
-    assert not any(new & ids for ids in before.relevant.values())
-    assert not any(new & grades.keys() for grades in before.judged.values())
-    assert all(before.relevant[query.id] for query in before.all_queries())
-    assert {q.id for q in before.entities("query")} == {q.id for q in whole.entities("query")}
-    assert before.dataset_hash != whole.dataset_hash
 
 
 def test_a_share_of_nothing_says_so(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -19,7 +18,7 @@ from indexers.telemetry.logs import set_verbosity
 
 if TYPE_CHECKING:
     from trainers.labels.from_clicks import Made
-    from trainers.labels.judge import Agreement, Judged
+    from trainers.labels.judge import Judged
 
 app = typer.Typer(
     name="labels",
@@ -137,8 +136,7 @@ def judge(
         check_free(out, replace=replace)
     asked = Judge(call.workspace, wanted)
     with asked.generator:
-        estimate = asked.estimate()
-        cost = asdict(estimate)
+        cost = asked.estimate()
         console.note(_cost(cost))
         if dry_run:
             call.emit(cost, lambda shown: shown.print(_cost(cost)))
@@ -177,13 +175,10 @@ def _show_judged(out: Console, made: Judged) -> None:
     if made.agreement is None:
         out.print("Agreement with people is not measured: too few pairs that people judged.")
     else:
-        _confusion(made.agreement).show(out)
+        confusion = made.agreement.confusion.items()
+        rows = [{"people's grade": grade, **row} for grade, row in confusion]
+        Table(made.agreement.sentence(), rows).show(out)
     out.print(_configured(made.folder))
-
-
-def _confusion(found: Agreement) -> Table:
-    rows = [{"people's grade": grade, **row} for grade, row in found.confusion.items()]
-    return Table(found.sentence(), rows)
 
 
 def _counts(made: Judged | Made, labels: str) -> Table:

@@ -51,7 +51,7 @@ def next_round(call: Call, run: RunOption = "main") -> None:
 
 def _show(call: Call, trained: Trained) -> None:
     call.emit(trained.as_dict(), trained.table.show)
-    if trained.status.other is not None:
+    if trained.status.is_behind:
         _next("publish", call, trained.driver.run.name)
     best = trained.snapshots
     _next(f"evaluate --item {best['item']} --query {best['query']}", call)

@@ -64,16 +64,14 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Made:
-    """The result: the labels that were written.
+    """The labels that were written.
 
     Attributes:
-        queries, labels: how many.
         relevant: labels of relevant pairs.
         grades: level -> labels.
         counts: records read and left out, by reason.
         bias: position -> chance that it is looked at, as far as the model says.
         changed: queries with a label that changed sides since the labels that are replaced.
-        seconds: duration.
     """
 
     folder: Path

@@ -78,8 +78,7 @@ class Wanted:
         queries: how many of the most frequent queries to judge.
         depths: retriever -> items of each query.
         known: pairs that people judged, asked too, to measure agreement.
-            budget: most tokens to spend, prompts and answers by estimate; None for no limit.
-        generator: the generator, instead of that of the settings.
+        budget: most tokens to spend, by estimate.
     """
 
     queries: int = 100
@@ -92,32 +91,9 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """The estimated cost of judging.
-
-    Attributes:
-        pairs, known: pairs to judge, and of them the sample that people judged.
-        cached: of all these, already answered.
-        prompt_tokens, answer_tokens: tokens for the others, at four characters a token.
-    """
-
-    pairs: int
-    known: int
-    cached: int
-    prompt_tokens: int
-    answer_tokens: int
-
-
-@dataclass(frozen=True)
 class Judged:
-    """What was written.
-
-    Attributes:
-        folder: the folder, a complete data set.
-        labels: how many labels of the judge.
-        grades: level -> labels.
-        counts: judged, refused and so on.
-        agreement: with people, on the sample; None with too few pairs.
+    """What was written to a folder, a complete data set: how many labels of the judge, in all and
+    by level; pairs judged, refused and so on; agreement with people, None with too few pairs.
     """
 
     folder: Path
@@ -184,17 +160,18 @@ class Judge:
         """The request of a pair; a later attempt has a reminder for each that failed."""
         return pair.request(GRADES, FORM + REMINDER * attempt)
 
-    def estimate(self) -> Estimate:
-        """The cost of the first attempts of all pairs that are not in the cache."""
+    def estimate(self) -> dict[str, int]:
+        """Pairs to judge, those of them that people judged, those answered already, and the tokens
+        of the first attempts of the others, at four characters a token.
+        """
         missing = self._unanswered(self.asked, 0)
-        prompts = sum(self._tokens(pair) for pair in missing)
-        return Estimate(
-            len(self.asked),
-            len(self.known),
-            len(self.asked) - len(missing),
-            prompts,
-            _ANSWER_TOKENS * len(missing),
-        )
+        return {
+            "pairs": len(self.asked),
+            "known": len(self.known),
+            "cached": len(self.asked) - len(missing),
+            "prompt_tokens": sum(self._tokens(pair) for pair in missing),
+            "answer_tokens": _ANSWER_TOKENS * len(missing),
+        }
 
     def _tokens(self, pair: Pair, attempt: int = 0) -> int:
         return len(self.request(pair, attempt).prompt.text) // _CHARACTERS_PER_TOKEN + 1
@@ -247,18 +224,10 @@ class Judge:
 
     def agreement(self) -> Agreement | None:
         """Agreement with people, on the pairs of the sample that the judge graded."""
-        dataset = self.workspace.dataset
-        return agreement(
-            [
-                (
-                    dataset.judged[pair.query.id][pair.item.id],
-                    pair.item.id in dataset.relevant[pair.query.id],
-                    self.grades[pair.id],
-                )
-                for pair in self.known
-                if pair.id in self.grades
-            ]
-        )
+        judged, relevant = self.workspace.dataset.judged, self.workspace.dataset.relevant
+        graded = [one for one in self.known if one.id in self.grades]
+        pairs = [(one.query.id, one.item.id, self.grades[one.id]) for one in graded]
+        return agreement([(judged[q][i], i in relevant[q], grade) for q, i, grade in pairs])
 
 
 @dataclass(frozen=True)
@@ -479,14 +448,13 @@ def known_sample(dataset: Dataset, size: int) -> list[Pair]:
     """Pairs that people judged, drawn by a hash: half of them relevant where there are enough of
     both kinds.
     """
-    sides: dict[bool, list[tuple[float, Query, str]]] = {True: [], False: []}
-    for query in dataset.all_queries():
-        for id_ in dataset.judged[query.id]:
-            relevant = id_ in dataset.relevant[query.id]
-            sides[relevant].append((place(f"{query.id}\t{id_}"), query, id_))
-    for found in sides.values():
-        found.sort(key=lambda one: (one[0], one[1].id, one[2]))
-    irrelevant = sides[False][: max(size // 2, size - len(sides[True]))]
-    chosen = [*sides[True][: size - len(irrelevant)], *irrelevant]
+    every = [(query, id_) for query in dataset.all_queries() for id_ in dataset.judged[query.id]]
+    every.sort(key=lambda one: (place(f"{one[0].id}\t{one[1]}"), one[0].id, one[1]))
+    sides = [
+        [one for one in every if (one[1] in dataset.relevant[one[0].id]) == kind]
+        for kind in (True, False)
+    ]
+    irrelevant = sides[1][: max(size // 2, size - len(sides[0]))]
+    chosen = [*sides[0][: size - len(irrelevant)], *irrelevant]
     rows = {item.id: row for row, item in enumerate(dataset.items)}
-    return [Pair(query, dataset.items[rows[id_]]) for _, query, id_ in chosen]
+    return [Pair(query, dataset.items[rows[id_]]) for query, id_ in chosen]

@@ -209,7 +209,7 @@ class Runner:
 def run(workspace: Workspace, asked: Comparison, metric: str, say: Say) -> Results:
     """Run the comparison and write compare.json, compare.md and compare.tex.
 
-    Interrupted by Ctrl-C it writes them with the finished rows, and raises KeyboardInterrupt again.
+    Interrupted by Ctrl-C it writes the finished rows, and raises KeyboardInterrupt again.
 
     Raises:
         MissingExtraError: without the extra `compare`.
@@ -222,22 +222,15 @@ def run(workspace: Workspace, asked: Comparison, metric: str, say: Say) -> Resul
         for name in asked.methods:
             rows += runner.rows(name)
     except KeyboardInterrupt:
-        if rows:
-            write(runner, Results.of(rows, metric, facts_of(runner)))
         say(f"{len(rows)} finished rows are kept in {asked.out}; --resume goes on from them.")
         raise
-    results = Results.of(rows, metric, facts_of(runner))
-    write(runner, results)
+    finally:
+        results, folder = Results.of(rows, metric, facts_of(runner)), runner.kept.folder
+        folder.write_json("compare.json", results.as_dict())
+        folder.write("compare.md", markdown(results).encode())
+        if results.done:
+            folder.write("compare.tex", latex(results).encode())
     return results
-
-
-def write(runner: Runner, results: Results) -> None:
-    """The three files. Raises StorageError."""
-    folder = runner.kept.folder
-    folder.write_json("compare.json", results.as_dict())
-    folder.write("compare.md", markdown(results).encode())
-    if results.done:
-        folder.write("compare.tex", latex(results).encode())
 
 
 def facts_of(runner: Runner) -> dict[str, Any]:

@@ -26,8 +26,8 @@ from indexers.generators.statistical.generator import StatisticalOptions as Opti
 from indexers.workspace import Workspace
 from trainers.rivals import Fitted, Method, NotRunError, Params, Task
 from trainers.rivals.measuring import ids_of
-from trainers.training.contest import contenders
-from trainers.training.rounds import DEFAULT_RUN, Run, open_run, with_dev
+from trainers.training.contest import Contender, contenders
+from trainers.training.rounds import DEFAULT_RUN, open_run, with_dev
 
 Weights = Mapping[str, float]
 """The keywords of a query with their weights, the query's own text among them."""
@@ -175,13 +175,7 @@ class Cogr(Method):
     how = f"cogr-train run --run {DEFAULT_RUN} makes one"
 
     def fit(self, task: Task, params: Params) -> Fitted:  # noqa: ARG002
-        workspace, run = Workspace(task.settings), self._run(task)
-        state = run.state()
-        rounds = [one for one in state.finished if one.number and one.verdict == "accepted"]
-        found = contenders(state, None)
-        if not rounds or not found:
-            raise self._none(run.name)
-        best = max(found, key=lambda one: one.dev_f1 or 0.0)
+        workspace, best = Workspace(task.settings), self._best(task)
         rows = open_snapshot(workspace.store, best.queries)
         weights = workspace.settings.keywords.weights
 
@@ -192,28 +186,29 @@ class Cogr(Method):
         mirror = Mirror.build(open_snapshot(workspace.store, best.items))
         return keyword_ranks(mirror, answers, model=True)
 
-    def _run(self, task: Task) -> Run:
+    def _best(self, task: Task) -> Contender:
         workspace = Workspace(task.settings)
         name = task.settings.compare.models.get(self.name, DEFAULT_RUN)
-        try:
-            run = open_run(workspace, name)
-            frozen = run.frozen()
-        except CogrError as error:
-            raise self._none(name) from error
-        if self.variant and frozen["settings"].get("training.variant") != self.variant:
-            raise self._none(name, f" with training.variant {self.variant}")
-        if frozen["dataset_hash"] == task.dataset.dataset_hash:
-            return run
-        if frozen["dataset_hash"] != with_dev(workspace).dataset.dataset_hash:
-            raise self._none(name, " on these data")
-        task.say(f"the run {name} has learned from the queries that are set apart as dev, too")
-        return run
-
-    def _none(self, name: str, kind: str = "") -> NotRunError:
-        return NotRunError(
-            f"a finished round of a training run{kind}, which {name} is not",
+        kind = f" with training.variant {self.variant}" if self.variant else ""
+        nothing = NotRunError(
+            f"a finished round of a training run{kind} on these data, which {name} is not",
             f"{self.how}, compare.models.{self.name} names another",
         )
+        try:
+            run = open_run(workspace, name)
+            frozen, found = run.frozen(), contenders(run.state(), None)
+        except CogrError as error:
+            raise nothing from error
+        learned, ours = frozen["dataset_hash"], task.dataset.dataset_hash
+        own = self.variant in ("", frozen["settings"].get("training.variant"))
+        # One pair is that of SFT.
+        if not own or len(found) < 2:
+            raise nothing
+        if learned not in (ours, with_dev(workspace).dataset.dataset_hash):
+            raise nothing
+        if learned != ours:
+            task.say(f"the run {name} has learned from the queries that are set apart as dev, too")
+        return max(found, key=lambda one: one.dev_f1 or 0.0)
 
 
 class CogrFrozen(Cogr):

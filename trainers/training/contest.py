@@ -42,11 +42,8 @@ _SPLITS: tuple[Split, ...] = ("dev", "test")
 
 @dataclass(frozen=True)
 class Contender:
-    """A pair of snapshots.
-
-    Attributes:
-        name: statistical, sft, round 1, ..., distilled.
-        figures: split -> figures, as `trainers.evaluation.Evaluation.as_dict` has them.
+    """A pair of snapshots by its name (statistical, sft, round 1, ..., distilled), and split ->
+    figures, as `trainers.evaluation.Evaluation.as_dict` has them.
     """
 
     name: str
@@ -125,12 +122,11 @@ def choose(found: Sequence[Contender]) -> Choice | None:
     3.4.3): with few queries the highest of several figures is often the luckiest one. The error is
     that of the paired differences, since all pairs answer the same queries.
     """
-    judged = [(one, one.dev_f1) for one in found]
-    known = [(one, f1) for one, f1 in judged if f1 is not None]
+    known = {one.name: (one, f1) for one in found if (f1 := one.dev_f1) is not None}
     if not known:
         return None
-    highest, most = max(known, key=lambda pair: pair[1])
-    near = (one for one, f1 in known if f1 >= most - highest.error_beside(one))
+    highest, most = max(known.values(), key=lambda pair: pair[1])
+    near = (one for one, f1 in known.values() if f1 >= most - highest.error_beside(one))
     return Choice(next(near), highest)
 
 
@@ -139,11 +135,7 @@ def choose(found: Sequence[Contender]) -> Choice | None:
 
 @dataclass(frozen=True)
 class Rivals:
-    """The rivals of one run.
-
-    Attributes:
-        evidence: the pairs (items, queries) that `distilled` uses.
-    """
+    """The rivals of one run; `evidence` are the pairs (items, queries) that `distilled` uses."""
 
     bm25: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     statistical: Contender | None = None
@@ -203,9 +195,7 @@ def _keep(run: Run, found: Rivals) -> None:
 
 
 def _with_distilled(workspace: Workspace, state: State, found: Rivals, say: Say) -> Rivals:
-    """The rivals with `distilled` from the last rounds; without it where there is no round yet, or
-    no query that neither the rounds nor `statistical` have learned from.
-    """
+    # None where no round is done, or every query is one that rounds or `statistical` learned from.
     rounds = [done for done in state.finished if done.number][-EVIDENCE_ROUNDS:]
     evidence = [[done.items, done.queries] for done in rounds]
     if not evidence or found.statistical is None or not workspace.dataset.queries.get("dev"):
@@ -220,9 +210,6 @@ def _with_distilled(workspace: Workspace, state: State, found: Rivals, say: Say)
 
 
 def _distilled_queries(workspace: Workspace, evidence: Sequence[Sequence[str]]) -> str:
-    """The query snapshot that `statistical` writes with these pairs as evidence. Its round is that
-    of its items, 0.
-    """
     pairs = tuple((items, queries) for items, queries in evidence)
     return build_snapshot(workspace, Build("query", 0, None, STATISTICAL, evidence=pairs)).id
 

@@ -63,18 +63,20 @@ _BY_STATUS: dict[int, type[CogrError]] = {1: CheckFailedError, 2: TrainingError,
 
 @dataclass(frozen=True)
 class RunStatus:
-    """What serves, beside the chosen pair of a run.
+    """What serves, beside the chosen pair of a run (None if no pair was measured on dev).
 
     Attributes:
         serves: name of the pair that serves, or its snapshots if it is not of this run; "" if no
             pair serves.
-        choice: the pair chosen on dev; None if no pair was measured on dev.
-        other: the chosen pair, if it does not serve.
     """
 
     serves: str
     choice: Choice | None
-    other: Contender | None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether another pair than the chosen one serves, or none."""
+        return self.choice is not None and self.choice.chosen.name != self.serves
 
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
@@ -85,13 +87,7 @@ class RunStatus:
 class Driver:
     """Runs rounds of one run."""
 
-    def __init__(
-        self,
-        workspace: Workspace,
-        run: Run,
-        launcher: Launcher,
-        say: Say,
-    ) -> None:
+    def __init__(self, workspace: Workspace, run: Run, launcher: Launcher, say: Say) -> None:
         self.workspace = with_dev(workspace)
         self.run = run
         self._launcher = launcher
@@ -150,11 +146,10 @@ class Driver:
         try:
             serving = self.workspace.backend.serving()
         except ServiceError as error:
-            return RunStatus(f"not known: {error}", choice, best)
+            return RunStatus(f"not known: {error}", choice)
         known = [*filter(None, [best]), *contenders(self.run.state(), known_rivals(self.run))]
         serves = name_of(serving, known) or " with ".join(filter(None, serving.values()))
-        other = None if best is None or name_of(serving, [best]) else best
-        return RunStatus(serves, choice, other)
+        return RunStatus(serves, choice)
 
     def publish(self, name: str | None, *, gate: bool) -> Contender:
         """Let a pair of the run serve: the named one, or the one of `choice`.

@@ -81,14 +81,6 @@ class StageRecord(_Record):
     notes: Mapping[str, Any] = {}
 
 
-def figures_of(evaluation: StageRecord) -> dict[str, Any]:
-    """Split -> figures of a pair, without those of single queries."""
-    return {
-        split: {name: value for name, value in own.items() if name != "f1s"}
-        for split, own in evaluation.notes.items()
-    }
-
-
 class Round(_Record):
     """One round: its stages so far and, once it is finished, whether it is built upon."""
 
@@ -114,10 +106,7 @@ class Round(_Record):
 
     def output(self, name: StageName) -> str:
         """What a finished stage wrote. Raises KeyError when it is not finished."""
-        stage = self.stage(name)
-        if stage is None:
-            raise KeyError(f"round {self.number} has not finished {name}")
-        return stage.output
+        return {stage.name: stage.output for stage in self.stages}[name]
 
     def model(self, side: str) -> str:
         """The model folder that the round trained for a side."""
@@ -130,12 +119,16 @@ class Round(_Record):
 
     @property
     def items(self) -> str:
-        """Its item snapshot: with accepted sets only, where there is such a stage."""
+        """Its item snapshot, with accepted sets only after SFT."""
         return self.output("accept-items" if self.number else "index-item")
 
     def as_dict(self, run: str) -> dict[str, Any]:
-        """For --json, with the run's name."""
+        """For --json, with the run's name; figures without those of single queries."""
         evaluation, accepted = self.stage("evaluate"), self.stage("accept-items")
+        figures = evaluation and {
+            split: {name: value for name, value in own.items() if name != "f1s"}
+            for split, own in evaluation.notes.items()
+        }
         return {
             "run": run,
             "round": self.number,
@@ -143,8 +136,8 @@ class Round(_Record):
             "reason": self.reason,
             "seconds": round(sum(stage.seconds for stage in self.stages), 2),
             "stages": {stage.name: stage.output for stage in self.stages},
-            "figures": figures_of(evaluation) if evaluation else None,
-            "items": dict(accepted.notes) if accepted else None,
+            "figures": figures,
+            "items": accepted and dict(accepted.notes),
         }
 
 
@@ -173,7 +166,7 @@ class State(_Record):
     @property
     def rounds_done(self) -> int:
         """Finished rounds after SFT, rejected ones included."""
-        return sum(round_.number > 0 for round_ in self.finished)
+        return max(0, len(self.finished) - 1)
 
     @property
     def next(self) -> str:

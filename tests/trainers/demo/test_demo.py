@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -27,18 +26,13 @@ from tests.commands import Ended
 from tests.trainers.shop import InThisProcess
 from trainers.cli import main
 from trainers.demo import CATALOGUE
-from trainers.demo.demo import SEARCHES, Shop
+from trainers.demo.demo import SEARCHES
 from trainers.demo.folder import lay_out, train_sample
-from trainers.training.contest import Choice, Contender
 from trainers.training.driver import Driver
-from trainers.training.rounds import Run, create, open_run
-from trainers.training.stage import Launcher
+from trainers.training.rounds import create, open_run
 
 NAMES = ["bm25", "extractive", "statistical", "sft", "round 1", "round 2", "distilled"]
 """Of all rows but the last, which is called by what serves."""
-CHOICE = Choice(
-    *[Contender("statistical", "i", "q", {"dev": {"f1": 0.7, "f1_se": 0.04, "queries": 32}})] * 2
-)
 FEW_STEPS = (
     "training.sft.learning_rate=0.01",
     "training.sft.item_epochs=1",
@@ -99,34 +93,6 @@ def test_what_can_t_be_laid_out_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "cogr.toml").write_text('[dataset]\nloader = "beir"\n')
     with pytest.raises(UserError, match="was not written by the demo; name another folder"):
         lay_out(tmp_path, "memory")
-
-
-def test_the_table_says_what_was_not_built_upon_and_what_serves(tmp_path: Path) -> None:
-    config = lay_out(tmp_path, "memory")
-    shop = Shop(Workspace.open(config, ()), config)
-    shop._add(
-        "round 2",
-        dict.fromkeys(("p", "r", "f1", "ndcg@10", "mrr@10"), 0.15),
-        0.0,
-        rejected="dev F1 fell",
-    )
-    table = shop.table(CHOICE)
-    assert table.rows[0]["F1"] == "0.150"
-    assert table.notes[:2] == [
-        "round 2 is not built upon: dev F1 fell.",
-        "statistical serves, chosen on dev: F1 0.700 on 32 dev queries.",
-    ]
-
-
-def test_what_stages_print_goes_to_a_file_where_one_is_named(tmp_path: Path) -> None:
-    config = lay_out(tmp_path, "memory")
-    run = Run(Workspace.open(config, ()).store, "none")
-    launcher = Launcher(config, (), log=tmp_path / "training.log")
-    with launcher.started(run, 1) as process:
-        while process.poll() is None:
-            time.sleep(0.05)
-    assert process.poll() == 2
-    assert "There is no run none" in (tmp_path / "training.log").read_text()
 
 
 @pytest.mark.slow

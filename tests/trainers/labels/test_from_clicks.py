@@ -194,20 +194,6 @@ def test_a_conversion_without_a_query_belongs_to_the_last_click_on_the_item(
     assert found.best_value == 3
 
 
-def test_purchases_count_more_than_clicks(tmp_path: Path) -> None:
-    rows = []
-    for number in range(60):
-        id_ = str(number)
-        rows.append(search(id_, "lamp", ["clicked", "bought", "passed"]))
-        item, ordinal = ("clicked", 1) if number % 2 else ("bought", 2)
-        rows.append(event("click", id_, item, ordinal, START))
-        rows += [event("purchase", id_, "bought", 2, START)] if item == "bought" else []
-    pairs = weigh(read(ndjson(tmp_path / "log.ndjson", *rows)), "ctr")
-    rate = dict(zip(pairs.item.tolist(), grade(pairs).rate.tolist(), strict=True))
-    found = read(tmp_path / "log.ndjson").shown.items
-    assert rate[found.index("bought")] > rate[found.index("clicked")]
-
-
 def test_old_visits_count_less(tmp_path: Path) -> None:
     log = ndjson(
         tmp_path / "log.ndjson",

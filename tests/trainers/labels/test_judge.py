@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 import re
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -191,43 +185,6 @@ def test_an_endpoint_that_goes_away_keeps_what_it_answered(shop: Path, cogr_trai
         assert "refuses us with 403 (no credit)" in ended.sentence
         cost = cogr_train("labels", "judge", *at(endpoint), *options, "--dry-run").json
         assert cost["cached"] >= 5
-
-
-def _environment() -> dict[str, str]:
-    root = str(Path(__file__).parents[3])
-    return {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
-
-
-def _killed_and_resumed(shop: Path, cogr_train: Command, kills: int, seed: int) -> None:
-    """Kill a judge again and again, then let it end: its labels are those of one that was not."""
-    rng = random.Random(seed)
-    with FakeEndpoint(grade, delay=0.02) as endpoint:
-        options = ["labels", "judge", *at(endpoint)]
-        for _ in range(kills):
-            enough = len(endpoint.bodies) + rng.randint(1, 90)
-            with subprocess.Popen(
-                [Path(sys.executable).with_name("cogr-train"), *options, "--out", "killed"],
-                env=_environment(),
-                stderr=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-            ) as process:
-                while process.poll() is None and len(endpoint.bodies) < enough:
-                    time.sleep(0.005)
-                process.send_signal(signal.SIGKILL)
-        asked = len(endpoint.bodies)
-        assert cogr_train(*options, "--out", "killed", "--replace").status == 0
-        pairs = len((shop / "killed" / "labels.jsonl").read_text().splitlines())
-        # Lost with each kill are the answers of less than one flush, and those under way.
-        assert len(endpoint.bodies) <= pairs + kills * 64
-        assert asked > 0
-        assert cogr_train(*options, "--out", "whole", "--set", "store=other").status == 0
-    for name in ("labels.jsonl", "queries.jsonl", "items.jsonl"):
-        assert (shop / "killed" / name).read_bytes() == (shop / "whole" / name).read_bytes()
-
-
-@pytest.mark.drill
-def test_a_killed_judge_goes_on_where_it_was(shop: Path, cogr_train: Command) -> None:
-    _killed_and_resumed(shop, cogr_train, 1, seed=1)
 
 
 @pytest.mark.parametrize(

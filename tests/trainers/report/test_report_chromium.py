@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from indexers.tables import short as clean
 from tests.browser import launched
-from tests.trainers.report_worlds import HOSTILE, whole_run
+from tests.trainers.report_worlds import whole_run
 from trainers.report import write_report
 
 pytestmark = pytest.mark.slow
@@ -51,7 +50,7 @@ def test_it_renders_and_stays_by_itself(chromium: Any, file: Path, scheme: str, 
     assert said == []
     assert page.title() == "Training run main"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.locator("figure > svg").count() >= 9
+    assert page.locator("figure > svg").count() >= 6
     heights = page.eval_on_selector_all(
         "figure > svg", "found => found.map(one => one.getBoundingClientRect().height)"
     )
@@ -61,13 +60,3 @@ def test_it_renders_and_stays_by_itself(chromium: Any, file: Path, scheme: str, 
     )
     context.close()
     assert (red < 128) == (scheme == "dark")
-
-
-def test_hostile_text_shows_as_text(chromium: Any, file: Path) -> None:
-    page = chromium.new_page()
-    page.goto(file.as_uri())
-    shown = page.locator("article.example h3").all_inner_texts()
-    page.close()
-    expected = {" ".join(clean(text).split()) for text in HOSTILE}
-    assert len(shown) == 5
-    assert {" ".join(text.split()) for text in shown} <= expected

@@ -223,19 +223,6 @@ def test_rivals_are_measured_once_and_again_where_their_snapshots_are_gone(run: 
     assert run.told.workspace.store.exists(f"snapshots/{beside.statistical.items}/manifest.json")
 
 
-def test_broken_figures_of_rivals_are_measured_again(
-    run: Run, caplog: pytest.LogCaptureFixture
-) -> None:
-    file = f"{run.told.run.path}/rivals.json"
-    for broken in (b'{"bm25": 3}', b'{"statistical": {"name": "x"}}', b"{"):
-        run.told.workspace.store.write(file, broken)
-        caplog.clear()
-        assert known_rivals(run.told.run) is None
-        assert "rivals.json are broken and are measured again" in caplog.text
-    run.told.workspace.store.write(file, b'{"of another version": 1}')
-    assert known_rivals(run.told.run) == Rivals()
-
-
 def test_without_the_extra_the_rounds_are_compared_alone(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,55 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cogr.errors import CogrError, TrainingError
+from cogr.errors import CogrError
 from tests.damages import HARMS, damage, files_below
 from tests.trainers.shop import Shop
-from trainers.training.rounds import Run, create, open_run
 from trainers.training.sft import read_targets
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
-
-
-def run_of(shop: Shop, name: str = "main") -> Run:
-    return open_run(shop.workspace(), name)
-
-
-def test_a_broken_beginning_can_be_written_again_and_its_rounds_stay(copied: Shop) -> None:
-    run = run_of(copied)
-    run.store.write("runs/main/run.json", b"")
-    with pytest.raises(
-        TrainingError, match="remove it and run cogr-train run --run main: its rounds stay"
-    ):
-        run.check(copied.workspace())
-    run.store.remove("runs/main/run.json")
-    assert len(create(copied.workspace()).state().finished) == 2
-
-
-def rename(run: Run, name: str, output: str) -> None:
-    """Have the state say that something else was written."""
-    path = "runs/main/state.json"
-    run.store.write(path, run.store.read(path).replace(name.encode(), output.encode()))
-
-
-@pytest.mark.parametrize("output", ["../../precious", "item-r001-x", "/etc"])
-def test_a_state_that_names_no_snapshot_goes_back(copied: Shop, output: str) -> None:
-    driver = copied.driver()
-    rename(driver.run, driver.run.state().rounds[1].items, output)
-    driver.sft()
-    assert any(
-        "has no snapshot" in said and "Going back to round 1, " in said for said in copied.said
-    )
-
-
-@pytest.mark.parametrize("output", ["runs/../../precious", "runs/main/models/.."])
-def test_a_state_that_names_no_model_goes_back(copied: Shop, output: str) -> None:
-    driver = copied.driver()
-    rename(driver.run, driver.run.state().rounds[1].model("item"), output)
-    driver.sft()
-    assert any(
-        "The checkpoint" in said and "Going back to round 1, train-item." in said
-        for said in copied.said
-    )
 
 
 def test_broken_targets_are_made_again_while_they_are_needed(copied: Shop) -> None:

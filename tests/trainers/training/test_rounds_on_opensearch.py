@@ -72,41 +72,6 @@ FIGURES = (
 )
 
 
-@pytest.mark.drill
-def test_every_pair_and_split_has_equal_figures_on_both_backends(
-    copied: Shop, cluster: Cluster, cogr_train: Command
-) -> None:
-    sft, first = rounds(copied)
-    pairs = [(sft.items, sft.queries), (first.items, sft.queries), (first.items, first.queries)]
-    asked = [(pair, "test") for pair in pairs] + [(pairs[-1], "train"), (pairs[-1], "dev")]
-    seen = set()
-    for (item, query), split in asked:
-        both = [
-            cogr_train(
-                "evaluate", "-c", copied.config, "--json", "--item", item, "--query", query,
-                "--split", split, "--backend", backend, *cluster.options,
-            )
-            for backend in ("memory", "opensearch")
-        ]  # fmt: skip
-        assert [ended.status for ended in both] == [0, 0], both
-        memory, live = ({name: ended.json[name] for name in FIGURES} for ended in both)
-        assert memory == live
-        assert [ended.json["backend"] for ended in both] == ["memory", "opensearch"]
-        # What the round itself noted is the same again.
-        noted = next(
-            (r.stage("evaluate") for r in (sft, first) if (r.items, r.queries) == (item, query)),
-            None,
-        )
-        if noted is not None:
-            assert memory == {name: noted.notes[split][name] for name in FIGURES}
-        seen.add(tuple(memory.values()))
-    assert len(seen) >= 3
-    backend = cluster.backend(copied)
-    assert dict(backend.serving()) == {"query": None, "item": None}
-    assert {listed.snapshot for listed in backend.list()} == {sft.items, first.items}
-    backend.close()
-
-
 def test_a_round_is_published_as_a_pair_by_one_call(
     copied: Shop, cluster: Cluster, cogr_train: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
