@@ -151,8 +151,8 @@ def our_trainer(job: Any) -> tuple[Any, Seconds]:
     """The trainer of a training stage, and the seconds of its rewards."""
     from trainers.training.grpo import prepare_grpo
 
-    prepared = prepare_grpo(job, lambda _: None)
-    return prepared.trainer, lambda: prepared.trainer.reward_funcs[0].seconds
+    trainer, _ = prepare_grpo(job, lambda _: None)
+    return trainer, lambda: trainer.reward_funcs[0].seconds
 
 
 def plain_trainer(job: Any) -> tuple[Any, Seconds]:

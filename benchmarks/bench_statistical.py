@@ -82,7 +82,7 @@ from trainers.evaluation import (
     served,
 )
 from trainers.rivals.measuring import paired_p
-from trainers.training.contest import statistical_pair
+from trainers.training.contest import generated_pair
 
 TARGETS: Mapping[str, tuple[float, float | None]] = {
     "nfcorpus": (0.30, 30),
@@ -405,7 +405,7 @@ def pair_of(
         load_settings(None, [], otherwise={"dataset": table, "store": store, "generator": own})
     )
     vars(workspace)["dataset"] = dataset
-    pair = statistical_pair(workspace)
+    pair = generated_pair(workspace)
     item, query = (open_snapshot(workspace.store, pair[side]) for side in ("item", "query"))
     ensure_pushed(workspace.backend, item)
     tested = {one.id: dataset.relevant[one.id] for one in dataset.queries["test"]}

@@ -1,5 +1,5 @@
-"""The demo: each row is a way to search the sample shop, published as in production and measured on
-the test queries. Then some queries are searched, and summary and report are written.
+"""The demo: each row is a way to search the sample shop, measured on the test queries. The pair
+that is best on dev is published as in production and searched; summary and report are written.
 
 `folder` prepares the folder and trains; the command prints.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,14 +16,13 @@ from rich.console import Console
 
 from cogr.errors import CogrError
 from cogr.metrics import rows_of_queries, search_all
-from cogr.records import SIDES, Split
+from cogr.records import Split
 from cogr.snapshots import open_snapshot
 from cogr.store import Store
-from indexers.rebuild.run import RebuildRequest, rebuild_side
+from indexers.backends.memory import MemoryBackend
 from indexers.search import search
 from indexers.tables import Table
 from indexers.telemetry import logs
-from indexers.telemetry.terminal import progress_bar
 from indexers.workspace import Workspace
 from trainers import evaluation
 from trainers.demo.folder import lay_out, train_sample
@@ -34,6 +33,7 @@ from trainers.training.contest import (
     Contender,
     choose,
     contenders,
+    generated_pair,
     of_round,
     publish_pair,
     rivals,
@@ -97,9 +97,7 @@ def run_demo(backend: Literal["memory", "opensearch"], out: Path, more: Sequence
         ServiceError: OpenSearch can't be reached.
     """
     config = lay_out(out, backend, more)
-    # Every accepted round serves for a while, also after an untrained row with better figures, so
-    # the gate is off until the chosen pair is published.
-    workspace = Workspace.open(config, ["publish.tolerance=1"])
+    workspace = Workspace.open(config, ())
     calm_threads(workspace.settings.training)
     # Check for missing packages now, not after minutes.
     check_extra()
@@ -148,15 +146,20 @@ class Shop:
         self._add("bm25", words.row(dataset, SPLIT), began)
         for name in GENERATORS:
             began = time.monotonic()
-            self._serve(self._generated(name), began)
+            logs.say(f"{name}: items and queries")
+            pair = generated_pair(self.workspace, name)
+            figures = evaluation.figures_of_pair(
+                self.workspace, pair["item"], pair["query"], (SPLIT,)
+            )
+            self._add_pair(Contender(name, pair["item"], pair["query"], figures), began)
         self._train()
         began = time.monotonic()
         beside = rivals(self.workspace, self.run, logs.say)
         choice = choose(contenders(self.run.state(), beside))
         assert beside.distilled is not None, "rounds are finished"
         assert choice is not None, "the sample shop has dev queries"
-        self._serve(beside.distilled, began)
-        self._serve(replace(choice.chosen, name=f"serves: {choice.chosen.name}"), time.monotonic())
+        self._add_pair(beside.distilled, began)
+        self._serve(choice.chosen)
         logs.say("new items")
         self._find_new(words)
         return choice
@@ -183,30 +186,24 @@ class Shop:
         self.rows.append({**row, "seconds": round(time.monotonic() - began, 3)})
         logs.say(f"{name}: F1 {row['f1']:.3f}")
 
-    def _generated(self, name: str) -> Contender:
-        """The pair that a generator writes."""
-        made = {}
-        for side in SIDES:
-            logs.say(f"{name}: {'items' if side == 'item' else 'queries'}")
-            # The two sides are published together.
-            request = RebuildRequest(side, generator=name, publish=False)
-            found = rebuild_side(self.workspace, request, progress_bar, lambda _: None)
-            made[side] = found.rebuilt.snapshot.id
-        return Contender(name, made["item"], made["query"], {})
+    def _add_pair(self, pair: Contender, began: float, rejected: str = "") -> None:
+        own = {"items": pair.items, "queries": pair.queries, "rejected": rejected}
+        self._add(pair.name, pair.figures[SPLIT], began, **own)
 
-    def _serve(self, pair: Contender, began: float) -> None:
+    def _serve(self, pair: Contender) -> None:
         """Publish a pair, and measure it as it serves."""
-        publish_pair(self.workspace, pair, lambda _: None)
-        item, query = (self.workspace.serving(side) for side in ("item", "query"))
-        weights = self.workspace.settings.keywords.weights
+        began, workspace = time.monotonic(), self.workspace
+        publish_pair(workspace, pair, lambda _: None, gate=False)
+        item, query = (workspace.serving(side) for side in ("item", "query"))
+        weights = workspace.settings.keywords.weights
         found = evaluation.evaluate(
-            self.workspace.backend, self.workspace.dataset, item, query, SPLIT, weights=weights
+            workspace.backend, workspace.dataset, item, query, SPLIT, weights=weights
         )
-        self._add(pair.name, found.as_dict(), began, items=item.id, queries=query.id)
+        own = {"items": item.id, "queries": query.id}
+        self._add(f"serves: {pair.name}", found.as_dict(), began, **own)
 
     def _train(self) -> None:
-        """SFT and the rounds; what an earlier demo has trained is not trained again. A rejected
-        round is not published.
+        """SFT and the rounds; what an earlier demo has trained is not trained again.
 
         Raises TrainingError and CheckFailedError as the stages do; their own output is in
         training.log.
@@ -215,13 +212,9 @@ class Shop:
         log.unlink(missing_ok=True)
         try:
             for done in train_sample(self._config, _said, log=log):
-                pair, seconds = of_round(done), sum(stage.seconds for stage in done.stages)
-                began = time.monotonic() - seconds
-                if done.verdict == "accepted":
-                    self._serve(pair, began)
-                else:
-                    own = {"items": pair.items, "queries": pair.queries, "rejected": done.reason}
-                    self._add(pair.name, pair.figures[SPLIT], began, **own)
+                began = time.monotonic() - sum(stage.seconds for stage in done.stages)
+                rejected = done.reason if done.verdict == "rejected" else ""
+                self._add_pair(of_round(done), began, rejected)
         except CogrError:
             lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
             logs.say("\n".join([line for line in lines if line.strip()][-_TAIL:]))
@@ -236,9 +229,11 @@ class Shop:
         texts = next(row for row in self.rows if row["name"] == "extractive")
         queries = rows_of_queries(asked, open_snapshot(workspace.store, texts["queries"]))
 
+        backend = MemoryBackend(workspace.store)
+        backend.push(open_snapshot(workspace.store, texts["items"]))
+
         def find(keywords: Mapping[str, float]) -> list[str]:
-            hits = workspace.backend.retrieved(keywords, snapshot=texts["items"]).hits
-            return [hit.id for hit in hits]
+            return [hit.id for hit in backend.retrieved(keywords, snapshot=texts["items"]).hits]
 
         for name, sets in {"bm25": words.runs, "extractive": search_all(find, queries)}.items():
             ids = {query: frozenset(found) for query, found in sets.items()}

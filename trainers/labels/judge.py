@@ -8,7 +8,7 @@ and the pairs that influence their figures most.
 Every pair is one prompt to one of the generators that read prompts. Answers go into the generation
 cache of the store as they come, so that a killed judge resumes, and no pair is paid for twice. An
 answer counts only when it names exactly one level; otherwise the pair is asked again, with a
-reminder. Refused, unreadable and failed pairs are counted and get no label.
+reminder. Unreadable and failed pairs are counted and get no label.
 """
 
 from __future__ import annotations
@@ -55,15 +55,10 @@ _CHARACTERS_PER_TOKEN = 4
 _ANSWER_TOKENS = 12
 _LEVEL = re.compile(rf"\b({'|'.join(LEVELS)})\b", re.IGNORECASE)
 _GRADE = re.compile(r"\{[^{}]*\"(?:grade|rating|label|relevance)\"\s*:\s*\"?([\w.]+)\"?[^{}]*\}")
-_REFUSAL = re.compile(
-    r"\b(?:i can(?:'|no)t|i cannot|i'm sorry|i am sorry|i apologi[sz]e|as an ai|unable to)\b",
-    re.IGNORECASE,
-)
 _CANNOT_JUDGE = ("auto", "statistical", "extractive")
 
 # The counts, by the words under which they are shown.
 JUDGED = "pairs judged"
-REFUSED = "pairs refused by the model"
 UNREADABLE = "pairs without a readable answer"
 FAILED = "pairs that failed, asked again by the next call"
 RETRIED = "answers asked for again"
@@ -93,7 +88,7 @@ class Wanted:
 @dataclass(frozen=True)
 class Judged:
     """What was written to a folder, a complete data set: how many labels of the judge, in all and
-    by level; pairs judged, refused and so on; agreement with people, None with too few pairs.
+    by level; pairs judged, unreadable and so on; agreement with people, None with too few pairs.
     """
 
     folder: Path
@@ -218,8 +213,7 @@ class Judge:
             elif not last:
                 again.append(pair)
             else:
-                refused = not answer.text.strip() or _REFUSAL.search(answer.text)
-                self.counts[REFUSED if refused else UNREADABLE] += 1
+                self.counts[UNREADABLE] += 1
         return again
 
     def agreement(self) -> Agreement | None:
@@ -237,7 +231,6 @@ class Agreement:
     Attributes:
         accuracy: share in which both say relevant, or both not.
         kappa: Cohen's; 0 is chance, 1 is full agreement.
-        precision, recall: of the judge's relevant pairs, by people's.
         confusion: people's grade -> level -> pairs.
         lean: the share of pairs that the judge calls relevant minus the share that people do; above
             0 the judge is lenient.
@@ -246,8 +239,6 @@ class Agreement:
     pairs: int
     accuracy: float
     kappa: float
-    precision: float | None
-    recall: float | None
     confusion: dict[str, dict[str, int]]
     lean: float
 
@@ -283,7 +274,7 @@ def agreement(pairs: Sequence[tuple[float, bool, int]]) -> Agreement | None:
         return None
     people = np.array([relevant for _, relevant, _ in pairs])
     judge = np.array([grade >= RELEVANT for *_, grade in pairs])
-    both, same = int((people & judge).sum()), float((people == judge).mean())
+    same = float((people == judge).mean())
     chance = float(people.mean() * judge.mean() + (~people).mean() * (~judge).mean())
     confusion: dict[str, Counter[str]] = {}
     for known, _, grade in sorted(pairs):
@@ -293,8 +284,6 @@ def agreement(pairs: Sequence[tuple[float, bool, int]]) -> Agreement | None:
         len(pairs),
         round(same, 4),
         round((same - chance) / (1 - chance), 4) if chance < 1 else 1.0,
-        round(both / int(judge.sum()), 4) if judge.any() else None,
-        round(both / int(people.sum()), 4) if people.any() else None,
         {grade: dict(row) for grade, row in confusion.items()},
         round(float(judge.mean() - people.mean()), 4),
     )

@@ -179,7 +179,7 @@ def rivals(workspace: Workspace, run: Run, say: Say) -> Rivals:
         found = Rivals(known.bm25)
         try:
             found = replace(found, bm25=known.bm25 or _bm25(workspace))
-            pair = statistical_pair(workspace)
+            pair = generated_pair(workspace)
             own = _measured(workspace, STATISTICAL, pair["item"], pair["query"])
             found = replace(found, statistical=own)
         except (MissingExtraError, GeneratorError) as error:
@@ -262,10 +262,10 @@ def _measured(workspace: Workspace, name: str, items: str, queries: str) -> Cont
     return Contender(name, items, queries, figures_of_pair(workspace, items, queries, _SPLITS))
 
 
-def statistical_pair(workspace: Workspace) -> Mapping[Side, str]:
-    """Snapshot ids of the pair that `statistical` writes for a workspace's data, by side."""
+def generated_pair(workspace: Workspace, generator: str = STATISTICAL) -> Mapping[Side, str]:
+    """Snapshot ids of the pair that a generator without a model writes, by side."""
     return {
-        side: build_snapshot(workspace, Build(side, 0, None, STATISTICAL)).id
+        side: build_snapshot(workspace, Build(side, 0, None, generator)).id
         for side in reversed(SIDES)
     }
 
@@ -280,7 +280,7 @@ def to_serve(workspace: Workspace, chosen: Contender) -> Contender:
     if chosen.name not in (STATISTICAL, DISTILLED) or not is_set_apart(workspace.dataset):
         return chosen
     whole = Workspace(workspace.settings)
-    built = dict(statistical_pair(whole))
+    built = dict(generated_pair(whole))
     if chosen.name == DISTILLED:
         # Where the evidence gained nothing, this equals the snapshot of `statistical`.
         generator = read_manifest(workspace.store, chosen.queries).generator

@@ -102,17 +102,8 @@ def grpo_job(inputs: Inputs, side: Side) -> GrpoJob:
     )
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A trainer that is ready to train, and its log."""
-
-    trainer: Any
-    log: StepLog
-    prompts: int
-
-
-def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
-    """Load the model and set up TRL's trainer.
+def prepare_grpo(job: GrpoJob, say: Say) -> tuple[Any, StepLog]:
+    """Load the model and set up TRL's trainer, and the log of its steps.
 
     Raises TrainingError for a set-up that can't work.
     """
@@ -130,9 +121,19 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
     lengths = (longest, job.settings.rollouts.max_tokens)
     batch = Batch.of(job.settings, share, lengths, job.halvings)
     model = load_model(job.base, job.settings)
-    scorer = _scorer(job, tokenizer, model)
-    whole = job.settings.rules == "paper"
-    log = StepLog(job.log, say, scored=True, whole=whole)
+    declared = model.generation_config.eos_token_id
+    ends = {tokenizer.eos_token_id, *(declared if isinstance(declared, list) else [declared])}
+    paper = job.settings.rules == "paper"
+    scorer = CompletionScorer(
+        job.world,
+        load_reward(job.side.reward),
+        job.own,
+        job.known,
+        ends=ends - {None},
+        unfinished_is_over_budget=not paper,
+        failures=job.log.with_suffix(".failed.json"),
+    )
+    log = StepLog(job.log, say, scored=True, whole=paper)
     rows = [
         {"prompt": chat(prompt, tokenizer), "entity": id_}
         for prompt, id_ in zip(job.prompts, job.ids, strict=True)
@@ -140,21 +141,14 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
     trainer = _learner()(
         model=model,
         reward_funcs=scorer,
-        args=grpo_config(
-            job.side,
-            job.settings,
-            batch,
-            job.folder,
-            job.seed,
-            sum(lengths),
-        ),
+        args=grpo_config(job.side, job.settings, batch, job.folder, job.seed, sum(lengths)),
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         peft_config=lora_config(job.settings, job.base),
         callbacks=[as_callback(log), as_saver(job.folder)],
     )
     silence(trainer)
-    return Prepared(trainer, log, len(rows))
+    return trainer, log
 
 
 def _learner() -> Any:
@@ -188,11 +182,11 @@ def run_grpo(job: GrpoJob, say: Say) -> Trained:
             infinite.
         CheckFailedError: the policy has collapsed.
     """
-    prepared = prepare_grpo(job, say)
+    trainer, log = prepare_grpo(job, say)
     try:
-        with prepared.log:
-            train(prepared.trainer)
-            prepared.log.keep_completions(job.folder)
+        with log:
+            train(trainer)
+            log.keep_completions(job.folder)
     except RuntimeError as error:
         if "probability tensor" not in str(error):
             raise
@@ -200,23 +194,7 @@ def run_grpo(job: GrpoJob, say: Say) -> Trained:
             "The model gives probabilities that are not numbers: the training has diverged; lower "
             "the learning rate, or set training.dtype to float32."
         ) from error
-    return Trained(prepared.trainer, {"prompts": prepared.prompts, **prepared.log.notes})
-
-
-def _scorer(job: GrpoJob, tokenizer: Any, model: Any) -> CompletionScorer:
-    declared = model.generation_config.eos_token_id
-    ends = {tokenizer.eos_token_id, *(declared if isinstance(declared, list) else [declared])} - {
-        None
-    }
-    return CompletionScorer(
-        job.world,
-        load_reward(job.side.reward),
-        job.own,
-        job.known,
-        ends=ends,
-        unfinished_is_over_budget=job.settings.rules == "own",
-        failures=job.log.with_suffix(".failed.json"),
-    )
+    return Trained(trainer, {"prompts": len(job.ids), **log.notes})
 
 
 class CompletionScorer:

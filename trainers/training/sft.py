@@ -7,7 +7,7 @@ algorithm 1. Training is by TRL's SFTTrainer, with loss on the answer only.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -77,15 +77,11 @@ def query_targets(
     df = Counter(word for words in items.values() for word in set(words))
     found: dict[str, tuple[str, ...]] = {}
     for query, ids in relevant.items():
-        pooled = Counter(_pool(items, ids))
+        pooled = Counter(word for id_ in ids for word in items.get(id_, ()))
         best = sorted(pooled, key=lambda word: (-pooled[word], df[word], word))[:budget]
         if best:
             found[query] = tuple(best)
     return found
-
-
-def _pool(items: Mapping[str, Sequence[str]], ids: Iterable[str]) -> Iterable[str]:
-    return (word for id_ in ids for word in items.get(id_, ()))
 
 
 def write_targets(inputs: Inputs) -> Wrote:
@@ -93,7 +89,7 @@ def write_targets(inputs: Inputs) -> Wrote:
     1 as two files.
     """
     sft, base, source = inputs.settings.sft, base_model(inputs), items_from(inputs.settings)
-    if not _needs_first_sets(inputs):
+    if inputs.settings.variant == "no-sft":
         _write_targets(inputs, {}, {})
         return Wrote(base, {"items": 0, "queries": 0, "snapshot": ""})
     sets, snapshot = _first_sets(inputs, source, base)
@@ -108,10 +104,6 @@ def write_targets(inputs: Inputs) -> Wrote:
     _write_targets(inputs, items, queries)
     notes = {"items_from": source, "items": len(items), "queries": len(queries)}
     return Wrote(base, {**notes, "snapshot": snapshot})
-
-
-def _needs_first_sets(inputs: Inputs) -> bool:
-    return inputs.settings.variant != "no-sft"
 
 
 def _write_targets(
@@ -143,7 +135,7 @@ def share_targets(inputs: Inputs) -> None:
     """The part of `write_targets` that every process but the first does: its share of the first
     item keywords, where the model writes them.
     """
-    if items_from(inputs.settings) == "self" and _needs_first_sets(inputs):
+    if items_from(inputs.settings) == "self" and inputs.settings.variant != "no-sft":
         build = Build("item", 0, inputs.settings.model, "self")
         write_share(inputs.workspace, build, inputs.run.folder("trainer"))
 
@@ -184,7 +176,9 @@ def train_sft(inputs: Inputs, side: Side) -> Wrote:
     targets: list[Sequence[str]] = []
     for one in SIDES if inputs.settings.variant == "shared" else (side,):
         wanted = read_targets(inputs.run, one)
-        entities = [entity for entity in _trained_entities(inputs, one) if entity.id in wanted]
+        items, queries = inputs.workspace.dataset.items, [*inputs.train, *inputs.invented.queries]
+        every: Sequence[Entity] = items if one == "item" else queries
+        entities = [entity for entity in every if entity.id in wanted]
         prompts += prompts_of(inputs.workspace, one, entities)
         targets += [wanted[entity.id] for entity in entities]
     trained = run_sft(
@@ -198,12 +192,6 @@ def train_sft(inputs: Inputs, side: Side) -> Wrote:
         inputs.halvings,
     )
     return save_side(inputs, side, trained)
-
-
-def _trained_entities(inputs: Inputs, side: Side) -> Sequence[Entity]:
-    if side == "item":
-        return inputs.workspace.dataset.items
-    return [*inputs.train, *inputs.invented.queries]
 
 
 def run_sft(

