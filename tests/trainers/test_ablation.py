@@ -14,7 +14,7 @@ from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.shops import write_sample_part
 from tests.trainers.shop import InThisProcess
-from trainers.ablation import VARIANTS, Row, ablate, run_name, table
+from trainers.ablation import VARIANTS, Row, ablate, table
 from trainers.training.rounds import Round, Run, open_run
 from trainers.training.trainer_config import check_settings
 
@@ -187,12 +187,3 @@ def test_the_table_has_means_and_spreads_over_seeds() -> None:
     assert shared["seeds"] == 2
     assert shared["failed"] == {2: "It broke."}
     assert table([row("full", 0, 0.4)])[0]["f1_sd"] is None
-
-
-def test_another_seed_and_other_settings_are_other_runs(tmp_path: Path) -> None:
-    config = write_sample_part(tmp_path / "shop", items=24)
-    names = {
-        run_name(Workspace.open(config, own), "full", 0)
-        for own in ([], ["training.seed=1"], ["keywords.k_max=9"], ["training.save_steps=7"])
-    }
-    assert len(names) == 3, "how often it is saved decides nothing"

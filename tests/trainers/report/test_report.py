@@ -217,19 +217,6 @@ def test_it_tells_of_sft_alone_and_of_a_round_under_way(tmp_path: Path) -> None:
     assert [(log.round, log.side) for log in facts.logs if log.round] == [(1, "query")]
 
 
-@pytest.mark.usefixtures("alone")
-def test_lost_logs_leave_their_figures_out(tmp_path: Path) -> None:
-    told = Told(tmp_path)
-    told.add(0)
-    told.add(1)
-    assert all(len(log.steps) == 6 for log in Facts(told.workspace, told.run).logs)
-    for log in told.run.folder("logs").iterdir():
-        log.unlink()
-    text = page_of(Facts(told.workspace, told.run)).text
-    assert "Reward of the query side" not in text
-    assert "F1 over training steps" in text
-
-
 def test_a_run_without_a_round_is_one_sentence(tmp_path: Path) -> None:
     told = Told(tmp_path)
     with pytest.raises(TrainingError, match="nothing to report yet: run cogr-train run"):

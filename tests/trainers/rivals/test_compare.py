@@ -16,12 +16,12 @@ import pytest
 
 from benchmarks import reproduce
 from cogr.datasets import load_dataset
-from cogr.errors import DataError, MissingExtraError, UserError
+from cogr.errors import DataError, MissingExtraError
 from cogr.metrics import full_set
 from cogr.records import Query
 from tests.commands import Command
 from trainers.demo import CATALOGUE
-from trainers.rivals import METHODS, Family, Fitted, Method, NotRunError, Task, chosen
+from trainers.rivals import METHODS, Family, Fitted, Method, NotRunError, Task
 from trainers.rivals.compare import compared
 from trainers.rivals.measuring import (
     CUTS,
@@ -280,13 +280,6 @@ def test_a_folder_of_somebody_else_is_left_alone(compare: Compare, tmp_path: Pat
     assert ended.status == 2
     assert "has other files than a comparison's; name another one with --out" in ended.sentence
     assert (tmp_path / "out" / "work" / "thesis.txt").exists()
-
-
-def test_all_names_every_method_in_the_order_of_the_tables() -> None:
-    assert chosen("all", METHODS, "method") == list(METHODS)
-    assert chosen("cogr, bm25", METHODS, "method") == ["bm25", "cogr"]
-    with pytest.raises(UserError):
-        chosen("all,bm25", METHODS, "method")
 
 
 # Tables
