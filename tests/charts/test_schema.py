@@ -38,8 +38,6 @@ FREE = {
 
 def program(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"chart_{name}", ROOT / "charts" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -176,7 +176,6 @@ def test_a_sweep_removes_what_a_killed_process_left_and_not_what_is_being_writte
     writer = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    assert writer.stdout is not None
     writer.stdout.readline()
     (temporary,) = (tmp_path / "a").glob(".tmp-*")
     os.utime(temporary, (0, 0))

@@ -85,7 +85,6 @@ def test_every_variant_is_trained_on_the_shop(every: Trained) -> None:
 def test_frozen_items_are_never_trained(every: Trained) -> None:
     run, (sft, first) = rounds_of(every[0], every[1]["frozen"])
     targets = sft.stage("targets")
-    assert targets is not None
     assert sft.items == first.items == targets.notes["snapshot"]
     assert open_snapshot(run.store, first.items).manifest.generator["kind"] == "extractive"
     assert sft.model("item") == first.model("item") == targets.output
@@ -106,7 +105,6 @@ def test_a_shared_generator_is_one_lineage_with_both_prompts(trained: Trained) -
     assert sft.model("item") == sft.model("query") != sft.output("targets")
     examples = sft.stages[1].notes["examples"]
     targets = sft.stage("targets")
-    assert targets is not None
     assert examples == targets.notes["items"] + targets.notes["queries"]
     # What each model was made of stands in its card.
     assert first.model("query") != first.model("item")

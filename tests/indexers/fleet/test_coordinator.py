@@ -59,7 +59,6 @@ def test_a_service_that_is_away_stops_the_rebuild_and_the_next_one_goes_on(
     assert rebuild_by(Worker(workspace, "two")).generated == 20 - 11
     assert not make_plan(make_job(workspace, RebuildRequest("item"))).missing
     found = overview(workspace.store, "item")
-    assert found is not None
     assert (found.state, found.answered, found.shards, found.held) == ("finished", 9, 0, [])
     away = workspace.store.list("fleet/item/runs")[-2]
     attempts = attempts_of(RunFolder(workspace.store, "item", away))
@@ -126,7 +125,6 @@ def test_entities_that_raise_errors_are_found_by_splitting_and_set_aside(
         for why in rebuilt.set_aside.values()
     )
     found = overview(workspace.store, "item")
-    assert found is not None
     assert dict(found.set_aside) == rebuilt.set_aside
     assert rebuild_by(Worker(workspace, "one")).set_aside == rebuilt.set_aside
 
@@ -140,7 +138,6 @@ def test_failures_for_the_time_being_are_passed_on_and_tried_again_later(
     missing = make_plan(make_job(workspace, RebuildRequest("item"))).missing
     assert len(missing) == len(set_aside)
     found = overview(workspace.store, "item")
-    assert found is not None
     assert found.set_aside == set_aside
 
 

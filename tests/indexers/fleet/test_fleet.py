@@ -43,7 +43,6 @@ def test_two_workers_write_the_snapshot_of_a_local_rebuild(fleet: Fleet) -> None
     assert outcome["snapshot"] == fleet.calm()
     assert (outcome["generated"], outcome["published"]) == (240, True)
     run = fleet.status()
-    assert run is not None
     assert (run.state, run.answered, run.shards, run.held) == ("finished", 240, 0, [])
     assert {attempt.state for attempt in attempts(fleet)} == {"done"}
     assert len({attempt.worker for attempt in attempts(fleet)}) == 2
@@ -174,7 +173,6 @@ def test_two_coordinators_and_cancel(fleet: Fleet) -> None:
     assert first.returncode == 1
     assert "was cancelled by" in fleet.log_of(first)
     run = fleet.status()
-    assert run is not None
     assert (run.state, run.shards, run.held) == ("cancelled", 0, [])
     assert run.answered < 240
     assert fleet.run("status", "--side", "item", "--cancel").returncode == 2

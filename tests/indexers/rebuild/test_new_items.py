@@ -75,7 +75,6 @@ def knowing(dataset: Dataset) -> Misbehave:
 
     def answer(_: int, body: dict[str, Any]) -> Answer:
         found = ASKED.search(body["messages"][-1]["content"])
-        assert found is not None
         known = ids[found[1]] in dataset.relevant[queries[found[2]]]
         wrong = zlib.crc32(found[0].encode()) % 10 == 0
         return listed({"Yes": 0.9, "No": 0.1} if known != wrong else {"No": 0.7, "Yes": 0.3})

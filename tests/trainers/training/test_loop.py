@@ -144,7 +144,6 @@ def test_a_state_goes_through_the_stages_and_starts_over_from_the_last_accepted_
             state = state.with_stage(stage, "accepted" if last else None)
     assert [stage.name for stage in state.rounds[0].stages] == list(SFT_STAGES)
     assert [stage.name for stage in state.rounds[1].stages] == list(ROUND_STAGES)
-    assert state.base is not None
     assert (state.base.number, state.rounds_done) == (1, 1)
     rejected = State(rounds=(*state.rounds, finished(2, "rejected")))
     assert rejected.base == state.base

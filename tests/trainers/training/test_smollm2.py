@@ -78,7 +78,6 @@ def test_two_steps_of_sft_and_one_of_grpo(tmp_path: Path) -> None:
     (step,) = steps("r001-query")
     assert step["keywords"] > 0.5
     targets = driver.run.state().rounds[0].stage("train-item")
-    assert targets is not None
     assert targets.notes["too_long"] == 0
 
 

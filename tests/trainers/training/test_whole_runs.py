@@ -48,10 +48,8 @@ def test_sft_and_a_round_leave_models_snapshots_logs_and_figures(trained: Shop) 
     assert all(0 <= row["retrieval"] <= 1 for row in kept)
     for round_ in (sft, first):
         evaluation = round_.stage("evaluate")
-        assert evaluation is not None
         assert set(evaluation.notes) == {"train", "dev", "test"}
     accepted = first.stage("accept-items")
-    assert accepted is not None
     assert accepted.notes["realised"] >= 0
     items = open_snapshot(store, first.items)
     assert items.manifest.parent == sft.items

@@ -227,7 +227,6 @@ def test_replicas_are_waited_for_where_there_are_nodes_for_them(
     backend = OpenSearchBackend(settings, shop.new.store)
     backend.push(shop.new)
     state = push.read_index(shop.direct.cluster, shop.index())
-    assert state is not None
     assert (state.replicas, state.complete) == (1, True)
     shop.backend.delete(shop.new.id)
 
@@ -251,7 +250,6 @@ def test_a_half_written_index_with_other_content_is_written_anew(shop: Shop) -> 
         shop.backend.push(shop.new)
     shop.proxy.faults.clear()
     state = push.read_index(shop.direct.cluster, shop.index())
-    assert state is not None
     meta = {"_meta": {**state.meta, "content_hash": "another"}}
     shop.direct.cluster.call("PUT", f"/{shop.index()}/_mapping", body=meta, doing="spoiling it")
     assert shop.backend.push(shop.new).written == shop.new.manifest.entities

@@ -160,7 +160,6 @@ def test_nothing_that_the_team_writes_is_lost(
         done.set()
         writer.join()
     filled, coverage = merged.filled, merged.coverage
-    assert filled is not None
     assert len(meddled) == 10
     assert filled.sweeps >= 2
     assert (coverage.unknown, coverage.absent, coverage.lacking) == (3, 5, 0)

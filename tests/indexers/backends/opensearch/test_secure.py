@@ -93,7 +93,6 @@ def test_each_role_does_its_job_and_is_refused_the_others(
     assert reader.search(["sofa"], explain=True).total == 4
     assert reader.retrieved(["sofa"]).total == 4
     found = reader.lookup("Lamp")
-    assert found is not None
     assert found.keywords == ("lamp", "light")
     # By the stored template too, where the node has mustache.
     body = {"id": "shop-search", "params": {"keywords": ["sofa"]}}

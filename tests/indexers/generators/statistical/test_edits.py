@@ -70,7 +70,6 @@ def test_the_first_feature_is_what_an_edit_changes_in_expected_f1() -> None:
 def test_a_family_that_p_underrates_is_added() -> None:
     states, relevance = world(600, share=0.9)
     editor, figures = fit_editor(states, np.arange(600), relevance, K_MAX, seed=0)
-    assert editor is not None
     assert figures["gain"] > 2 * figures["standard_error"]
     assert editor.edited(states[0], -1, K_MAX) == (10, 11)
     assert editor.edited(states[0], -1, 1) == (10,), "a full set gets no addition"
@@ -113,7 +112,6 @@ def test_edited_sets_hold_the_budget_and_are_kept_with_what_was_fitted(
 @pytest.mark.drill
 def test_a_training_query_hears_the_model_that_has_not_seen_it(edited: Artefact) -> None:
     editor = edited.editor
-    assert editor is not None
     assert set(editor.folds.tolist()) == set(range(len(editor.models)))
     asked: list[int] = []
 

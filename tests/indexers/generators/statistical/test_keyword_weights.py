@@ -77,7 +77,6 @@ def test_ordering_keywords_are_said_by_people_or_titles(
 ) -> None:
     readable = replace(artefact, facts={**artefact.facts, "readability": 0.01})
     costs = readable.costs
-    assert costs is not None
     for query in dataset.queries["test"]:
         ((items, p),) = readable.probabilities([query])
         spelled = readable.spell(query, items, p)

