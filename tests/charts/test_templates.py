@@ -22,7 +22,6 @@ from indexers.workspace import Workspace
 from ops.expander.app import create_app
 from ops.expander.expander import make_parts
 from tests.charts.conftest import CHART, URLS, Helm, Object, Render, containers, merged, one, pods
-from tests.commands import Command
 
 FILES = sorted(path.name for path in CHART.glob("values-*.yaml"))
 GPU = {"worker": {"resources": {"limits": {"nvidia.com/gpu": 1}}}}
@@ -183,16 +182,6 @@ def test_secrets_are_references_and_go_where_they_are_read(render: Render) -> No
     rounds = next(value for name, value in secret.items() if name.endswith(": round"))
     assert rounds == {"COGR_OPENSEARCH__PASSWORD"}
     assert [o for o in objects if o["kind"] == "Secret"] == []
-
-
-def test_a_container_without_its_secret_names_the_setting(
-    render: Render, tmp_path: Path, cogr_ops: Command
-) -> None:
-    settings_of(render(file="values-production.yaml"), tmp_path)
-    sets = ("--port", "0", "--set", f"store={tmp_path}")
-    ended = cogr_ops("serve", "-c", tmp_path / "cogr.toml", *sets)
-    assert ended.status == 2
-    assert "opensearch.password" in ended.sentence
 
 
 def test_ports_and_probes_are_the_services_own(render: Render, tmp_path: Path) -> None:
@@ -357,23 +346,16 @@ def test_no_text_of_the_values_becomes_yaml(helm: Helm, text: str) -> None:
         assert pod["spec"]["volumes"][1]["emptyDir"] == {"sizeLimit": text}
 
 
-# The schema refuses it first.
-LINES = ("settings.store", "monitoring.pushgateway")
-
-
-WITH_PASSWORD = [
-    (setting, password)
-    for setting in (
-        "settings.opensearch.url",
-        "settings.redis.url",
-        "settings.generator.openai.base_url",
-        *LINES,
-    )
-    for password in ("plain", "a/b", "a#b", "a@b", "a?b", "%40", "line\nbreak")
-]
-
-
-@pytest.mark.parametrize(("setting", "password"), WITH_PASSWORD[::5])
+@pytest.mark.parametrize(
+    ("setting", "password"),
+    [
+        ("settings.opensearch.url", "plain"),
+        ("settings.redis.url", "a/b"),
+        ("settings.generator.openai.base_url", "a#b"),
+        ("settings.store", "a@b?c"),
+        ("monitoring.pushgateway", "%40"),
+    ],
+)
 def test_a_url_with_a_password_is_refused_and_not_repeated(
     template: Helm, setting: str, password: str
 ) -> None:
@@ -384,9 +366,7 @@ def test_a_url_with_a_password_is_refused_and_not_repeated(
         inner = {table: inner}
     ended = template(merged(more, inner))
     assert ended.returncode != 0
-    assert f"{setting} has a user or a password in its URL" in ended.stderr or (
-        setting in LINES and password == "line\nbreak"
-    )
+    assert f"{setting} has a user or a password in its URL" in ended.stderr
     assert password not in ended.stderr
 
 
@@ -415,10 +395,3 @@ def test_the_rules_of_the_chart_itself_hold(helm_unittest: Helm) -> None:
     """What is refused, who scales, which commands run: charts/cogr/tests."""
     ended = helm_unittest("--strict", str(CHART))
     assert ended.returncode == 0, ended.stdout[-4000:]
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_lint_finds_nothing(helm: Helm, file: str) -> None:
-    ended = helm("lint", "--strict", str(CHART), "--values", str(CHART / file))
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "[WARNING]" not in ended.stdout

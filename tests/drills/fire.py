@@ -276,31 +276,12 @@ class Fire:
         found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
         return found
 
-    def report(self, seconds: float) -> list[tuple[str, str]]:
-        """What was done and what was lost, for the table."""
-        seen = self.seen()
-        cycles = ", ".join(f"{count} {kind}s" for kind, count in self.cycles.items())
-        rows = [(f"SIGKILL of {what}", f"{count}") for what, count in self.kills.items()]
-        rows += [(what, f"{count}") for what, count in self.other.items()]
-        return [
-            *rows,
-            ("kills in all", f"{sum(self.kills.values())} in {seconds / 60:.1f} minutes"),
-            (
-                "editions",
-                f"{cycles}: all byte-identical to the undisturbed ones, all indexes verified",
-            ),
-            (
-                "command ends",
-                ", ".join(
-                    f"{count} with status {status}" for status, count in self.statuses.items()
-                ),
-            ),
-            (
-                "searches",
-                f"{seen.get('right', 0)} right, {seen.get('wrong', 0)} wrong, "
-                f"{seen.get('unreachable', 0)} unreachable, "
-                f"{seen.get('refused', 0)} refused; longest without an answer "
-                f"{seen.get('longest_away', 0):.1f} s",
-            ),
-            ("lost", "nothing"),
-        ]
+    def report(self) -> dict[str, object]:
+        """What was done and seen, for the table."""
+        return {
+            "SIGKILL": dict(self.kills),
+            "other harm": dict(self.other),
+            "editions, each byte for byte that of an undisturbed rebuild": dict(self.cycles),
+            "exit statuses of commands": dict(self.statuses),
+            "searches": self.seen(),
+        }
