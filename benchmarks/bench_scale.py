@@ -39,7 +39,7 @@ from indexers.generators import scripted
 from indexers.rebuild.assembly import freeze
 from indexers.rebuild.plan import generate_missing, make_plan
 from indexers.rebuild.run import Outcome, RebuildRequest, make_job, rebuild_side
-from indexers.release.verify import probes, warm_up
+from indexers.release.order import probes, warm_up
 from indexers.workspace import Workspace
 
 SIZES = (10_000, 100_000, 1_000_000)

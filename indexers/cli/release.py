@@ -185,12 +185,12 @@ def _verify_into(call: Call, into: str, field: str, id_field: str) -> None:
 
 def _verified(call: Call, id_: str, *, quick: bool) -> dict[str, Any]:
     from cogr.snapshots import open_snapshot
-    from indexers.release import verify
+    from indexers.release import order
 
     workspace, opened = call.workspace, open_snapshot(call.workspace.store, id_)
     with progress_bar(f"documents of {id_}", opened.manifest.entities) as advance:
         backend, every = workspace.backend, not quick
-        found = verify.verify(backend, workspace.store, opened, every=every, advance=advance)
+        found = order.verify(backend, workspace.store, opened, every=every, advance=advance)
     return plain(found)
 
 

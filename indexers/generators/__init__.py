@@ -11,7 +11,6 @@ transformers or vllm before it generates.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 from abc import ABC, abstractmethod
@@ -217,10 +216,7 @@ def read_options(settings: Mapping[str, Any]) -> tuple[Options, Maker]:
     rest = {name: value for name, value in settings.items() if value is not None}
     name = rest.pop("kind", None)
     if name not in KINDS:
-        raise GeneratorError(
-            f"There is no generator {name!r}{_nearest(str(name), KINDS)}; kinds: "
-            f"{', '.join(KINDS)}."
-        )
+        raise GeneratorError(f"There is no generator {name!r}; kinds: {', '.join(KINDS)}.")
     module_name, options_name = KINDS[name]
     module = import_module(f"indexers.generators.{module_name}")
     options_class: type[Options] = getattr(module, options_name)
@@ -239,8 +235,3 @@ def _sentence(kind: str, options: type[Options], error: ValidationError) -> str:
         return f"The generator {kind} has no option {where}; it has {known}."
     message = first["msg"].removeprefix("Value error, ")
     return f"The generator {kind} can't use its option {where}: {message}."
-
-
-def _nearest(word: str, known: Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(word.rpartition(".")[2], known, n=1)
-    return f" (did you mean {near[0]}?)" if near else ""

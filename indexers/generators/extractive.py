@@ -101,7 +101,6 @@ class Collection:
         rows, phrases = self._best(docs, index, counts)
         self._keywords = _Rows.from_pairs(rows, phrases, self.size)
         self._row_of = {item.id: row for row, item in enumerate(items)}
-        self._items = items
 
     def _read(self, items: Sequence[Item]) -> tuple[Ints, Ints]:
         stream: list[int] = []
@@ -152,23 +151,9 @@ class Collection:
         return [self._stems[i] for i in ([first - 1, second] if first else [second])]
 
     def of_item(self, item: Item) -> Ints:
-        """The keywords of an item, best first. For an item outside the collection the document
-        frequencies are those of the collection.
-        """
+        """The keywords of an item, best first; none of an item outside the collection."""
         row = self._row_of.get(item.id)
-        if row is not None and self._items[row] == item:
-            return self._keywords[row]
-        known = [
-            [self.stem_ids.get(s, _GAP) for s in self._analyser.stems(t)]
-            for t in (item.title, item.text)
-        ]
-        stream = np.array([*known[0], _GAP, *known[1], _GAP], dtype=np.int64)
-        docs, codes, counts = self._phrases(stream, np.array([0, len(stream)]))
-        at = np.searchsorted(self._codes, codes)
-        found = (at < len(self._codes)) & (
-            self._codes[np.minimum(at, len(self._codes) - 1)] == codes
-        )
-        return self._best(docs[found], at[found], counts[found])[1]
+        return np.empty(0, np.int64) if row is None else self._keywords[row]
 
     def of_query(self, text: str) -> list[int]:
         """The keywords of a query: the item keywords that together best retrieve the items nearest

@@ -33,8 +33,7 @@ from indexers.backends.opensearch.foreign_field import (
     template_name,
 )
 from indexers.release import Released, release, roll_back
-from indexers.release.order import WARM_UP_QUERIES, Serving, read_history
-from indexers.release.verify import warm_up
+from indexers.release.order import WARM_UP_QUERIES, Serving, read_history, warm_up
 from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage
 from indexers.workspace import Workspace

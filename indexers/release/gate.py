@@ -148,15 +148,14 @@ class Verdict:
 def compare(
     workspace: Workspace,
     ids: Sequence[str],
-    serving_now: Mapping[Side, str | None] | None = None,
+    serving_now: Mapping[Side, str | None],
     held_out: HeldOutF1 | None = None,
 ) -> Verdict:
-    """Compare the snapshots that would serve with those that serve, by the backend's aliases or as
-    given. A side on which nothing serves yet is not compared.
+    """Compare the snapshots that would serve with those that serve. A side on which nothing serves
+    yet is not compared.
     """
     store, settings = workspace.store, workspace.settings.publish
-    named = workspace.backend.serving() if serving_now is None else serving_now
-    serving = {side: id_ for side, id_ in named.items() if id_ in store.list("snapshots")}
+    serving = {side: id_ for side, id_ in serving_now.items() if id_ in store.list("snapshots")}
     after: dict[Side, str] = {**serving, **{read_manifest(store, id_).side: id_ for id_ in ids}}
     if after == serving:
         return Verdict((), None, None)
@@ -177,7 +176,7 @@ def compare(
 def check_gate(
     workspace: Workspace,
     ids: Sequence[str],
-    serving_now: Mapping[Side, str | None] | None = None,
+    serving_now: Mapping[Side, str | None],
     held_out: HeldOutF1 | None = None,
 ) -> Verdict:
     """As `compare`, but raises CheckFailedError with every reason when the gate says no."""

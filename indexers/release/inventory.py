@@ -28,12 +28,12 @@ from indexers.release.gate import forget_figures, known_figures
 from indexers.release.order import (
     kept_histories,
     named_last,
+    other_side,
     previous,
     read_history,
     settle,
 )
 from indexers.release.rules import NOTE
-from indexers.release.verify import other_side
 from indexers.workspace import Workspace
 
 _ID = re.compile(rb"\b" + ID.pattern.encode() + rb"\b")

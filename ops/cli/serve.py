@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from cogr.errors import SettingsError
 from cogr.records import SIDES
 from indexers.cli import console
 from indexers.cli.console import Call, common_options
@@ -127,11 +126,6 @@ def worker(
     chosen = side or SIDES
     sides = [known for known in SIDES if known in chosen]
     queues = [queue_of(one, workspace.generator_settings(one, generator)) for one in sides]
-    if not workspace.settings.redis.url:
-        raise SettingsError(
-            "A worker needs a broker: run cogr-ops redis start, then set redis.url or "
-            "COGR_REDIS__URL."
-        )
     console.note(
         f"Waiting for shards of {' and '.join(sides)} from {printable(workspace.settings.redis)}."
     )

@@ -1,8 +1,8 @@
 """The query expander, `cogr-ops serve`: it answers a query with its keywords and a ready OpenSearch
 clause, within a deadline.
 
-`expander` looks for keywords in the three upstreams: `redis_cache`, `precomputed` and
-`live_models`, each behind the circuit breaker of `upstream`. `follower` follows the pair of
+`expander` looks for keywords in three upstreams: Redis and the query index (`precomputed`), and a
+model (`live_models`), each behind the circuit breaker of `upstream`. `follower` follows the pair of
 snapshots that serves. `app` has routes, checks of requests, and server. Nothing here searches
 items: the caller does, with the clause.
 """

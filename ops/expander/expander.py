@@ -26,8 +26,7 @@ from cogr.snapshots import Row
 from indexers.workspace import Workspace
 from ops.expander.follower import Follower, Pair
 from ops.expander.live_models import Models
-from ops.expander.precomputed import QueryIndex, make_index, weigh
-from ops.expander.redis_cache import Cache
+from ops.expander.precomputed import Cache, QueryIndex, make_index, weigh
 from ops.expander.upstream import MAX_IN_FLIGHT, MAX_REQUESTS, Metrics, UnavailableError
 
 log = logging.getLogger(__name__)

@@ -1,8 +1,10 @@
 """The precomputed keywords: the query index of an OpenSearch cluster, the memory backend of a
-store, or nothing.
+store, or nothing; and Redis or Valkey with answers of before.
 
-Each tells which pair serves, and looks a query up in the query side of a given pair, in the
-concrete index, never by the alias. Rows that index and Redis store are checked when they are read.
+An index tells which pair serves, and looks a query up in the query side of a given pair, in the
+concrete index, never by the alias. Redis holds keywords, never items, and no query with personal
+data (`cogr.privacy`). A cached answer's key names the pair and the normaliser, so that a new round
+never reads old answers; it expires after a day. Rows of both are checked when they are read.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 from pydantic_core import to_json
 
 from cogr.errors import SettingsError
-from cogr.keywords import with_self
+from cogr.keywords import NORMALISER, with_self
+from cogr.privacy import QueryFilter, personal_data
 from cogr.records import SIDES, Side
+from cogr.settings.indexing import RedisSettings
 from cogr.settings.serving import OpenSearchSettings, ServingSettings
 from cogr.snapshots import Row, read_manifest
 from cogr.snapshots.writing import HEAVIEST
@@ -27,9 +31,17 @@ from cogr.store import Store
 from indexers.backends.opensearch.foreign_field import snapshot_of
 from indexers.backends.opensearch.indexes import alias_name
 from indexers.backends.opensearch.search import MAX_CLAUSES, lookup_body
+from indexers.fleet.broker import PREFIX, url_of
 from indexers.workspace import Workspace
 from ops.expander.follower import Pair, ServedSide, served_side
-from ops.expander.upstream import BadAnswerError, Metrics, UnavailableError, Upstream
+from ops.expander.upstream import (
+    MAX_IN_FLIGHT,
+    MAX_REQUESTS,
+    BadAnswerError,
+    Metrics,
+    UnavailableError,
+    Upstream,
+)
 
 if TYPE_CHECKING:
     from indexers.backends import Backend
@@ -280,3 +292,74 @@ def make_index(workspace: Workspace, metrics: Metrics) -> QueryIndex:
     if serving.into:
         raise SettingsError("serving.into is an index in OpenSearch; set opensearch.url too.")
     return StoreIndex(workspace.backend, workspace.store, serving, metrics)
+
+
+CACHE_SECONDS = 86_400
+"""Seconds that an answer is cached; queries may be personal data, which is kept no longer than it
+is useful.
+"""
+_PATIENT = 1.0
+"""Seconds for what delays no request."""
+
+
+class Cache:
+    """Every method but close raises UnavailableError."""
+
+    def __init__(self, redis: RedisSettings, settings: ServingSettings, metrics: Metrics) -> None:
+        from redis.exceptions import RedisError
+
+        self._redis = connect(redis)
+        self._metrics = metrics
+        self._upstream = Upstream("redis", metrics, (RedisError,))
+        self._seconds = settings.cache_timeout
+
+    async def connect(self) -> None:
+        """Open the connection, which takes longer than an answer may."""
+        personal_data("+1 212 555 0100")  # loads its libraries
+        await self._upstream.call(self._redis.ping, max(_PATIENT, self._seconds))
+
+    async def read(self, pair: Pair, texts: Sequence[str]) -> list[Row | None]:
+        """Cached rows of normalised texts, None where there are none."""
+        keys = [self._key(pair, text) for text in texts]
+        values = await self._upstream.call(lambda: self._redis.mget(keys), self._seconds)
+        return [None if value is None else self._row(value) for value in values]
+
+    def _row(self, value: bytes) -> Row | None:
+        try:
+            return from_bytes(value)
+        except ValueError as error:
+            self._upstream.failed(error)
+            return None
+
+    async def write(self, pair: Pair, text: str, row: Row) -> None:
+        """Cache the row of a normalised text, unless the text has personal data in it."""
+        if not QueryFilter().keeps(text):
+            self._metrics.personal.inc()
+            return
+        key, value = self._key(pair, text), to_bytes(row)
+        await self._upstream.call(
+            lambda: self._redis.set(key, value, ex=CACHE_SECONDS), max(_PATIENT, self._seconds)
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._redis.aclose()
+
+    def _key(self, pair: Pair, text: str) -> str:
+        return f"{PREFIX}:expand:{pair.name}:{NORMALISER}:{text}"
+
+
+def connect(redis: RedisSettings) -> Any:
+    """A client for asyncio without retries; it connects at the first call. Raises SettingsError."""
+    from redis.asyncio import Redis
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+
+    options: dict[str, Any] = {
+        "retry": Retry(NoBackoff(), 0),
+        "max_connections": MAX_REQUESTS + MAX_IN_FLIGHT,
+        "socket_keepalive": True,
+        # Each call has a timeout of its own.
+        "socket_timeout": None,
+    }
+    return Redis.from_url(url_of(redis), **options)

@@ -136,13 +136,6 @@ _KINDS = {
         "it was removed meanwhile; push the snapshot again",
     ),
 }
-_KINDS |= dict.fromkeys(
-    ("invalid_alias_name_exception", "invalid_index_name_exception"),
-    (
-        "refuses the name: {0.reason}",
-        "choose another opensearch.prefix or remove what has the name",
-    ),
-)
 _STATUS = {
     401: (
         "does not accept the credentials",

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from cogr.errors import ServiceError, SettingsError
 from cogr.settings.indexing import GeneratorSettings, RedisSettings
 from indexers.fleet.broker import Broker, make_app, printable, queue_of
-from ops.expander.redis_cache import connect
+from ops.expander.precomputed import connect
 
 
 @pytest.mark.parametrize(

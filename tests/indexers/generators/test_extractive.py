@@ -69,16 +69,6 @@ def test_a_query_gets_keywords_that_items_own() -> None:
     assert found["none"] == found["empty"] == ()
 
 
-def test_an_item_that_was_not_counted_is_judged_by_the_others() -> None:
-    generator = Extractive(SHOP, "")
-    known = keywords(generator, SHOP[0])["a"]
-    assert set(keywords(generator, Item("new", SHOP[0].title, SHOP[0].text))["new"]) == set(known)
-    changed = keywords(generator, Item("a", "Dining table", "for reading"))["a"]
-    assert "dining table" in changed
-    assert "sofa" not in changed
-    assert keywords(generator, Item("x", "", ""), Item("y", "unheard of", "")) == {"x": (), "y": ()}
-
-
 def test_options_are_checked_and_part_of_the_fingerprint() -> None:
     assert Extractive(SHOP, "h").fingerprint != Extractive(SHOP, "other").fingerprint
     with pytest.raises(GeneratorError, match="give it a data set"):

@@ -186,4 +186,4 @@ def test_f1_is_measured_on_dev_queries_else_on_test_queries(shop: Path) -> None:
     with_dev = replace(workspace.dataset, queries={**queries, "dev": queries["test"]})
     assert choose_split(with_dev) == "dev"
     assert choose_split(replace(with_dev, queries={"train": queries["train"]})) is None
-    assert compare(workspace, []).reasons == ()
+    assert compare(workspace, [], {}).reasons == ()

@@ -9,7 +9,7 @@ from cogr.snapshots import Provenance, Row
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.backends import Backend
-from indexers.release.verify import probes
+from indexers.release.order import probes
 
 
 class Serving:

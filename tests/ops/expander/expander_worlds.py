@@ -22,7 +22,7 @@ from cogr.settings import load_settings
 from cogr.snapshots import Provenance, Row, Snapshot
 from cogr.snapshots.writing import write_snapshot
 from indexers.release import release
-from indexers.release.verify import push_and_verify
+from indexers.release.order import push_and_verify
 from indexers.workspace import Workspace
 from ops.expander.app import create_app, free_address
 from ops.expander.expander import Parts, make_parts

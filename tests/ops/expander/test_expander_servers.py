@@ -44,7 +44,7 @@ def prefix(
 ) -> Iterator[str]:
     """Keys of one test alone."""
     name = f"t{abs(hash(request.node.name))}"
-    monkeypatch.setattr("ops.expander.redis_cache.PREFIX", name)
+    monkeypatch.setattr("ops.expander.precomputed.PREFIX", name)
     yield name
     client = redis.Redis.from_url(str(valkey.url))
     for key in client.keys(f"{name}:*"):

@@ -187,10 +187,6 @@ def test_settings_that_can_not_work_are_refused_before_anything_is_sent(
             "creates no indexes: .*disks are nearly full",
         ),
         (Refusal(404, "index_not_found_exception", "no such index [x]"), "push the snapshot again"),
-        (
-            Refusal(400, "invalid_index_name_exception", "must be lowercase"),
-            "choose another opensearch.prefix",
-        ),
         (Refusal(404, "", "alias [x] missing"), "run the same command again"),
         (Refusal(413), "raise the limit there, or of a proxy before it"),
         (Refusal(503), "is not available"),

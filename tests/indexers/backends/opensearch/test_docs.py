@@ -19,7 +19,7 @@ from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.client import Version
 from indexers.backends.opensearch.indexes import index_settings, mapping
 from indexers.backends.opensearch.search import query_body
-from indexers.release.verify import push_and_verify
+from indexers.release.order import push_and_verify
 from tests.commands import program
 from tests.documents import examples
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, priced

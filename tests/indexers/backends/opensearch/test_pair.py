@@ -17,7 +17,7 @@ from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.client import Cluster
-from indexers.release.verify import warm_up
+from indexers.release.order import warm_up
 from tests.indexers.backends.backend_worlds import frozen
 from tests.indexers.backends.opensearch_worlds import backend_of, flags_of
 from tests.indexers.conftest import Command

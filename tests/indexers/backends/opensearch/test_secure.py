@@ -17,7 +17,7 @@ from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import ROLES, role
-from indexers.release.verify import warm_up
+from indexers.release.order import warm_up
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen
 
 pytestmark = pytest.mark.drill

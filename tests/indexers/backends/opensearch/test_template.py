@@ -20,7 +20,7 @@ from indexers.backends import MOST_TEXT, Words
 from indexers.backends.opensearch import OpenSearchBackend, search
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.search import float32s
-from indexers.release.verify import push_and_verify
+from indexers.release.order import push_and_verify
 from tests.documents import DOCS
 from tests.indexers.backends.backend_worlds import (
     SHOP,
