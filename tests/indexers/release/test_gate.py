@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from cogr.records import Side
 from cogr.settings import load_settings
+from cogr.snapshots import Provenance, Row
+from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.release.gate import choose_split, compare, known_figures
 from indexers.workspace import Workspace
 from tests.indexers.conftest import Command
-from tests.shops import write_jsonl
 
 TITLES = {"a": "Velvet sofa", "b": "Oak table", "c": "Floor lamp", "d": "Leather sofa"}
 TEXTS = {"q1": "green couch", "q2": "living room sofa", "q3": "floor lamp"}
@@ -35,17 +37,14 @@ class Shop:
     def __init__(self, folder: Path, cogr_index: Command) -> None:
         self.folder, self.run = folder, cogr_index
 
-    def pushed(self, side: str, sets: dict[str, list[str]]) -> str:
-        texts = TITLES if side == "item" else TEXTS
-        write_jsonl(
-            self.folder / "sets.jsonl",
-            [{"id": id_, "text": texts[id_], "keywords": words} for id_, words in sets.items()],
-        )
-        made = self.run(
-            "import", "sets.jsonl", "--side", side, "--json", "--set", "keywords.k_max=3"
-        ).json["snapshot"]
+    def pushed(self, side: Side, sets: dict[str, list[str]]) -> str:
+        texts, budget = TITLES if side == "item" else TEXTS, 3
+        rows = [Row(id_, texts[id_], tuple(words[:budget])) for id_, words in sets.items()]
+        over = sum(len(words) > budget for words in sets.values())
+        provenance = Provenance(k_max=budget, cut_to_budget=over)
+        made = write_snapshot(Store(self.folder / ".cogr"), side, rows, provenance).id
         assert self.run("publish", made, "--no-switch").status == 0
-        return str(made)
+        return made
 
     def serving(self) -> set[str]:
         rows = self.run("list", "--json").json["snapshots"]
