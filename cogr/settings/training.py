@@ -14,12 +14,12 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from cogr.settings.table import Table, http_url, usable_path
+from cogr.settings.table import Table, usable_path
 
 ItemsFrom = Literal["auto", "self", "labels", "extractive", "statistical"]
 Rules = Literal["own", "paper"]
 TrainingVariant = Literal["full", "no-sft", "frozen-items", "shared"]
-Rollouts = Literal["transformers", "vllm-colocate", "vllm-server"]
+Rollouts = Literal["transformers", "vllm-colocate"]
 
 
 class SftSettings(Table):
@@ -101,15 +101,12 @@ class RolloutSettings(Table):
     by: Rollouts = Field(
         "transformers",
         description=(
-            "transformers; vllm-colocate (same GPUs) or vllm-server (vllm serve on other GPUs). "
-            "vLLM then writes the index builds too"
+            "transformers, or vllm-colocate: vLLM in the training's process, which then writes the "
+            "index builds too"
         ),
     )
     generations: int = Field(8, ge=2, description="Completions per prompt (verl: rollout.n)")
     max_tokens: int = Field(512, ge=1, description="Longest completion (verl: max_response_length)")
-    vllm_url: str | None = Field(None, description="Address of the server, for vllm-server")
-
-    _is_url = field_validator("vllm_url")(http_url)
 
 
 class TrainingSettings(Table):

@@ -136,7 +136,6 @@ URLS = {
     "opensearch.url": "https://{}@127.0.0.1:1",
     "redis.url": "redis://{}@127.0.0.1:1/0",
     "generator.openai.base_url": "http://{}@127.0.0.1:1/v1",
-    "training.rollouts.vllm_url": "http://{}@127.0.0.1:1",
     "metrics.pushgateway": "http://{}@127.0.0.1:1",
     "store": "ftp://{}@127.0.0.1:1/folder",
 }

@@ -292,7 +292,6 @@ _FREE = frozenset(
         "training.accelerate",
         "training.report_to",
         "training.rollouts.by",
-        "training.rollouts.vllm_url",
     }
 )
 """Settings without influence on what is learned: places of data, memory of a step, logging."""

@@ -18,7 +18,6 @@ from cogr.rewards import load_reward
 from cogr.settings.training import (
     GrpoSettings,
     ItemsFrom,
-    RolloutSettings,
     TrainingSettings,
 )
 from indexers.generators.model_folders import without_bars
@@ -296,32 +295,17 @@ def grpo_config(
         log_completions=True,
         num_completions_to_print=0,
         seed=seed,
-        **_vllm(rollouts, max_model_len),
+        use_vllm=rollouts.by == "vllm-colocate",
+        vllm_mode="colocate",
+        vllm_gpu_memory_utilization=VLLM_SHARE,
+        vllm_max_model_length=max_model_len,
+        vllm_enable_sleep_mode=True,
         **_formats(settings, output, batch),
     )
 
 
 def _times(settings: TrainingSettings) -> float:
     return LORA_TIMES if settings.lora.rank else 1.0
-
-
-def _vllm(rollouts: RolloutSettings, max_model_len: int | None) -> dict[str, Any]:
-    if rollouts.by == "transformers":
-        return {"use_vllm": False}
-    if rollouts.by == "vllm-colocate":
-        return {
-            "use_vllm": True,
-            "vllm_mode": "colocate",
-            "vllm_gpu_memory_utilization": VLLM_SHARE,
-            "vllm_max_model_length": max_model_len,
-            "vllm_enable_sleep_mode": True,
-        }
-    if not rollouts.vllm_url:
-        raise TrainingError(
-            "training.rollouts.by is vllm-server, but training.rollouts.vllm_url is not set; "
-            "start vLLM's own server on other GPUs as docs/training.md says, and name its address."
-        )
-    return {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": rollouts.vllm_url}
 
 
 def computes_in_bfloat16(settings: TrainingSettings) -> bool:

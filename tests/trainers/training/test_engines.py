@@ -47,7 +47,7 @@ def rebuild(config: Path, model: Path, store: Path, generator: str) -> str:
     """
     ended = subprocess.run(
         [
-            *(sys.executable, "-m", "indexers.cli", "rebuild", "--side", "query", "--json"),
+            *(Path(sys.executable).with_name("cogr-index"), "rebuild", "--side", "query", "--json"),
             *("--generator", generator, "-c", config, "--no-push"),
             *("--set", f"generator.model={model}", "--set", f"store={store}"),
         ],

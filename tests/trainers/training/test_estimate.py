@@ -121,7 +121,7 @@ def test_the_micro_batch_is_the_largest_divisor_that_memory_has_room_for() -> No
 
 def test_what_would_be_refused_later_is_said_with_status_1(shop: Path, cogr_train: Command) -> None:
     ended = cogr_train(
-        "run", "--dry-run", "-c", shop, "--json", "--set", 'training.rollouts.by="vllm-server"'
+        "run", "--dry-run", "-c", shop, "--json", "--set", 'training.rollouts.by="vllm-colocate"'
     )
     assert ended.status == 1
     assert "can't be trained here" in ended.sentence
