@@ -34,6 +34,8 @@ from cogr.matching.mirror import Mirror
 from cogr.metrics import f1_of
 from cogr.records import Query
 from cogr.rewards import World, item_reward, query_reward
+from cogr.snapshots import open_snapshot
+from cogr.store import Store
 
 
 @dataclass(frozen=True)
@@ -61,26 +63,12 @@ import json, resource, sys, time
 from cogr.matching.mirror import Mirror
 from cogr.snapshots import Manifest, Snapshot
 from cogr.store import Store
-manifest, store, folder = Manifest.model_validate_json(sys.argv[1]), Store(sys.argv[2]), sys.argv[3]
+manifest, store = Manifest.model_validate_json(sys.argv[1]), Store(sys.argv[2])
 start = time.perf_counter()
 mirror = Mirror.build(Snapshot(manifest, store))
 built = time.perf_counter()
 cpu, peak = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-mirror.save(folder)
-saved = time.perf_counter() - built
-print(json.dumps({"build": built - start, "save": saved, "peak": peak / 1024, "cpu": cpu}))
-"""
-
-_OPEN = """
-import json, resource, sys, time
-from cogr.matching.mirror import Mirror
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-start = time.perf_counter()
-mirror = Mirror.open(sys.argv[1])
-mirror.search(mirror.keywords_of(0), 10)
-opened = time.perf_counter() - start
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-print(json.dumps({"open": opened, "peak": peak / 1024}))
+print(json.dumps({"build": built - start, "peak": peak / 1024, "cpu": cpu}))
 """
 
 
@@ -129,27 +117,18 @@ def import_row(repeats: int) -> Row:
 
 
 def build_rows(folder: Path, items: int, sizes: Sizes) -> Iterator[Row]:
-    """Build, open and memory, each in a process of its own."""
+    """Time and memory of the build, in a process of its own."""
     snapshot = write_world(folder / "store", items, sizes.vocabulary)
-    target = str(folder / "mirror")
-    built = child(_BUILD, snapshot.manifest.model_dump_json(), str(folder / "store"), target)
-    opened = child(_OPEN, target)
+    built = child(_BUILD, snapshot.manifest.model_dump_json(), str(folder / "store"))
     name = f"mirror of {items:,} x 15"
     yield Row(
         f"{name}: build",
         built["build"],
         "s",
         30,
-        notes={"of processor": f"{built['cpu']:.1f} s", "save": f"{built['save']:.2f} s"},
+        notes={"of processor": f"{built['cpu']:.1f} s"},
     )
     yield Row(f"{name}: peak memory of the build", built["peak"], "MB", 1536)
-    yield Row(
-        f"{name}: open, verify, one search",
-        opened["open"],
-        "s",
-        3,
-        notes={"memory": f"{opened['peak']:.0f} MB"},
-    )
 
 
 def child(program: str, *arguments: str) -> dict[str, float]:
@@ -161,18 +140,24 @@ def child(program: str, *arguments: str) -> dict[str, float]:
     return found
 
 
+def mirror_in(folder: Path) -> Mirror:
+    """The mirror of the world in a folder, built anew."""
+    store = Store(folder / "store")
+    return Mirror.build(open_snapshot(store, store.list("snapshots")[0]))
+
+
 def query_reward_row(folder: Path, items: int, retrieved: int, sizes: Sizes) -> Row:
     """Eq. 2 with 40 relevant items, against Python sets and numpy masks that are made
     beforehand.
     """
-    mirror = Mirror.open(folder / "mirror")
+    mirror = mirror_in(folder)
     queries = sizes.vocabulary.queries_near(mirror, retrieved, 20 if items < 100_000 else 8)
     relevant = BitMap(np.random.default_rng(2).choice(items, 40, replace=False).tolist())
     records = [Query(f"q{number:03}", "") for number in range(len(queries))]
     ids = {record.id: [mirror.id_of(item) for item in relevant] for record in records}
     arguments = [(record.id, query) for record, query in zip(records, queries, strict=True)]
     world = World.of(mirror, records, ids)
-    cold_world = World.of(Mirror.open(folder / "mirror"), records, ids)
+    cold_world = World.of(mirror_in(folder), records, ids)
     cold = first_call_microseconds(
         lambda id_, query: query_reward(cold_world, id_, query), arguments
     )
@@ -317,14 +302,14 @@ def _recount(world: World, item: str, words: list[str]) -> float:
 
 def ranking_rows(folder: Path, items: int, retrieved: int, sizes: Sizes) -> Iterator[Row]:
     """Top 100 of usual queries and of those that retrieve half of the items."""
-    mirror = Mirror.open(folder / "mirror")
+    mirror = mirror_in(folder)
     rng = np.random.default_rng(4)
     usual = [(sizes.vocabulary.query(rng),) for _ in range(20)]
     half = [(query,) for query in sizes.vocabulary.queries_near(mirror, retrieved, 10)]
     others = dict(_bm25s(mirror, sizes.backends)) if importlib.util.find_spec("bm25s") else {}
     for name, queries in (("usual queries", usual), ("half retrieved", half)):
         cold = first_call_microseconds(
-            Mirror.open(folder / "mirror").search, [(query, 100) for (query,) in queries]
+            mirror_in(folder).search, [(query, 100) for (query,) in queries]
         )
         alternatives = {
             key: microseconds(search, queries, sizes.repeats) for key, search in others.items()

@@ -170,7 +170,7 @@ def measure(folder: Path, items: int, url: str | None) -> dict[str, dict[str, fl
     snapshot = stages.run("assemble", lambda: freeze(job, plan, {}, 0.0)).snapshot
     backend, store = workspace.backend, workspace.store
     pushed = stages.run("push", lambda: backend.push(snapshot))
-    stages.run("mirror", lambda: mirror_of(store, snapshot))
+    stages.run("mirror", lambda: mirror_of(snapshot))
     queries = stages.run("probes", lambda: probes(backend, store, snapshot, QUERIES))
     stages.run("verify", lambda: backend.verify(snapshot, queries))
     stages.run("warm up", lambda: warm_up(backend, store, [snapshot.id], QUERIES))

@@ -6,9 +6,8 @@ its keyword set and its own text (paper, section 2.1). A mirror takes normalised
 changes; threads may share it. Inside, entities are dense ids: ranks of their ids in code-point
 order, so that ties are broken by dense id as the server breaks them by id.
 
-A mirror is saved as two memory-mapped Arrow IPC files of one record batch each (`entities.arrow`
-with a row for each entity, `keywords.arrow` with a row for each keyword) and a manifest that is
-written last. The files are a cache: they can be rebuilt from the snapshot at any time.
+Its arrays lie in temporary files (`cogr.mapped`); a process builds it from the snapshot, 7 us an
+entity.
 """
 
 from __future__ import annotations
@@ -17,22 +16,17 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
 from pyroaring import BitMap
 
-from cogr.errors import DataError, SnapshotError
+from cogr.errors import DataError
 from cogr.mapped import SortedStrings, arrow_strings, integers
 from cogr.matching.bm25 import BM25, DEFAULT
 from cogr.matching.postings import Postings, PostingsBuilder, to_array, to_bitmap
 from cogr.matching.scoring import Scorer, top
 from cogr.snapshots import Snapshot
-from cogr.store import Store, file_sha256
 
 Keywords = Iterable[str] | Mapping[str, float]
 """The query of a search: keywords, whose repetitions add up to a boost, or keyword -> boost, a
@@ -66,7 +60,7 @@ class Ranking:
 
 
 class Mirror:
-    """An inverted index over keyword sets. Make one with `build`, `from_sets` or `open`.
+    """An inverted index over keyword sets. Make one with `build` or `from_sets`.
 
     Args:
         snapshot: id of the snapshot they come from, None for a world in memory.
@@ -140,38 +134,6 @@ class Mirror:
     def scored_by(self, bm25: BM25) -> Mirror:
         """The same index with other BM25 parameters; the arrays are shared."""
         return Mirror(self._postings, self.snapshot, self.content_hash, bm25)
-
-    def save(self, folder: str | Path) -> None:
-        """Write the arrays to a local folder; the manifest last.
-
-        Raises StorageError when the disk is full or read-only.
-        """
-        save(Path(folder), self._postings, self.snapshot, self.content_hash)
-
-    @classmethod
-    def open(
-        cls,
-        folder: str | Path,
-        *,
-        snapshot: Snapshot | None = None,
-        verify: bool = True,
-        bm25: BM25 = DEFAULT,
-    ) -> Mirror:
-        """Map a saved mirror; processes of one machine share its pages.
-
-        Args:
-            snapshot: if given, the mirror must be of this snapshot.
-
-        Raises:
-            SnapshotError: it is missing, broken, of another format, or of another snapshot.
-        """
-        postings, manifest = open_saved(Path(folder), verify=verify)
-        if snapshot is not None and manifest.content_hash != snapshot.manifest.content_hash:
-            raise SnapshotError(
-                f"The mirror in {folder} is of snapshot {manifest.snapshot}, not of "
-                f"{snapshot.id}; build it again from that one."
-            )
-        return cls(postings, manifest.snapshot, manifest.content_hash, bm25)
 
     def __len__(self) -> int:
         """Entities, those without keywords included."""
@@ -317,130 +279,3 @@ def _without(keywords: Iterable[str]) -> set[str]:
 
 def _boosts(keywords: Keywords) -> Mapping[str, float]:
     return keywords if isinstance(keywords, Mapping) else Counter(iter(keywords))
-
-
-_MANIFEST = "mirror.json"
-_NUMBERS = pa.large_list(pa.uint32())
-_SCHEMAS = {
-    "entities.arrow": pa.schema(
-        {
-            "id": pa.large_string(),
-            "keywords": _NUMBERS,
-            "own": pa.int32(),
-            "length_code": pa.uint8(),
-        }
-    ),
-    "keywords.arrow": pa.schema({"keyword": pa.large_string(), "entities": _NUMBERS}),
-}
-
-
-class MirrorManifest(BaseModel):
-    """The manifest of a saved mirror. `files`: sha256 of each file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    format: Literal[2] = 2
-    snapshot: str | None
-    content_hash: str | None
-    files: dict[str, str]
-
-
-def save(folder: Path, postings: Postings, snapshot: str | None, content_hash: str | None) -> None:
-    """Write the files, then the manifest, each atomically.
-
-    Raises StorageError when the disk is full or read-only.
-    """
-    store = Store(folder)
-    store.remove(_MANIFEST)
-    for name, columns in _columns(postings).items():
-        batch = pa.RecordBatch.from_arrays(columns, schema=_SCHEMAS[name])
-        with store.replacing(name) as file, pa.ipc.new_file(file, batch.schema) as writer:
-            writer.write_batch(batch)
-    manifest = MirrorManifest(
-        snapshot=snapshot,
-        content_hash=content_hash,
-        files={name: file_sha256(folder / name) for name in _SCHEMAS},
-    )
-    store.write_json(_MANIFEST, manifest.model_dump(mode="json"))
-
-
-def _columns(postings: Postings) -> dict[str, list[pa.Array]]:
-    entities = [
-        postings.ids.arrow,
-        _lists(postings.set_starts, postings.set_terms),
-        _numbers(postings.own, pa.int32()),
-        _numbers(postings.length_codes, pa.uint8()),
-    ]
-    keywords = [postings.terms.arrow, _lists(postings.starts, postings.entities)]
-    return dict(zip(_SCHEMAS, (entities, keywords), strict=True))
-
-
-def _numbers(values: NDArray[Any], type_: pa.DataType) -> pa.Array:
-    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
-
-
-def _lists(starts: NDArray[np.int64], values: NDArray[np.uint32]) -> pa.Array:
-    return pa.Array.from_buffers(
-        _NUMBERS,
-        len(starts) - 1,
-        [None, pa.py_buffer(starts)],
-        children=[_numbers(values, pa.uint32())],
-    )
-
-
-def open_saved(folder: Path, *, verify: bool = True) -> tuple[Postings, MirrorManifest]:
-    """Map a saved mirror. `verify` compares each file's sha256 first (about 0.5 s per 300 MB).
-
-    Raises:
-        SnapshotError: it is missing, broken, or of another format.
-    """
-    manifest = _read_manifest(folder)
-    entities, keywords = (_map(folder, name, manifest, verify=verify) for name in _SCHEMAS)
-    sets, inverted = entities["keywords"], keywords["entities"]
-    postings = Postings(
-        ids=SortedStrings(entities["id"]),
-        terms=SortedStrings(keywords["keyword"]),
-        starts=_starts(inverted),
-        entities=integers(inverted.values),
-        set_starts=_starts(sets),
-        set_terms=integers(sets.values),
-        own=integers(entities["own"]),
-        length_codes=integers(entities["length_code"]),
-    )
-    return postings, manifest
-
-
-def _starts(lists: pa.LargeListArray) -> NDArray[np.int64]:
-    return integers(lists.offsets) if len(lists) else np.zeros(1, np.int64)
-
-
-def _read_manifest(folder: Path) -> MirrorManifest:
-    store = Store(folder)
-    if not store.exists(_MANIFEST):
-        raise SnapshotError(f"There is no saved mirror in {folder}; build it from its snapshot.")
-    try:
-        return MirrorManifest.model_validate_json(store.read(_MANIFEST))
-    except ValidationError as error:
-        raise _broken(folder, f"{_MANIFEST} is damaged or of another format") from error
-
-
-def _map(folder: Path, name: str, manifest: MirrorManifest, *, verify: bool) -> pa.RecordBatch:
-    path = folder / name
-    if not path.is_file():
-        raise _broken(folder, f"{name} is not there")
-    if verify and file_sha256(path) != manifest.files.get(name):
-        raise _broken(folder, f"{name} does not match its sha256")
-    try:
-        batch = pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
-        batch.validate()
-    except (pa.ArrowException, OSError, IndexError) as error:
-        raise _broken(folder, f"{name} is cut short or no Arrow file") from error
-    if batch.schema != _SCHEMAS[name]:
-        raise _broken(folder, f"{name} has other columns than this version's")
-    return batch
-
-
-def _broken(folder: Path, why: str) -> SnapshotError:
-    return SnapshotError(
-        f"The mirror in {folder} is broken: {why}; build it again from its snapshot."
-    )

@@ -1,8 +1,8 @@
 """The backend `memory`: the mirror itself behind the protocol. No server; the embedded default.
 
-The mirror of a snapshot is saved in the store (`mirrors/<id>`), so that the next process opens it
-in seconds; if removed, it is built again. A push saves it and notes it in `memory/<id>.json`;
-`memory/serving.json`, replaced atomically, says what serves. Scores are those of OpenSearch 3.x.
+Each process builds the mirrors that it needs, a second for 100,000 items. A push notes a snapshot
+in `memory/<id>.json`; `memory/serving.json`, replaced atomically, says what serves. Scores are
+those of OpenSearch 3.x.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Opened:
     def of(cls, store: Store, snapshot_id: str) -> Opened:
         """A snapshot of a store. Raises SnapshotError when it is unknown or broken."""
         snapshot = open_snapshot(store, snapshot_id)
-        return cls(snapshot, mirror_of(store, snapshot), snapshot.texts(), snapshot.fields())
+        return cls(snapshot, mirror_of(snapshot), snapshot.texts(), snapshot.fields())
 
     @cached_property
     def searched(self) -> TextIndex:
@@ -149,14 +149,13 @@ class MemoryBackend:
         self._warned: set[str] = set()
 
     def push(self, snapshot: Snapshot) -> Pushed:
-        """Save the mirror and note it. Idempotent."""
+        """Note the snapshot. Idempotent."""
         started, entities = time.perf_counter(), snapshot.manifest.entities
         known = self._note(snapshot.id) is not None
-        mirror_of(self._store, snapshot)
         if not known:
             self._write_note(snapshot.id, verified=False)
         seconds = time.perf_counter() - started
-        return Pushed(mirror_folder(snapshot.id), entities, 0 if known else entities, seconds)
+        return Pushed(_note_path(snapshot.id), entities, 0 if known else entities, seconds)
 
     def verify(
         self,
@@ -166,13 +165,11 @@ class MemoryBackend:
         every: bool = False,
         advance: Advance = lambda _: None,
     ) -> Verified:
-        """Compare the saved mirror with the snapshot; its checksums are compared as it is
-        opened.
-        """
+        """Compare the mirror with the snapshot."""
         self._pushed(snapshot.id)
         try:
             rows = compared(snapshot, every=every)
-            verified = _check(mirror_of(self._store, snapshot), snapshot, queries, rows, advance)
+            verified = _check(mirror_of(snapshot), snapshot, queries, rows, advance)
         except CheckFailedError:
             self._write_note(snapshot.id, verified=False)
             raise
@@ -217,9 +214,9 @@ class MemoryBackend:
         ids = [name for name in names if ID.fullmatch(name)]
         listed = []
         for id_ in filter(self._note, ids):
-            manifest, size = self._manifest(id_), self._bytes(id_)
+            manifest = self._manifest(id_)
             entities = manifest.entities if manifest else 0
-            listed.append(Listed(id_, side_of(id_), entities, size, id_ in serving, True))
+            listed.append(Listed(id_, side_of(id_), entities, None, id_ in serving, True))
         return sorted(listed, key=lambda one: (one.side, one.snapshot))
 
     def search(
@@ -262,14 +259,13 @@ class MemoryBackend:
         return self._opened(self._chosen("query", snapshot)).row_of(text)
 
     def delete(self, snapshot: str) -> None:
-        """Forget a pushed snapshot and remove its mirror. Raises SnapshotError while it serves."""
+        """Forget a pushed snapshot. Raises SnapshotError while it serves."""
         self._pushed(snapshot)
         if snapshot in self.serving().values():
             raise SnapshotError(
                 f"Snapshot {snapshot} serves; publish another one before deleting it."
             )
         self._store.remove(_note_path(snapshot))
-        self._store.remove(mirror_folder(snapshot))
         self.close()
 
     def sweep(self, *, dry_run: bool) -> Sequence[str]:  # noqa: ARG002
@@ -327,13 +323,6 @@ class MemoryBackend:
             return read_manifest(self._store, snapshot_id)
         except SnapshotError:  # It is damaged.
             return None
-
-    def _bytes(self, snapshot_id: str) -> int | None:
-        folder = mirror_folder(snapshot_id)
-        if not self._store.is_local:
-            return None
-        names = self._store.list(folder)
-        return sum(self._store.local(f"{folder}/{name}").stat().st_size for name in names)
 
 
 def _said(fields_json: str) -> Iterator[str]:
@@ -429,8 +418,7 @@ def _check(
             )
         advance(1)
     totals = [mirror.search(boosts_of(one), len(mirror)).total for one in queries]
-    folder = mirror_folder(snapshot.id)
-    return Verified(folder, len(mirror), len(chosen), len(totals), sum(totals))
+    return Verified(_note_path(snapshot.id), len(mirror), len(chosen), len(totals), sum(totals))
 
 
 def _keywords_and_self(row: Row) -> tuple[str, ...]:
@@ -438,22 +426,17 @@ def _keywords_and_self(row: Row) -> tuple[str, ...]:
     return (*row.keywords, own) if own and own not in row.keywords else row.keywords
 
 
-def mirror_folder(snapshot_id: str) -> str:
-    """Where the saved mirror of a snapshot lies in the store."""
-    return f"mirrors/{snapshot_id}"
+_KEPT = 4
+_built: dict[str, Mirror] = {}
 
 
-def mirror_of(store: Store, snapshot: Snapshot) -> Mirror:
-    """The saved mirror of a snapshot; built, and saved, when there is none or when it is broken.
-
-    A mirror is memory-mapped, so only a store on the local disk keeps it; otherwise it is built for
-    this process. Raises StorageError.
+def mirror_of(snapshot: Snapshot) -> Mirror:
+    """The mirror of a snapshot; this process keeps the last ones that it built. Raises
+    StorageError.
     """
-    if not store.is_local:
-        return Mirror.build(snapshot)
-    folder = store.local(mirror_folder(snapshot.id))
-    try:
-        return Mirror.open(folder, snapshot=snapshot)
-    except SnapshotError:
-        Mirror.build(snapshot).save(folder)
-        return Mirror.open(folder, snapshot=snapshot, verify=False)
+    key = snapshot.manifest.content_hash
+    if key not in _built:
+        for old in [*_built][: len(_built) + 1 - _KEPT]:
+            del _built[old]
+        _built[key] = Mirror.build(snapshot)
+    return _built[key]

@@ -146,7 +146,7 @@ class ForeignIndex:
                     f"{target.name} names {target.index}, which lacks the field {target.field} of "
                     f"{id_}; run {again}."
                 )
-            mirror = mirror_of(self._store, open_snapshot(self._store, id_))
+            mirror = mirror_of(open_snapshot(self._store, id_))
             found = compare(self._cluster, target, field, mirror)
         _count("different" if found.lacking or found.different else "equal")
         return Merged(id_, target.index, field, found)
@@ -174,7 +174,7 @@ class ForeignIndex:
                 warm_up(self._backend, self._store, [id_], WARM_UP_QUERIES)
 
     def _fill(self, target: Target, id_: str, say: Say) -> tuple[Filled, Coverage]:
-        mirror = mirror_of(self._store, open_snapshot(self._store, id_))
+        mirror = mirror_of(open_snapshot(self._store, id_))
         check_overlap(self._cluster, target, mirror)
         name = add_field(self._cluster, target, id_)
         filled = fill(self._cluster, target, name, mirror)

@@ -67,7 +67,7 @@ def measure(
     known = known_figures(store, item.id, query.id)
     if known and (known.split, known.dataset_hash) == (split, dataset.dataset_hash):
         return known
-    mirror = mirror_of(store, item)
+    mirror = mirror_of(item)
     f1 = f1_of_pair(mirror, dataset, split, query) if split else None
     unreached = _unreached(mirror, query)
     try:

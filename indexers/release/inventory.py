@@ -21,7 +21,6 @@ from cogr.records import SIDES, Say, Side
 from cogr.snapshots import ID, Manifest, damaged_snapshots, list_snapshots, read_manifest
 from cogr.store import Store
 from indexers.backends import Backend, Listed, side_of
-from indexers.backends.memory import mirror_folder
 from indexers.generators.statistical.generator import old_fits
 from indexers.lease import Lease, switching_lease
 from indexers.release.gate import forget_figures, known_figures
@@ -220,7 +219,6 @@ def _remove(store: Store, id_: str) -> None:
     # leaves no broken snapshot.
     store.remove(f"snapshots/{id_}/manifest.json")
     store.remove(f"snapshots/{id_}")
-    store.remove(mirror_folder(id_))
     forget_figures(store, id_)
 
 

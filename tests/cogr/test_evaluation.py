@@ -60,7 +60,7 @@ def test_a_mirror_and_a_backend_give_one_f1(
     backend = MemoryBackend(store)
     backend.push(item)
     found = evaluate(backend, dataset, item, query, "test").figures
-    assert found["f1"] == f1_of_pair(mirror_of(store, item), dataset, "test", query)
+    assert found["f1"] == f1_of_pair(mirror_of(item), dataset, "test", query)
     assert found["f1"] <= found["judged_f1"]
 
 
@@ -94,7 +94,7 @@ def test_weights_change_the_ranks_of_a_pair_and_not_its_f1() -> None:
     def figures(row: Row) -> dict[str, float]:
         query = write_snapshot(store, "query", [row], Provenance())
         found = evaluate(backend, dataset, item, query, "test").figures
-        assert found["f1"] == f1_of_pair(mirror_of(store, item), dataset, "test", query)
+        assert found["f1"] == f1_of_pair(mirror_of(item), dataset, "test", query)
         return dict(found)
 
     before, after = figures(plain), figures(replace(plain, weights=(1.0, 1.0, 5.5, 1.0)))

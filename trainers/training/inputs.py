@@ -112,7 +112,7 @@ class Inputs:
 
     def mirror(self, snapshot_id: str) -> Mirror:
         """The mirror of a snapshot, mapped from disk."""
-        return mirror_of(self.workspace.store, self.snapshot(snapshot_id))
+        return mirror_of(self.snapshot(snapshot_id))
 
 
 @dataclass(frozen=True)

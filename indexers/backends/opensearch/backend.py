@@ -90,7 +90,7 @@ class OpenSearchBackend:
         totals, order and the bits of every score; mark it as verified or not.
         """
         state, cluster = complete_index(self.cluster, snapshot.id), self.cluster
-        scored = mirror_of(self._store, snapshot).scored_by(cluster.version.bm25)
+        scored = mirror_of(snapshot).scored_by(cluster.version.bm25)
         rows = compared(snapshot, every=every)
         try:
             check_count(cluster, state.name, snapshot)

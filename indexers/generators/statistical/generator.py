@@ -441,7 +441,7 @@ class KeptFit(Statistical):
         id_ = self._pair[side]
         if id_ is None or self._store is None:
             return None
-        return mirror_of(self._store, open_snapshot(self._store, id_))
+        return mirror_of(open_snapshot(self._store, id_))
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         asked = list(requests)

@@ -68,7 +68,7 @@ class EarlierPair:
     def __init__(self, store: Store, items: str, queries: str, numbers: Mapping[str, int]) -> None:
         snapshots = [open_snapshot(store, id_) for id_ in (items, queries)]
         check_pair(*(snapshot.manifest for snapshot in snapshots))
-        self._items, self._queries = (mirror_of(store, snapshot) for snapshot in snapshots)
+        self._items, self._queries = (mirror_of(snapshot) for snapshot in snapshots)
         self._numbers = np.array([numbers.get(id_, -1) for id_ in self._items.ids], np.int64)
 
     def retrieved(self, query: Query) -> Ints:
