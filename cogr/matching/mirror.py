@@ -70,12 +70,10 @@ class Mirror:
         self,
         postings: Postings,
         snapshot: str | None = None,
-        content_hash: str | None = None,
         bm25: BM25 = DEFAULT,
     ) -> None:
         self._postings = postings
         self.snapshot = snapshot
-        self.content_hash = content_hash
         self.bm25 = bm25
         self._rank = lru_cache(_CACHED)(postings.ids.find)
         self._number = lru_cache(_CACHED)(postings.terms.find)
@@ -90,7 +88,7 @@ class Mirror:
         for batch in snapshot.batches():
             sets = batch["keywords"]
             builder.add(batch["id"], sets.flatten(), np.diff(integers(sets.offsets)), batch["self"])
-        return cls(builder.finish(), snapshot.id, snapshot.manifest.content_hash, bm25)
+        return cls(builder.finish(), snapshot.id, bm25)
 
     @classmethod
     def from_sets(
@@ -133,7 +131,7 @@ class Mirror:
 
     def scored_by(self, bm25: BM25) -> Mirror:
         """The same index with other BM25 parameters; the arrays are shared."""
-        return Mirror(self._postings, self.snapshot, self.content_hash, bm25)
+        return Mirror(self._postings, self.snapshot, bm25)
 
     def __len__(self) -> int:
         """Entities, those without keywords included."""
