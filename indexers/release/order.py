@@ -160,7 +160,7 @@ def probes(
             return [row.weighted for row in _drawn(store, asking, count, draw)]
         except SnapshotError as error:
             log.warning("Its results are compared on keywords of its own: %s", error)
-    words = mirror_of(store, snapshot).words
+    words = mirror_of(snapshot).words
     sizes = (min(len(words), draw.randint(1, 15)) for _ in range(count if words else 0))
     return [draw.sample(words, size) for size in sizes]
 
