@@ -8,7 +8,6 @@ import importlib.util
 import random
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.generators import Completion, Request
 from indexers.generators.constraint import KeywordConstraint, known_keywords
+from trainers.tiny import tiny_model, tiny_tokenizer
 
 KEYWORDS = [
     "sofa",
@@ -40,17 +40,14 @@ KEYWORDS = [
     "4 k tv",
     "無線",
 ]
+TEXTS = ["a velvet sofa, an oak table", "oak tables and sofa beds"]
 END = 1
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
     pytest.importorskip("transformers")
-    from tests.indexers.generators.tiny_model import train_tokenizer
-
-    return train_tokenizer(
-        ["a velvet sofa, an oak table", "oak tables and sofa beds"] * 3, 320, 512, chat=False
-    )
+    return tiny_tokenizer(TEXTS * 3)
 
 
 def write(vocabulary: KeywordConstraint, choose: random.Random, most: int = 200) -> list[int]:
@@ -115,34 +112,15 @@ def test_all_that_may_be_written_can_be(tokenizer: Any) -> None:
             assert writing.ended
 
 
-@pytest.mark.drill
-def test_a_step_costs_little_in_a_large_vocabulary(tokenizer: Any) -> None:
-    """The time of a step must not grow with the vocabulary: a hundred steps over 20,000 keywords
-    within some milliseconds each.
-    """
-    draw = random.Random(0)
-    words = ["".join(draw.choices("abcdefghijklmnop", k=4)) for _ in range(600)]
-    vocabulary = KeywordConstraint(
-        {f"{a} {b}" for a in words for b in draw.sample(words, 35)}, tokenizer, [END], 30
-    )
-    assert len(vocabulary.keywords) > 20_000
-    write(vocabulary, random.Random(1))
-    started = time.process_time()
-    steps = sum(len(write(vocabulary, random.Random(seed))) for seed in range(5))
-    assert (time.process_time() - started) / steps < 0.005
-
-
 # models
 # ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tests.indexers.generators.tiny_model import tiny_model
-
-    return tiny_model(
-        tmp_path_factory.mktemp("tiny") / "model", ["a velvet sofa", "an oak table"], layers=1
-    )
+    folder = tmp_path_factory.mktemp("tiny") / "model"
+    tiny_model(folder, TEXTS, 0, "qwen3")
+    return folder
 
 
 def constrained(kind: str, model: Path, folder: Path) -> tuple[list[Completion], set[str]]:

@@ -30,11 +30,11 @@ from indexers.generators import (
     make_generator,
 )
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
+from trainers.tiny import CONTEXT, tiny_model
 
 IN_CHILD = os.environ.get("COGR_CONTRACT_KIND")
 LANGUAGE_MODELS = ("vllm", "transformers", "openai")
 CLAIM_THE_SAME_TEXT_TWICE = ("scripted", "extractive", "statistical")
-CONTEXT = 512
 IN_FLIGHT = 4
 
 TEXTS = [
@@ -105,11 +105,9 @@ def answers(generator: Generator, entities: list[Entity]) -> dict[str, Answer]:
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random model whose context is short."""
-    from tests.indexers.generators.tiny_model import tiny_model
-
-    return tiny_model(
-        tmp_path_factory.mktemp("tiny") / "model", [item.text for item in ITEMS], context=CONTEXT
-    )
+    folder = tmp_path_factory.mktemp("tiny") / "model"
+    tiny_model(folder, [item.text for item in ITEMS], 0, "qwen3")
+    return folder
 
 
 def _kinds() -> list[object]:
@@ -154,9 +152,27 @@ def make(kind: str, request: pytest.FixtureRequest) -> Iterator[Make]:
 
 def vllm_options(model: Path) -> dict[str, object]:
     """With an adapter, so that the one engine of this process covers that path too."""
-    from tests.indexers.generators.tiny_model import tiny_adapter
-
     return {"in_flight": IN_FLIGHT, "adapter": tiny_adapter(model, model.parent / "adapter")}
+
+
+def tiny_adapter(model: Path, folder: Path, *, seed: int = 0, rank: int = 4) -> Path:
+    """Write a random LoRA adapter of the attention of a model, which changes what it writes;
+    returns the folder.
+    """
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    config = LoraConfig(
+        r=rank, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM"
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        adapted = get_peft_model(
+            AutoModelForCausalLM.from_pretrained(model, use_safetensors=True), config
+        )
+    adapted.save_pretrained(str(folder))
+    return folder
 
 
 def test_every_request_is_answered_once(make: Make) -> None:

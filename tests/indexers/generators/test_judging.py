@@ -17,6 +17,7 @@ from indexers.generators import Completion, Failure, make_generator
 from indexers.generators.judging import YES_OR_NO, Pair, YesOrNo
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion
 from tests.web_server import Answer, json_answer
+from trainers.tiny import tiny_model
 
 ITEMS = [
     Item(f"i{n}", f"{colour} sofa", f"A {colour} velvet sofa for the {room}")
@@ -70,10 +71,9 @@ def test_an_endpoint_without_log_probabilities_can_not_judge(tmp_path: Path) -> 
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tests.indexers.generators.tiny_model import tiny_model
-
-    texts = [pair.request(YES_OR_NO).prompt.text for pair in PAIRS]
-    return tiny_model(tmp_path_factory.mktemp("tiny") / "model", texts, context=256)
+    folder = tmp_path_factory.mktemp("tiny") / "model"
+    tiny_model(folder, [pair.request(YES_OR_NO).prompt.text for pair in PAIRS], 0, "qwen3")
+    return folder
 
 
 def by_whole_prompts(tiny: Path) -> list[float]:
@@ -106,7 +106,7 @@ def test_an_item_is_read_once_and_answers_are_those_of_whole_prompts(tiny: Path)
     options = {"kind": "transformers", "model": str(tiny), "dtype": "float32"}
     with make_generator({**options, "yes_or_no": True}, "query") as judge:
         vars(judge)["_batch"] = 2
-        long = Pair(QUERIES[0], Item("long", "sofa " * 300))
+        long = Pair(QUERIES[0], Item("long", "sofa " * 600))
         asked = [pair.request(YES_OR_NO) for pair in [*PAIRS, long]]
         found = {answer.id: answer for answer in judge.generate(asked)}
     assert isinstance(found.pop(long.id), Failure)

