@@ -352,11 +352,6 @@ def of_statistical(
     yield figures("statistical, both sides rebuilt", queries, dataset.relevant, new, rebuilt)
 
 
-def new_ids(dataset: Dataset, share: float) -> frozenset[str]:
-    """Ids of the items that count as new: a share of all."""
-    return by_hash((item.id for item in dataset.items), share)
-
-
 def retrieved_by(artefact: Artefact, dataset: Dataset, queries: Sequence[Query]) -> Retrieved:
     """The sets that a fit's keywords retrieve among all items."""
     sets = {item.id: artefact.item_keywords(item) for item in dataset.items}
@@ -381,8 +376,10 @@ def _retrieved(
 
 
 def checked_new(dataset: Dataset, share: float) -> frozenset[str]:
-    """The new items. Raises DataError where there are none, or none is relevant to a query."""
-    new = new_ids(dataset, share)
+    """Ids of the items that count as new, a share of all. Raises DataError where there are none, or
+    none is relevant to a query.
+    """
+    new = by_hash((item.id for item in dataset.items), share)
     if not any(new & ids for ids in dataset.relevant.values()):
         raise DataError(
             f"A share of {share:g} of the {len(dataset.items):,} items is {len(new)}, and no query "

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from cogr.errors import CogrError
 from cogr.metrics import rows_of_queries, search_all
 from cogr.records import Split
 from cogr.snapshots import open_snapshot
@@ -49,7 +48,6 @@ SEARCHES = ("metal bookshelf", "armchair small", "wicker workstation", "Sofa rus
 """Test queries to show, in the shop's three languages."""
 HITS = 3
 _NEW_SHARE = 0.2
-_TAIL = 20
 _COLUMNS = {
     "name": ("", 0),
     "p": ("P", 3),
@@ -152,7 +150,11 @@ class Shop:
                 self.workspace, pair["item"], pair["query"], (SPLIT,)
             )
             self._add_pair(Contender(name, pair["item"], pair["query"], figures), began)
-        self._train()
+        # What an earlier demo has trained is not trained again.
+        for done in train_sample(self._config, _said):
+            began = time.monotonic() - sum(stage.seconds for stage in done.stages)
+            rejected = done.reason if done.verdict == "rejected" else ""
+            self._add_pair(of_round(done), began, rejected)
         began = time.monotonic()
         beside = rivals(self.workspace, self.run, logs.say)
         choice = choose(contenders(self.run.state(), beside))
@@ -201,24 +203,6 @@ class Shop:
         )
         own = {"items": item.id, "queries": query.id}
         self._add(f"serves: {pair.name}", found.as_dict(), began, **own)
-
-    def _train(self) -> None:
-        """SFT and the rounds; what an earlier demo has trained is not trained again.
-
-        Raises TrainingError and CheckFailedError as the stages do; their own output is in
-        training.log.
-        """
-        log = self._config.parent / "training.log"
-        log.unlink(missing_ok=True)
-        try:
-            for done in train_sample(self._config, _said, log=log):
-                began = time.monotonic() - sum(stage.seconds for stage in done.stages)
-                rejected = done.reason if done.verdict == "rejected" else ""
-                self._add_pair(of_round(done), began, rejected)
-        except CogrError:
-            lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
-            logs.say("\n".join([line for line in lines if line.strip()][-_TAIL:]))
-            raise
 
     def _find_new(self, words: evaluation.Baseline) -> None:
         """A fifth of the shop arrives after the fit, without labels. Nothing is fitted again, and

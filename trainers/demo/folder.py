@@ -102,17 +102,11 @@ def _read(override: str) -> tuple[str, Any]:
         return key.strip(), text.strip()
 
 
-def train_sample(
-    config: Path, say: Say, overrides: Sequence[str] = (), log: Path | None = None
-) -> Iterator[Round]:
+def train_sample(config: Path, say: Say, overrides: Sequence[str] = ()) -> Iterator[Round]:
     """SFT and two rounds on the shop of a configuration, one after another as they finish.
 
     What an earlier call finished is not repeated; a run with other settings or data is begun anew.
-
-    Args:
-        say: gets a message when a stage begins.
-        overrides: `--set` values.
-        log: a file for what the stages print.
+    `say` gets a message when a stage begins; `overrides` are `--set` values.
     """
     workspace = Workspace.open(config, overrides)
     try:
@@ -120,7 +114,7 @@ def train_sample(
     except TrainingError:
         workspace.store.remove(f"runs/{DEFAULT_RUN}")
         run = create(workspace)
-    driver = Driver(workspace, run, Launcher(config, overrides, log=log), say)
+    driver = Driver(workspace, run, Launcher(config, overrides), say)
     for number in range(3):
         driver.reach(number)
         yield run.state().rounds[number]

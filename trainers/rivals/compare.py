@@ -33,10 +33,6 @@ from trainers.training.rounds import SET_APART, set_apart
 SWEPT = 1000
 """Most training queries that cutoffs and thresholds are chosen on: the first by hash."""
 _TIMED_DEPTH = 100
-_OUT_OF_MEMORY = (
-    "out of memory: free some, name a smaller model in compare.models, or run it on a larger "
-    "machine with --resume"
-)
 
 
 @dataclass(frozen=True)
@@ -103,9 +99,10 @@ class Runner:
         except CogrError as error:
             return [self._without(method, "failed", str(error))]
         except Exception as error:  # noqa: BLE001  (one method's fault must not cost the others)
-            out = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-            told = _OUT_OF_MEMORY if out else self._told(method, error)
-            return [self._without(method, "failed", told)]
+            path = f"work/{method.name}/error.txt"
+            self.kept.folder.write(path, "".join(traceback.format_exception(error)).encode())
+            first = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            return [self._without(method, "failed", f"{first} (the traceback is in {path})")]
 
     def _run(self, method: Method, found: Sequence[MethodRow | None]) -> list[MethodRow]:
         self._say(f"{method.name}: running")
@@ -127,12 +124,6 @@ class Runner:
         self._say(f"{method.name}: {'failed: ' * (state == 'failed')}{row.reason}")
         self.kept.keep(row)
         return row
-
-    def _told(self, method: Method, error: Exception) -> str:
-        path = f"work/{method.name}/error.txt"
-        self.kept.folder.write(path, "".join(traceback.format_exception(error)).encode())
-        first = " ".join(str(error).split())[:200]
-        return f"{type(error).__name__}: {first} (the traceback is in {path})"
 
     def _tuned(self, method: Method) -> tuple[Params, tuple[Fitted, float] | None]:
         """The hyperparameters that are best on dev (the first of equals), and their fit with seed 0

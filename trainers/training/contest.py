@@ -9,10 +9,10 @@ one call (`indexers.release`).
 
 from __future__ import annotations
 
-import logging
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -30,8 +30,6 @@ from indexers.workspace import Workspace
 from trainers.evaluation import bm25, figures_of_pair
 from trainers.training.building import Build, build_snapshot
 from trainers.training.rounds import Round, Run, State, dev_f1, is_set_apart
-
-log = logging.getLogger(__name__)
 
 STATISTICAL = "statistical"
 DISTILLED = "distilled"
@@ -160,13 +158,10 @@ def known_rivals(run: Run) -> Rivals | None:
     measured again.
     """
     path = f"{run.path}/rivals.json"
-    if not run.store.exists(path):
-        return None
-    try:
-        return _RIVALS.validate_json(run.store.read(path))
-    except ValidationError:
-        log.warning("The figures in %s are broken and are measured again.", run.store.full(path))
-        return None
+    if run.store.exists(path):
+        with suppress(ValidationError):
+            return _RIVALS.validate_json(run.store.read(path))
+    return None
 
 
 def rivals(workspace: Workspace, run: Run, say: Say) -> Rivals:

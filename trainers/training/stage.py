@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -93,15 +93,10 @@ class Failure(BaseModel):
 
 @dataclass(frozen=True)
 class Launcher:
-    """Starts processes of stages with the configuration that this command was given.
-
-    Attributes:
-        log: a file for what the stages print, instead of standard error.
-    """
+    """Starts processes of stages with the configuration that this command was given."""
 
     config: Path | None
     overrides: Sequence[str]
-    log: Path | None = field(default=None, kw_only=True)
 
     def command(
         self,
@@ -131,22 +126,19 @@ class Launcher:
         that happens. It has its own process group, so that Ctrl-C reaches only this process.
         """
         parent = os.getpid()
-        with ExitStack() as files:
-            out = 2 if self.log is None else files.enter_context(self.log.open("ab"))
-            process = subprocess.Popen(
-                self.command(run.name, *how),
-                stdout=out,
-                stderr=out,
-                process_group=0,
-                preexec_fn=lambda: ranks.die_with(parent),
-            )
-            try:
-                yield process
-            finally:
-                if process.poll() is None:
-                    with suppress(ProcessLookupError):
-                        os.killpg(process.pid, signal.SIGKILL)
-                    process.wait()
+        process = subprocess.Popen(
+            self.command(run.name, *how),
+            stdout=2,
+            process_group=0,
+            preexec_fn=lambda: ranks.die_with(parent),
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
 def one_start_a_round(settings: TrainingSettings) -> bool:
