@@ -147,7 +147,8 @@ class Coordinator:
         self._deaths = Counter[int]()
         self._round: dict[str, BitMap] = {}
         self._unsent: list[str] = []
-        self._size = self._barren = self._idle = self._answered = 0
+        self._most, self._size = MOST, 0
+        self._barren = self._idle = self._answered = 0
         self._reason = ""
         self._away: float | None = None
         self._began = self._grown = self._looked = self._said = time.monotonic()
@@ -171,7 +172,8 @@ class Coordinator:
             if barren:
                 self._set_back()
             number += 1
-        return {id_: Failure(id_, why, permanent=False) for id_, why in self._transient.items()}
+        left = [self.plan.entities[i].id for i in self._missing]
+        return {id_: Failure(id_, self._transient[id_], permanent=False) for id_ in left}
 
     def _todo(self) -> BitMap:
         self._missing = self._looking.look()
@@ -181,7 +183,7 @@ class Coordinator:
         return BitMap(i for i, id_ in ids if id_ not in self._transient)
 
     def _open(self, number: int, todo: BitMap) -> None:
-        usual = min(MOST, max(1 if number else LEAST, -(-len(todo) // SHARDS)))
+        usual = min(self._most, max(1 if number else LEAST, -(-len(todo) // SHARDS)))
         self._size = max(1, self._size // PARTS) if self._barren else usual
         self._round, self._idle, self._looked = {}, 0, time.monotonic()
         for part, start in enumerate(range(0, len(todo), self._size)):
@@ -229,11 +231,15 @@ class Coordinator:
 
     def _close(self) -> None:
         self._reason = ""
-        for shard, positions in self._round.items():
-            attempt = self.folder.read(Attempt, f"attempts/{shard}")
-            if attempt is not None:
-                self._transient |= attempt.transient
-            if attempt is not None and attempt.state not in ("done", "stopped"):
+        shards = ((shard, self.folder.read(Attempt, f"attempts/{shard}")) for shard in self._round)
+        attempts = {shard: one for shard, one in shards if one is not None}
+        if any(one.state == "stopped" for one in attempts.values()):
+            # A worker's time was over: what one manages in it is a better size.
+            self._most = max(LEAST, *(one.items for one in attempts.values()))
+        for shard, attempt in attempts.items():
+            self._transient |= attempt.transient
+            if attempt.state not in ("done", "stopped"):
+                positions = self._round[shard]
                 worker, why = attempt.worker, attempt.logged_reason or attempt.state
                 log.warning("Shard %s: %s: %s", shard, worker, why)
                 self._reason = attempt.why

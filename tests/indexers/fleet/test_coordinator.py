@@ -129,6 +129,19 @@ def test_entities_that_raise_errors_are_found_by_splitting_and_set_aside(
     assert rebuild_by(Worker(workspace, "one")).set_aside == rebuilt.set_aside
 
 
+def test_what_takes_too_long_is_cut_to_what_a_worker_manages(
+    workspace: Workspace, rebuild_by: Rebuild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("indexers.fleet.coordinator.SHARDS", 1)
+    monkeypatch.setattr("indexers.fleet.worker.SHARD_SECONDS", 0.1)
+    monkeypatch.setattr("indexers.generators.scripted.Scripted", faulty(delay=0.02))
+    assert rebuild_by(Worker(workspace, "one")).generated == 20
+    (run,) = workspace.store.list("fleet/item/runs")
+    attempts = attempts_of(RunFolder(workspace.store, "item", run))
+    assert [one.state for one in attempts if one.shard.startswith("000")] == ["stopped"]
+    assert len([one for one in attempts if one.shard.startswith("001")]) >= 3
+
+
 def test_failures_for_the_time_being_are_passed_on_and_tried_again_later(
     workspace: Workspace, rebuild_by: Rebuild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
