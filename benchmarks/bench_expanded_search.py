@@ -49,14 +49,14 @@ import numpy as np
 from _http_load import Connection, Load, ask, connect, for_seconds, in_turns, request_bytes, run
 from bench_combining import a_node
 from bench_expander import expander, redis, server
+from cachetools import TTLCache
 from pydantic_core import from_json
 
 from cogr.settings import load_settings
 from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Provenance, Row
 from cogr.snapshots.writing import write_snapshot
-from cogr_client import Expansion
-from cogr_client.clients import SIZE, Memory
+from cogr_client import SIZE, Expansion
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import index_settings, mapping
 from indexers.backends.opensearch.search import query_body
@@ -199,7 +199,7 @@ class Place:
     index: str
     field: str
     asked: str
-    memory: Memory
+    memory: TTLCache[str, Expansion]
 
 
 async def search_text(place: Place, connections: Connections, query: str) -> int:
@@ -237,7 +237,7 @@ async def ask_once(place: Place, queries: list[str]) -> None:
     connection = await connect(place.expander)
     for query in queries:
         _, answer = await ask(connection, request_bytes("/expand", {"query": query}))
-        place.memory.put(query, Expansion.read(from_json(answer)))
+        place.memory[query] = Expansion.read(from_json(answer))
     connection[1].close()
 
 
@@ -321,7 +321,7 @@ def run_kind(
         stack.enter_context(server(given, port, folder))
         node = int(str(settings.url).rpartition(":")[2])
         for clauses, what, clients in product(asked.clauses, ASKS, CLIENTS):
-            place = Place(node, port, f"{prefix}-text", kind, what, Memory(LONG))
+            place = Place(node, port, f"{prefix}-text", kind, what, TTLCache(SIZE, LONG))
             texts = [row.text for row in queries[clauses]]
             run(ask_once(place, texts))
             found = json.dumps(compare(place, texts, clients, asked.rounds, asked.seconds))
