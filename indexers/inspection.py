@@ -2,7 +2,7 @@
 or keep BM25.
 
 `inspect_dataset` only counts. `examine` also measures: leaks between splits, relevant pairs without
-a common word, the ceiling of BM25's rankings, and unjudged results of the retrievers, by which
+a common word, and unjudged results of the retrievers, by which
 pairs to judge are pooled too:
 
 bm25: the items' own text. keywords: the serving pair, where one serves. neighbours: items with the
@@ -18,8 +18,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-import numpy as np
-
 from cogr.datasets.builder import (
     BLANK_ITEMS,
     HTML,
@@ -31,7 +29,7 @@ from cogr.datasets.builder import (
 )
 from cogr.errors import MissingExtraError, ServiceError, SnapshotError
 from cogr.keywords import self_keyword
-from cogr.metrics import best_head, rows_of_queries, sweep_cutoff
+from cogr.metrics import rows_of_queries
 from cogr.records import SPLITS, Dataset, Query, Say
 from indexers.text import Analyser, Lexical
 from indexers.workspace import Workspace
@@ -49,7 +47,6 @@ _FEW_JUDGED = 0.5
 _NAMED = 10
 _MOST_PAIRS = 20_000
 _SHOWN = 5
-_LONGEST = 1000
 _LIKE = 3
 _TEXT_CHARACTERS = 300
 
@@ -251,31 +248,6 @@ def sample(queries: Iterable[Query], most: int | None = None) -> list[Query]:
     return sorted(queries, key=lambda query: (place(query.text), query.id))[:most]
 
 
-@dataclass(frozen=True)
-class Ceiling:
-    """The ceiling of BM25's rankings: F1 with the best one number of items for all queries, and
-    with the best number of each; the share of the relevant items among the first 1,000.
-    """
-
-    bm25: float
-    best_cut: float
-    reach: float
-
-
-def ceiling(searches: Searches, dataset: Dataset, queries: Sequence[Query]) -> Ceiling:
-    """Of some labelled queries."""
-    run = {query.id: searches.bm25(query, _LONGEST) for query in queries}
-    relevant = {query.id: dataset.relevant[query.id] for query in queries}
-    if not any(run.values()):
-        return Ceiling(0.0, 0.0, 0.0)
-    best, reach = [], []
-    for id_, wanted in relevant.items():
-        best.append(best_head(run[id_], wanted)[1])
-        reach.append(len(wanted.intersection(run[id_])) / len(wanted))
-    found = (sweep_cutoff(run, relevant).f1, np.mean(best), np.mean(reach))
-    return Ceiling(*(round(float(one), 4) for one in found))
-
-
 Retriever = Literal["bm25", "keywords", "neighbours", "random"]
 RETRIEVERS: tuple[Retriever, ...] = ("bm25", "keywords", "neighbours", "random")
 
@@ -383,7 +355,6 @@ class Findings:
     leakage: Leakage
     gap: Gap
     holes: Mapping[str, Holes]
-    ceiling: Ceiling | None
     label_next: Sequence[str]
     lineage: Mapping[str, Any]
     not_measured: Mapping[str, str]
@@ -409,7 +380,6 @@ def examine(workspace: Workspace, say: Say = lambda _: None) -> Findings:
     looked_at = sample(dataset.all_queries(), MOST_QUERIES)
     found = holes(searches, looked_at, dataset, _DEPTH) if searches else {}
     missing |= searches.without if searches else {}
-    best = ceiling(searches, dataset, looked_at) if searches and looked_at else None
     next_ = _label_next(dataset, searches) if searches else []
     gap = vocabulary_gap(dataset)
     negative = any(len(dataset.judged[id_]) > len(ids) for id_, ids in dataset.relevant.items())
@@ -433,7 +403,6 @@ def examine(workspace: Workspace, say: Say = lambda _: None) -> Findings:
         leaks,
         gap,
         found,
-        best,
         next_,
         dataset.lineage,
         missing,

@@ -58,10 +58,7 @@ def rebuild(
 def _told(values: Mapping[str, Any]) -> dict[str, Any]:
     # Figures of prompts and completions only if there were any.
     told = {**values, "generator": f"{values['generator'].get('kind')} ({values['why']})"}
-    first = ", ".join(one["id"] for one in values.get("empty_sets", ())[:3])
-    if first:
-        told["empty"] = f"{values['empty']:,}, such as {first}"
-    hidden = {"why", "prompted", "empty_sets"}
+    hidden = {"why", "prompted"}
     if not values["prompted"]:
         hidden |= {"prompts", "cut_prompts"}
     if values["prompted"] and values.get("generated"):

@@ -204,8 +204,7 @@ class Worker:
 
 
 def refuse(why: str) -> str:
-    """Count and log a message that can't be worked on. Returns the line."""
-    prometheus.REFUSED.inc()
+    """Log a message that can't be worked on. Returns the line."""
     line = f"A message is refused: {why}"
     log.warning("%s", line)
     return line

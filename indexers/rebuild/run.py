@@ -11,12 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import pyarrow.compute as pc
-
 from cogr.errors import CheckFailedError, CogrError, LockedError, ServiceError, SnapshotError
 from cogr.matching.mirror import Mirror
 from cogr.records import Advance, Entity, ProgressBar, Query, Say, Side
-from cogr.snapshots import Row, Snapshot, read_set_aside
+from cogr.snapshots import Row, Snapshot
 from indexers.generators import Generator, batched
 from indexers.generators.statistical import LEAST_QUERIES
 from indexers.generators.statistical.generator import KeptFit, Statistical, is_installed
@@ -56,7 +54,6 @@ class Outcome:
 
     Attributes:
         prompted: whether the generator read prompts; others read the entities themselves.
-        empty: entities without keywords, the first ones or all, see `empty_sets`.
     """
 
     rebuilt: Rebuilt
@@ -64,7 +61,6 @@ class Outcome:
     published: bool
     why: str = ""
     prompted: bool = True
-    empty: Sequence[Mapping[str, str]] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
@@ -79,7 +75,6 @@ class Outcome:
             "keywords": rebuilt.snapshot.manifest.keywords,
             "vocabulary": rebuilt.snapshot.manifest.vocabulary,
             "empty": rebuilt.snapshot.manifest.empty,
-            "empty_sets": list(self.empty),
             "cut_prompts": rebuilt.cut_prompts,
             "cut_to_budget": rebuilt.cut_to_budget,
             "generator": rebuilt.snapshot.manifest.generator,
@@ -232,23 +227,6 @@ def outcome_of(error: BaseException) -> str:
     return next((word for kind, word in kinds if isinstance(error, kind)), "interrupted")
 
 
-NAMED = 10
-"""Most entities without keywords that a rebuild names."""
-
-
-def empty_sets(snapshot: Snapshot) -> list[dict[str, str]]:
-    """id, text, and why, where it is known, of the first entities without keywords, in id order."""
-    if not snapshot.manifest.empty:
-        return []
-    aside, found = read_set_aside(snapshot.store, snapshot.id), []
-    for batch in snapshot.batches(["id", "text", "keywords"], encoded=True):
-        empty = batch.filter(pc.equal(pc.list_value_length(batch["keywords"]), 0))
-        found += empty.select(["id", "text"]).to_pylist()
-        if len(found) >= NAMED:
-            break
-    return [{**one, "reason": aside.get(one["id"], "")} for one in found[:NAMED]]
-
-
 def generator_line(job: Job) -> str:
     """A line on who writes a job's keywords, and why."""
     whose = "queries" if job.side == "query" else "items"
@@ -278,9 +256,8 @@ def carry_out(job: Job, bar: ProgressBar, executor: Executor) -> Rebuilt:
 
 
 def with_facts(outcome: Outcome, job: Job) -> Outcome:
-    """The outcome with facts of its job, and the first entities without keywords."""
-    empty = empty_sets(outcome.rebuilt.snapshot)
-    return replace(outcome, why=job.why, prompted=job.generator.reads == "prompt", empty=empty)
+    """The outcome with facts of its job."""
+    return replace(outcome, why=job.why, prompted=job.generator.reads == "prompt")
 
 
 @dataclass

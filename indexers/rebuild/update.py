@@ -22,11 +22,10 @@ from cogr.datasets.changes import (
     changes_since,
     read_changes,
 )
-from cogr.datasets.items import Items, ItemsSpool, in_id_order
 from cogr.datasets.query_logs import read_log
 from cogr.errors import SettingsError, SnapshotError
 from cogr.keywords import self_keyword
-from cogr.records import Entity, Item, ProgressBar, Query, Say, self_text
+from cogr.records import ProgressBar, Query, Say, self_text
 from cogr.snapshots import Snapshot, open_snapshot, read_set_aside
 from indexers.backends import check_side
 from indexers.generators.statistical.generator import KeptFit, Statistical, options_hash
@@ -234,22 +233,19 @@ def _read_log(
 
 def narrowed(whole: Job, parent: Snapshot, changes: Changes) -> Job:
     """The job of a whole side, narrowed to the changes where the rest can be carried over from the
-    parent. Items that did not change keep the parent's extra fields.
+    parent, with its extra fields.
 
     Raises:
         SnapshotError: the parent was written with other settings, or has entities that the data set
             lacks and a generator that reads the whole collection needs.
     """
     _check_written_alike(whole, parent)
-    keeps = bool(parent.manifest.fields)
     child = replace(whole, parent=parent.id, round=parent.manifest.round)
     if not _carries(whole, parent):
         _check_same_entities(
             whole, {*parent.ids()} - changes.deletes | changes.upserts.keys(), parent
         )
-        if not keeps:
-            return child
-        return replace(child, entities=items_with_fields(child.entities, parent, changes.upserts))
+        return child
     aside = read_set_aside(parent.store, parent.id)
     # Transient failures are generated again, as in a rebuild; permanent ones are in the cache.
     failed = aside.keys() - changes.upserts.keys()
@@ -257,8 +253,7 @@ def narrowed(whole: Job, parent: Snapshot, changes: Changes) -> Job:
     without = frozenset({*changes.upserts, *changes.deletes, *(entity.id for entity in again)})
     kept_aside = {id_: reason for id_, reason in aside.items() if id_ not in without}
     carried = Carried(parent, without, kept_aside, _still_cut(parent, without))
-    retried = items_with_fields(again, parent, changes.upserts) if keeps else again
-    return replace(child, entities=[*changes.upserts.values(), *retried], carried=carried)
+    return replace(child, entities=[*changes.upserts.values(), *again], carried=carried)
 
 
 def _check_written_alike(job: Job, parent: Snapshot) -> None:
@@ -313,17 +308,3 @@ def _still_cut(parent: Snapshot, without: frozenset[str]) -> int:
         return 0
     full = sum(len(row.keywords) == manifest.k_max for row in parent.rows() if row.id in without)
     return max(0, manifest.cut_to_budget - full)
-
-
-def items_with_fields(
-    entities: Sequence[Entity], parent: Snapshot, changed: Collection[str]
-) -> Items:
-    """The items with the extra fields of the parent snapshot; changed items keep their own."""
-    spool, rows = ItemsSpool(), parent.rows()
-    row = next(rows, None)
-    for item in (item for item in in_id_order(entities) if isinstance(item, Item)):
-        while row is not None and row.id < item.id:
-            row = next(rows, None)
-        known = row is not None and row.id == item.id and item.id not in changed
-        spool.add(replace(item, fields_json=row.fields_json) if known and row else item)
-    return spool.items()

@@ -203,7 +203,6 @@ def _push(backend: Backend, snapshot: Snapshot) -> Pushed:
     with stage("push", snapshot.side):
         pushed = backend.push(snapshot)
     rate = round(pushed.written / pushed.seconds, 1) if pushed.seconds else 0.0
-    prometheus.PUSHED.labels(snapshot.side).inc(pushed.written)
     prometheus.PUSH_RATE.labels(snapshot.side).set(rate)
     return pushed
 

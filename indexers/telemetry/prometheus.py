@@ -121,7 +121,6 @@ WORKER_SHARD_SECONDS = histogram(
     "cogr_worker_shard_duration_seconds", "How long a shard took", "side", buckets=LONG
 )
 WORKER_BUSY = gauge("cogr_worker_busy", "1 while this worker is at a shard, else 0", "side")
-REFUSED = counter("cogr_worker_messages_refused_total", "Messages that this worker can't read")
 ENGINE_LOAD_SECONDS = histogram(
     "cogr_worker_engine_load_duration_seconds", "How long an engine took to be ready", buckets=LONG
 )
@@ -130,7 +129,6 @@ LAST_ANSWER = gauge(
 )
 
 # Publishing.
-PUSHED = counter("cogr_pushed_documents_total", "Documents written to the backend", "side")
 PUSH_RATE = gauge("cogr_push_documents_per_second", "Documents a second of the last push", "side")
 VERIFICATIONS = counter(
     "cogr_verifications_total",
@@ -163,7 +161,7 @@ alert on that would fire until the next push."""
 for _metric in (
     *(RUNS, LAST_SUCCESS, STAGE_SECONDS, ENTITIES, SET_ASIDE),
     *(SNAPSHOT_KEYWORDS, SNAPSHOT_VOCABULARY, SNAPSHOT_EMPTY, SNAPSHOT_CUT),
-    *(PUSHED, PUSH_RATE, VERIFICATIONS, GATE, GATE_F1, GATE_UNREACHED, PUBLISHES),
+    *(PUSH_RATE, VERIFICATIONS, GATE, GATE_F1, GATE_UNREACHED, PUBLISHES),
 ):
     LAST.register(_metric)
 

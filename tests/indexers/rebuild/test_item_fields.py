@@ -124,14 +124,10 @@ def test_mixed_values_are_refused_before_anything_is_generated(
     assert not Store(priced / ".cogr").list("cache")
 
 
-@pytest.mark.parametrize("generator", ["scripted", "extractive"])
-def test_by_a_file_of_changes_the_file_says_what_changed(
-    priced: Path, cogr_index: Command, generator: str
-) -> None:
+def test_by_a_file_of_changes_the_file_says_what_changed(priced: Path, cogr_index: Command) -> None:
     """The data set on disk may be older than the parent: what the file does not name stays as the
     parent has it.
     """
-    (priced / "cogr.toml").write_text(CONFIGURATION.replace("scripted", generator))
     rebuilt(cogr_index)
     write_jsonl(priced / "one.jsonl", [{**ITEMS[0], **EXTRA[0], "price": 799}])
     cogr_index("update", "--side", "item", "--changed", "one.jsonl")

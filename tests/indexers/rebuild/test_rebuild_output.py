@@ -12,7 +12,6 @@ import pytest
 from indexers.generators.statistical import generator as statistical
 from tests.indexers.conftest import Command
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
-from tests.shops import write_jsonl
 from trainers.demo import CATALOGUE
 
 AUTO = '[dataset]\nloader = "jsonl"\npath = "data"\n'
@@ -94,14 +93,3 @@ def test_a_generator_that_reads_no_prompts_is_not_told_of_in_prompts(
         )
         prompted = cogr_index("rebuild", "--side", "item", "--generator", "openai", *address).out
     assert all(word in prompted for word in ("cut prompts", "tokens", "Completions"))
-
-
-def test_empty_sets_are_named(shop: Path, cogr_index: Command) -> None:
-    nameless = [{"id": f"n{number:02}", "title": f"Zyx{number}"} for number in range(12)]
-    write_jsonl(shop / "data" / "items.jsonl", [{"id": "a", "title": "Oak sofa"}, *nameless])
-    write_jsonl(shop / "data" / "labels.jsonl", [{"query": "q1", "item": "a", "grade": 1}])
-    plain = cogr_index("rebuild", "--side", "item")
-    assert "such as " in plain.out
-    found = cogr_index("rebuild", "--side", "item", "--json").json
-    assert found["empty"] >= 12
-    assert len(found["empty_sets"]) == 10
