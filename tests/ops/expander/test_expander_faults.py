@@ -1,7 +1,4 @@
-"""Redis, OpenSearch and the model go wrong in every way; the expander answers all the same.
-
-How fast, and with OpenSearch killed, is tried by the drill (`tests/drills/test_expander.py`).
-"""
+"""Redis, OpenSearch and the model go wrong in every way; the expander answers all the same."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ start fails.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import signal
@@ -18,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from redis import Redis
@@ -44,7 +42,6 @@ from tests.damages import HARMS, damage
 from tests.owned_servers import BRIEF, reap_orphans, start_owned
 
 AS_ROOT = os.geteuid() == 0
-OTHER_USER = 1234
 
 
 @pytest.fixture
@@ -113,40 +110,6 @@ def test_a_node_that_ends_is_exit_3_with_its_last_words_and_its_log(
     assert log.read_text().splitlines()[0] == str(NOBODY if AS_ROOT else os.geteuid())
     shown = opensearch_command("status", "--json")
     assert (shown.status, shown.json) == (1, {"servers": []})
-
-
-SLOW_TO_REMEMBER = """
-import time
-from ops.servers import ServerState
-from ops.cli import main
-write = ServerState.write
-ServerState.write = lambda self: (time.sleep(0.5), write(self))
-main()
-"""
-
-
-@pytest.mark.drill
-def test_ctrl_c_while_starting_leaves_nothing_behind(cache: Path) -> None:
-    home = stand_in(cache / "home", f"echo $$ > {cache}/pid; exec sleep 60")
-    (cache / "pid").touch()
-    (cache / "pid").chmod(0o666)
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("COGR_")}
-    starting = subprocess.Popen(
-        [sys.executable, "-c", SLOW_TO_REMEMBER, "opensearch", "start", "--name", "slow"],
-        env={**kept, "COGR_CACHE_DIR": str(cache), "COGR_OPENSEARCH_HOME": home},
-        stderr=subprocess.PIPE,
-        # A test run in the background of a shell ignores Ctrl-C, and its children would too.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    deadline = time.monotonic() + 60
-    while not (text := (cache / "pid").read_text()).strip():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert created_at(int(text))
-    starting.send_signal(signal.SIGINT)
-    assert starting.wait(60) == 130
-    assert created_at(int(text)) is None
-    assert not list(cache.glob("servers/*/*/slow/state.json"))
 
 
 @pytest.mark.parametrize(
@@ -251,36 +214,6 @@ def test_a_damaged_state_hides_no_other_server(
     if how == "empty":
         assert "harmed/state.json can't be read" in caplog.text
         assert redis_command("start", "--name", "harmed").status == 2
-
-
-def as_other_user(cache: Path, results: Any) -> None:
-    """Start a server in this (forked) process as another user; what it says and finds."""
-    os.setgroups([])
-    os.setgid(OTHER_USER)
-    os.setuid(OTHER_USER)
-    os.environ.update(COGR_CACHE_DIR=str(cache), HOME=str(cache))
-    state = start(ValkeySpec(name="mine", port=0))
-    owner = Path(f"/proc/{state.pid}").stat().st_uid
-    results.put((state.pid, owner, [one.name for one in known("valkey")]))
-
-
-@pytest.mark.skipif(not AS_ROOT, reason="only root becomes somebody else")
-def test_a_server_of_another_user_is_never_taken(cache: Path, redis_command: Command) -> None:
-    (cache / "servers").mkdir(mode=0o777)
-    (cache / "servers").chmod(0o777)
-    redis_command("start", "--name", "mine", "--port", "0")
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    process = context.Process(target=as_other_user, args=(cache, results))
-    process.start()
-    pid, owner, found = results.get(timeout=60)
-    process.join(60)
-    try:
-        (ours,) = known("valkey")
-        assert (found, owner) == (["mine"], OTHER_USER)
-        assert ours.pid != pid
-    finally:
-        os.kill(pid, signal.SIGTERM)
 
 
 def test_a_server_whose_session_was_killed_is_removed(
