@@ -32,7 +32,7 @@ from cogr.settings.indexing import GeneratorSettings
 from cogr.store import Store
 from indexers.generators import Request
 from indexers.lease import read_lease
-from indexers.rebuild.plan import Keyed
+from indexers.rebuild.cache import Keyed
 
 log = logging.getLogger(__name__)
 

@@ -40,8 +40,7 @@ from indexers.generators import (
     fingerprint_hash,
     make_generator,
 )
-from indexers.rebuild.cache import GenerationCache
-from indexers.rebuild.plan import CacheWriter, Keyed, generate_into
+from indexers.rebuild.cache import CacheWriter, GenerationCache, Keyed, generate_into
 from indexers.telemetry import logs, prometheus
 from indexers.workspace import Workspace, generator_options
 

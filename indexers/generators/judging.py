@@ -21,7 +21,13 @@ from cogr.prompts import Prompt
 from cogr.records import Item, Query
 from cogr.store import Store
 from indexers.generators import Answer, Completion, Generator, Request, make_generator
-from indexers.rebuild.cache import GenerationCache, Keys, request_key
+from indexers.rebuild.cache import (
+    CacheWriter,
+    GenerationCache,
+    Keys,
+    generate_into,
+    request_key,
+)
 
 SYSTEM = "You judge search results."
 PAIR = "\n\nItem: {title}\nDescription: {text}\n\nSearch: {query}"
@@ -83,8 +89,6 @@ class Answers:
 
     def ask(self, requests: Sequence[Request]) -> None:
         """Ask for these answers, and keep them as they come."""
-        from indexers.rebuild.plan import CacheWriter, generate_into
-
         keyed = zip(self._keys(requests), requests, strict=True)
         writer, answered = CacheWriter(self._cache, "query"), count(1)
 

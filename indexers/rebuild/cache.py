@@ -1,4 +1,6 @@
-"""The generation cache: what a generator once wrote, keyed by everything that decided it.
+"""The generation cache: what a generator once wrote, keyed by everything that decided it; and the
+loop that generates answers and writes them into it every few seconds, the same for a rebuild in
+this process, a worker's shard and a judge.
 
 Each generator fingerprint has a folder of write-once Parquet segments. A segment appears whole or
 not at all. The cache also makes a rebuild resumable: the work left is the keys without an answer.
@@ -12,7 +14,8 @@ import io
 import json
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import IO
 
@@ -27,8 +30,18 @@ from cogr.errors import StorageError
 from cogr.mapped import Strings, StringsSpool, integers
 from cogr.matching.postings import to_bitmap
 from cogr.prompts import Prompt
+from cogr.records import Side
 from cogr.store import Store
-from indexers.generators import Answer, Completion, Failure, Reads, fingerprint_hash
+from indexers.generators import (
+    Answer,
+    Completion,
+    Failure,
+    Generator,
+    Reads,
+    Request,
+    fingerprint_hash,
+)
+from indexers.telemetry import prometheus
 
 log = logging.getLogger(__name__)
 
@@ -341,3 +354,95 @@ def read_table(file: IO[bytes], schema: pa.Schema) -> pa.Table:
     if missing := set(schema.names) - set(table.column_names):
         raise pa.ArrowInvalid(f"it has no column {min(missing)}")
     return table.select(schema.names).cast(schema)
+
+
+Keyed = tuple[bytes, Request]
+"""A request and the cache key of its answer."""
+
+
+FLUSH_SECONDS = 20.0
+"""Longest time between two writes to the cache, and so the most work that a kill can cost."""
+FLUSH_ANSWERS = 20_000
+"""Most answers between two writes: some megabytes of memory. 100 million answers make 5,000 files.
+"""
+
+
+class CacheWriter:
+    """Answers on their way into the cache, a file after `FLUSH_ANSWERS` or `FLUSH_SECONDS`. The
+    metrics count them.
+    """
+
+    def __init__(self, cache: GenerationCache, side: Side) -> None:
+        self._cache = cache
+        self.transient: dict[str, Failure] = {}
+        # Labels are looked up once, since `add` is called for every answer.
+        kinds = ("completion", "permanent_failure", "transient_failure")
+        self._kinds = [prometheus.ANSWERS.labels(side, kind) for kind in kinds]
+        self._tokens = prometheus.TOKENS.labels(side)
+        self._waiting: list[tuple[bytes, Answer]] = []
+        self._flushed = time.monotonic()
+
+    def add(self, key: bytes, answer: Answer) -> None:
+        """Add one answer. Raises StorageError when the cache can't be written."""
+        self._waiting.append((key, answer))
+        completion, permanent, transient = self._kinds
+        if isinstance(answer, Completion):
+            completion.inc()
+            self._tokens.inc(answer.tokens)
+        elif answer.permanent:
+            permanent.inc()
+        else:
+            transient.inc()
+            self.transient[answer.id] = answer
+        age = time.monotonic() - self._flushed
+        if len(self._waiting) >= FLUSH_ANSWERS or age >= FLUSH_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the answers that are not written yet."""
+        if self._waiting:
+            self._cache.add(self._waiting)
+        self._waiting, self._flushed = [], time.monotonic()
+
+
+def generate_into(
+    writer: CacheWriter,
+    generator: Generator,
+    keyed: Iterable[Keyed],
+    count: int,
+    each: Callable[[Answer], None],
+    stopping: Callable[[], bool] = lambda: False,
+) -> dict[str, Failure]:
+    """Generate answers; the failures that the cache does not remember, by entity id. However the
+    call ends, the answers so far are in the cache.
+
+    Args:
+        keyed: the requests with their keys; read as fast as the generator takes them.
+        stopping: asked after every answer; True ends the stream.
+
+    Raises:
+        RuntimeError: the generator left requests unanswered.
+        ServiceError: the generator's service can't be reached.
+        StorageError: the cache can't be written.
+    """
+    asked: dict[str, bytes] = {}
+    left, stopped = count, False
+    try:
+        for answer in generator.generate(_requests(keyed, asked)) if count else ():
+            writer.add(asked.pop(answer.id), answer)
+            left -= 1
+            each(answer)
+            if stopped := stopping():
+                break
+    finally:
+        writer.flush()
+    if left and not stopped:
+        example = f", such as {min(asked)}" if asked else ""
+        raise RuntimeError(f"the generator left {left} requests unanswered{example}")
+    return writer.transient
+
+
+def _requests(keyed: Iterable[Keyed], asked: dict[str, bytes]) -> Iterator[Request]:
+    for key, request in keyed:
+        asked[request.id] = key
+        yield request

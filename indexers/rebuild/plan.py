@@ -1,9 +1,8 @@
-"""The plan of a rebuild (each entity's prompt and cache key, and which have no answer yet), and the
-loop that generates the missing answers and writes them to the generation cache every few seconds.
+"""The plan of a rebuild: each entity's prompt and cache key, and which have no answer yet.
 
-A rebuild in this process and a worker's shard use the same loop. It may be killed at any moment:
-the next call generates only what is missing. Memory: a few numbers an entity, never the texts or
-answers of a whole side. `indexers.rebuild.assembly` turns the answers into a snapshot.
+A rebuild may be killed at any moment: the next call generates only what is missing. Memory: a few
+numbers an entity, never the texts or answers of a whole side. `indexers.rebuild.assembly` turns the
+answers into a snapshot.
 
 The prompt variants `search` and `proposals` show what one of our own retrievers proposes (paper,
 section 5.5): titles of the best items by BM25, or keywords by the ranker of `statistical`. How they
@@ -13,7 +12,6 @@ are put into a prompt is `cogr.prompts`; which source is the settings' choice.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -38,104 +36,18 @@ from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.generators import Answer, Completion, Failure, Generator, Request, batched
 from indexers.generators.statistical.generator import Statistical
-from indexers.rebuild.cache import GenerationCache, Keys, request_key
+from indexers.rebuild.cache import (
+    CacheWriter,
+    GenerationCache,
+    Keys,
+    generate_into,
+    request_key,
+)
 from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage
 
 if TYPE_CHECKING:
     from indexers.workspace import Workspace
-
-Keyed = tuple[bytes, Request]
-"""A request and the cache key of its answer."""
-
-
-FLUSH_SECONDS = 20.0
-"""Longest time between two writes to the cache, and so the most work that a kill can cost."""
-FLUSH_ANSWERS = 20_000
-"""Most answers between two writes: some megabytes of memory. 100 million answers make 5,000 files.
-"""
-
-
-class CacheWriter:
-    """Answers on their way into the cache, a file after `FLUSH_ANSWERS` or `FLUSH_SECONDS`. The
-    metrics count them.
-    """
-
-    def __init__(self, cache: GenerationCache, side: Side) -> None:
-        self._cache = cache
-        self.transient: dict[str, Failure] = {}
-        # Labels are looked up once, since `add` is called for every answer.
-        kinds = ("completion", "permanent_failure", "transient_failure")
-        self._kinds = [prometheus.ANSWERS.labels(side, kind) for kind in kinds]
-        self._tokens = prometheus.TOKENS.labels(side)
-        self._waiting: list[tuple[bytes, Answer]] = []
-        self._flushed = time.monotonic()
-
-    def add(self, key: bytes, answer: Answer) -> None:
-        """Add one answer. Raises StorageError when the cache can't be written."""
-        self._waiting.append((key, answer))
-        completion, permanent, transient = self._kinds
-        if isinstance(answer, Completion):
-            completion.inc()
-            self._tokens.inc(answer.tokens)
-        elif answer.permanent:
-            permanent.inc()
-        else:
-            transient.inc()
-            self.transient[answer.id] = answer
-        age = time.monotonic() - self._flushed
-        if len(self._waiting) >= FLUSH_ANSWERS or age >= FLUSH_SECONDS:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write the answers that are not written yet."""
-        if self._waiting:
-            self._cache.add(self._waiting)
-        self._waiting, self._flushed = [], time.monotonic()
-
-
-def generate_into(
-    writer: CacheWriter,
-    generator: Generator,
-    keyed: Iterable[Keyed],
-    count: int,
-    each: Callable[[Answer], None],
-    stopping: Callable[[], bool] = lambda: False,
-) -> dict[str, Failure]:
-    """Generate answers; the failures that the cache does not remember, by entity id. However the
-    call ends, the answers so far are in the cache.
-
-    Args:
-        keyed: the requests with their keys; read as fast as the generator takes them.
-        stopping: asked after every answer; True ends the stream.
-
-    Raises:
-        RuntimeError: the generator left requests unanswered.
-        ServiceError: the generator's service can't be reached.
-        StorageError: the cache can't be written.
-    """
-    asked: dict[str, bytes] = {}
-    left, stopped = count, False
-    try:
-        for answer in generator.generate(_requests(keyed, asked)) if count else ():
-            writer.add(asked.pop(answer.id), answer)
-            left -= 1
-            each(answer)
-            if stopped := stopping():
-                break
-    finally:
-        writer.flush()
-    if left and not stopped:
-        example = f", such as {min(asked)}" if asked else ""
-        raise RuntimeError(f"the generator left {left} requests unanswered{example}")
-    return writer.transient
-
-
-def _requests(keyed: Iterable[Keyed], asked: dict[str, bytes]) -> Iterator[Request]:
-    for key, request in keyed:
-        asked[request.id] = key
-        yield request
-
 
 SearchResults = Callable[[Entity], Sequence[str]]
 

@@ -38,7 +38,7 @@ ALTERED = json.dumps(
         "indexers.fleet.coordinator.LOOK_SECONDS": 0.5,
         "indexers.fleet.broker.INSPECT_SECONDS": 0.5,
         "indexers.lease.REBUILD_SECONDS": LEASE_SECONDS,
-        "indexers.rebuild.plan.FLUSH_ANSWERS": 32,
+        "indexers.rebuild.cache.FLUSH_ANSWERS": 32,
     }
 )
 SLOW = ("tests.indexers.faulty", json.dumps({"delay": 0.003}))

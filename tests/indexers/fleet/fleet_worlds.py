@@ -34,7 +34,7 @@ FIXED = {
     "fleet.shard_seconds": ("indexers.fleet.worker.SHARD_SECONDS", 180),
     "fleet.lease_seconds": ("indexers.lease.REBUILD_SECONDS", 3),
     "fleet.prefix": ("indexers.fleet.broker.PREFIX", "cogr"),
-    "rebuild.flush_answers": ("indexers.rebuild.plan.FLUSH_ANSWERS", 8),
+    "rebuild.flush_answers": ("indexers.rebuild.cache.FLUSH_ANSWERS", 8),
 }
 """Constants that a test may set like settings, and their values here."""
 DELAY = "delay"

@@ -53,7 +53,7 @@ def test_only_what_changed_is_generated(store: Store) -> None:
 def test_a_service_that_goes_away_loses_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexers.rebuild.plan.FLUSH_ANSWERS", 10)
+    monkeypatch.setattr("indexers.rebuild.cache.FLUSH_ANSWERS", 10)
     leaving = Faulty(away_after=37)
     with pytest.raises(ServiceError):
         generate_and_freeze(make_job(store, leaving))
@@ -125,7 +125,7 @@ def command(shop: Path, *more: str, flush_answers: int = 16, delay: float = 0.00
         sys.executable,
         "-m",
         "tests.altered",
-        json.dumps({"indexers.rebuild.plan.FLUSH_ANSWERS": flush_answers}),
+        json.dumps({"indexers.rebuild.cache.FLUSH_ANSWERS": flush_answers}),
         "tests.indexers.faulty",
         json.dumps({"delay": delay}),
         "indexers.cli",
