@@ -361,8 +361,6 @@ class _Queries:
 
 
 def _texts(path: Path) -> Iterator[tuple[str, str]]:
-    if not path.is_file():
-        raise DataError(f"The file of queries {path} does not exist; name one with --queries.")
     if next((line for _, line in lines(path)), "").lstrip().startswith("{"):
         for place, record in json_records(path):
             yield id_field(record, "id", place), text_field(record, "text", place)

@@ -111,11 +111,6 @@ def read_changes(path: Path, side: Side, options: Options | None = None) -> Chan
     Raises:
         DataError: the file is missing, or a record is bad; names file and line.
     """
-    if not path.is_file():
-        raise DataError(
-            f"The file of changes {path} does not exist; write one JSON object a line, with id, "
-            "title and text."
-        )
     upserts: dict[str, Entity] = {}
     deletes: dict[str, None] = {}
     options = options or Options()

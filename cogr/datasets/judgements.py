@@ -56,8 +56,6 @@ def read_judgements(path: Path, format: str | None = None) -> Iterator[Judged]:
         DataError: the file is missing, its format is unknown, or a record is bad; names file and
             line.
     """
-    if not path.is_file():
-        raise DataError(f"The file of judgements {path} does not exist; name one.")
     return FORMATS[format or looks_like(path)][0](path)
 
 

@@ -85,7 +85,7 @@ def open_bytes(path: Path) -> IO[bytes]:
         )
     except OSError as error:
         reason = error.strerror or str(error)
-        raise DataError(f"{path} can't be read ({reason}); check its permissions.") from error
+        raise DataError(f"{path} can't be read ({reason}); name a file that can.") from error
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -201,22 +201,6 @@ def load_settings(
         raise SettingsError(_explain(error, said, str(path))) from None
 
 
-def table_of_environment(name: Literal["opensearch", "redis"]) -> Any:
-    """One table as the environment alone says it; None where it names no URL.
-
-    Raises SettingsError.
-    """
-    values = {**_cluster(), **_environment()}.get(name, {})
-    if not values.get("url"):
-        return None
-    learn_secrets({name: values})
-    model: Any = Settings.model_fields[name].annotation
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        raise SettingsError(_explain(error, _variables(), "the environment", (name,))) from None
-
-
 def _environment() -> dict[str, Any]:
     return EnvSettingsSource(Settings)()
 

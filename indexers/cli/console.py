@@ -31,6 +31,7 @@ from typer import Option
 from cogr import __version__
 from cogr.errors import INTERRUPTED, CogrError, learn_words
 from cogr.records import Side
+from cogr.settings.indexing import GeneratorName
 from indexers.telemetry import logs
 from indexers.telemetry.terminal import console_of
 
@@ -152,16 +153,12 @@ VerboseOption = Annotated[bool, Option("-v", "--verbose", help="Log each step to
 
 BackendName = Literal["memory", "opensearch"]
 WorkersName = Literal["local", "celery"]
-GeneratorKind = Literal[
-    "auto", "statistical", "extractive", "vllm", "transformers", "openai", "scripted"
-]
-"""Those of the setting generator.name."""
 FormatName = Literal["jsonl", "parquet", "bulk"]
 """Those of `indexers.exports`."""
 
 DryRunOption = Annotated[bool, Option("--dry-run", help="Say what it would do; do nothing else.")]
 GeneratorOption = Annotated[
-    GeneratorKind | None, Option(help="Use this generator instead of the configured one.")
+    GeneratorName | None, Option(help="Use this generator instead of the configured one.")
 ]
 SideOption = Annotated[Side, Option(help="Which side: items or queries.")]
 

@@ -5,6 +5,7 @@ of a container may start later than it does.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from enum import StrEnum
@@ -15,7 +16,7 @@ import typer
 from typer import Option
 
 from cogr.errors import CheckFailedError, ServiceError, masked
-from cogr.settings import load_settings, table_of_environment
+from cogr.settings import URL_VARIABLE, load_settings
 from cogr.settings.serving import OpenSearchSettings
 from indexers.cli import console
 from indexers.cli.console import Call, JsonOption, common_options
@@ -24,6 +25,10 @@ from ops import servers
 from ops.servers import DEFAULT_VERSION, OpenSearchSpec, ServerSpec, ServerState, ValkeySpec
 
 SECONDS_BETWEEN_TRIES = 2.0
+_NAMED_BY = {
+    "opensearch": ("COGR_OPENSEARCH__URL", URL_VARIABLE),
+    "redis": ("COGR_REDIS__URL",),
+}
 
 
 def opensearch_version(settings: OpenSearchSettings) -> str:
@@ -101,9 +106,10 @@ def _shown(state: ServerState) -> dict[str, Any]:
 def _start(
     group: Literal["opensearch", "redis"], wanted: ServerSpec, as_json: bool, next_: str
 ) -> None:
-    if (named := table_of_environment(group)) is not None:
+    named = (os.environ.get(name) for name in _NAMED_BY[group])
+    if url := next(filter(None, named), None):
         console.note("The environment names a server: nothing is started.")
-        _emit(as_json, {"url": masked(str(named.url))})
+        _emit(as_json, {"url": masked(url)})
         return
     state = servers.start(wanted, console.note)
     _emit(as_json, _shown(state))

@@ -101,7 +101,7 @@ def test_a_bad_file_is_one_sentence(tmp_path: Path, content: str, said: str) -> 
     (tmp_path / "judged").write_text(content)
     with pytest.raises(DataError, match=said):
         list(read_judgements(tmp_path / "judged"))
-    with pytest.raises(DataError, match="does not exist; name one"):
+    with pytest.raises(DataError, match="can't be read"):
         list(read_judgements(tmp_path / "gone"))
 
 

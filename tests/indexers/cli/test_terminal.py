@@ -16,12 +16,11 @@ from typing import get_args
 import pytest
 
 from cogr import __version__
-from cogr.settings.indexing import GeneratorName
 from cogr.snapshots import Provenance, Row
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.cli import console
-from indexers.cli.console import FormatName, GeneratorKind
+from indexers.cli.console import FormatName
 from indexers.exports import NAMES
 from indexers.telemetry import logs
 from tests.commands import MODULES, Command
@@ -141,6 +140,5 @@ def test_commands_and_choices_complete(name: str, typed: str, offered: list[str]
     assert sorted(done.stdout.split()) == sorted(offered)
 
 
-def test_choices_of_options_are_those_of_settings_formats_and_records() -> None:
-    assert get_args(GeneratorKind) == get_args(GeneratorName)
+def test_choices_of_formats_are_those_of_exports() -> None:
     assert sorted(get_args(FormatName)) == sorted(NAMES)

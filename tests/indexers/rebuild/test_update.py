@@ -166,7 +166,7 @@ MISTAKES: list[tuple[tuple[str, ...], str]] = [
     ((), "exactly one"),
     (("--changed", "changes.jsonl", "--since", "2026-01-01"), "exactly one"),
     (("--since", "yesterday"), "is not a time"),
-    (("--changed", "none.jsonl"), "does not exist"),
+    (("--changed", "none.jsonl"), "can't be read"),
     (("--changed", "bad.jsonl"), "bad.jsonl, line 1: 'deleted' is 'yes'"),
     (
         ("--changed", "changes.jsonl", "--set", "keywords.k_max=7"),
@@ -299,7 +299,7 @@ def test_since_takes_new_items_whatever_their_time(shop: Path, cogr_index: Comma
 
 LOG_MISTAKES: list[tuple[tuple[str, ...], str]] = [
     (("--side", "item", "--from-log", "log.txt"), "give it with --side query"),
-    (("--side", "query", "--from-log", "nowhere"), "The log nowhere is not there"),
+    (("--side", "query", "--from-log", "nowhere"), "nowhere can't be read (No such file"),
     (
         ("--side", "query", "--from-log", "log.csv"),
         "line 2: 'count' is the string 'many'; write it",

@@ -182,7 +182,9 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cogr_ops: Command) 
 @pytest.mark.parametrize(
     ("name", "content", "arguments", "status", "sentence"),
     [
-        ("x", "", ("nowhere",), 2, "The log nowhere is not there; name a file of queries."),
+        ("x", "", ("nowhere",), 2, (
+            "nowhere can't be read (No such file or directory); name a file that can."
+        )),
         ("log", "", ("log",), 2, (
             "No query is in log; write one a line, JSON objects with query, CSV with a column "
             "query, or UBI records that have a user_query."
