@@ -102,18 +102,17 @@ class Build:
 
 
 def build_index(inputs: Inputs, side: Side) -> Wrote:
-    """The keywords of a whole side by the model that was just trained."""
+    """The keywords of a whole side by the model that was just trained. Every process but the first
+    does its share of the answers alone.
+    """
     if (kept := _kept_items(inputs, side)) is not None:
         return Wrote(kept, counts_of(inputs.snapshot(kept)))
-    barrier = inputs.run.folder("trainer")
-    built = build_snapshot(inputs.workspace, _build(inputs, side), barrier)
+    build, barrier = _build(inputs, side), inputs.run.folder("trainer")
+    if not ranks.is_first():
+        write_share(inputs.workspace, build, barrier)
+        return Wrote("", {})
+    built = build_snapshot(inputs.workspace, build, barrier)
     return Wrote(built.id, counts_of(built))
-
-
-def index_share(inputs: Inputs, side: Side) -> None:
-    """The part of `build_index` that every process but the first does: its share of the answers."""
-    if _kept_items(inputs, side) is None:
-        write_share(inputs.workspace, _build(inputs, side), inputs.run.folder("trainer"))
 
 
 def _kept_items(inputs: Inputs, side: Side) -> str | None:

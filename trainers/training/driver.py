@@ -49,7 +49,7 @@ from trainers.training.rounds import Round, Run, StageName, StageRecord, State, 
 from trainers.training.sft import read_targets
 from trainers.training.stage import (
     OUT_OF_MEMORY,
-    SHARES,
+    SHARED,
     Failure,
     Launcher,
     Process,
@@ -170,24 +170,21 @@ class Driver:
     def _named(self, name: str | None) -> Contender:
         state = self.run.state()
         if name is None:
-            found = self.choice() if state.finished else None
-            if found is None:
+            choice = self.choice() if state.finished else None
+            if choice is None:
                 raise TrainingError(
                     f"There is nothing to choose a pair of the run {self.run.name} by: "
                     f"{judged_by(self.workspace)} Name one: sft, or the number of a round."
                 )
-            return found.chosen
-        known = {one.name.removeprefix("round "): one for one in map(of_round, state.finished)}
-        if name in (STATISTICAL, DISTILLED) and (
-            pair := rivals(self.workspace, self.run, self._say).of(name)
-        ):
-            return pair
-        if name.removeprefix("round ") not in known:
-            raise TrainingError(
-                f"The run {self.run.name} has no pair {name!r}; it has "
-                f"{', '.join(known) or 'none yet'}."
-            )
-        return known[name.removeprefix("round ")]
+            return choice.chosen
+        pairs: list[Contender | None] = [of_round(done) for done in state.finished]
+        if name in (STATISTICAL, DISTILLED):
+            pairs.append(rivals(self.workspace, self.run, self._say).of(name))
+        known = {one.name.removeprefix("round "): one for one in pairs if one}
+        if (found := known.get(name.removeprefix("round "))) is None:
+            has = ", ".join(known) or "none yet"
+            raise TrainingError(f"The run {self.run.name} has no pair {name!r}; it has {has}.")
+        return found
 
     @contextmanager
     def _locked(self, doing: str) -> Iterator[None]:
@@ -209,7 +206,7 @@ class Driver:
         while not state.finished or state.rounds_done < wanted:
             current = state.begun().unfinished
             assert current is not None
-            if SHARES.keys() & set(stages_of_start(settings, current)):
+            if SHARED & set(stages_of_start(settings, current)):
                 failure = self._process(current, 0)
                 if failure is not None and failure.status != OUT_OF_MEMORY:
                     raise _error(self._under_way(current), failure)
@@ -251,7 +248,7 @@ class Driver:
         """
         settings = self.workspace.settings.training
         stages = stages_of_start(settings, current)
-        shared = bool(SHARES.keys() & set(stages))
+        shared = bool(SHARED & set(stages))
         how = (settings.processes, settings.accelerate) if shared else (1, None)
         if not self.machine:
             Failure.forget(self.run)

@@ -18,6 +18,7 @@ from cogr.records import SIDES, Entity, Side
 from cogr.settings.training import ItemsFrom, TrainingSettings
 from indexers.generators.model_folders import resolve_model
 from trainers.tiny import texts_of, tiny_model
+from trainers.training import ranks
 from trainers.training.building import (
     Build,
     build_snapshot,
@@ -86,9 +87,16 @@ def query_targets(
 
 def write_targets(inputs: Inputs) -> Wrote:
     """The stage targets: the untrained model, the first item keywords, and the targets of algorithm
-    1 as two files.
+    1 as two files. Every process but the first does its share of the first item keywords alone,
+    where the model writes them.
     """
-    sft, base, source = inputs.settings.sft, base_model(inputs), items_from(inputs.settings)
+    sft, source = inputs.settings.sft, items_from(inputs.settings)
+    if not ranks.is_first():
+        if source == "self" and inputs.settings.variant != "no-sft":
+            build = Build("item", 0, inputs.settings.model, "self")
+            write_share(inputs.workspace, build, inputs.run.folder("trainer"))
+        return Wrote("", {})
+    base = base_model(inputs)
     if inputs.settings.variant == "no-sft":
         _write_targets(inputs, {}, {})
         return Wrote(base, {"items": 0, "queries": 0, "snapshot": ""})
@@ -129,15 +137,6 @@ def _first_sets(
     barrier = inputs.run.folder("trainer") if source == "self" else None
     built = build_snapshot(inputs.workspace, build, barrier)
     return {row.id: row.keywords for row in built.rows()}, built.id
-
-
-def share_targets(inputs: Inputs) -> None:
-    """The part of `write_targets` that every process but the first does: its share of the first
-    item keywords, where the model writes them.
-    """
-    if items_from(inputs.settings) == "self" and inputs.settings.variant != "no-sft":
-        build = Build("item", 0, inputs.settings.model, "self")
-        write_share(inputs.workspace, build, inputs.run.folder("trainer"))
 
 
 def base_model(inputs: Inputs) -> str:

@@ -35,7 +35,7 @@ from indexers.telemetry import logs
 from indexers.workspace import Workspace
 from trainers.evaluation import figures_of_pair
 from trainers.training import ranks
-from trainers.training.building import accept_items, build_index, index_share
+from trainers.training.building import accept_items, build_index
 from trainers.training.grpo import train_grpo
 from trainers.training.inputs import Inputs, Wrote
 from trainers.training.rounds import (
@@ -48,7 +48,7 @@ from trainers.training.rounds import (
     verdict,
     with_dev,
 )
-from trainers.training.sft import share_targets, train_sft, write_targets
+from trainers.training.sft import train_sft, write_targets
 from trainers.training.trainer_config import is_out_of_memory
 
 OUT_OF_MEMORY = 75
@@ -230,8 +230,8 @@ def do_next(workspace: Workspace, run: Run, halvings: int) -> None:
         halvings = ranks.gather(halvings)[0]  # The first machine counts them.
     inputs = Inputs.of(with_dev(workspace), run, state, say, halvings)
     if not ranks.is_first():
-        if name in SHARES:
-            SHARES[name](inputs)
+        if name in SHARED:
+            WORK[name](inputs)
         _wait_while(run, state)
         return
     started = time.monotonic()
@@ -290,14 +290,8 @@ WORK: Mapping[StageName, Callable[[Inputs], Wrote]] = {
 }
 
 
-SHARES: Mapping[StageName, Callable[[Inputs], object]] = {
-    "targets": share_targets,
-    "train-item": WORK["train-item"],
-    "train-query": WORK["train-query"],
-    "index-item": lambda inputs: index_share(inputs, "item"),
-    "index-query": lambda inputs: index_share(inputs, "query"),
-}
-"""What the processes of a stage do, apart from the first."""
+SHARED: frozenset[StageName] = frozenset(WORK) - {"accept-items", "evaluate"}
+"""The stages that all processes take part in."""
 
 
 @contextmanager
