@@ -8,14 +8,16 @@ import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cogr.errors import LockedError
 from cogr.settings import load_settings
 from cogr.store import Store
+from indexers.backends.memory import MemoryBackend
 from indexers.fleet.coordinator import coordinate
-from indexers.lease import acquire, lease_to_rebuild
+from indexers.lease import Lease, acquire, lease_to_rebuild
 from indexers.rebuild.run import RebuildRequest, executor_of, rebuild_side
 from indexers.rebuild.update import UpdateRequest, update_side
 from indexers.workspace import Workspace
@@ -106,3 +108,20 @@ def test_a_local_rebuild_waits_for_one_on_workers_of_another_host_and_the_other_
     holding = executor_of(shared, request, "rebuild", lambda _: None)
     with holding, pytest.raises(LockedError, match="rebuild --side item"):
         coordinate(shared, "item", None, lambda _: None).__enter__()
+
+
+def test_a_rebuild_that_has_lost_its_lease_publishes_nothing(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, kind = MemoryBackend.verify, lease_to_rebuild("item")
+
+    def taken_over(self: MemoryBackend, *given: Any, **more: Any) -> Any:
+        rivals.append(acquire(workspace.store, kind, "rival", 60, has_file_lock=True))
+        return real(self, *given, **more)
+
+    rivals: list[Lease] = []
+    monkeypatch.setattr(MemoryBackend, "verify", taken_over)
+    with pytest.raises(LockedError, match="has taken over the rebuild of items"):
+        rebuild_side(workspace, RebuildRequest("item"), no_bar, lambda _: None)
+    rivals[0].release()
+    assert workspace.backend.serving()["item"] is None

@@ -23,10 +23,12 @@ from cogr.store import Store
 from indexers.backends.opensearch import foreign_field, push
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.foreign_field import (
+    Coverage,
     field_of,
     open_target,
 )
 from indexers.backends.opensearch.indexes import merge, read_index
+from indexers.release import external
 from indexers.release.external import ForeignIndex
 from indexers.workspace import Workspace
 from tests.documents import examples
@@ -299,6 +301,32 @@ def test_switching_rolling_back_and_leaving_old_fields_out(
         .json["in_use"][new.id]
         .startswith("what serves by into-")
     )
+
+
+def test_a_publish_follows_an_alias_that_moves_meanwhile(
+    products: Products, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = frozen(products.workspace.store, "item", SHOP[:3])
+    products.add(ids_of(snapshot))
+    real, new = external.compare, f"{products.index}-new"
+
+    def moved_meanwhile(*given: Any) -> Coverage:
+        monkeypatch.undo()
+        calls: list[tuple[str, str, Any]] = [
+            ("PUT", f"/{new}/_doc/a-2?refresh=true", {"title": "about a-2"}),
+            ("POST", "/_aliases", {"actions": [
+                {"remove": {"index": products.index, "alias": products.alias}},
+                {"add": {"index": new, "alias": products.alias}},
+            ]}),
+        ]  # fmt: skip
+        for method, path, body in calls:
+            products.cluster.call(method, path, body=body, doing="product team")
+        return real(*given)
+
+    monkeypatch.setattr(external, "compare", moved_meanwhile)
+    merged = products.place().publish([snapshot.id], lambda _: None)
+    assert merged.index == new
+    assert [id_ for id_, _ in products.search(merged.template, keywords=["oak"])] == ["a-2"]
 
 
 def test_a_refused_publish_and_values_that_something_else_wrote_change_nothing(
