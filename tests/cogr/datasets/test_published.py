@@ -137,7 +137,7 @@ def test_nfcorpus() -> None:
     assert all(len(item.title.split()) <= 8 for item in dataset.items)
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_msrd() -> None:
     dataset = load("msrd")
     assert len(dataset.items) == 9750

@@ -90,6 +90,7 @@ def test_what_coordinator_and_worker_tell_in_metrics_and_logs(
     assert not any("asked for" in line["message"] for line in lines)
 
 
+@pytest.mark.drill
 def test_a_worker_that_is_killed_in_mid_shard(fleet: Fleet) -> None:
     first = fleet.worker()
     coordinator = fleet.rebuild(fleet__least="120")

@@ -192,14 +192,14 @@ def test_a_killed_process_ends_the_stage_of_several(
         pass
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 @pytest.mark.model
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("reward", "error", "sentence"),
     [
         ("failing_reward", TrainingError, "reward failed on .*no margin known"),
-        pytest.param("interrupted_reward", KeyboardInterrupt, None, marks=pytest.mark.drill),
+        ("interrupted_reward", KeyboardInterrupt, None),
     ],
 )
 def test_errors_of_several_processes_are_one_sentence(

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import builtins
 import json
-import random
 import re
 import time
 from typing import Any
@@ -25,7 +24,6 @@ from indexers.backends.opensearch.client import (
     Refusal,
     read_version,
     service_error,
-    wait_before,
 )
 from tests.web_server import Answer, Request, serve
 
@@ -133,16 +131,6 @@ def test_a_second_address_is_tried() -> None:
         assert [
             cluster.call("GET", "/", doing="asking")["version"]["number"] for _ in range(3)
         ] == ["3.8.0"] * 3
-
-
-def test_waits_grow_and_differ_but_have_an_end() -> None:
-    draw = random.Random(0)
-    waits = [wait_before(attempt, draw) for attempt in range(60)]
-    assert all(
-        client.FIRST_WAIT * 2**attempt / 2 <= wait for attempt, wait in enumerate(waits[:10])
-    )
-    assert max(waits) <= client.LONGEST_WAIT
-    assert len(set(waits)) == len(waits)
 
 
 @pytest.mark.parametrize(
