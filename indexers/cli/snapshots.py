@@ -33,9 +33,7 @@ log = logging.getLogger(__name__)
 
 @common_options()
 def list_(call: Call) -> None:
-    """List all snapshots: whether they serve, their contents, size, age, and F1 where it was
-    measured.
-    """
+    """List all snapshots: whether they serve, their contents, size and age."""
     from indexers.release.inventory import listing
 
     rows = listing(call.workspace)
@@ -48,7 +46,6 @@ def listed(rows: Sequence[Mapping[str, Any]]) -> Table:
         {
             "snapshot": row["snapshot"],
             "state": row["state"],
-            "F1": "" if row["f1"] is None else f"{row['f1']:.4f}",
             "created": row["created"],
             "entities": "" if row["entities"] is None else row["entities"],
             "MB": "" if row["bytes"] is None else f"{row['bytes'] / 1e6:.1f}",

@@ -24,7 +24,6 @@ from indexers.backends.opensearch.foreign_field import (
     Filled,
     Target,
     add_field,
-    check_overlap,
     compare,
     field_of,
     fill,
@@ -175,12 +174,19 @@ class ForeignIndex:
 
     def _fill(self, target: Target, id_: str, say: Say) -> tuple[Filled, Coverage]:
         mirror = mirror_of(open_snapshot(self._store, id_))
-        check_overlap(self._cluster, target, mirror)
         name = add_field(self._cluster, target, id_)
         filled = fill(self._cluster, target, name, mirror)
         written = f"{filled.written} documents of {target.index} got the field {name}"
         say(f"{written}, in {filled.sweeps} sweeps")
         found = compare(self._cluster, target, name, mirror)
+        if found.documents == found.unknown:
+            theirs, ours = (found.first.get(kind, [])[:2] for kind in ("unknown", "absent"))
+            raise UserError(
+                f"No document of {target.index} has the id of an item of {id_}: documents are "
+                f"called {', '.join(map(repr, theirs)) or 'nothing, since there are none'}, items "
+                f"{', '.join(map(repr, ours))}; name the field that holds the item's id, as by "
+                "--id-field sku, or a template of _id, as by --id-field 'de:{id}'."
+            )
         if found.different:
             raise CheckFailedError(
                 f"{found.different} documents of {target.index} have other keywords in {name} than "

@@ -1,17 +1,16 @@
 """The gate before publishing: it compares the figures of a pair of snapshots with those of the pair
 that serves.
 
-It reads snapshots, mirrors and labels, and switches nothing. Figures are kept in the store
-(`figures/`), so that a pair is measured once.
+It reads snapshots, mirrors and labels, and switches nothing.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
 from pyroaring import BitMap
 
 from cogr.errors import CheckFailedError, SnapshotError
@@ -35,12 +34,12 @@ MOST_GROWTH = 0.05
 """How much these shares may grow: items that no query reaches, and of each side empty keyword sets
 and sets cut to `keywords.k_max`.
 """
-_FOLDER = "figures"
 _ROWS = 4096
 
 
-class PairFigures(BaseModel):
-    """The gate's figures of a pair, as their file holds them.
+@dataclass(frozen=True)
+class PairFigures:
+    """The gate's figures of a pair.
 
     Attributes:
         f1: macro F1 of whole retrieved sets (paper, eq. 1) on `split`, where there are labels.
@@ -48,61 +47,25 @@ class PairFigures(BaseModel):
             reaches.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    item: str
-    query: str
     split: Split | None
     f1: float | None
     unreached: float
-    dataset_hash: str
 
 
-def measure(
-    store: Store, dataset: Dataset, split: Split | None, item: Snapshot, query: Snapshot
-) -> PairFigures:
-    """The figures of a pair; measured once for one data set and split. Raises CheckFailedError when
-    one is NaN, with which every comparison would pass.
+def measure(dataset: Dataset, split: Split | None, item: Snapshot, query: Snapshot) -> PairFigures:
+    """The figures of a pair. Raises CheckFailedError when one is NaN, with which every comparison
+    would pass.
     """
-    known = known_figures(store, item.id, query.id)
-    if known and (known.split, known.dataset_hash) == (split, dataset.dataset_hash):
-        return known
     mirror = mirror_of(item)
     f1 = f1_of_pair(mirror, dataset, split, query) if split else None
     unreached = _unreached(mirror, query)
-    try:
-        named = {"item": item.id, "query": query.id, "dataset_hash": dataset.dataset_hash}
-        found = PairFigures(**named, split=split, f1=f1, unreached=unreached)
-    except ValidationError as error:
+    if math.isnan(unreached + (f1 or 0.0)):
         raise CheckFailedError(
             f"The figures of {item.id} with {query.id} are not numbers (F1 on {split}: {f1}, "
             f"items that no query reaches: {unreached}); check the queries' weights; what serves "
             "stays."
-        ) from error
-    store.write_json(_path(item.id, query.id), found.model_dump())
-    return found
-
-
-def known_figures(store: Store, item: str, query: str) -> PairFigures | None:
-    """The figures of a pair when it was last measured; None where there are none, or where their
-    file is damaged.
-    """
-    try:
-        found = PairFigures.model_validate_json(store.read(_path(item, query)))
-    except (OSError, ValidationError):
-        return None
-    return found if (found.item, found.query) == (item, query) else None
-
-
-def forget_figures(store: Store, snapshot: str) -> None:
-    """Remove the figures of every pair with this snapshot."""
-    for name in store.list(_FOLDER):
-        if snapshot in name.removesuffix(".json").split("--"):
-            store.remove(f"{_FOLDER}/{name}")
-
-
-def _path(item: str, query: str) -> str:
-    return f"{_FOLDER}/{item}--{query}.json"
+        )
+    return PairFigures(split, f1, unreached)
 
 
 def _unreached(mirror: Mirror, query: Snapshot) -> float:
@@ -222,9 +185,9 @@ def _pair(
             f"The gate can't compare: {str(error).rstrip('.')}, or overrule the gate by "
             "cogr-index publish --no-gate."
         ) from error
-    found = measure(workspace.store, workspace.dataset, split, item, query)
+    found = measure(workspace.dataset, split, item, query)
     if held_out and held_out.learned_dev(item, query):
-        return found.model_copy(update={"f1": held_out.f1})
+        return replace(found, f1=held_out.f1)
     return found
 
 

@@ -18,16 +18,14 @@ from typing import Any
 
 from cogr.errors import SnapshotError
 from cogr.records import SIDES, Say, Side
-from cogr.snapshots import ID, Manifest, damaged_snapshots, list_snapshots, read_manifest
+from cogr.snapshots import ID, damaged_snapshots, list_snapshots, read_manifest
 from cogr.store import Store
 from indexers.backends import Backend, Listed, side_of
 from indexers.generators.statistical.generator import old_fits
 from indexers.lease import Lease, switching_lease
-from indexers.release.gate import forget_figures, known_figures
 from indexers.release.order import (
     kept_histories,
     named_last,
-    other_side,
     previous,
     read_history,
     settle,
@@ -43,11 +41,10 @@ def listing(workspace: Workspace) -> list[dict[str, Any]]:
 
     `state` is serving, standby (pushed and whole), half-written, stored (in the store alone),
     foreign (in the backend alone), or damaged: then `damage` says what is wrong with its files, and
-    `serving` whether it serves nevertheless. `f1` is the gate's figure of the snapshot with what
-    serves on the other side, where it was measured.
+    `serving` whether it serves nevertheless.
     """
     backend, store = workspace.backend, workspace.store
-    pushed, serving = {entry.snapshot: entry for entry in backend.list()}, backend.serving()
+    pushed = {entry.snapshot: entry for entry in backend.list()}
     damaged = damaged_snapshots(store)
     rows = []
     for id_, why in damaged.items():
@@ -61,7 +58,6 @@ def listing(workspace: Workspace) -> list[dict[str, Any]]:
             "generator": str(manifest.generator.get("kind", "")),
             "parent": manifest.parent,
             "created": manifest.created,
-            "f1": _f1(workspace, manifest, serving),
         }
         rows.append(_row(manifest.id, entry, state=_state(entry), **facts))
     # Snapshots that another store pushed to the same cluster.
@@ -78,7 +74,6 @@ def _row(id_: str, entry: Listed | None, **facts: Any) -> dict[str, Any]:
         "generator": "",
         "parent": None,
         "created": "",
-        "f1": None,
         "pushed": entry is not None and entry.complete,
         "serving": entry is not None and entry.serving,
         "bytes": entry.bytes if entry else None,
@@ -92,17 +87,6 @@ def _state(entry: Listed | None) -> str:
     if entry.serving:
         return "serving"
     return "standby" if entry.complete else "half-written"
-
-
-def _f1(
-    workspace: Workspace, manifest: Manifest, serving: Mapping[Side, str | None]
-) -> float | None:
-    other = serving[other_side(manifest.side)]
-    if other is None:
-        return None
-    pair = (manifest.id, other) if manifest.side == "item" else (other, manifest.id)
-    figures = known_figures(workspace.store, *pair)
-    return figures.f1 if figures else None
 
 
 @dataclass(frozen=True)
@@ -219,7 +203,6 @@ def _remove(store: Store, id_: str) -> None:
     # leaves no broken snapshot.
     store.remove(f"snapshots/{id_}/manifest.json")
     store.remove(f"snapshots/{id_}")
-    forget_figures(store, id_)
 
 
 def _remove_fit(store: Store, folder: str) -> None:

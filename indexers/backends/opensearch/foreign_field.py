@@ -16,7 +16,7 @@ have two at most.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -29,7 +29,7 @@ from cogr.matching.bm25 import DEFAULT
 from cogr.matching.mirror import Mirror
 from indexers.backends import check_side
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.indexes import IndexState, hits_of, refresh
+from indexers.backends.opensearch.indexes import IndexState, refresh
 from indexers.backends.opensearch.push import Document, merge_into_documents
 
 _FIELD = re.compile(r"[a-z][a-z0-9_]*")
@@ -44,7 +44,6 @@ class ItemIds:
     """
 
     named: str = "{id}"
-    type: str = ""
 
     @property
     def field(self) -> str | None:
@@ -63,13 +62,6 @@ class ItemIds:
         id_ = str(hit["_id"])
         whole = len(id_) > len(before + after) and id_.startswith(before) and id_.endswith(after)
         return id_[len(before) : len(id_) - len(after)] if whole else ""
-
-    def query(self, ids: Sequence[str]) -> dict[str, Any]:
-        """Finds the documents of these items."""
-        if self.field:
-            known = [id_ for id_ in ids if self.type == "keyword" or id_.isdecimal()]
-            return {"terms": {self.field: known}}
-        return {"ids": {"values": [self.named.replace("{id}", id_) for id_ in ids]}}
 
 
 @dataclass(frozen=True)
@@ -163,7 +155,7 @@ def _item_ids(state: IndexState, named: str) -> ItemIds:
             f"index {state.name}; give a field of keywords or whole numbers, such as sku, or a "
             "template of ids, such as de:{id}."
         )
-    return ItemIds(named, type_)
+    return ItemIds(named)
 
 
 def _check_whole_documents(state: IndexState) -> None:
@@ -276,28 +268,6 @@ class Coverage:
             f"{self.covered} of {self.documents} documents of {index} ({self.share:.0%}) have the "
             f"snapshot's keywords{''.join(f'; {one}' for one in told)}"
         )
-
-
-def check_overlap(cluster: Cluster, target: Target, mirror: Mirror) -> None:
-    """Refuse an index without a document of any item, before anything is written to it: of a
-    thousand documents and a thousand items, drawn at random, none is in the other.
-    """
-    drawn: dict[str, Any] = {"function_score": {"random_score": {}}}
-    found = hits_of(cluster, target.index, drawn, _PAGE, **target.ids.wanted)
-    ids = [target.ids.of(hit) for hit in found]
-    if any(id_ and mirror.ids.find(id_) >= 0 for id_ in ids):
-        return
-    step = max(1, len(mirror) // _PAGE)
-    items = [mirror.id_of(place) for place in range(0, len(mirror), step)][:_PAGE]
-    if hits_of(cluster, target.index, target.ids.query(items), 1):
-        return
-    theirs = [repr(id_ or hit["_id"]) for id_, hit in zip(ids, found, strict=True)]
-    raise UserError(
-        f"No document of {target.index} has the id of an item of {mirror.snapshot}: documents are "
-        f"called {', '.join(theirs[:2]) or 'nothing, since there are none'}, items "
-        f"{', '.join(map(repr, items[:2]))}; name the field that holds the item's id, as by "
-        "--id-field sku, or a template of _id, as by --id-field 'de:{id}'. Nothing was written."
-    )
 
 
 @dataclass

@@ -14,7 +14,7 @@ from cogr.settings import load_settings
 from cogr.snapshots import Provenance, Row
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
-from indexers.release.gate import choose_split, compare, known_figures
+from indexers.release.gate import choose_split, compare
 from indexers.workspace import Workspace
 from tests.indexers.conftest import Command
 
@@ -131,17 +131,12 @@ def test_a_pair_that_belongs_together_passes_where_each_alone_does_not(served: S
     assert served.serving() == set(pair)
 
 
-def test_the_listing_says_what_serves_what_stands_by_and_its_f1(served: Shop) -> None:
+def test_the_listing_says_what_serves_and_what_stands_by(served: Shop) -> None:
     worse = served.pushed("item", FOREIGN_ITEMS)
-    served.run("publish", worse)
     rows = {row["snapshot"]: row for row in served.run("list", "--json").json["snapshots"]}
-    assert (rows[worse]["state"], rows[worse]["f1"]) == ("standby", 0.5)
-    assert {(row["state"], round(row["f1"], 4)) for id_, row in rows.items() if id_ != worse} == {
-        ("serving", 0.8333)
-    }
-    shown = served.run("list").out
-    assert "standby" in shown
-    assert "0.8333" in shown
+    states = {row["state"] for id_, row in rows.items() if id_ != worse}
+    assert (rows[worse]["state"], states) == ("standby", {"serving"})
+    assert "standby" in served.run("list").out
 
 
 def test_figures_that_are_no_number_never_pass(
@@ -154,28 +149,6 @@ def test_figures_that_are_no_number_never_pass(
         ended = served.run("publish", worse)
     assert (ended.status, "are not numbers (F1 on test: nan" in ended.err) == (1, True)
     assert served.serving() == before
-
-
-def test_figures_that_were_damaged_are_measured_again(served: Shop) -> None:
-    worse = served.pushed("item", FOREIGN_ITEMS)
-    assert served.run("publish", worse).status == 1
-    store = Store(served.folder / ".cogr")
-    path = next(f"figures/{name}" for name in store.list("figures") if name.startswith(worse))
-    kept = store.read_json(path)
-    assert kept["f1"] == 0.5
-    query = kept["query"]
-
-    def known(**changed: object) -> float | None:
-        store.write_json(path, {**kept, **changed})
-        found = known_figures(store, worse, query)
-        return None if found is None else found.f1
-
-    assert known() == 0.5
-    assert known(item="item-r000-0123456789ab") is None
-    assert known(f1="0.9x") is None
-    ended = served.run("publish", worse)
-    assert (ended.status, "F1 on test would go from 0.8333 to 0.5000" in ended.err) == (1, True)
-    assert store.read_json(path) == kept
 
 
 def test_f1_is_measured_on_dev_queries_else_on_test_queries(shop: Path) -> None:
