@@ -104,7 +104,7 @@ def at_once(*commands: list[str], apart: float = 0.0) -> list[Ended]:
     """How commands end that begin at the same moment, each `apart` seconds after the one before."""
     started = []
     for command in commands:
-        line = [sys.executable, "-m", "indexers.cli", *command]
+        line = [Path(sys.executable).with_name("cogr-index"), *command]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         started.append(subprocess.Popen(line, text=True, **pipes))
         time.sleep(max(0.0, apart))

@@ -85,16 +85,17 @@ def _wait_for(served: Gateway) -> None:
             return
 
 
-def ended(shop: Path, url: str, *words: str, module: str = "indexers.cli") -> tuple[int, str]:
+def ended(shop: Path, url: str, *words: str) -> tuple[int, str]:
     """The status of a command in a process of its own, and its standard error."""
-    line = [sys.executable, "-m", module, *words, "--set", f"metrics.pushgateway={url}"]
+    line = [sys.executable, "-m", "tests.indexers.faulty", *words]
+    line += ["--set", f"metrics.pushgateway={url}"]
     done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=shop, timeout=300)
     return done.returncode, done.stderr
 
 
 @pytest.mark.slow
 def test_a_rebuild_leaves_its_last_figures_in_the_gateway(shop: Path, gateway: Gateway) -> None:
-    status, said = ended(shop, gateway.url, *REBUILD)
+    status, said = ended(shop, gateway.url, "{}", "indexers.cli", *REBUILD)
     assert (status, "metrics" in said) == (0, False), said
     first = gateway.group()
     assert first['cogr_runs_total{command="rebuild",outcome="finished",side="item"}'] == 1
@@ -111,7 +112,7 @@ def test_a_rebuild_leaves_its_last_figures_in_the_gateway(shop: Path, gateway: G
 
     # The next one fails: its outcome and counts replace the first one's, the success stays.
     faults = ('{"away_after": 2}', "indexers.cli", *REBUILD, "--generator", "scripted")
-    assert ended(shop, gateway.url, *faults, module="tests.indexers.faulty")[0] == 3
+    assert ended(shop, gateway.url, *faults)[0] == 3
     second = gateway.group()
     success = 'cogr_last_success_timestamp_seconds{command="rebuild",side="item"}'
     assert second[success] == first[success]

@@ -245,9 +245,7 @@ def test_bad_requests_are_refused_in_one_sentence(page: Page) -> None:
 def test_the_command_serves_it(tmp_path: Path) -> None:
     two_rounds(workspace(tmp_path))
     command = [
-        sys.executable,
-        "-m",
-        "ops.cli",
+        Path(sys.executable).with_name("cogr-ops"),
         "serve",
         "--playground",
         "--port",

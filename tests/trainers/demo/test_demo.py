@@ -62,9 +62,9 @@ def demo(*arguments: object, cwd: Path) -> Ended:
     return Ended(int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 
-def command(folder: Path, module: str, *arguments: str) -> dict[str, Any]:
+def command(folder: Path, program: str, *arguments: str) -> dict[str, Any]:
     """What a command of the toolkit answers with --json."""
-    whole = [sys.executable, "-m", module, *arguments, "--json"]
+    whole = [Path(sys.executable).with_name(program), *arguments, "--json"]
     ended = subprocess.run(whole, cwd=folder, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     answer: dict[str, Any] = json.loads(ended.stdout)
@@ -194,7 +194,7 @@ def test_a_second_demo_trains_nothing_and_opensearch_gives_the_same_figures(
     for one, other in zip(rows_of(shown), live["rows"], strict=True):
         same = ("name", "p", "r", "f1")
         assert [one[name] for name in same] == [other[name] for name in same]
-    listed = command(folder, "indexers.cli", "list", "-c", ".demo/cogr.toml")["snapshots"]
+    listed = command(folder, "cogr-index", "list", "-c", ".demo/cogr.toml")["snapshots"]
     # A third round would go on with it: the configuration in the folder is the run's.
     workspace = Workspace.open(folder / ".demo/cogr.toml", [])
     run = open_run(workspace, "main")
@@ -202,8 +202,8 @@ def test_a_second_demo_trains_nothing_and_opensearch_gives_the_same_figures(
     pushed = {row["snapshot"] for row in listed if row["pushed"]}
     assert pushed == {live["rows"][-1]["items"], live["rows"][-1]["queries"]}
     search = ("search", "-c", ".demo/cogr.toml", "--keywords-only", SEARCHES[0])
-    by_alias = command(folder, "indexers.cli", *search)
-    by_memory = command(shown[0], "indexers.cli", *search)
+    by_alias = command(folder, "cogr-index", *search)
+    by_memory = command(shown[0], "cogr-index", *search)
     assert by_alias["backend"] == "opensearch"
     same = ("keywords", "total", "hits", "snapshot")
     assert {name: by_alias[name] for name in same} == {name: by_memory[name] for name in same}
