@@ -14,7 +14,7 @@ Rules, in the order in which they apply:
 - A conversion without `query_id` belongs to the client's last click on the item, up to a day
   before.
 - A client with too many searches on a day, or that clicks nearly everything shown, is a bot. Of
-  each query only a client's first visits count (`Rules`).
+  each query only a client's first visits count.
 
 DuckDB does the work in a temporary file, in bounded memory (`cogr.datasets.query_logs`).
 """
@@ -38,6 +38,12 @@ from cogr.errors import DataError
 _SESSION_MS = 30 * 60 * 1000
 _DAY_MS = 24 * 60 * 60 * 1000
 _LAST_POSITION = 200
+_MOST_A_DAY, _MOST_CLICKED, _ENOUGH_SHOWN = 300, 0.9, 100
+"""A client with more searches on one day is a bot, and one that clicks a larger share of at least
+so many items.
+"""
+_MOST_VISITS = 5
+"""Visits of one client that count for one query."""
 _TEXTS_AT_ONCE = 100_000
 
 # The counts, by the words under which they are shown.
@@ -63,9 +69,6 @@ class Rules:
         weights: action -> its value, 1 for a click; other actions are neither clicks nor
             conversions.
         impressions: actions that report an impression.
-        most_a_day: a client with more searches on one day is a bot.
-        most_clicked: so is one that clicks a larger share of at least `enough_shown` items.
-        most_visits: visits of one client that count for one query.
         half_life: days after which a visit counts half; None for no decay.
     """
 
@@ -79,10 +82,6 @@ class Rules:
         }
     )
     impressions: Sequence[str] = IMPRESSIONS
-    most_a_day: int = 300
-    most_clicked: float = 0.9
-    enough_shown: int = 100
-    most_visits: int = 5
     half_life: float | None = 90.0
 
 
@@ -313,7 +312,7 @@ class _Reading:
         con.execute(
             f"create table visits as select visit, client, query, t, t // {_DAY_MS} as day from "
             "asked anti join bots using (client) qualify row_number() over (partition by client, "
-            f"query order by t) <= {self._rules.most_visits}"
+            f"query order by t) <= {_MOST_VISITS}"
         )
         all_, bots, kept = self._one(
             "select (select count(*) from asked), (select count(*) from asked semi join bots "
@@ -349,18 +348,11 @@ class _Reading:
             con.execute(f"drop table {table}")
 
     def _bots(self) -> None:
-        rules = self._rules
         self._con.execute(
             "create table bots as select distinct client from ((select client from keys group by "
-            "client, t // $day having count(*) > $most) union all (select client from seen join "
-            "(select visit, client from asked) using (visit) group by client having count(*) >= "
-            "$enough and sum(click::int) > $share * count(*)))",
-            {
-                "day": _DAY_MS,
-                "most": rules.most_a_day,
-                "enough": rules.enough_shown,
-                "share": rules.most_clicked,
-            },
+            f"client, t // {_DAY_MS} having count(*) > {_MOST_A_DAY}) union all (select client "
+            "from seen join (select visit, client from asked) using (visit) group by client having "
+            f"count(*) >= {_ENOUGH_SHOWN} and sum(click::int) > {_MOST_CLICKED} * count(*)))"
         )
         self._count("select count(*) from bots", BOTS)
         self._con.execute("drop table keys")
