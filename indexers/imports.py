@@ -273,7 +273,6 @@ class LabelsImported:
     Attributes:
         read: judgements of the files.
         unrated: pairs and queries without a judgement; such queries are kept.
-        conflicts: pairs with several different grades in the files, of which the highest stays.
         queries, new_queries: in queries.jsonl now, and of these, how many were not there.
         labels, new_labels, changed: in labels.jsonl now; of these, how many were not there, or had
             another grade.
@@ -282,7 +281,6 @@ class LabelsImported:
 
     read: int = 0
     unrated: int = 0
-    conflicts: int = 0
     queries: int = 0
     new_queries: int = 0
     labels: int = 0
@@ -292,32 +290,26 @@ class LabelsImported:
 
 
 def import_labels(
-    paths: Sequence[Path], folder: Path, *, format: str | None = None, texts: Path | None = None
+    paths: Sequence[Path], folder: Path, *, texts: Path | None = None
 ) -> LabelsImported:
     """Add judgements to a data set of JSON lines.
 
     Args:
         folder: of the data set.
-        format: of the files; None for what each looks like.
-        texts: of queries, where the files have ids alone: lines of id, tab and text, or JSON
-            objects as in queries.jsonl.
+        texts: of queries, where the files have ids alone: lines of id, tab and text.
 
     Raises DataError and StorageError.
     """
     found, queries = LabelsImported(), _Queries(folder / "queries.jsonl", texts)
     grades: dict[tuple[str, str], float] = {}
-    conflicts: set[tuple[str, str]] = set()
-    for one in (one for path in paths for one in read_judgements(path, format)):
+    for one in (one for path in paths for one in read_judgements(path)):
         query = queries.id_of(one)
         if one.grade is None or not one.item:
             found.unrated += 1
             continue
         found.read += 1
         pair = query, one.item
-        if grades.setdefault(pair, one.grade) != one.grade:
-            conflicts.add(pair)
-            grades[pair] = max(grades[pair], one.grade)
-    found.conflicts = len(conflicts)
+        grades[pair] = max(one.grade, grades.get(pair, one.grade))
     labels = _joined(folder / "labels.jsonl", grades, found)
     found.queries, found.new_queries = len(queries.records), queries.new
     with storage_errors(str(folder)):
@@ -361,10 +353,6 @@ class _Queries:
 
 
 def _texts(path: Path) -> Iterator[tuple[str, str]]:
-    if next((line for _, line in lines(path)), "").lstrip().startswith("{"):
-        for place, record in json_records(path):
-            yield id_field(record, "id", place), text_field(record, "text", place)
-        return
     for number, line in lines(path):
         id_, tab, text = line.partition("\t")
         if line.strip() and not (tab and text.strip()):

@@ -70,8 +70,7 @@ def looks_like(path: Path) -> str:
     if len(first.split()) == 4 and "," not in first:
         return "trec"
     raise DataError(
-        f"{path} is not in a known format of judgements; name it with --format: "
-        f"{', '.join(FORMATS)}."
+        f"{path} is not in a known format of judgements; write one of {', '.join(FORMATS)}."
     )
 
 
@@ -112,7 +111,7 @@ def _read_beir(path: Path) -> Iterator[Judged]:
 def _read_quepid(path: Path) -> Iterator[Judged]:
     sheet = Sheet.open(path, _QUEPID)
     for name in _QUEPID:
-        sheet.need(name, "--format")
+        sheet.need(name, "the header")
     judges = [name for name in sheet.header if name not in _QUEPID]
     for place, record in sheet.records():
         if "query" not in record:

@@ -344,9 +344,6 @@ def import_ubi(
 
 JudgementFormat = Literal["trec", "beir", "quepid"]
 """Those of `cogr.datasets.judgements`."""
-ReadFormatOption = Annotated[
-    JudgementFormat | None, Option("--format", help="Format of the files; recognised by default.")
-]
 TextsOption = Annotated[
     Path | None,
     Option(help="Texts of the queries, if the files have only ids: id, tab and text on each line."),
@@ -359,7 +356,6 @@ SplitOption = Annotated[Split | None, Option(help="Only the queries of this spli
 def import_labels(
     call: Call,
     files: Annotated[list[Path], Argument(metavar="FILE...", help="Judgements.")],
-    format_: ReadFormatOption = None,
     queries: TextsOption = None,
 ) -> None:
     """Add judgements of other tools to the data set's queries.jsonl and labels.jsonl.
@@ -370,7 +366,7 @@ def import_labels(
     from indexers.imports import import_labels as run
 
     folder = _file_of(call.workspace, "labels").parent
-    found = run(files, folder, format=format_, texts=queries)
+    found = run(files, folder, texts=queries)
     for remark in found.remarks:
         console.note(remark)
     call.show("Imported", {"folder": str(folder), **asdict(found)}, hide="remarks")

@@ -243,17 +243,9 @@ class GenerationCache:
                 f"({error.strerror or error}); make it readable, or "
                 "remove it, and its entities are generated again."
             ) from error
-        try:
-            table = read_table(
-                pa.BufferReader(data), pa.schema([SCHEMA.field(column) for column in columns])
-            )
-            return table.set_column(0, "key", table["key"].cast(pa.binary(SIZE)))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-            # The bytes are those that were written, so they are worth keeping.
-            raise StorageError(
-                f"The cache file {path} in {self._store.url} is whole, but this version can't read "
-                f"it ({str(error).splitlines()[0]}); use the version that wrote it or move it."
-            ) from error
+        schema = pa.schema([SCHEMA.field(column) for column in columns])
+        table = read_table(pa.BufferReader(data), schema)
+        return table.set_column(0, "key", table["key"].cast(pa.binary(SIZE)))
 
 
 class Missing:

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cogr.errors import StorageError
 from cogr.store import Store
 from indexers.generators import Answer, Completion, Failure
 from indexers.rebuild.cache import GenerationCache, Keys, Missing
@@ -109,21 +108,15 @@ def test_a_damaged_segment_is_set_aside_and_its_answers_are_asked_for_again(
     assert ("is damaged" in caplog.text) is (how != "gone")
 
 
-@pytest.mark.parametrize(
-    ("error", "raised"),
-    [
-        (pa.ArrowMemoryError("malloc of size 64 failed"), MemoryError),
-        (pa.ArrowNotImplementedError("Support for codec 'zstd' not built"), StorageError),
-    ],
-)
 def test_a_reader_that_fails_leaves_whole_segments_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, raised: type[Exception]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = GenerationCache(Store(tmp_path), {"kind": "test"})
     cache.add([(key(1), Completion("e1", "sofa", 1))])
+    error = pa.ArrowMemoryError("malloc of size 64 failed")
     with monkeypatch.context() as short:
         short.setattr("indexers.rebuild.cache.read_table", Mock(side_effect=error))
-        with pytest.raises(raised):
+        with pytest.raises(MemoryError):
             answers(cache, [1])
     assert answers(cache, [1]) == [Completion("e1", "sofa", 1)]
 
