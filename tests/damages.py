@@ -35,21 +35,11 @@ def _zeros(data: bytes, draw: random.Random) -> bytes:
     return data[:start] + bytes(len(data) - start)
 
 
+OTHER = (b"[]", b"{}", b"null", b"7", b'"x"', b"[1]", b'{"a": 1}', b"[[]]", b"\xff\xfe")
+
+
 def _other_json(_: bytes, draw: random.Random) -> bytes:
-    return draw.choice(
-        [
-            b"[]",
-            b"{}",
-            b"null",
-            b"7",
-            b'"x"',
-            b"[1]",
-            b'{"a": 1}',
-            b"[[]]",
-            b"\xff\xfe",
-            b"[" * 100_000,
-        ]
-    )
+    return draw.choice((*OTHER, b"[" * 100_000))
 
 
 HARMS: dict[str, Harm] = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -73,6 +74,7 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
     @cached_property
     def _engine(self) -> Any:
         set_environment()
+        let_modules_be_read()
         from vllm import LLM
 
         try:
@@ -247,6 +249,14 @@ def set_environment() -> None:
     }
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
+
+
+def let_modules_be_read() -> None:
+    """On a CPU vLLM (0.31) reads the `__dict__` of all that loaded modules hold. llvmlite's
+    library, which bm25s loads through numba, answers that name as any other: with a function.
+    """
+    if (llvmlite := sys.modules.get("llvmlite.binding.ffi")) is not None:
+        llvmlite.lib._fntab.setdefault("__dict__", {})
 
 
 def make(options: VllmOptions, context: Context) -> VllmGenerator:

