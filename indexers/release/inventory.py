@@ -141,7 +141,7 @@ def prune(
 
     It holds the leases, so no switch can bring a snapshot into use meanwhile. Snapshots that
     another store pushed to the same cluster are left alone. A damaged snapshot counts as older than
-    every whole one. With `files`, keyword sets, manifests and saved mirrors leave the store too;
+    every whole one. With `files`, keyword sets and manifests leave the store too;
     but for the newest ten, also the fits that wrote no snapshot that stays. Raises StorageError
     where a history is damaged; nothing was removed.
     """
