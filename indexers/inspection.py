@@ -31,6 +31,7 @@ from cogr.errors import MissingExtraError, ServiceError, SnapshotError
 from cogr.keywords import self_keyword
 from cogr.metrics import rows_of_queries
 from cogr.records import SPLITS, Dataset, Query, Say
+from indexers.generators.statistical.generator import new_ids
 from indexers.text import Analyser, Lexical
 from indexers.workspace import Workspace
 
@@ -349,9 +350,14 @@ def _holes(run: Mapping[str, Sequence[str]], dataset: Dataset, depth: int) -> Ho
 
 @dataclass(frozen=True)
 class Findings:
-    """The results of `examine`. An unmeasured one is None, with the reason in `not_measured`."""
+    """The results of `examine`. An unmeasured one is None, with the reason in `not_measured`.
+
+    Attributes:
+        turnover: share of the items that the labels cannot know (`new_ids`).
+    """
 
     counts: Report
+    turnover: float
     leakage: Leakage
     gap: Gap
     holes: Mapping[str, Holes]
@@ -400,6 +406,7 @@ def examine(workspace: Workspace, say: Say = lambda _: None) -> Findings:
     advice += _remarks(leaks, gap, workspace.settings.dataset.split_by)
     return Findings(
         counts,
+        round(len(new_ids(dataset, workspace.store)) / max(1, len(dataset.items)), 4),
         leaks,
         gap,
         found,

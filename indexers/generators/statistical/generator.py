@@ -191,7 +191,7 @@ class Statistical(Generator):
 
     @cached_property
     def _new_ids(self) -> frozenset[str]:
-        return self._dataset.new | _younger(self._dataset, self._store)
+        return new_ids(self._dataset, self._store)
 
     @property
     def _new(self) -> Mapping[str, object]:
@@ -482,10 +482,13 @@ class KeptFit(Statistical):
         return found
 
 
-def _younger(dataset: Dataset, store: Store | None) -> frozenset[str]:
-    fits = [] if store is None else _latest(store)
+def new_ids(dataset: Dataset, store: Store | None) -> frozenset[str]:
+    """The items that the labels cannot know: those that the data set says are new, and those that
+    came after a fit to the same labels.
+    """
+    fits = [] if store is None or not is_installed() else _latest(store)
     if store is None or not fits:
-        return frozenset()
+        return dataset.new
     from indexers.generators.statistical.storage import MANIFEST, known_before
 
     found: set[str] = set()
@@ -502,7 +505,9 @@ def _younger(dataset: Dataset, store: Store | None) -> frozenset[str]:
             continue  # Of another version, or damaged: it says nothing.
         if {pair for pair in known if pair[1] in ids} == labels:
             found |= (ids - before) | new
-    return frozenset((found & ids).difference(*dataset.relevant.values(), *dataset.judged.values()))
+    return dataset.new | (found & ids).difference(
+        *dataset.relevant.values(), *dataset.judged.values()
+    )
 
 
 def _latest(store: Store) -> list[str]:
