@@ -260,24 +260,6 @@ def sweep_cutoff(
     return Cutoff(best + 1, float(curve[best]), curve)
 
 
-def reliability(
-    confidence: NDArray[np.float64], f1: NDArray[np.float64], bins: int = 10
-) -> list[list[float]]:
-    """[mean confidence, mean F1, queries] of bins of equally many queries, least sure first: the
-    points of a reliability diagram. Empty bins are left out.
-
-    Args:
-        confidence: expected F1 of each query, (queries,).
-        f1: true F1 of each query, (queries,).
-    """
-    order = np.argsort(confidence, kind="stable")
-    return [
-        [round(float(confidence[part].mean()), 4), round(float(f1[part].mean()), 4), part.size]
-        for part in np.array_split(order, bins)
-        if part.size
-    ]
-
-
 def _figures(
     queries: Iterable[str],
     values: Mapping[str, NDArray[np.float64]],

@@ -25,11 +25,9 @@ from cogr.metrics import f1_of
 from cogr.records import Item, Query
 from indexers.generators.statistical.edits import Editor, EditState, QueryToEdit, edit_states
 from indexers.generators.statistical.item_keywords import (
-    ANCHOR,
     PHRASE_WORDS,
     PHRASES,
     ItemKeywords,
-    NearestAnchors,
 )
 from indexers.generators.statistical.keyword_selection import Floats as Floats64
 from indexers.generators.statistical.keyword_selection import Selection, exact_cut, select_keywords
@@ -81,16 +79,6 @@ def calibrate(expected: Floats64, f1: Floats64) -> Calibration:
 
     found = minimize(loss, np.array([0.0, 1.0]), bounds=[(-5, 5), (0.1, 5)], method="L-BFGS-B").x
     return Calibration(round(float(found[0]), 4), round(float(found[1]), 4))
-
-
-def out_of_sample(expected: Floats64, f1: Floats64, seed: int) -> Floats64:
-    """Confidence of each query by a calibration on four fifths of the others."""
-    folds = np.random.default_rng(seed).permutation(expected.size) % 5
-    found = np.zeros(expected.size)
-    for fold in range(5):
-        held = folds == fold
-        found[held] = calibrate(expected[~held], f1[~held])(expected[held])
-    return found
 
 
 K_MAX = 30
@@ -423,8 +411,8 @@ class Artefact:
         )
 
     def item_keywords(self, item: Item) -> list[str]:
-        """S_i. An item that the fit has not seen, or that changed, gets the anchors of its nearest
-        items and the known phrases of its text, rarest first.
+        """S_i. An item that the fit has not seen, or that changed, gets the known phrases of its
+        text, rarest first.
         """
         number = self.numbers.get(item.id)
         if number is not None and self.digests[number] == item_digest(item):
@@ -437,22 +425,8 @@ class Artefact:
             if phrase in self._phrases
         }
         ordered = sorted(known, key=lambda keyword: (owners[keyword], keyword))
-        spelled = [self.keywords.keywords[keyword] for keyword in ordered]
-        title = self_keyword(item.title)
-        anchors, own = (
-            [word for word in words if word != title]
-            for words in (self._nearest_anchors(item), spelled)
-        )
-        return list(dict.fromkeys([*anchors, *own[:PHRASES]]))
-
-    def _nearest_anchors(self, item: Item) -> list[str]:
-        return self._nearest.of(self.index.vectors([item]))[0]
-
-    @cached_property
-    def _nearest(self) -> NearestAnchors:
-        size = len(self.item_ids)
-        anchors = [self.keywords.of(number, (ANCHOR,)) for number in range(size)]
-        return NearestAnchors(self.index, np.ones(size, dtype=np.bool_), anchors)
+        title, spelled = self_keyword(item.title), [self.keywords.keywords[one] for one in ordered]
+        return [word for word in spelled if word != title][:PHRASES]
 
 
 def rankings(artefact: Artefact, queries: Sequence[Query]) -> Iterator[tuple[str, list[str], int]]:

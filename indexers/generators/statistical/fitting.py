@@ -1,13 +1,12 @@
 """Fitting: a data set with relevance labels in, an artefact out, and what it says of itself.
 
 Reads the training queries only; dev and test queries are never looked at. Confidence is calibrated
-on training queries, which are answered out of fold: once with all other labels, and once without
-the labels of similar queries (`unseen`), where a ranker errs most.
+on training queries, which are answered out of fold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -19,15 +18,14 @@ from numpy.typing import NDArray
 from cogr.datasets.builder import place
 from cogr.errors import GeneratorError
 from cogr.keywords import NORMALISER, self_keyword
-from cogr.metrics import f1_of, reliability
+from cogr.metrics import f1_of
 from cogr.records import Dataset, Query
-from indexers.generators.statistical import FEW_QUERIES, LEAST_QUERIES, READABILITY
+from indexers.generators.statistical import LEAST_QUERIES, READABILITY
 from indexers.generators.statistical.artefact import (
     K_MAX,
     Artefact,
     calibrate,
     item_digest,
-    out_of_sample,
 )
 from indexers.generators.statistical.edits import LEAST_QUERIES as LEAST_EDITED
 from indexers.generators.statistical.edits import (
@@ -38,17 +36,13 @@ from indexers.generators.statistical.edits import (
     fit_editor,
 )
 from indexers.generators.statistical.item_keywords import (
-    ANCHORS,
-    NearestAnchors,
     assemble,
     item_anchors,
     item_phrases,
-    unknown_items,
 )
-from indexers.generators.statistical.keyword_selection import Floats as Floats64
 from indexers.generators.statistical.ranking.encoder import Encoder
 from indexers.generators.statistical.ranking.features import CandidatePairs, candidates
-from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints, unit_rows
+from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints
 from indexers.generators.statistical.ranking.ranker import Ranker, fit_cold, fit_ranker
 from indexers.generators.statistical.ranking.text_index import (
     ItemWords,
@@ -102,7 +96,7 @@ def fit(
     )
     new = np.fromiter((item.id in dataset.new for item in dataset.items), np.bool_, len(words))
     training = _trained(index, texts, relevance, seed, new)
-    anchored = _anchored(training, texts)
+    anchored = item_anchors(texts, _anchor_strength(training))
     titles = [item.title for item in dataset.items]
     said = Said.of(analyser, map(item_text, dataset.items))
     keywords = assemble(anchored, item_phrases(words, analyser, said), titles)
@@ -228,18 +222,6 @@ def _relevance(dataset: Dataset) -> Csr:
     )
 
 
-def _anchored(training: _Training, texts: Sequence[str]) -> list[list[str]]:
-    """Anchors of each item; items without any label get those of their nearest items."""
-    index, unknown = training.sources.index, unknown_items(training.relevance)
-    anchored = item_anchors(texts, _anchor_strength(training))
-    if unknown is not None and unknown.any():
-        rows = np.flatnonzero(unknown)
-        nearest = NearestAnchors(index, ~unknown, anchored).of(index.tfidf[rows])
-        for row, anchors in zip(rows, nearest, strict=True):
-            anchored[row] = list(dict.fromkeys([*anchored[row], *anchors]))[:ANCHORS]
-    return anchored
-
-
 def _anchor_strength(training: _Training) -> Csr:
     """Mean of label and out-of-fold probability, (training queries, items); of a new item, which
     has no label, the probability.
@@ -250,82 +232,29 @@ def _anchor_strength(training: _Training) -> Csr:
     return ((training.relevance + predicted) / 2).tocsr()
 
 
-SAMPLE = 250
-"""Training queries of each kind (with and without the labels of similar queries) in the sample."""
-
-ALIKE = 0.2
-"""Training queries are similar when the cosines of their words and of their relevant items add up
-to this.
-"""
-
-
-def unseen(
-    index: TextIndex, texts: Sequence[str], relevance: Csr, ranker: Ranker, rows: Ints
-) -> Iterator[tuple[Ints, Floats]]:
-    """Candidates and p of training queries, as if no similar query had labels.
-
-    Neither they nor similar queries vote, and the model that answers was not trained on them. A
-    fifth of the queries is left out at a time, and with it at most half of the others.
-    """
-    batch = index.batch(texts, range(len(texts)))
-    words, found = unit_rows(batch.terms.multiply(index.idf).tocsr()), unit_rows(relevance)
-    for held in np.array_split(rows, max(1, round(5 * rows.size / len(texts)))):
-        alike = words[held] @ words.T + found[held] @ found.T
-        kept = _unlike(np.asarray(alike.max(axis=0).todense()).ravel(), held)
-        few = len(texts) < FEW_QUERIES
-        sources = FeatureSources.of(index, [texts[row] for row in kept], relevance[kept], few)
-        pairs = candidates(sources, index.batch([texts[row] for row in held]))
-        p = ranker.probabilities(pairs, held)
-        bounds = pairwise(np.searchsorted(pairs.query, np.arange(held.size + 1)))
-        yield from ((pairs.item[a:b], p[a:b]) for a, b in bounds)
-
-
-def _unlike(alike: Floats64, held: Ints) -> Ints:
-    others = np.setdiff1d(np.arange(alike.size), held)
-    ordered = others[np.argsort(alike[others], kind="stable")]
-    below = int((alike[others] < ALIKE).sum())
-    kept: Ints = np.sort(ordered[: max(below, (others.size + 1) // 2)])
-    return kept
+SAMPLE = 500
+"""Most training queries that confidence is calibrated on."""
 
 
 def assess(artefact: Artefact, seed: int) -> dict[str, object]:
-    """Calibration and its reliability, for the facts of a fit.
+    """Calibration and F1 out of fold, for the facts of a fit.
 
     Args:
         artefact: fitted, without calibration.
     """
-    index, relevance = artefact.index, artefact.relevance
+    relevance = artefact.relevance
     known = np.flatnonzero((artefact.ranker.folds >= 0) & (np.diff(relevance.indptr) > 0))
     rows = np.sort(np.random.default_rng(seed).permutation(known)[:SAMPLE])
     queries = [artefact.queries[row] for row in rows]
-    texts = [query.text for query in artefact.queries]
-    found: list[tuple[Ints, Floats]] = [
-        *artefact.probabilities(queries),
-        *unseen(index, texts, relevance, artefact.ranker, rows),
-    ]
-    # Edits would learn from the labels of similar queries.
-    plain = replace(artefact, editor=None)
-    expected: list[float] = []
-    f1: list[float] = []
-    for number, (items, p) in enumerate(found):
-        at = number % rows.size
-        spelled = (artefact if number < rows.size else plain).spell(queries[at], items, p)
-        start, end = relevance.indptr[rows[at]], relevance.indptr[rows[at] + 1]
-        relevant = relevance.indices[start:end]
-        hits = np.isin(spelled.retrieved, relevant).sum()
-        expected.append(spelled.value)
-        f1.append(f1_of(float(hits), spelled.retrieved.size, relevant.size))
-    return _facts(np.array(expected), np.array(f1), seed)
-
-
-def _facts(expected: Floats64, f1: Floats64, seed: int) -> dict[str, object]:
-    half = expected.size // 2
-    tested = out_of_sample(expected, f1, seed)
+    expected, f1 = np.zeros(rows.size), np.zeros(rows.size)
+    for at, (items, p) in enumerate(artefact.probabilities(queries)):
+        spelled = artefact.spell(queries[at], items, p)
+        start, end = relevance.indptr[rows[at] : rows[at] + 2]
+        hits = np.isin(spelled.retrieved, relevance.indices[start:end]).sum()
+        expected[at] = spelled.value
+        f1[at] = f1_of(float(hits), spelled.retrieved.size, int(end - start))
     line = calibrate(expected, f1)
     return {
         "calibration": [line.intercept, line.slope],
-        "reliability": reliability(tested, f1),
-        "reliability_unseen": reliability(tested[half:], f1[half:]),
-        "f1_out_of_fold": round(float(f1[:half].mean()), 4),
-        "f1_unseen": round(float(f1[half:].mean()), 4),
+        "f1_out_of_fold": round(float(f1.mean()), 4),
     }

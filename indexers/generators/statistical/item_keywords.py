@@ -26,14 +26,9 @@ from indexers.generators.statistical.ranking.matrices import (
     Csr,
     Ints,
     Rows,
-    counts_of,
-    row_sums,
     scale_columns,
-    scale_rows,
-    top_rows,
     with_data,
 )
-from indexers.generators.statistical.ranking.text_index import TextIndex
 from indexers.text import Analyser, Said, SurfaceForms, join_words, phrases
 
 ANCHORS, PHRASES = 15, 15
@@ -49,20 +44,6 @@ LEAST_ANCHOR = 0.25
 
 COMMON_SHARE = 0.02
 """Phrases of more than this share of the items (and more than two) are too common."""
-
-MOST_UNKNOWN = 1 / 3
-"""Where more items than this share have no label, a missing label means an irrelevant item, not an
-unknown one.
-"""
-
-BATCH = 256
-"""Batch size: items that are compared with all others at once."""
-
-NEAREST = 20
-"""Nearest items whose anchors an unknown item may get."""
-
-LEAST_VOTE = 0.2
-"""An unknown item gets an anchor where the mean of its nearest items reaches this."""
 
 SINGLE_COST = 0.25
 """Cost of a title, and of any keyword that finds a single item, as a share of the cost of an
@@ -268,51 +249,6 @@ def item_anchors(queries: Sequence[str], strength: Csr) -> list[list[str]]:
     by_item = strength.T.tocsr()
     by_item = with_data(by_item, np.where(by_item.data >= LEAST_ANCHOR, by_item.data, 0))
     return [[texts[query] for query in row] for row in best_columns(by_item, ANCHORS)]
-
-
-def unknown_items(relevance: Csr) -> NDArray[np.bool_] | None:
-    """Items without any label, such as those that were added after the labels, (items,).
-
-    These are the items that are relevant to no query; None where they are too many to call them
-    unknown.
-
-    Args:
-        relevance: 0/1, (training queries, items).
-    """
-    never: NDArray[np.bool_] = np.bincount(relevance.indices, minlength=relevance.shape[1]) == 0
-    return never if never.mean() <= MOST_UNKNOWN else None
-
-
-class NearestAnchors:
-    """Anchors for items without any label, from similar items.
-
-    Args:
-        index: text of the items.
-        known: which items vote, (n,).
-        anchors: of all items; one without any votes against all.
-    """
-
-    def __init__(
-        self, index: TextIndex, known: NDArray[np.bool_], anchors: Sequence[Sequence[str]]
-    ) -> None:
-        ids: dict[str, int] = {}
-        rows = [[ids.setdefault(anchor, len(ids)) for anchor in some] for some in anchors]
-        self._index, self._known = index, known.astype(np.float32)
-        self._owned, self._anchors = counts_of(rows, max(len(ids), 1)), list(ids)
-
-    def of(self, tfidf: Csr) -> list[list[str]]:
-        """Anchors of items by their tf-idf vectors of length 1, (items, vocabulary): the anchors
-        whose mean over the nearest items, weighted by squared cosine, reaches `LEAST_VOTE`.
-        """
-        found = []
-        for first in range(0, tfidf.shape[0], BATCH):
-            cosines = (tfidf[first : first + BATCH] @ self._index.tfidf_by_term).tocsr()
-            near = top_rows(scale_columns(cosines, self._known), NEAREST)
-            near = with_data(near, near.data**2)
-            votes = (scale_rows(near, 1 / np.maximum(row_sums(near), 1e-9)) @ self._owned).tocsr()
-            votes = with_data(votes, np.where(votes.data >= LEAST_VOTE, votes.data, 0))
-            found += [[self._anchors[one] for one in row] for row in best_columns(votes, ANCHORS)]
-        return found
 
 
 def assemble(

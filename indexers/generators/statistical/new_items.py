@@ -23,8 +23,6 @@ from cogr.records import Item, Query
 from indexers.generators.statistical.artefact import K_MAX, Artefact, item_digest
 from indexers.generators.statistical.item_keywords import (
     ANCHOR,
-    BATCH,
-    NEAREST,
     PHRASE,
     TITLE,
     ItemKeywords,
@@ -46,6 +44,9 @@ TOUCHED = 100
 the items that are like it.
 """
 
+NEAREST = 20
+"""Items that are like an item, by their words."""
+
 LEAST_GAIN = 1e-9
 """A keyword must bring more expected F1 than this, summed over queries."""
 
@@ -57,7 +58,7 @@ Judge = Callable[[Artefact, Sequence[Query], Ints], Artefact]
 """Puts evidence on pairs of these queries and items into an artefact."""
 
 _AT_ONCE = 256
-"""Batch size: queries whose probabilities are computed at once."""
+"""Batch size: queries whose probabilities are computed at once, and items that are compared."""
 
 
 def unseen(artefact: Artefact, items: Sequence[Item]) -> list[Item]:
@@ -230,8 +231,8 @@ class _KnownQueries:
         batch = index.batch(self._texts)
         terms, points = unit_terms(index, batch).T.tocsr(), index.points_of(batch)
         found = [np.zeros(0, np.int64)]
-        for at in range(0, self.numbers.size, BATCH):
-            some = self.numbers[at : at + BATCH]
+        for at in range(0, self.numbers.size, _AT_ONCE):
+            some = self.numbers[at : at + _AT_ONCE]
             found += [
                 top_rows((index.tfidf[some] @ terms).tocsr(), TOUCHED).indices,
                 top_dense(index.points[some] @ points.T, TOUCHED).indices,

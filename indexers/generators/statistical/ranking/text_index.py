@@ -394,11 +394,6 @@ class TextIndex:
             scale_columns(with_data(self.counts, 1 + np.log(self.counts.data)), self.idf)
         )
 
-    def vectors(self, items: Sequence[Item]) -> Csr:
-        """Other items as rows of `tfidf`, (items, vocabulary)."""
-        counts = self._counts(map(item_text, items))
-        return unit_rows(scale_columns(with_data(counts, 1 + np.log(counts.data)), self.idf))
-
     @cached_property
     def tfidf_by_term(self) -> Csr:
         return self.tfidf.T.tocsr()

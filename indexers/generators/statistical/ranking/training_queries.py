@@ -245,13 +245,10 @@ class FeatureSources:
     few: bool
 
     @classmethod
-    def of(
-        cls, index: TextIndex, queries: Sequence[str], relevance: Csr, few: bool | None = None
-    ) -> FeatureSources:
+    def of(cls, index: TextIndex, queries: Sequence[str], relevance: Csr) -> FeatureSources:
         """From the items, the training queries' texts and their relevance, (training queries,
-        items); `few` says whether the ranker has few, where these are but some of them.
+        items).
         """
         batch = index.batch(queries, range(len(queries)))
-        few = len(queries) < FEW_QUERIES if few is None else few
         nearest = NearestQueries(index, batch, relevance)
-        return cls(index, nearest, Profiles(index, batch, relevance), few)
+        return cls(index, nearest, Profiles(index, batch, relevance), len(queries) < FEW_QUERIES)

@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-import scipy.sparse as sp
 
 from cogr.errors import GeneratorError
 from cogr.keywords import parse, self_keyword
@@ -25,7 +23,7 @@ from indexers.generators.statistical import storage
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.generator import LATEST, Statistical
-from indexers.generators.statistical.item_keywords import assemble, unknown_items, writable
+from indexers.generators.statistical.item_keywords import assemble, writable
 from indexers.text import Analyser
 from tests.damages import damage, files_below
 from tests.indexers.generators.statistical.retrieval import exact_cut_run, f1, retrieved
@@ -198,42 +196,6 @@ def test_a_new_or_changed_item_gets_known_phrases(dataset: Dataset, artefact: Ar
         assert set(keywords) <= vocabulary
         assert parse(", ".join(keywords)) == tuple(keywords)
     assert artefact.item_keywords(Item("blank", "", "")) == []
-
-
-def lamps_and_chairs(labelled: int) -> Dataset:
-    """60 items of two kinds, the first ones with labels of 12 queries, which share no word with
-    them.
-    """
-    kinds = (("red glass lamp", "light"), ("blue oak chair", "seat"))
-    items = [Item(f"i{n}", f"{kinds[n % 2][0]} {n}", kinds[n % 2][0]) for n in range(60)]
-    asked = {
-        f"q{n}": (
-            f"{kinds[n % 2][1]} please {n}",
-            [item.id for at, item in enumerate(items[:labelled]) if at % 2 == n % 2],
-        )
-        for n in range(12)
-    }
-    return training_shop(items, asked)
-
-
-def test_an_item_without_labels_gets_the_anchors_of_items_like_it() -> None:
-    world = lamps_and_chairs(50)
-    fitted = fit(world)
-    unseen = [Item("new", "red glass lamp 99", "red glass lamp"), Item("far", "garden hose", "")]
-    for item in (world.items[58], unseen[0]):
-        anchors = {word for word in fitted.item_keywords(item) if "please" in word}
-        assert anchors
-        assert all(word.startswith("light") for word in anchors)
-    assert not any("please" in word for word in fitted.item_keywords(unseen[1]))
-
-
-@pytest.mark.parametrize(("labelled", "unknown"), [(7, 3), (6, None), (10, 0)])
-def test_few_items_without_labels_are_unknown_and_many_irrelevant(
-    labelled: int, unknown: int | None
-) -> None:
-    relevance = sp.csr_matrix(np.eye(10, dtype=np.float32)[:labelled])
-    found = unknown_items(relevance)
-    assert (None if found is None else int(found.sum())) == unknown
 
 
 @pytest.mark.parametrize(
