@@ -3,7 +3,7 @@ query.
 
 Reads nfcorpus, msrd, chorus, med and cacm from COGR_DATA_DIR; what is absent is left out. `shop` is
 the bundled sample shop. Run: python benchmarks/bench_statistical.py [--json] [--readability |
---new-items | --halves | --encoder FOLDER | --judge MODEL | --clicks | --curve [--picture FILE]]
+--new-items [--share 0.2] | --halves | --encoder FOLDER | --judge MODEL | --clicks | --curve]
 [--seed N] [NAME ...]. CPU seconds stand beside wall seconds, because other work on the machine
 stretches only the latter.
 
@@ -32,6 +32,7 @@ once; elsewhere on the first 500 test queries. --picture draws what was measured
 With --scale ITEMS ...: made-up shops of so many items with 2,000 training queries, each in a
 process of its own: seconds and memory to fit, to save, to open, to answer every item and a new
 query. Memory is the process' peak, as in bench_scale.py: anonymous, and all that is resident.
+With --encoder drawn points are random, in place of an encoder's: what they cost, but for encoding.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -68,6 +69,7 @@ from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.generator import Statistical, StatisticalOptions
 from indexers.generators.statistical.keyword_selection import exact_cut as best_prefix
 from indexers.generators.statistical.ranking.encoder import Encoder
+from indexers.generators.statistical.ranking.matrices import unit
 from indexers.generators.statistical.storage import open_artefact, save
 from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
@@ -147,6 +149,21 @@ def rows(name: str) -> Iterator[Row]:
         yield Row(f"{name}: open", time.perf_counter() - wall, "s", notes={"MB": round(size, 1)})
     yield new_query(name, dataset, artefact)
     yield quality(name, dataset, artefact, least)
+    yield order(name, dataset)
+
+
+def order(name: str, dataset: Dataset) -> Row:
+    """nDCG@10 of what serves (the set, then more by text), beside keywords alone and BM25."""
+    with tempfile.TemporaryDirectory() as folder:
+        (_, _, keywords), serving, text = pair_of(dataset, folder)
+    change = serving - text
+    notes = {
+        "keywords": round(float(keywords), 4),
+        "bm25": round(float(text.mean()), 4),
+        "gain over bm25": round(float(change.mean()), 4),
+        "standard error": round(float(change.std(ddof=1)) / change.size**0.5, 4),
+    }
+    return Row(f"{name}: 1 - nDCG@10 of what serves", 1 - float(serving.mean()), "", notes=notes)
 
 
 def new_query(name: str, dataset: Dataset, artefact: Artefact) -> Row:
@@ -286,7 +303,18 @@ def new_items(
         yield Row(f"{dataset.name}: 1 - F1 with new items, {name}", 1 - f1, "", notes=notes)
 
 
-def grown(items: int) -> Iterator[Row]:
+class Drawn(Encoder):
+    """Random points, (texts, 384)."""
+
+    def __init__(self) -> None:
+        self.digest = "drawn"
+
+    def points(self, texts: Sequence[str], *, keep: bool = True) -> NDArray[np.float32]:  # noqa: ARG002
+        rows = np.random.default_rng(len(texts)).standard_normal((len(texts), 384), np.float32)
+        return unit(rows)
+
+
+def grown(items: int, encoder: Encoder | None) -> Iterator[Row]:
     """A row for each stage of a made-up shop of so many items, in this process."""
 
     def stage(name: str, work: Callable[[], T], most: float | None = None) -> tuple[Row, T]:
@@ -302,21 +330,24 @@ def grown(items: int) -> Iterator[Row]:
         write_shop(data, items, SCALE_QUERIES)
         row, dataset = stage("load", lambda: load_dataset("jsonl", data))
         yield row
-        row, _ = stage("fit and save", lambda: save(fit(dataset), fitted), MOST_SECONDS)
+        row, _ = stage(
+            "fit and save", lambda: save(fit(dataset, encoder=encoder), fitted), MOST_SECONDS
+        )
         yield row
         memory = row.notes["MB"]
         yield Row(f"{items} items: memory to fit and save", memory, "MB", MOST_MB)
         gc.collect()
-        row, artefact = stage("open", lambda: open_artefact(fitted))
+        row, artefact = stage("open", lambda: open_artefact(fitted, encoder))
         row.notes["MB on disk"] = round(sum(p.stat().st_size for p in fitted.iterdir()) / 1e6)
         yield row
         yield stage("keywords of all", lambda: [*map(artefact.item_keywords, dataset.items)])[0]
         yield new_query(f"{items} items", dataset, artefact)
 
 
-def in_process(items: int) -> Iterator[Row]:
+def in_process(items: int, encoder: str | None) -> Iterator[Row]:
     """The rows of `grown` from a fresh process, whose peaks are this size's alone."""
     command = [sys.executable, __file__, "--json", "--alone", "--scale", str(items)]
+    command += ["--encoder", encoder] if encoder else []
     found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     for row in json.loads(found)["rows"]:
         yield Row(*(row[name] for name in ("name", "value", "unit", "target")), notes=row["notes"])
@@ -649,8 +680,14 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="--scale in this process")
     arguments = parser.parse_args()
     if arguments.scale:
-        each = grown if arguments.alone else in_process
-        every = (row for items in arguments.scale for row in each(items))
+        drawn = Drawn() if arguments.encoder == "drawn" else None
+        every = (
+            row
+            for items in arguments.scale
+            for row in (
+                grown(items, drawn) if arguments.alone else in_process(items, arguments.encoder)
+            )
+        )
         report(every, as_json=arguments.json)
         return
     root = Path(os.environ.get("COGR_DATA_DIR", ""))

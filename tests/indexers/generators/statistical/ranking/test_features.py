@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -82,9 +83,9 @@ def test_a_training_query_learns_nothing_from_its_own_labels(
 def test_few_training_queries_have_a_feature_more_and_deeper_candidates(
     dataset: Dataset, index: TextIndex
 ) -> None:
-    asked = (index, texts_of(dataset), sp.csr_matrix(labels_of(dataset)))
+    sources = FeatureSources.of(index, texts_of(dataset), sp.csr_matrix(labels_of(dataset)))
     batch = index.batch([query.text for query in dataset.queries["test"][:5]])
-    few, many = (candidates(FeatureSources.of(*asked, few=of), batch) for of in (None, False))
+    few, many = (candidates(one, batch) for one in (sources, replace(sources, few=False)))
     size = index.n_items
     common, at, same = np.intersect1d(
         few.query * size + few.item, many.query * size + many.item, return_indices=True
