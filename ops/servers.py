@@ -315,8 +315,8 @@ def made_once(path: Path, make: Callable[[Path], Path]) -> Path:
 
 
 DEFAULT_VERSION = "3.8.0"
-LEAST_JAVA = 21
-"""What OpenSearch 3.x is compiled for; 2.x needs the security manager, which Java 24 removed."""
+NEW_JAVA = range(21, 100)
+"""What runs OpenSearch 3.x; 2.x needs the security manager, which Java 24 removed."""
 JVM_FOLDERS = ("/usr/lib/jvm", "/Library/Java/JavaVirtualMachines", "/opt/java")
 """Where systems keep their Java runtimes, one folder each."""
 
@@ -378,22 +378,9 @@ def maven(goal: str, artifact: str, into: Path) -> None:
         )
 
 
-def find_java(server: str, versions: range) -> tuple[Path, int]:
-    """Home and major version of the first of `runtimes` that fits. Raises UserError."""
-    found = runtimes()
-    for home, major in found.items():
-        if major in versions:
-            return home, major
-    others = ", ".join(f"Java {major} in {home}" for home, major in found.items()) or "none"
-    raise UserError(
-        f"{server} needs Java {versions.start} to {versions.stop - 1}; found: {others}. Install "
-        "one, or let OPENSEARCH_JAVA_HOME or JAVA_HOME name it."
-    )
-
-
-def runtimes() -> dict[Path, int]:
-    """Java runtimes with their major versions, as their file `release` says, best first: of
-    OPENSEARCH_JAVA_HOME, JAVA_HOME, the PATH and JVM_FOLDERS.
+def find_java(versions: range) -> Path:
+    """The first Java runtime of these versions, as its file `release` says: named by
+    OPENSEARCH_JAVA_HOME or JAVA_HOME, on the PATH and in JVM_FOLDERS. Raises UserError.
     """
     homes = [os.environ.get(name, "") for name in ("OPENSEARCH_JAVA_HOME", "JAVA_HOME")]
     if on_path := shutil.which("java"):
@@ -401,14 +388,16 @@ def runtimes() -> dict[Path, int]:
     for folder in JVM_FOLDERS:
         for end in ("*", "*/Contents/Home"):
             homes += sorted(glob(f"{folder}/{end}"), reverse=True)  # noqa: PTH207
-    found: dict[Path, int] = {}
     for home in map(Path, filter(None, homes)):
         with suppress(OSError):  # A folder may be closed to this user, or hold no runtime.
             release = (home / "release").read_text("utf-8", "replace")
             version = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE)
-            if version and os.access(home / "bin" / "java", os.X_OK):
-                found.setdefault(home.resolve(), int(version[1]))
-    return found
+            if version and int(version[1]) in versions and os.access(home / "bin/java", os.X_OK):
+                return home.resolve()
+    raise UserError(
+        f"There is no Java {versions.start} to {versions.stop - 1} here; install one, or let "
+        "OPENSEARCH_JAVA_HOME or JAVA_HOME name it."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -448,10 +437,9 @@ class OpenSearchSpec(ServerSpec):
                 f"{home} is OpenSearch {version}, but version {self.version} was asked for; unset "
                 f"{HOME_VARIABLE} or leave --version out."
             )
-        fits = range(11, 24) if version.startswith("2.") else range(LEAST_JAVA, 100)
-        java, major = find_java(f"OpenSearch {version}", fits)
+        java = find_java(range(11, 24) if version.startswith("2.") else NEW_JAVA)
         settings = _configure(folder, home, port)
-        say(f"Starting OpenSearch {version} with Java {major} ...")
+        say(f"Starting OpenSearch {version} with {java} ...")
         # Nothing else of the caller's environment reaches the node.
         environment = {
             "PATH": os.environ.get("PATH", os.defpath),

@@ -81,7 +81,7 @@ def _with_plugin(scratch: Path, say: Say) -> Path:
         ["bash", str(plugin / "tools/install_demo_configuration.sh"), "-y", "-i", "-s"],
         env={
             "PATH": "/usr/bin:/bin",
-            "OPENSEARCH_JAVA_HOME": str(find_java("OpenSearch", range(21, 1000))[0]),
+            "OPENSEARCH_JAVA_HOME": str(find_java(range(21, 1000))),
             "OPENSEARCH_INITIAL_ADMIN_PASSWORD": PASSWORD,
         },
         cwd=home,

@@ -18,11 +18,11 @@ from typing import Literal
 from rich.console import Console
 
 from cogr import __version__
-from cogr.errors import CheckFailedError, CogrError, masked
+from cogr.errors import CheckFailedError, CogrError, UserError, masked
 from cogr.settings import load_settings
 from indexers.cli.console import Call, common_options
 from ops.cli.servers import opensearch_version
-from ops.servers import HOME_VARIABLE, LEAST_JAVA, known, runtimes
+from ops.servers import HOME_VARIABLE, NEW_JAVA, find_java, known
 
 State = Literal["ok", "missing", "note"]
 
@@ -66,10 +66,10 @@ def examine(config: Path | None = None) -> Iterator[Finding]:
     for extra in metadata.metadata("cogr").get_all("Provides-Extra") or []:
         if extra not in ("dev", "vllm-cpu"):
             yield _packages(extra, extra, f"pip install 'cogr[{extra}]'", "installed")
-    found = runtimes()
-    fits = any(major >= LEAST_JAVA for major in found.values())
-    javas = ", ".join(f"{major} ({home})" for home, major in found.items())
-    yield Finding.of("java", fits and javas, f"install Java {LEAST_JAVA} or newer")
+    try:
+        yield Finding("ok", "java", str(find_java(NEW_JAVA)))
+    except UserError as error:
+        yield Finding("missing", "java", "not found", str(error))
     fix = f"install Maven or Docker, or set {HOME_VARIABLE} to an unpacked OpenSearch"
     yield Finding.of("maven", shutil.which("mvn") or shutil.which("docker"), fix)
     binary = shutil.which("valkey-server") or shutil.which("redis-server")
