@@ -298,8 +298,6 @@ CACHE_SECONDS = 86_400
 """Seconds that an answer is cached; queries may be personal data, which is kept no longer than it
 is useful.
 """
-_PATIENT = 1.0
-"""Seconds for what delays no request."""
 
 
 class Cache:
@@ -311,17 +309,18 @@ class Cache:
         self._redis = connect(redis)
         self._metrics = metrics
         self._upstream = Upstream("redis", metrics, (RedisError,))
-        self._seconds = settings.cache_timeout
+        self._reads = _Reads(self._redis, self._upstream, settings.cache_timeout)
+        # Writes delay no request, so they use another connection.
+        self._write_seconds = max(1.0, settings.cache_timeout)
 
     async def connect(self) -> None:
         """Open the connection, which takes longer than an answer may."""
         personal_data("+1 212 555 0100")  # loads its libraries
-        await self._upstream.call(self._redis.ping, max(_PATIENT, self._seconds))
+        await self._upstream.call(self._reads.ping, self._write_seconds)
 
     async def read(self, pair: Pair, texts: Sequence[str]) -> list[Row | None]:
         """Cached rows of normalised texts, None where there are none."""
-        keys = [self._key(pair, text) for text in texts]
-        values = await self._upstream.call(lambda: self._redis.mget(keys), self._seconds)
+        values = await self._reads.get([self._key(pair, text) for text in texts])
         return [None if value is None else self._row(value) for value in values]
 
     def _row(self, value: bytes) -> Row | None:
@@ -338,15 +337,57 @@ class Cache:
             return
         key, value = self._key(pair, text), to_bytes(row)
         await self._upstream.call(
-            lambda: self._redis.set(key, value, ex=CACHE_SECONDS), max(_PATIENT, self._seconds)
+            lambda: self._redis.set(key, value, ex=CACHE_SECONDS), self._write_seconds
         )
 
     async def close(self) -> None:
         """Close the connections."""
+        await self._reads.close()
         await self._redis.aclose()
 
     def _key(self, pair: Pair, text: str) -> str:
         return f"{PREFIX}:expand:{pair.name}:{NORMALISER}:{text}"
+
+
+class _Reads:
+    """Reads over one connection; those that wait for it together are one MGET."""
+
+    def __init__(self, redis: Any, upstream: Upstream, seconds: float) -> None:
+        # Where a read fails or is cancelled, it closes its connection and opens a new one.
+        self._redis, self._upstream, self._seconds = redis.client(), upstream, seconds
+        self._turn = asyncio.Lock()
+        self._next: tuple[list[str], asyncio.Task[list[bytes | None]]] | None = None
+
+    async def get(self, keys: Sequence[str]) -> list[bytes | None]:
+        if self._next is None:
+            batch: list[str] = []
+            self._next = batch, asyncio.create_task(self._send(batch))
+        together, values = self._next
+        start = len(together)
+        together += keys
+        # Whoever gives up takes no answer away from the others.
+        return (await asyncio.shield(values))[start : start + len(keys)]
+
+    async def ping(self) -> None:
+        async with self._turn:
+            await self._redis.ping()
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+
+    async def _send(self, keys: list[str]) -> list[bytes | None]:
+        own = self._next
+
+        async def ask() -> list[bytes | None]:
+            async with self._turn:
+                self._next = None
+                return list(await self._redis.mget(keys))
+
+        try:
+            return await self._upstream.call(ask, self._seconds)
+        finally:
+            if self._next is own:
+                self._next = None
 
 
 def connect(redis: RedisSettings) -> Any:
