@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from cogr.differences import Difference, differences
-from cogr.errors import ServiceError, TrainingError
+from cogr.errors import TrainingError
 from cogr.records import SIDES, SPLITS, Dataset, Say, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.tables import Table, need, page, pick, write_page
@@ -27,7 +27,6 @@ from trainers.training.contest import (
     choose,
     contenders,
     known_rivals,
-    name_of,
     rivals,
     round_name,
     rounds_table,
@@ -141,15 +140,6 @@ class Facts:
     def choice(self) -> Choice | None:
         """The pair chosen on dev, whoever wrote it; None where nothing is judged."""
         return choose(contenders(self._state, self.rivals))
-
-    @cached_property
-    def serves(self) -> str:
-        """The name of the pair that serves; "" where it is of another run, none, or no answer."""
-        try:
-            known = contenders(self._state, self.rivals)
-            return name_of(self._workspace.backend.serving(), known)
-        except ServiceError:
-            return ""
 
     @cached_property
     def logs(self) -> list[StageLog]:
@@ -330,7 +320,7 @@ def _values(facts: Facts, figures: Drawn) -> dict[str, Any]:
     ]
     return {
         "facts": facts,
-        "compared": rounds_table(facts.run, facts.choice, facts.serves, facts.rivals),
+        "compared": rounds_table(facts.run, facts.choice, beside=facts.rivals),
         "completions": _completions(facts),
         "acceptance": Table("", accepted, [note]),
         "stages": Table("", times),

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -41,7 +40,7 @@ from trainers.report import (
     write_report,
 )
 from trainers.report.figures import Figure
-from trainers.training.rounds import Round, Run, State, open_run
+from trainers.training.rounds import Round, Run, State
 
 
 class Page(HTMLParser):
@@ -147,24 +146,6 @@ def test_it_opens_with_bm25_and_statistical_beside_the_trained_pairs(
         shown = " ".join(f"{figures[measure]:.3f}" for measure in ("p", "r", "f1", "f1_se"))
         assert f"{name} test {shown}" in opening
     assert f"Best on dev: {facts.choice.chosen.name}, F1 0." in opening
-
-
-@pytest.mark.usefixtures("alone")
-def test_what_serves_is_marked(world: World, tmp_path: Path) -> None:
-    folder = tmp_path / "shop"
-    shutil.copytree(Path(world[0].settings.store).parent, folder)
-    workspace = Workspace.open(folder / "cogr.toml", [])
-    run = open_run(workspace, "main")
-    first = run.state().finished[0]
-    for id_ in (first.items, first.queries):
-        snapshot = open_snapshot(workspace.store, id_)
-        workspace.backend.push(snapshot)
-        workspace.backend.verify(snapshot, [])
-    workspace.backend.publish({"item": first.items, "query": first.queries})
-    facts = Facts(workspace, run)
-    assert facts.serves == "sft"
-    row = page_of(facts).text.partition(" sft ")[2]
-    assert "serves" in row[: row.index("round 1")]
 
 
 def test_the_file_needs_nothing_and_runs_nothing(told: Page) -> None:
