@@ -26,7 +26,7 @@ from _timing import Row, report
 from cogr.records import Side
 from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
-from trainers.demo.folder import SAMPLE_SETTINGS
+from trainers.demo.demo import SAMPLE_SETTINGS
 from trainers.training import step_log
 from trainers.training.driver import Driver
 from trainers.training.inputs import Inputs

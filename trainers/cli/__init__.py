@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from typer import Option
+from typer import Argument, Option
 
+from cogr.errors import CheckFailedError, SettingsError
 from cogr.records import Split
 from indexers.cli import console
 from indexers.cli.console import (
@@ -20,21 +22,227 @@ from indexers.cli.console import (
 from indexers.tables import Table, pick
 from indexers.telemetry import logs
 from trainers.cli import labels
-from trainers.cli import training as commands
+
+if TYPE_CHECKING:
+    from trainers.project import Project, Trained
 
 app = console.program(
     "cogr-train",
     "Train keyword generators in rounds, measure them, and try all of it on a sample shop.",
 )
 
-app.command("run")(commands.run_rounds)
-app.command("round")(commands.next_round)
-app.command()(commands.publish)
-app.command()(commands.status)
-app.command()(commands.report)
-app.command()(commands.ablate)
-app.command()(commands.compare)
 app.add_typer(labels.app)
+RunOption = Annotated[str, Option(help="Name of the run.")]
+
+
+@app.command("run")
+@common_options()
+def run_rounds(
+    call: Call,
+    rounds: Annotated[int, Option(min=0, help="Rounds after SFT; 0: SFT alone.")] = 5,
+    run: RunOption = "main",
+    publish: Annotated[
+        bool, Option("--publish", help="Then publish the pair chosen on dev.")
+    ] = False,
+    dry_run: console.DryRunOption = False,
+) -> None:
+    """Fine-tune both sides (SFT), then do rounds up to the given number: in each, one side after
+    the other is trained against the other's frozen snapshot, indexed and evaluated.
+
+    Begins the run if there is none, and goes on with one that is there, also after an interruption.
+    --dry-run prints the memory to expect, and ends with 1 if training would refuse.
+    """
+    if dry_run:
+        _estimate(call)
+        return
+    _show(call, _project(call).train(rounds, run=run, publish=publish))
+
+
+@app.command("round")
+@common_options()
+def next_round(call: Call, run: RunOption = "main") -> None:
+    """Do the next round of a run, or the rest of one that was interrupted; SFT comes first."""
+    _show(call, _project(call).train(None, run=run))
+
+
+def _show(call: Call, trained: Trained) -> None:
+    call.emit(trained.as_dict(), trained.table.show)
+    if trained.status.is_behind:
+        _next("publish", call, trained.driver.run.name)
+    best = trained.snapshots
+    _next(f"evaluate --item {best['item']} --query {best['query']}", call)
+
+
+@app.command()
+@common_options()
+def publish(
+    call: Call,
+    pair: Annotated[
+        str | None,
+        Argument(
+            help="statistical, distilled, sft or a round's number; chosen on dev by default.",
+            show_default=False,
+        ),
+    ] = None,
+    run: RunOption = "main",
+    gate: Annotated[
+        bool,
+        Option(help="Refuse a pair that is worse on dev, or with too many entities set aside."),
+    ] = True,
+) -> None:
+    """Publish a pair of a run: push, verify, and switch by one call."""
+    serves = _project(call).driver(run).publish(pair, gate=gate)
+    found = {"serves": serves.name, "item": serves.items, "query": serves.queries}
+    call.show("Serving now", {"run": run, **found})
+    _next("evaluate", call)
+
+
+@app.command()
+@common_options(backend=False)
+def status(call: Call, run: RunOption = "main") -> None:
+    """Show what a run has done, with figures, and what comes next."""
+    from trainers.training.contest import choose, contenders, known_rivals, rounds_table
+    from trainers.training.rounds import open_run
+
+    opened = open_run(call.workspace, run)
+    found = choose(contenders(opened.state(), known_rivals(opened)))
+    payload = {"run": opened.name, "rounds": opened.rows(), "next": opened.state().next}
+    best = {"best_on_dev": found and found.chosen.name}
+    call.emit(payload | best, rounds_table(opened, found).show)
+
+
+@app.command()
+@common_options(backend=False)
+def ablate(
+    call: Call,
+    variants: Annotated[
+        str, Option(help="all, or names separated by commas; see docs/training.md.")
+    ] = "all",
+    seeds: Annotated[int, Option(min=1, help="Runs of each variant.")] = 3,
+    rounds: Annotated[int, Option(min=1, help="Rounds after SFT.")] = 5,
+) -> None:
+    """Train the paper's variants of a configuration, and print its ablation table.
+
+    After an interruption run it again: finished variants are kept. Exit status 1 if a variant
+    failed; the table has the others.
+    """
+    from trainers import ablation
+    from trainers.rivals import chosen
+    from trainers.training.stage import Launcher
+
+    names = chosen(variants, ablation.VARIANTS, "variant")
+    rows = []
+    launcher = Launcher(call.config, tuple(call.overrides))
+    for row in ablation.ablate(launcher, rounds, names, seeds, console.note):
+        rows.append(row)
+        console.note(f"{row.variant}, seed {row.seed} is done: {len(rows)} of {len(names) * seeds}")
+    split, lines = ablation.split_of(call.workspace.dataset), ablation.table(rows)
+    payload = {"split": split, "rounds": rounds, "table": lines}
+    payload["rows"] = list(map(asdict, rows))
+    title = f"{split} queries, {rounds} rounds after SFT; means and deviations over seeds"
+    call.emit(payload, Table(title, pick(lines, _VARIANT)).show)
+    if failed := sum(bool(row.failed) for row in rows):
+        raise CheckFailedError(
+            f"{failed} of {len(rows)} runs failed, see above; fix that and run the same command "
+            "again: the others are not trained again."
+        )
+
+
+_VARIANT = {
+    "title": "",
+    "seeds": "seeds",
+    "p": "P",
+    "r": "R",
+    "f1": "F1",
+    "f1_sd": "sd",
+    "f1_over_full": "F1 over full",
+    "failed": "failed",
+}
+
+
+@app.command()
+@common_options(backend=False)
+def report(
+    call: Call,
+    run: RunOption = "main",
+    out: Annotated[
+        Path | None,
+        Option("-o", "--out", help="File to write; report.html in the run's folder by default."),
+    ] = None,
+    figures: Annotated[
+        Path | None, Option(help="Also write every figure to this folder, as SVG and PNG.")
+    ] = None,
+) -> None:
+    """Write an HTML report of a run: one file, no network. Needs no torch."""
+    from trainers.report import check_extra, write_report
+    from trainers.training.rounds import open_run
+
+    check_extra()
+    opened = open_run(call.workspace, run)
+    file = out or opened.folder() / "report.html"
+    written = write_report(call.workspace, opened, file, console.note, figures)
+    payload = {"run": opened.name, "report": file, "bytes": file.stat().st_size}
+    payload |= {"rounds": len(opened.state().finished), "figures": written[1:]}
+    call.show("Report, to open in a browser", payload, hide="" if figures else "figures")
+
+
+def _estimate(call: Call) -> None:
+    from trainers.training.trainer_config import estimate
+
+    found = estimate(call.workspace)
+    call.show("Training here, memory in GiB", found)
+    if found["refused"]:
+        raise CheckFailedError("This configuration can't be trained here, see above.")
+
+
+def _project(call: Call) -> Project:
+    from trainers.project import Project
+
+    return Project(call.workspace, call.config, call.overrides, console.note)
+
+
+def _next(command: str, call: Call, run: str = "main") -> None:
+    name, _, more = command.partition(" ")
+    said = [name, f"-c {call.config}" * bool(call.config), more, f"--run {run}" * (run != "main")]
+    console.next_command(" ".join(["cogr-train", *filter(None, said)]))
+
+
+@app.command()
+@common_options(backend=False)
+def compare(
+    call: Call,
+    methods: Annotated[str, Option(help="all, or names separated by commas.")] = "all",
+    seeds: Annotated[int, Option(min=1, help="Fits of each method.")] = 3,
+    metric: Annotated[str, Option(help="Metric of the significance tests and the advice.")] = "f1",
+    resume: Annotated[
+        bool,
+        Option("--resume", help="Keep the rows in --out that have the same data and settings."),
+    ] = False,
+    out: Annotated[Path, Option(help="Folder for tables, page, rows and TREC runs.")] = Path(
+        "compare"
+    ),
+    trials: Annotated[int, Option(min=1, help="Most hyperparameters that a method tries.")] = 8,
+    steps: Annotated[int | None, Option(min=1, help="Training steps of a fit.")] = None,
+) -> None:
+    """Compare all methods on this data set: trained, tuned on dev, measured on test, with
+    significance and cost, and which one to use.
+
+    Hyperparameters, cutoffs and thresholds are chosen the same way for all, within one budget. A
+    method that can't run here has a row that says what it needs. Ctrl-C
+    keeps the finished rows; --resume continues from them.
+    """
+    found = _project(call).compare(
+        methods,
+        seeds=seeds,
+        metric=metric,
+        resume=resume,
+        out=out,
+        trials=trials,
+        steps=steps,
+    )
+    call.emit(found.as_dict(), found.table.show)
+    console.note(f"Tables and runs are in {out}.")
+    found.check()
 
 
 @app.command()
@@ -68,16 +276,12 @@ def evaluate(
     queries, a fifth of the training queries is dev. An item snapshot that the backend lacks is
     pushed, but not published.
     """
-    from cogr.errors import SettingsError
-    from trainers.project import Project
-
     if new_items is not None:
         if item or query or baselines:
             raise SettingsError("--new-items goes without --item, --query and --baselines.")
         _evaluate_new(call, new_items, split)
         return
-    project = Project(call.workspace, call.config, call.overrides, console.note)
-    found = project.evaluate(split, item=item, query=query, baselines=baselines)
+    found = _project(call).evaluate(split, item=item, query=query, baselines=baselines)
     call.emit(found.as_dict(), found.table.show)
 
 

@@ -26,8 +26,7 @@ from tests.commands import Ended
 from tests.trainers.shop import InThisProcess
 from trainers.cli import main
 from trainers.demo import CATALOGUE
-from trainers.demo.demo import SEARCHES
-from trainers.demo.folder import lay_out, train_sample
+from trainers.demo.demo import SEARCHES, lay_out, train_sample
 from trainers.training.driver import Driver
 from trainers.training.rounds import create, open_run
 
@@ -56,7 +55,7 @@ def demo(*arguments: object, cwd: Path) -> Ended:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(cwd)
         patch.setattr(sys, "argv", ["cogr-train", "demo", *few, *map(str, arguments)])
-        patch.setattr("trainers.demo.folder.Launcher", InThisProcess)
+        patch.setattr("trainers.demo.demo.Launcher", InThisProcess)
         with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
             main()
     return Ended(int(ended.value.code or 0), out.getvalue(), err.getvalue())
