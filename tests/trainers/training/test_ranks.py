@@ -213,24 +213,18 @@ def test_errors_of_several_processes_are_one_sentence(
     assert run.state().unfinished == Round(number=2)
 
 
-MACHINE = """
-compute_environment: LOCAL_MACHINE
-distributed_type: MULTI_GPU
-num_machines: 2
-machine_rank: {rank}
-main_process_ip: 127.0.0.1
-main_process_port: {port}
-same_network: true
-"""
-
-
 def machines(folder: Path) -> list[Path]:
-    """Accelerate's configuration for each of two machines, both of which are this one."""
+    """The configuration of docs/training.md for each of two machines, both of which are this
+    one.
+    """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
+    page = (Path(__file__).parents[3] / "docs/training.md").read_text("utf-8")
+    shown = page.partition("```yaml\n")[2].partition("```")[0]
+    shown = shown.replace("10.0.0.5", "127.0.0.1").replace("29500", str(port))
     files = [folder / f"machine-{rank}.yaml" for rank in (0, 1)]
     for rank, file in enumerate(files):
-        file.write_text(MACHINE.format(rank=rank, port=port))
+        file.write_text(shown.replace("machine_rank: 0", f"machine_rank: {rank}"))
     return files
 
 
