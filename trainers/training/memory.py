@@ -84,10 +84,12 @@ class Shape:
     def activations(self, sequences: int, prompt: int, completion: int, *, again: bool) -> int:
         """Bytes that a forward and backward pass keeps: the input of each layer (float32), the
         activations inside one layer (`again`: computed a second time) or all, and the logits of
-        the completions, once as bfloat16 and twice as float32.
+        the completions, once as bfloat16 and twice as float32. Bytes inside a layer are as measured
+        with Qwen3 of 0.6 and 1.7 billion parameters (docs/LOG.md, 2026-11-26).
         """
         tokens = sequences * (prompt + completion)
-        inside = tokens * (2 * (6 * self.hidden + 3 * self.inner) + 16 * self.hidden)
+        heads = self.head_size * (self.heads + self.kv_heads)
+        inside = tokens * (28 * self.hidden + 8 * self.inner + 10 * heads)
         kept = self.layers * tokens * self.hidden * 4
         logits = sequences * completion * self.vocabulary * 10
         return (kept + inside if again else self.layers * inside) + logits

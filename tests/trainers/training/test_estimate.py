@@ -18,6 +18,7 @@ from trainers.training.memory import (
     KNOWN,
     Batch,
     Machine,
+    Shape,
 )
 from trainers.training.trainer_config import estimate, grpo_config, sft_config
 
@@ -46,6 +47,19 @@ def test_parameters_and_memory_are_those_of_the_papers_models() -> None:
     assert QWEN3_4B.states(1, 16, sharded=False) < 3 * QWEN3_4B.parameters
     kept, again = (QWEN3_4B.activations(8, 400, 512, again=again) for again in (False, True))
     assert kept > 2 * again
+
+
+def test_the_arithmetic_is_what_a_gpu_took() -> None:
+    """Peaks of an H200 for 32 completions at once, 512 tokens after 512 (docs/LOG.md, 2026-11-26):
+    of 138.8 GiB the larger model wanted more.
+    """
+    qwen3_0_6b = Shape(1024, 28, 16, 8, 128, 3072, 151_936, tied=True)
+    small, large = (
+        (one.states(1, 0, sharded=False) + one.activations(32, 512, 512, again=False)) / GIB
+        for one in (qwen3_0_6b, QWEN3_1_7B)
+    )
+    assert 92.8 < small < 1.15 * 92.8
+    assert large > 138.8
 
 
 def test_the_table_of_the_docs_is_what_the_arithmetic_says() -> None:
