@@ -506,8 +506,7 @@ def judge_gains(dataset: Dataset, model: str, kept: str, *, known: bool) -> Iter
 
     def judged(artefact: Artefact, *asked: object) -> Artefact:
         found = judge(artefact, *asked)
-        told = (found.judged, found.judged.lines[:, -1].round(2).tolist(), found.judged.uses)
-        print(*told, file=sys.stderr, flush=True)
+        print(found.judged, file=sys.stderr, flush=True)
         return found
 
     for one in new:

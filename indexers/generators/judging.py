@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from cogr.prompts import Prompt
 from cogr.records import Item, Query
 from cogr.store import Store
 from indexers.generators import Answer, Completion, Generator, Request, make_generator
+from indexers.generators.model_folders import read_json, with_base
 from indexers.rebuild.cache import (
     CacheWriter,
     GenerationCache,
@@ -38,6 +40,11 @@ TEXT_CHARACTERS = 1200
 
 MOST_LOGIT = 30.0
 """Beyond it a probability says no more."""
+
+TRAINED, EVERY, PARTS = "judge.json", "all", 3
+"""Of a trained judge's folder: the file that names the part of each training query and item, the
+adapter that has learned from all labels, and how many parts, "0" and so on, have one of their own.
+"""
 
 _FLUSH = 32
 _PLACEHOLDER = re.compile(r"\{(query|title|text)\}")
@@ -110,6 +117,9 @@ class Answers:
 class YesOrNo:
     """Asks whether items answer queries.
 
+    A judge that was trained on labels (`examples/train_judge.py`) is a folder of adapters, each
+    for a part of the training queries and items of which it has learned nothing.
+
     Args:
         options: of a generator that reads prompts, for `make_generator`.
 
@@ -118,20 +128,66 @@ class YesOrNo:
     """
 
     def __init__(self, options: Mapping[str, Any], store: Store) -> None:
-        self.generator = make_generator({**options, "yes_or_no": True}, "query", None, store)
-        self._answers = Answers(self.generator, store)
+        self._options, self._store = options, store
+        self._folder = Path(str(options["model"])).expanduser()
+        trained = (self._folder / TRAINED).is_file()
+        self._parts = read_json(self._folder / TRAINED, "The judge") if trained else {}
+        self._open: dict[str, Answers] = {}
         self.asked, self.seconds = 0, 0.0
 
-    def logits(self, pairs: Sequence[Pair]) -> NDArray[np.float64]:
-        """Log-odds of yes of each pair; nan where the model gave no answer, (pairs,)."""
+    @property
+    def fingerprint(self) -> Mapping[str, object]:
+        """That of its generator; of adapters, the one that has learned from all labels."""
+        return self._answers(EVERY).generator.fingerprint
+
+    def close(self) -> None:
+        """Free what the generator holds. May be called again."""
+        for one in self._open.values():
+            one.generator.close()
+
+    def logits(self, pairs: Sequence[Pair], *, new: bool = False) -> NDArray[np.float64]:
+        """Log-odds of yes of each pair; nan where the model gave no answer, (pairs,).
+
+        Args:
+            new: the items pass for new ones: a pair counts if the query's adapter has not seen the
+                item either.
+        """
+        found = np.full(len(pairs), np.nan)
+        parts = [self._part(pair, new) for pair in pairs]
+        for part in sorted({*parts} - {""}):
+            places = [at for at, own in enumerate(parts) if own == part]
+            found[places] = self._ask(self._answers(part), [pairs[at] for at in places])
+        return found
+
+    def _part(self, pair: Pair, new: bool) -> str:
+        """The adapter to ask; "" for none."""
+        query = self._parts.get("queries", {}).get(pair.query.id)
+        item = self._parts.get("items", {}).get(pair.item.id)
+        if query is None or item is None:
+            return EVERY
+        return "" if new and query != item else str(query)
+
+    def _answers(self, part: str) -> Answers:
+        if part not in self._open:
+            options = {**self._options, "yes_or_no": True}
+            if self._parts:
+                base, adapter = with_base(str(self._folder / part))
+                options |= {"model": base, "adapter": adapter}
+            generator = make_generator(options, "query", None, self._store)
+            self._open[part] = Answers(generator, self._store)
+        return self._open[part]
+
+    def _ask(self, answers: Answers, pairs: Sequence[Pair]) -> NDArray[np.float64]:
         requests = [pair.request(YES_OR_NO) for pair in pairs]
         # An engine reads what prompts begin with once.
-        order = sorted(self._answers.missing(requests), key=lambda at: requests[at].prompt.user)
+        order = sorted(answers.missing(requests), key=lambda at: requests[at].prompt.user)
         started = time.monotonic()
-        self._answers.ask([requests[at] for at in order])
+        answers.ask([requests[at] for at in order])
+        if self._parts:
+            self.close()  # One model at a time.
         self.asked += len(order)
         self.seconds += time.monotonic() - started
-        found = self._answers.read(requests)
+        found = answers.read(requests)
         p = [one.confidence if isinstance(one, Completion) else None for one in found]
         chance = np.array([np.nan if one is None else one for one in p])
         with np.errstate(divide="ignore"):

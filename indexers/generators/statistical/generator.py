@@ -9,6 +9,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -143,7 +144,7 @@ class Statistical(Generator):
         """With evidence it also names the pairs, their coefficients and the data of that fit."""
         found = dict(self._of_fit)
         if self._judge is not None and self._judges:
-            found[JUDGE] = self._judge.generator.fingerprint
+            found[JUDGE] = self._judge.fingerprint
         if self.options.evidence:
             pairs = [list(pair) for pair in self.options.evidence]
             found |= {EVIDENCE: pairs, STACKING: self._stacked.lineage}
@@ -255,7 +256,7 @@ class Statistical(Generator):
         from indexers.generators.statistical.judge_evidence import judged
 
         items = {item.id: item for item in self._dataset.items}
-        with self._judge.generator:
+        with closing(self._judge):
             return judged(artefact, self._judge, items, queries, only)
 
     @cached_property
@@ -394,7 +395,7 @@ class KeptFit(Statistical):
     @property
     def fingerprint(self) -> Mapping[str, object]:
         found = {**self._of_fit, JOINED: [*self._pair]}
-        return found if self._judge is None else {**found, JUDGE: self._judge.generator.fingerprint}
+        return found if self._judge is None else {**found, JUDGE: self._judge.fingerprint}
 
     @property
     def _of_fit(self) -> Mapping[str, object]:

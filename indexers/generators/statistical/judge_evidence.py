@@ -1,9 +1,9 @@
 """What a language model as a judge says of pairs near the ranker's cut, as evidence beside the
 ranker's probability.
 
-The judge is asked whether an item answers a query. The log-odds of its yes, less the means of item
-and query, is added to the ranker's logit, times a coefficient for known items and one for new
-items; each query keeps the number of relevant items that its ranker expects. Coefficients are
+The judge is asked whether an item answers a query. The log-odds of its yes is added to the ranker's
+logit, times a coefficient for known items and one for new items; each query keeps the number of
+relevant items that its ranker expects. Coefficients are
 fitted on training queries out of fold, for new items with a third of the known items at a time
 masked as if they were new, and used only where they gain F1 on queries that they were not fitted
 on.
@@ -47,15 +47,7 @@ MOST_QUERIES = 300
 NEAR = 2.0
 """A pair is near the cut where the logit of its p is so close to that of the last item taken."""
 
-SHRINKAGE = 3.0
-"""Pairs that pull the means of items and of queries towards 0."""
-
-TRUST = 0.5
-"""Share of a fitted coefficient that is used. The ranker knows less of masked items, and of queries
-out of fold, than of those that it answers, so that a judge adds more to it there.
-"""
-
-_SWEEPS, _MOST = 5, 50.0
+_MOST = 50.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +59,7 @@ class JudgeEvidence:
             the ranker's training queries and a last one for other queries, (folds + 1, 2).
         folds: id of a training query -> its fold.
         new: whether the labels cannot know an item, (items,).
-        said: query id -> its text, its judged items (ascending) and their centred log-odds.
+        said: query id -> its text, its judged items (ascending) and their log-odds.
         worth: of known and of new items, F1 of the exact cut of training queries out of fold,
             without the evidence and with it.
         told: how many pairs were judged, for a person.
@@ -139,13 +131,13 @@ def judged(
     evidence, pairs = JudgeEvidence(np.zeros((FOLDS + 1, 2)), folds, _new(artefact)), 0
     for kind in (False, True):
         examples = _examples(artefact, kind) if _wanted(artefact, kind, only) else []
-        z = _centred(examples, artefact, judge, items)
+        z = _answers(examples, artefact, judge, items, new=kind)
         evidence = _fitted(artefact, evidence, kind, examples, z)
         pairs += sum(one.near.size for one in examples)
     asked = _chosen(artefact, queries, only, evidence.uses)
     said = {
         one.query.id: (self_keyword(one.query.text), one.items[one.near], z[one.near])
-        for one, z in zip(asked, _centred(asked, artefact, judge, items), strict=True)
+        for one, z in zip(asked, _answers(asked, artefact, judge, items), strict=True)
     }
     pairs += sum(one.near.size for one in asked)
     told = f"{pairs:,} pairs, {judge.asked:,} of them asked now in {judge.seconds:.0f} s"
@@ -272,7 +264,7 @@ def _fitted(
     for fold in range(FOLDS + 1):
         rows = ~np.isnan(odds) & (folds != fold)
         line = fit_line(np.stack([logits_of(p[rows]), odds[rows]], axis=1), y[rows])
-        weights[fold, int(kind)] = TRUST * max(0.0, line[2])
+        weights[fold, int(kind)] = max(0.0, line[2])
     fitted = replace(evidence, weights=weights)
     before, after = (_f1(artefact, one, known, z) for one in (None, fitted))
     worth = [*evidence.worth, (before, after)]
@@ -293,12 +285,15 @@ def _f1(
     return float(np.mean(found))
 
 
-def _centred(
-    asked: Sequence[_Candidates], artefact: Artefact, judge: YesOrNo, items: Mapping[str, Item]
+def _answers(
+    asked: Sequence[_Candidates],
+    artefact: Artefact,
+    judge: YesOrNo,
+    items: Mapping[str, Item],
+    *,
+    new: bool = False,
 ) -> list[Floats]:
-    """Log-odds less the means of item and query, of each query's candidates; nan where none
-    are known.
-    """
+    """Log-odds of each query's candidates; nan where none are known."""
     ids = artefact.item_ids
     pairs = {
         (one.query.id, item): Pair(Query(one.query.id, self_keyword(one.query.text)), known)
@@ -306,16 +301,8 @@ def _centred(
         for item in one.items[one.near].tolist()
         if (known := items.get(ids[item]))
     }
-    logits = judge.logits([*pairs.values()])
-    there = ~np.isnan(logits)
-    z = logits - logits[there].mean() if there.any() else logits
-    columns = np.array([item for _, item in pairs], np.int64)
-    _, rows = np.unique([query for query, _ in pairs], return_inverse=True)
-    for _ in range(_SWEEPS):
-        for of in (columns, rows):
-            sums, counts = (np.bincount(of[there], w) for w in (z[there], there[there] * 1.0))
-            z[there] -= (sums / (counts + SHRINKAGE))[of[there]]
-    found = dict(zip(pairs, z.tolist(), strict=True))
+    logits = judge.logits([*pairs.values()], new=new)
+    found = dict(zip(pairs, logits.tolist(), strict=True))
     return [
         np.array([found.get((one.query.id, item), np.nan) for item in one.items.tolist()])
         for one in asked

@@ -117,6 +117,44 @@ def test_an_item_is_read_once_and_answers_are_those_of_whole_prompts(tiny: Path)
     assert len({round(one, 6) for one in p if one is not None}) == len(PAIRS)
 
 
+def adapter(tiny: Path, folder: Path, seed: int) -> None:
+    """A LoRA adapter with random weights."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float32)
+    how = LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False)
+    get_peft_model(model, how).save_pretrained(folder)
+
+
+@pytest.mark.model
+def test_a_pair_is_judged_by_an_adapter_that_has_not_seen_it(tiny: Path, tmp_path: Path) -> None:
+    names = ["0", "1", "2", "all"]
+    for seed, name in enumerate(names):
+        adapter(tiny, tmp_path / "judge" / name, seed)
+    parts = {"queries": {"q0": "0", "q1": "1"}, "items": {"i0": "0", "i1": "2"}}
+    (tmp_path / "judge" / "judge.json").write_text(json.dumps(parts))
+    store, options = Store(tmp_path / "store"), {"kind": "transformers", "dtype": "float32"}
+    pairs = [Pair(query, item) for query in QUERIES for item in ITEMS]
+
+    def by(adapter: Path) -> list[float]:
+        judge = YesOrNo({**options, "model": str(tiny), "adapter": adapter}, store)
+        return judge.logits(pairs).tolist()
+
+    alone = {name: by(tmp_path / "judge" / name) for name in names}
+    judge = YesOrNo({**options, "model": str(tmp_path / "judge")}, store)
+    # The third query and the third item were not learned from.
+    seen, unseen = "0 0 all 1 1 all all all all", "0 - all - - all all all all"
+    for new, asked in ((False, seen), (True, unseen)):
+        named = [*enumerate(asked.split())]
+        wanted = [math.nan if part == "-" else alone[part][at] for at, part in named]
+        assert judge.logits(pairs, new=new) == pytest.approx(wanted, nan_ok=True)
+    assert judge.asked == 0
+    assert len({tuple(found) for found in alone.values()}) == len(names)
+
+
 @pytest.mark.drill
 @pytest.mark.model
 def test_vllm_gives_the_same_probabilities(tiny: Path, tmp_path: Path) -> None:
