@@ -29,7 +29,6 @@ name = "scripted"
 tolerance = 1
 fields = ["price", "brand", "in_stock", "added"]
 """
-TYPES = {"added": "date", "brand": "keyword", "in_stock": "boolean", "price": "double"}
 
 
 def write_items(shop: Path, *extra: dict[str, Any]) -> None:
