@@ -283,7 +283,7 @@ def _client_errors() -> tuple[type[Exception], ...]:
     }
     loaded = ((sys.modules.get(module), names) for module, names in bases.items())
     return (
-        *(OSError, EOFError),
+        *(OSError, EOFError, ValueError),
         *(getattr(module, name) for module, names in loaded if module for name in names),
     )
 

@@ -37,7 +37,7 @@ from cogr.settings.serving import (
     PublishSettings,
     ServingSettings,
 )
-from cogr.settings.table import sound, store_url, usable_path
+from cogr.settings.table import sound, usable_path
 from cogr.settings.training import CompareSettings, TrainingSettings
 
 PREFIX = "COGR_"
@@ -77,7 +77,6 @@ class Settings(BaseSettings):
 
     _sound = field_validator("store")(sound)
     _is_path = field_validator("store")(usable_path)
-    _is_store = field_validator("store")(store_url)
 
     @model_validator(mode="before")
     @classmethod

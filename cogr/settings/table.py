@@ -25,10 +25,6 @@ _ESCAPE = (
     "%3F for ? and %23 for #"
 )
 
-_WITH_HOST = ("http", "https", "ftp", "sftp", "ssh", "smb", "webhdfs", "hdfs")
-"""Schemes of stores that have a host before the path, and maybe a port; others have a
-bucket there.
-"""
 _CONTROLS = frozenset(map(chr, (*range(32), 127))) - set("\t\n\r")
 
 
@@ -90,18 +86,6 @@ def http_url(url: str | None) -> str | None:
     """The validator of a setting that names a service by HTTP. Raises ValueError."""
     if url is not None:
         check_url(url, ("http", "https"), "http://host:port")
-    return url
-
-
-def store_url(url: str) -> str:
-    """The validator of a folder or fsspec URL, in whose path an @ may stand. Raises ValueError."""
-    begin, _, rest = url.partition("://")
-    authority = _authority(rest)
-    # user:pass/word@host, us/er:password@host: what looks like a user and is read as host and path.
-    if "@" in rest[len(authority) :] and ":" in rest.rpartition("@")[0]:
-        raise ValueError(_ESCAPE)
-    if begin in _WITH_HOST:
-        _split(url, f"{begin}://host/folder")
     return url
 
 
