@@ -149,21 +149,6 @@ def rows(name: str) -> Iterator[Row]:
         yield Row(f"{name}: open", time.perf_counter() - wall, "s", notes={"MB": round(size, 1)})
     yield new_query(name, dataset, artefact)
     yield quality(name, dataset, artefact, least)
-    yield order(name, dataset)
-
-
-def order(name: str, dataset: Dataset) -> Row:
-    """nDCG@10 of what serves (the set, then more by text), beside keywords alone and BM25."""
-    with tempfile.TemporaryDirectory() as folder:
-        (_, _, keywords), serving, text = pair_of(dataset, folder)
-    change = serving - text
-    notes = {
-        "keywords": round(float(keywords), 4),
-        "bm25": round(float(text.mean()), 4),
-        "gain over bm25": round(float(change.mean()), 4),
-        "standard error": round(float(change.std(ddof=1)) / change.size**0.5, 4),
-    }
-    return Row(f"{name}: 1 - nDCG@10 of what serves", 1 - float(serving.mean()), "", notes=notes)
 
 
 def new_query(name: str, dataset: Dataset, artefact: Artefact) -> Row:
