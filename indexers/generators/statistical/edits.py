@@ -4,8 +4,8 @@
 They are not: relevant items come in groups, and similar training queries show which. The features
 of an edit (drop a keyword, add one, swap two) are its change of expected F1 and its change of F1
 for the labels of each similar query. The trees learn from training queries, with p that is out of
-fold. Edits are made while the predicted gain exceeds a margin. Both the margin and whether to edit
-at all are decided out of fold.
+fold. Edits are made while the predicted gain exceeds a margin. Whether to edit at all is decided
+out of fold.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import scipy.sparse as sp
 
 from cogr.metrics import f1_of
 from indexers.generators.statistical import FOLDS
-from indexers.generators.statistical.keyword_selection import Ownership, exact_cut, slices
+from indexers.generators.statistical.keyword_selection import Ownership, slices
 from indexers.generators.statistical.ranking.matrices import (
     Csr,
     Floats,
@@ -61,14 +61,11 @@ NEIGHBOURS = 20
 SHRINKAGE = 0.5
 """Added to the sum of the neighbours' weights."""
 
-MARGINS = (0.0, 0.005, 0.01, 0.02)
-"""Margins (gain in F1) that are tried; the best out of fold is taken."""
+MARGIN = 0.005
+"""Gain in F1 above which an edit is made."""
 
 LEAST_ERRORS = 2.0
 """The out-of-fold gain must exceed 0 by so many standard errors."""
-
-FIRST_FOLDS = 2
-"""Folds after which a fit gives up where there is no gain at all."""
 
 MODEL = {
     "objective": "regression",
@@ -120,7 +117,6 @@ class EditState:
         forced: items that are retrieved anyway, by the query's own text.
         owners: items that own each keyword, and their mean p, (2, k).
         costs: F1 that each keyword must bring, (k,).
-        query: features of the query itself, equal for all edits.
     """
 
     keywords: Ints
@@ -134,7 +130,6 @@ class EditState:
     owners: Floats
     costs: Any
     neighbours: Sequence[Neighbours]
-    query: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +177,8 @@ def edit_states(
     costs: Any = None,
 ) -> Iterator[EditState]:
     """The state of each query of a batch."""
-    for row, (query, near) in enumerate(zip(asked, _near(sources, batch, asked), strict=True)):
-        terms = float(batch.terms.indptr[row + 1] - batch.terms.indptr[row])
-        yield _edit_state(sources.nearest.relevance, ownership, query, near, terms, costs)
+    for query, near in zip(asked, _near(sources, batch, asked), strict=True):
+        yield _edit_state(sources.nearest.relevance, ownership, query, near, costs)
 
 
 def _near(
@@ -219,7 +213,6 @@ def _edit_state(
     ownership: Ownership,
     query: QueryToEdit,
     near: Sequence[tuple[Ints, Floats]],
-    terms: float,
     costs: Any,
 ) -> EditState:
     dense = np.zeros(ownership.n_items, dtype=np.float32)
@@ -236,7 +229,6 @@ def _edit_state(
     neighbours = [
         _neighbours(relevance, ids, weights, items, query.forced) for ids, weights in near
     ]
-    hits = float(dense[query.forced].sum())
     return EditState(
         keywords,
         np.arange(keywords.size) < len(query.chosen),
@@ -244,12 +236,11 @@ def _edit_state(
         items,
         dense[items],
         query.forced,
-        hits,
+        float(dense[query.forced].sum()),
         query.expected,
         np.stack([sizes, means]).astype(np.float32),
         np.zeros(keywords.size) if costs is None else costs[keywords],
         neighbours,
-        _of_query(query, hits, terms),
     )
 
 
@@ -299,24 +290,6 @@ def _neighbours(
     return Neighbours(weights.astype(np.float32), labels[:, :-1], labels[:, -1], sizes)
 
 
-def _of_query(query: QueryToEdit, forced_hits: float, terms: float) -> Floats:
-    ordered = np.concatenate([np.sort(query.p)[::-1], np.zeros(10, dtype=np.float32)])
-    cut, bound = exact_cut(query.p, query.expected)
-    return np.array(
-        [
-            query.expected,
-            bound,
-            cut.size,
-            *ordered[[0, 4, 9]],
-            (query.p * (1 - query.p)).sum(),
-            query.forced.size,
-            forced_hits,
-            terms,
-        ],
-        dtype=np.float32,
-    )
-
-
 def edits(state: EditState, on: Any, limit: int) -> Edits:
     """All drops, additions and the most promising swaps of the set `on`, (k,), with features."""
     covered = on @ state.owns
@@ -331,22 +304,14 @@ def edits(state: EditState, on: Any, limit: int) -> Edits:
     hits_after = hits + gained @ state.p - lost @ state.p
     retrieved_after = retrieved + gained.sum(axis=1) - lost.sum(axis=1)
     before = f1_of(hits, int(retrieved), state.expected)
-    set_features = [
-        before, hits, retrieved, retrieved / max(state.expected, 0.1),
-        float(found @ (state.p * (1 - state.p))), float(on.sum()),
-    ]  # fmt: skip
-    columns = [
-        f1_of(hits_after, retrieved_after, state.expected) - before,
-        *_items_moved(state, lost),
-        *_items_moved(state, gained),
-        retrieved_after / max(state.expected, 0.1),
-        hits_after / np.maximum(retrieved_after, 1),
-    ]
+    columns = [f1_of(hits_after, retrieved_after, state.expected) - before]
+    for moved in (lost, gained):
+        columns += [moved.sum(axis=1), moved @ state.p]
     owners = np.concatenate([state.owners, [[-1], [-1]]], axis=1)
     columns += [*owners[:, out], *owners[:, into]]
     for neighbours in state.neighbours:
         columns += _for_neighbours(neighbours, found, retrieved, lost, gained, retrieved_after)
-    constant = np.tile(np.concatenate([set_features, state.query]), (out.size, 1))
+    constant = np.tile([before, retrieved, state.expected, float(on.sum())], (out.size, 1))
     x = np.concatenate([np.stack(columns, axis=1), constant], axis=1).astype(np.float32)
     return Edits(x, out, into, lost, gained)
 
@@ -367,12 +332,6 @@ def _moves(
     return out.astype(np.int64), into.astype(np.int64)
 
 
-def _items_moved(state: EditState, moved: Floats) -> list[Floats]:
-    count, hits = moved.sum(axis=1), moved @ state.p
-    most = (moved * state.p).max(axis=1, initial=0)
-    return [count, hits, hits / np.maximum(count, 1), most, moved @ (state.p * (1 - state.p))]
-
-
 def _for_neighbours(
     near: Neighbours,
     found: Floats,
@@ -385,16 +344,13 @@ def _for_neighbours(
     before = f1_of(hits, retrieved, near.sizes)
     hits_after = hits + (gained - lost) @ near.labels.T
     change = f1_of(hits_after, retrieved_after[:, None], near.sizes) - before
-    columns = []
-    for weights in (near.weights, near.weights**3):
-        total = float(weights.sum()) + SHRINKAGE
-        columns += [change @ weights / total, np.full(lost.shape[0], before @ weights / total)]
-    return [*columns, np.full(lost.shape[0], near.weights.max(initial=0))]
+    total = float(near.weights.sum()) + SHRINKAGE
+    return [change @ near.weights / total, np.full(lost.shape[0], near.weights.max(initial=0))]
 
 
 @dataclass(frozen=True)
 class Editor:
-    """Fold models, the fold of each training query, and the gain above which an edit is made.
+    """Fold models, and the fold of each training query.
 
     Attributes:
         models: one LightGBM booster a fold; each predicts the true change of F1 less the expected
@@ -404,7 +360,6 @@ class Editor:
 
     models: Sequence[Any]
     folds: Ints
-    margin: float
 
     def edited(self, state: EditState, own: int, limit: int) -> tuple[int, ...]:
         """The keywords after all edits, at most `limit`; `own` is the query's row among the
@@ -412,17 +367,17 @@ class Editor:
         """
         fold = int(self.folds[own]) if own >= 0 else -1
         models = self.models if fold < 0 else [self.models[fold]]
-        on = _improved(models, self.margin, state, limit)
+        on = _improved(models, state, limit)
         return tuple(int(keyword) for keyword in state.keywords[on])
 
 
 def _improved(
-    models: Sequence[Any], margin: float, state: EditState, limit: int, first: Edits | None = None
+    models: Sequence[Any], state: EditState, limit: int, first: Edits | None = None
 ) -> Any:
     on = state.chosen
     for _ in range(STEPS):
         possible = first or edits(state, on, limit)
-        step = _best(state, possible, _predicted(models, possible.x), margin, on != state.chosen)
+        step = _best(state, possible, _predicted(models, possible.x), on != state.chosen)
         if step is None:
             break
         on, first = _after(on, possible, step), None
@@ -436,9 +391,7 @@ def _predicted(models: Sequence[Any], x: Floats) -> Floats:
     return np.asarray(x[:, 0] + learned, dtype=np.float32)
 
 
-def _best(
-    state: EditState, possible: Edits, gains: Floats, margin: float, edited: Any
-) -> int | None:
+def _best(state: EditState, possible: Edits, gains: Floats, edited: Any) -> int | None:
     if not gains.size:
         return None
     costs = np.append(state.costs, 0)
@@ -446,7 +399,7 @@ def _best(
     net = gains + costs[possible.out] - costs[possible.into]
     net[kept[possible.out] | kept[possible.into]] = -np.inf
     best = int(net.argmax())
-    return best if net[best] > margin else None
+    return best if net[best] > MARGIN else None
 
 
 def _after(on: Any, possible: Edits, step: int) -> Any:
@@ -484,32 +437,22 @@ def fit_editor(
         for state, row in zip(states, rows, strict=True)
     ]
     folds = np.random.default_rng(seed).permutation(rows.size) % FOLDS
-    models: list[Any] = []
-    gains = np.zeros((len(MARGINS), rows.size))
-    for some in (range(FIRST_FOLDS), range(FIRST_FOLDS, FOLDS)):
-        models += _train_folds(examples, folds, some, seed)
-        for number in np.flatnonzero(np.isin(folds, some)):
-            model = [models[folds[number]]]
-            gains[:, number] = [_gain(model, examples[number], m, limit) for m in MARGINS]
-        seen = folds < len(models)
-        best = int(gains[:, seen].mean(axis=1).argmax())
-        gain, error = gains[best, seen].mean(), gains[best, seen].std() / np.sqrt(seen.sum())
-        if gain <= 0:
-            break
+    models = _train_folds(examples, folds, seed)
+    gains = np.array(
+        [_gain([models[f]], one, limit) for f, one in zip(folds, examples, strict=True)]
+    )
+    gain, error = float(gains.mean()), float(gains.std() / np.sqrt(rows.size))
     of_query = np.full(relevance.shape[0], -1, dtype=np.int64)
     of_query[rows] = folds
     figures = {
         "queries": rows.size,
-        "gain": round(float(gain), 4),
-        "standard_error": round(float(error), 4),
+        "gain": round(gain, 4),
+        "standard_error": round(error, 4),
     }
-    pays = len(models) == FOLDS and gain > LEAST_ERRORS * error
-    return (Editor(models, of_query, MARGINS[best]) if pays else None), figures
+    return (Editor(models, of_query) if gain > LEAST_ERRORS * error else None), figures
 
 
-def _train_folds(
-    examples: Sequence[_TrainingExample], folds: Ints, which: Iterable[int], seed: int
-) -> list[Any]:
+def _train_folds(examples: Sequence[_TrainingExample], folds: Ints, seed: int) -> list[Any]:
     def train(fold: int) -> Any:
         others = [example for example, its in zip(examples, folds, strict=True) if its != fold]
         x = np.concatenate([example.edits.x for example in others])
@@ -518,7 +461,7 @@ def _train_folds(
         return lightgbm.train({**MODEL, "seed": seed}, data, ROUNDS)
 
     with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(train, which))
+        return list(pool.map(train, range(FOLDS)))
 
 
 def _f1(state: EditState, on: Any, relevant: Ints) -> float:
@@ -540,7 +483,7 @@ def _example(state: EditState, relevant: Ints, limit: int) -> _TrainingExample:
     return _TrainingExample(state, relevant, possible, (after - before).astype(np.float32))
 
 
-def _gain(models: Sequence[Any], example: _TrainingExample, margin: float, limit: int) -> float:
+def _gain(models: Sequence[Any], example: _TrainingExample, limit: int) -> float:
     state = example.state
-    on = _improved(models, margin, state, limit, example.edits)
+    on = _improved(models, state, limit, example.edits)
     return _f1(state, on, example.relevant) - _f1(state, state.chosen, example.relevant)

@@ -226,7 +226,6 @@ def _edits(editor: Editor | None) -> dict[str, bytes | NDArray[Any]]:
         return {}
     return {
         "edits.folds.npy": editor.folds,
-        "edits.margin.npy": np.array(editor.margin),
         **_boosters("edits", editor.models),
     }
 
@@ -234,8 +233,7 @@ def _edits(editor: Editor | None) -> dict[str, bytes | NDArray[Any]]:
 def _editor(files: Mapping[str, Data]) -> Editor | None:
     if "edits.folds.npy" not in files:
         return None
-    margin = float(_array(files["edits.margin.npy"]))
-    return Editor(_models(files, "edits"), _array(files["edits.folds.npy"]), margin)
+    return Editor(_models(files, "edits"), _array(files["edits.folds.npy"]))
 
 
 def _boosters(name: str, models: Sequence[Any]) -> dict[str, bytes]:

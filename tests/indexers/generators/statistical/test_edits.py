@@ -40,7 +40,6 @@ def state(p_family: float) -> EditState:
         owners=np.array([[3, 3], [0.9, p_family]], dtype=np.float32),
         costs=np.zeros(2, dtype=np.float32),
         neighbours=(),
-        query=np.array([expected], dtype=np.float32),
     )
 
 
@@ -89,7 +88,6 @@ def edited(dataset: Dataset) -> Artefact:
     """The sample shop with edits, whether they pay or not."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "LEAST_EDITED", 0)
-        patch.setattr(module, "FIRST_FOLDS", module.FOLDS)
         patch.setattr(module, "LEAST_ERRORS", -9.0)
         artefact = fit(dataset)
     assert artefact.editor is not None
@@ -123,7 +121,7 @@ def test_a_training_query_hears_the_model_that_has_not_seen_it(edited: Artefact)
             asked.append(self.fold)
             return np.zeros(len(x))
 
-    listening = module.Editor([Ear(fold) for fold in range(5)], editor.folds, editor.margin)
+    listening = module.Editor([Ear(fold) for fold in range(5)], editor.folds)
     start = state(0.3)
     listening.edited(start, 7, K_MAX)
     assert set(asked) == {int(editor.folds[7])}
