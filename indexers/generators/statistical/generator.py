@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-VERSION = 8
+VERSION = 9
 """Version of the method: raise it with any change that fits the same data set otherwise."""
 
 FOLDER = "statistical"
