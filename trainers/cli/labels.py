@@ -89,8 +89,9 @@ def from_clicks(
         weights={action: value for action, value in weights.items() if value},
         impressions=tuple(impression or Rules().impressions),
         half_life=half_life or None,
+        min_days=min_days,
     )
-    wanted = Wanted(model, k, scrub, min_impressions, min_confidence, min_days)
+    wanted = Wanted(model, k, scrub, min_impressions, min_confidence)
     made = labels_from_clicks(logs, out, rules, wanted, replace=replace)
     console.emit(json_, made.as_dict(), lambda shown: _show(shown, made))
 

@@ -99,6 +99,17 @@ def weigh(click_counts: ClickCounts, model: Model) -> Pairs:
     )
 
 
+def without_busy_days(click_counts: ClickCounts) -> ClickCounts:
+    """The counts of the other days; pairs keep their places."""
+    shown = click_counts.shown
+    rest = {
+        name: column * ~shown.busy
+        for name, column in vars(shown).items()
+        if name in ("raw", "shown", "clicked", "value")
+    }
+    return replace(click_counts, shown=replace(shown, **rest))
+
+
 def _with_positions(shown: Shown) -> Shown:
     if not shown.has_positions:
         raise DataError(

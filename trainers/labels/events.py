@@ -69,6 +69,7 @@ class Rules:
         weights: action -> its value, 1 for a click; other actions are neither clicks nor
             conversions.
         impressions: actions that report an impression.
+        min_days: a label must hold without the busiest days of its query, one fewer than this.
         half_life: days after which a visit counts half; None for no decay.
     """
 
@@ -82,6 +83,7 @@ class Rules:
         }
     )
     impressions: Sequence[str] = IMPRESSIONS
+    min_days: int = 3
     half_life: float | None = 90.0
 
 
@@ -106,7 +108,8 @@ class Asked:
 
 @dataclass(frozen=True)
 class Shown:
-    """How often each item was shown and clicked for each query, a row for each position.
+    """How often each item was shown and clicked for each query, a row for each position; one more
+    for the query's busiest days.
 
     Attributes:
         query: int32, number of the query.
@@ -115,6 +118,7 @@ class Shown:
         raw: int32, visits that showed it there.
         shown, clicked, value: float32, the same with decay: all of them, those with a click, and
             the weights of what was done, of which the highest counts.
+        busy: bool, whether the row is of the busiest days of its query (`Rules.min_days`).
         items: ids by number.
     """
 
@@ -125,6 +129,7 @@ class Shown:
     shown: NDArray[np.float32]
     clicked: NDArray[np.float32]
     value: NDArray[np.float32]
+    busy: NDArray[np.bool_]
     items: Sequence[str]
 
     @property
@@ -314,6 +319,11 @@ class _Reading:
             "asked anti join bots using (client) qualify row_number() over (partition by client, "
             f"query order by t) <= {_MOST_VISITS}"
         )
+        con.execute(
+            "create table days as select query, day, count(*) as n, row_number() over (partition "
+            f"by query order by count(*) desc, day) < {self._rules.min_days} as busy "
+            "from visits group by query, day"
+        )
         all_, bots, kept = self._one(
             "select (select count(*) from asked), (select count(*) from asked semi join bots "
             "using (client)), (select count(*) from visits)"
@@ -376,14 +386,17 @@ class _Reading:
         con.execute(
             "create table counted as select query, id::integer as item, coalesce(position, "
             "0)::smallint as position, count(*)::integer as raw, sum(d)::float as shown, sum(d * "
-            "click::int)::float as clicked, sum(d * value)::float as value from seen "
-            f"join (select visit, query, {decay} as d from visits) using (visit) "
-            "join names using (number) group by query, id, coalesce(position, 0)"
+            "click::int)::float as clicked, sum(d * value)::float as value, busy from seen "
+            f"join (select visit, query, busy, {decay} as d from visits join days using (query, "
+            "day)) using (visit) join names using (number) "
+            "group by query, id, coalesce(position, 0), busy"
         )
         asked = self._asked(decay)
-        for table in ("seen", "visits", "asked"):
+        for table in ("seen", "visits", "asked", "days"):
             con.execute(f"drop table {table}")
-        shown = con.execute("select * from counted order by query, item, position").fetchnumpy()
+        shown = con.execute(
+            "select * from counted order by query, item, position, busy"
+        ).fetchnumpy()
         names = con.execute("select item from names order by id").fetchnumpy()["item"].tolist()
         if not names or not len(shown["query"]):
             raise DataError(_NOTHING_SHOWN)
@@ -396,8 +409,9 @@ class _Reading:
 
     def _asked(self, decay: str) -> Asked:
         found = self._con.execute(
-            f"select query, sum({decay}) as visits, count(distinct client) as clients, "
-            "min(t) as first, count(distinct day) as days from visits group by query"
+            f"select * from (select query, sum({decay}) as visits, count(distinct client) as "
+            "clients, min(t) as first from visits group by query) join (select query, count(*) as "
+            "days from days group by query) using (query)"
         ).fetchnumpy()
         queries = found.pop("query")
 

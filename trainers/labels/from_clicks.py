@@ -27,13 +27,14 @@ from cogr.keywords import self_keyword
 from cogr.privacy import QueryFilter
 from cogr.store import Store
 from trainers.labels import LEVELS, RELEVANT
-from trainers.labels.clicks import Graded, Model, Pairs, grade, weigh
+from trainers.labels.clicks import Graded, Model, Pairs, grade, weigh, without_busy_days
 from trainers.labels.events import ClickCounts, Rules, read_click_counts
 
 FEW_CLIENTS = "queries asked by fewer than k clients"
 FEW_IMPRESSIONS = "pairs shown too rarely"
 UNSURE = "pairs on neither side of relevance for sure"
 FEW_DAYS = "queries asked on too few days"
+BUSY_DAYS = "pairs whose label would rest on the busiest days"
 
 _NAMED = 50
 """Most queries that the lineage names."""
@@ -51,7 +52,6 @@ class Wanted:
         scrub: leave out queries with personal data.
         min_impressions: a pair that was shown in fewer visits gets no label.
         min_confidence: a pair with a lower confidence gets no label.
-        min_days: a query that was asked on fewer days gets no label.
     """
 
     model: Model = "pbm"
@@ -59,7 +59,6 @@ class Wanted:
     scrub: bool = True
     min_impressions: int = 10
     min_confidence: float = 0.7
-    min_days: int = 3
 
 
 @dataclass(frozen=True)
@@ -113,9 +112,12 @@ def labels_from_clicks(
     graded, asked = grade(pairs), click_counts.asked
     known = asked.clients >= max(wanted.k, 1)
     counts[FEW_CLIENTS] = int(((asked.clients > 0) & ~known).sum())
-    steady = known & (asked.days >= wanted.min_days)
+    steady = known & (asked.days >= rules.min_days)
     counts[FEW_DAYS] = int((known & ~steady).sum())
-    kept = _chosen(pairs, graded, steady, wanted, counts)
+    chosen = _chosen(pairs, graded, steady, wanted, counts)
+    holds = _without_busy_days(click_counts, wanted.model, graded, chosen)
+    kept = chosen[holds]
+    counts[BUSY_DAYS] = len(chosen) - len(kept)
     if not len(kept):
         reasons = ", ".join(f"{name}: {count:,}" for name, count in counts.items() if count)
         raise DataError(
@@ -157,6 +159,16 @@ def _chosen(
     counts[FEW_IMPRESSIONS] = int((asked & ~enough).sum())
     counts[UNSURE] = int((asked & enough & ~sure).sum())
     return np.flatnonzero(asked & enough & sure)
+
+
+def _without_busy_days(
+    click_counts: ClickCounts, model: Model, graded: Graded, chosen: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    if not len(chosen):
+        return np.zeros(0, bool)
+    rest = grade(weigh(without_busy_days(click_counts), model))
+    same = (rest.grade >= RELEVANT) == (graded.grade >= RELEVANT)
+    return np.asarray(same[chosen], bool)
 
 
 def _changed_sides(

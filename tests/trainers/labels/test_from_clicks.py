@@ -312,8 +312,8 @@ def test_personal_and_rare_queries_are_left_out_and_counted(tmp_path: Path) -> N
     written = (tmp_path / "out" / "queries.jsonl").read_text()
     assert "bob" not in written
     assert "secret" not in written
-    wanted = Wanted(k=0, scrub=False, min_days=1)
-    kept = labels_from_clicks([log], tmp_path / "all", Rules(), wanted)
+    rules = Rules(min_days=1)
+    kept = labels_from_clicks([log], tmp_path / "all", rules, Wanted(k=0, scrub=False))
     assert kept.queries == 3
 
 
@@ -331,12 +331,12 @@ def honest() -> list[dict[str, Any]]:
     return rows
 
 
-def attack() -> list[dict[str, Any]]:
-    """50 clients that search "lamp" on 5 days each, and click the third item alone."""
+def attack(days: int) -> list[dict[str, Any]]:
+    """50 clients that search "lamp" 5 times each, and click the third item alone."""
     rows = []
     for client in range(50):
         for turn in range(5):
-            time = START + DAY * (20 + turn)
+            time = START + DAY * (20 + turn % days) + (turn // days) * 2_400_000
             id_ = f"x{client}-{turn}"
             rows.append(search(id_, "lamp", ["a", "b", "c"], time, client_id=f"bad{client}"))
             rows.append({**event("click", id_, "c", 3, time), "client_id": f"bad{client}"})
@@ -353,24 +353,32 @@ def sides(folder: Path) -> dict[tuple[str, str], bool]:
     return {(texts[row["query"]], row["item"]): row["grade"] >= 2 for row in labels}
 
 
-def test_fifty_clients_overturn_no_label_in_silence(tmp_path: Path, cogr_train: Command) -> None:
-    """The query whose label changed sides is named."""
+@pytest.mark.parametrize("days", [1, 2, 5])
+def test_fifty_clients_overturn_no_label_in_silence(
+    tmp_path: Path, cogr_train: Command, days: int
+) -> None:
+    """On one or two days they get no label through; on more days the change is named."""
     options = ("--out", tmp_path / "out", "--replace")
     log = ndjson(tmp_path / "log.ndjson", *honest())
     assert "Look at" not in cogr_train("labels", "from-clicks", log, *options).out
     before = sides(tmp_path / "out")
     expected = {(query, item): item == "a" for query in ("lamp", "rug") for item in "abc"}
     assert before == expected
-    ndjson(log, *honest(), *attack())
+    ndjson(log, *honest(), *attack(days))
     shown = cogr_train("labels", "from-clicks", log, *options).out
     after = sides(tmp_path / "out")
     named = json.loads((tmp_path / "out/lineage.json").read_text())["changed_sides"]
     assert {key: side for key, side in after.items() if key[0] == "rug"} == {
         key: side for key, side in before.items() if key[0] == "rug"
     }
-    assert after["lamp", "c"]
-    assert named == {"queries": 1, "first": ["lamp"]}
-    assert "with labels that changed sides since the last run: lamp." in shown
+    if days < 3:
+        assert ("lamp", "c") not in after
+        assert all(before[key] == side for key, side in after.items())
+        assert named["queries"] == 0
+    else:
+        assert after["lamp", "c"]
+        assert named == {"queries": 1, "first": ["lamp"]}
+        assert "with labels that changed sides since the last run: lamp." in shown
 
 
 def test_a_query_of_one_day_gets_no_label_unless_it_is_asked_for(tmp_path: Path) -> None:
@@ -378,5 +386,5 @@ def test_a_query_of_one_day_gets_no_label_unless_it_is_asked_for(tmp_path: Path)
     log = ndjson(tmp_path / "log.ndjson", *rows)
     with pytest.raises(DataError, match=r"queries asked on too few days: 2.*--min-days"):
         labels_from_clicks([log], tmp_path / "out", Rules(), Wanted())
-    made = labels_from_clicks([log], tmp_path / "out", Rules(), Wanted(min_days=1))
+    made = labels_from_clicks([log], tmp_path / "out", Rules(min_days=1), Wanted())
     assert made.labels > 0
