@@ -219,7 +219,7 @@ MINUTES = (
 
 def runs_anywhere(line: str) -> bool:
     """Commands that need a server, a trained run or minutes are tried by tests of their own."""
-    unfit = ("<", "vllm", "--workers celery")
+    unfit = ("<", "vllm", "--workers celery", "generator.model=judge")
     servers = tuple(
         f"cogr-ops {kind} {what}" for kind in ("opensearch", "redis") for what in ("status", "stop")
     )
