@@ -116,6 +116,9 @@ def test_a_log_is_replayed_against_both(shadow: Shadow) -> None:
     rows = {row["query"]: row for row in found["rows"]}
     assert rows["Green COUCH"]["candidate"] == ["a"]
     assert rows["oak table"]["present"] == rows["oak table"]["candidate"] == ["b"]
+    shown = shadow().out
+    assert "6 searches, 4 queries" in shown
+    assert "new results for: Green COUCH" in " ".join(shown.split())
 
 
 def test_a_combination_is_a_body_of_the_same_index(shadow: Shadow, world: World) -> None:
