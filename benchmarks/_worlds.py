@@ -52,13 +52,17 @@ class Vocabulary:
         return sorted(queries, key=lambda query: abs(mirror.count(query) - retrieved))[:count]
 
 
+def world_in(folder: Path, entities: int, vocabulary: Vocabulary) -> Snapshot:
+    """The snapshot that `write_world` wrote into a folder."""
+    return Snapshot(_manifest(entities, vocabulary), Store(folder))
+
+
 def write_world(folder: Path, entities: int, vocabulary: Vocabulary) -> Snapshot:
     """A snapshot of items with 15 Zipf keywords each and a title of its own, written without a
     Python loop over keywords.
     """
-    store = Store(folder)
-    snapshot = Snapshot(_manifest(entities, vocabulary), store)
-    path = store.local(snapshot.path)
+    snapshot = world_in(folder, entities, vocabulary)
+    path = snapshot.store.local(snapshot.path)
     path.parent.mkdir(parents=True, exist_ok=True)
     words = pa.array([vocabulary.word(number) for number in range(vocabulary.size)])
     rng = np.random.default_rng(0)

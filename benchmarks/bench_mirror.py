@@ -27,15 +27,13 @@ from typing import Any
 
 import numpy as np
 from _timing import Row, first_call_microseconds, microseconds, report
-from _worlds import Vocabulary, write_world
+from _worlds import Vocabulary, world_in, write_world
 from pyroaring import BitMap
 
 from cogr.matching.mirror import Mirror
 from cogr.metrics import f1_of
 from cogr.records import Query
 from cogr.rewards import World, item_reward, query_reward
-from cogr.snapshots import open_snapshot
-from cogr.store import Store
 
 
 @dataclass(frozen=True)
@@ -140,24 +138,23 @@ def child(program: str, *arguments: str) -> dict[str, float]:
     return found
 
 
-def mirror_in(folder: Path) -> Mirror:
+def mirror_in(folder: Path, items: int, sizes: Sizes) -> Mirror:
     """The mirror of the world in a folder, built anew."""
-    store = Store(folder / "store")
-    return Mirror.build(open_snapshot(store, store.list("snapshots")[0]))
+    return Mirror.build(world_in(folder / "store", items, sizes.vocabulary))
 
 
 def query_reward_row(folder: Path, items: int, retrieved: int, sizes: Sizes) -> Row:
     """Eq. 2 with 40 relevant items, against Python sets and numpy masks that are made
     beforehand.
     """
-    mirror = mirror_in(folder)
+    mirror = mirror_in(folder, items, sizes)
     queries = sizes.vocabulary.queries_near(mirror, retrieved, 20 if items < 100_000 else 8)
     relevant = BitMap(np.random.default_rng(2).choice(items, 40, replace=False).tolist())
     records = [Query(f"q{number:03}", "") for number in range(len(queries))]
     ids = {record.id: [mirror.id_of(item) for item in relevant] for record in records}
     arguments = [(record.id, query) for record, query in zip(records, queries, strict=True)]
     world = World.of(mirror, records, ids)
-    cold_world = World.of(mirror_in(folder), records, ids)
+    cold_world = World.of(mirror_in(folder, items, sizes), records, ids)
     cold = first_call_microseconds(
         lambda id_, query: query_reward(cold_world, id_, query), arguments
     )
@@ -302,14 +299,14 @@ def _recount(world: World, item: str, words: list[str]) -> float:
 
 def ranking_rows(folder: Path, items: int, retrieved: int, sizes: Sizes) -> Iterator[Row]:
     """Top 100 of usual queries and of those that retrieve half of the items."""
-    mirror = mirror_in(folder)
+    mirror = mirror_in(folder, items, sizes)
     rng = np.random.default_rng(4)
     usual = [(sizes.vocabulary.query(rng),) for _ in range(20)]
     half = [(query,) for query in sizes.vocabulary.queries_near(mirror, retrieved, 10)]
     others = dict(_bm25s(mirror, sizes.backends)) if importlib.util.find_spec("bm25s") else {}
     for name, queries in (("usual queries", usual), ("half retrieved", half)):
         cold = first_call_microseconds(
-            mirror_in(folder).search, [(query, 100) for (query,) in queries]
+            mirror_in(folder, items, sizes).search, [(query, 100) for (query,) in queries]
         )
         alternatives = {
             key: microseconds(search, queries, sizes.repeats) for key, search in others.items()
