@@ -25,7 +25,7 @@ from tests.smollm2 import smollm2
 
 MODEL = {
     "generator__name": "vllm",
-    "generator__vllm": '{"max_model_len": 768}',
+    "generator__vllm__max_model_len": "768",
     "generator__sampling__max_tokens": "12",
     "rebuild__max_failure_share": "1",
 }
