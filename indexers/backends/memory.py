@@ -77,18 +77,31 @@ _NOTE = TypeAdapter(_Note)
 
 @dataclass(frozen=True)
 class Opened:
-    """A snapshot to search: its mirror, and texts and extra fields in the mirror's order."""
+    """A snapshot to search: its mirror, and texts and extra fields in the mirror's order, each read
+    when it is first asked for.
+    """
 
     snapshot: Snapshot
-    mirror: Mirror
-    texts: Strings
-    extra: Strings | None
 
     @classmethod
     def of(cls, store: Store, snapshot_id: str) -> Opened:
         """A snapshot of a store. Raises SnapshotError when it is unknown or broken."""
-        snapshot = open_snapshot(store, snapshot_id)
-        return cls(snapshot, mirror_of(snapshot), snapshot.texts(), snapshot.fields())
+        return cls(open_snapshot(store, snapshot_id))
+
+    @cached_property
+    def mirror(self) -> Mirror:
+        """The snapshot's mirror. Raises StorageError."""
+        return mirror_of(self.snapshot)
+
+    @cached_property
+    def texts(self) -> Strings:
+        """The texts, by number."""
+        return self.snapshot.texts()
+
+    @cached_property
+    def extra(self) -> Strings | None:
+        """The extra fields as JSON objects, by number; None where the snapshot has none."""
+        return self.snapshot.fields()
 
     @cached_property
     def searched(self) -> TextIndex:
@@ -440,8 +453,9 @@ def mirror_of(snapshot: Snapshot) -> Mirror:
     StorageError.
     """
     key = snapshot.manifest.content_hash
-    if key not in _built:
-        for old in [*_built][: len(_built) + 1 - _KEPT]:
-            del _built[old]
-        _built[key] = Mirror.build(snapshot)
-    return _built[key]
+    found = _built.get(key)
+    if found is None:
+        while len(_built) >= _KEPT:
+            _built.pop(next(iter(_built)), None)  # The oldest; another thread may have been faster.
+        found = _built[key] = Mirror.build(snapshot)
+    return found

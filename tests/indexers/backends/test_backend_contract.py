@@ -20,7 +20,7 @@ from cogr.matching.mirror import Mirror
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends import Backend, Words
-from indexers.backends.memory import MemoryBackend
+from indexers.backends.memory import MemoryBackend, mirror_of
 from indexers.backends.opensearch import OpenSearchBackend
 from tests.indexers.backends.backend_worlds import (
     SHOP,
@@ -303,3 +303,11 @@ class _Redirected(Store):
     def open(self, path: str) -> IO[bytes]:
         other = self._swap.get(path)
         return other.store.open(other.path) if other else super().open(path)
+
+
+def test_a_process_keeps_the_last_four_mirrors(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    snapshots = [frozen(store, "item", SHOP[:size]) for size in range(1, 6)]
+    built = [mirror_of(one) for one in snapshots]
+    assert [mirror_of(one) for one in snapshots[1:]] == built[1:]
+    assert mirror_of(snapshots[0]) is not built[0]
