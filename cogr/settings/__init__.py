@@ -182,7 +182,7 @@ def load_settings(
     _check_variables()
     flags: dict[str, Any] = {}
     for override in overrides:
-        _merge(flags, _flag(override))
+        _merge(flags, _nested(*read_flag(override)))
     values: dict[str, Any] = {}
     try:
         for layer in (_cluster(), _absolute(path.resolve().parent, written), _environment(), flags):
@@ -267,7 +267,10 @@ def _shown(given: object) -> str:
     return f" (given: {given!r:.60})"
 
 
-def _flag(override: str) -> dict[str, Any]:
+def read_flag(override: str) -> tuple[str, Any]:
+    """The dotted key of a `--set` override, and its value: as TOML where it parses, otherwise as
+    text. Raises SettingsError.
+    """
     key, equals, text = (part.strip() for part in override.partition("="))
     if not equals or not re.fullmatch(r"[^\s.\"'@/]+(\.[^\s.\"'@/]+)*", key):
         # The rest may be a secret that lacks its equals sign.
@@ -278,10 +281,13 @@ def _flag(override: str) -> dict[str, Any]:
         read = tomllib.loads(f"value = {text}")
     except (tomllib.TOMLDecodeError, RecursionError):
         read = {"value": text}
-    nested: Any = read["value"] if len(read) == 1 else text
+    return key, read["value"] if len(read) == 1 else text
+
+
+def _nested(key: str, value: Any) -> dict[str, Any]:
     for part in reversed(key.split(".")):
-        nested = {part: nested}
-    return dict(nested)
+        value = {part: value}
+    return dict(value)
 
 
 def _merge(values: dict[str, Any], more: Mapping[str, Any]) -> None:

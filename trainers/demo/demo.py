@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import shutil
 import time
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +17,10 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from cogr.errors import SettingsError, TrainingError, UserError
+from cogr.errors import TrainingError, UserError
 from cogr.metrics import rows_of_queries, search_all
 from cogr.records import Say, Split
+from cogr.settings import read_flag
 from cogr.snapshots import open_snapshot
 from cogr.store import Store, storage_errors
 from indexers.backends.memory import MemoryBackend
@@ -181,7 +181,7 @@ def lay_out(out: Path, backend: str, more: Sequence[str] = ()) -> Path:
         StorageError: it can't be written.
     """
     config = out / "cogr.toml"
-    values = {**_OWN, "backend": backend, **SAMPLE_SETTINGS, **dict(map(_read, more))}
+    values = {**_OWN, "backend": backend, **SAMPLE_SETTINGS, **dict(map(read_flag, more))}
     lines = (f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items())
     with storage_errors(str(out)):
         if config.exists() and not config.read_text("utf-8", errors="replace").startswith(MARK):
@@ -193,19 +193,6 @@ def lay_out(out: Path, backend: str, more: Sequence[str] = ()) -> Path:
             shutil.copyfile(file, out / "shop" / file.name)
         config.write_text(_HEAD + "".join(lines), "utf-8")
     return config
-
-
-def _read(override: str) -> tuple[str, Any]:
-    """A `--set` value: as TOML where it parses, otherwise as text."""
-    key, equals, text = override.partition("=")
-    if not equals or not key.strip():
-        raise SettingsError(
-            f"--set {override!r} is not of the form key=value, such as training.query.max_steps=5."
-        )
-    try:
-        return key.strip(), tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key.strip(), text.strip()
 
 
 def train_sample(config: Path, say: Say, overrides: Sequence[str] = ()) -> Iterator[Round]:
