@@ -107,6 +107,13 @@ def update_side(
             a rebuild is needed.
         LockedError, CheckFailedError, ServiceError: as of a rebuild.
     """
+    return _update(workspace, request, bar, say)[0]
+
+
+def _update(
+    workspace: Workspace, request: UpdateRequest, bar: ProgressBar, say: Say
+) -> tuple[Updated, Workspace, Changes]:
+    # What was done, the workspace with the changed data set, and the changes.
     _check_request(request)
     side = request.side
     prometheus.serve(workspace.settings.metrics)
@@ -137,7 +144,8 @@ def update_side(
     if log:
         saved = save_queries(request.save, log.unsaved) if request.save else 0
         counts = {**log.counts, "saved": saved}
-    return Updated(outcome, parent.id, len(changes.upserts), len(changes.deletes), carried, counts)
+    changed, gone = len(changes.upserts), len(changes.deletes)
+    return Updated(outcome, parent.id, changed, gone, carried, counts), after, changes
 
 
 def update_both(
@@ -146,10 +154,7 @@ def update_both(
     """Update the items, then write those known queries anew that gain by other keywords; both go
     live in one switch, where asked. Raises as `update_side`, and SettingsError without a kept fit.
     """
-    _check_request(request)
-    changes = find_changes(workspace, request, _parent(workspace, request))
-    items = update_side(workspace, replace(request, publish=False), bar, say)
-    after = workspace.with_dataset(changes.applied_to(workspace.dataset))
+    items, after, changes = _update(workspace, replace(request, publish=False), bar, say)
     joined = (items.outcome.rebuilt.snapshot.id, changes.upserts.keys())
     asked = UpdateRequest(
         "query", push=request.push, publish=False, workers=request.workers, joined=joined
