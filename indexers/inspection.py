@@ -2,8 +2,7 @@
 or keep BM25.
 
 `inspect_dataset` only counts. `examine` also measures: leaks between splits, relevant pairs without
-a common word, and unjudged results of the retrievers, by which
-pairs to judge are pooled too:
+a common word, and unjudged results of the retrievers, by which pairs to judge are pooled too:
 
 bm25: the items' own text. keywords: the serving pair, where one serves. neighbours: items with the
 most similar text to the query's relevant items, or to BM25's first three where none is known.
