@@ -249,7 +249,6 @@ def sample(queries: Iterable[Query], most: int | None = None) -> list[Query]:
 
 
 Retriever = Literal["bm25", "keywords", "neighbours", "random"]
-RETRIEVERS: tuple[Retriever, ...] = ("bm25", "keywords", "neighbours", "random")
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,17 @@
-"""Relevance from counts of impressions and clicks: click models, smoothing, grades.
+"""Relevance from counts of impressions and clicks: the click model, smoothing, grades.
 
-Each model estimates how often a pair of query and item was examined (its exposure) and how often
-with success. Success divided by exposure is the pair's rate; a Beta distribution around the rate of
-all pairs smooths it where the exposure is small.
-
-- `pbm`: the position-based model (Richardson et al. 2007; Craswell et al. 2008): a click is the
-  item's attractiveness times the chance that its position is looked at. Both by EM.
-- `ctr`: clicks over times shown, positions ignored. The only model that needs no positions.
+The position-based model (Richardson et al. 2007; Craswell et al. 2008) takes a click as the item's
+attractiveness times the chance that its position is looked at, both by EM. So it estimates how
+often a pair of query and item was examined (its exposure) and how often with success. Success
+divided by exposure is the pair's rate; a Beta distribution around the rate of all pairs smooths it
+where the exposure is small.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +20,6 @@ from cogr.errors import DataError, MissingExtraError
 from trainers.labels import RELEVANT
 from trainers.labels.events import ClickCounts, Shown
 
-Model = Literal["pbm", "ctr"]
 Floats = NDArray[np.float64]
 
 SHARES = (0.2, 0.4, 0.6, 0.8)
@@ -45,8 +42,7 @@ class Pairs:
         raw: int64, visits that showed the item.
         exposure: float64, how often it was examined, by the model.
         success: float64, how often with success, 0 to `exposure`.
-        bias: position -> chance that it is looked at, 1 for the best one; empty where the model
-            knows none.
+        bias: position -> chance that it is looked at, 1 for the best one.
     """
 
     query: NDArray[np.int32]
@@ -75,20 +71,18 @@ class Graded:
     prior: tuple[float, float]
 
 
-def weigh(click_counts: ClickCounts, model: Model) -> Pairs:
-    """Exposure and success of every pair by a click model.
+def weigh(click_counts: ClickCounts) -> Pairs:
+    """Exposure and success of every pair.
 
-    Raises DataError where the model needs positions and the log has none.
+    Raises DataError where the log has no positions, or no clicks on what was shown.
     """
-    shown = click_counts.shown
-    if model == "pbm":
-        shown = _with_positions(shown)
+    shown = _with_positions(click_counts.shown)
     first, of = _pairs(shown)
-    exposure, clicked, bias = (_pbm if model == "pbm" else _ctr)(shown, of, len(first))
+    clicked = _sums(of, shown.clicked)
+    exposure, bias = _examined(shown, of, clicked)
     value = _sums(of, shown.value) / click_counts.best_value
-    clicks = _sums(of, shown.clicked)
     # Mean value of a click; 1 where only clicks count.
-    worth = np.divide(value, clicks, out=np.zeros_like(value), where=clicks > 0)
+    worth = np.divide(value, clicked, out=np.zeros_like(value), where=clicked > 0)
     return Pairs(
         shown.query[first],
         shown.item[first],
@@ -111,13 +105,13 @@ def without_busy_days(click_counts: ClickCounts) -> ClickCounts:
 
 
 def _with_positions(shown: Shown) -> Shown:
-    if not shown.has_positions:
-        raise DataError(
-            "The model pbm needs the positions of what was shown, and the log has none: log "
-            "event_attributes.position.ordinal in events, or query_response_hit_ids in "
-            "ubi_queries; or take --model ctr, which ignores positions and trusts the ranking."
-        )
     known = shown.position > 0
+    if not known.any():
+        raise DataError(
+            "Labels need the positions of what was shown, and the log has none: log "
+            "event_attributes.position.ordinal in events, or query_response_hit_ids in "
+            "ubi_queries."
+        )
     rows = {name: column[known] for name, column in vars(shown).items() if name != "items"}
     return replace(shown, **rows)
 
@@ -128,15 +122,8 @@ def _pairs(shown: Shown) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return np.flatnonzero(new), np.cumsum(new) - 1
 
 
-def _sums(at: NDArray[Any], numbers: NDArray[Any], size: int = 0) -> Floats:
-    return np.asarray(np.bincount(at, numbers, size), np.float64)
-
-
-Found = tuple[Floats, Floats, dict[int, float]]
-
-
-def _ctr(shown: Shown, of: NDArray[np.int64], _: int) -> Found:
-    return _sums(of, shown.shown), _sums(of, shown.clicked), {}
+def _sums(at: NDArray[Any], numbers: NDArray[Any]) -> Floats:
+    return np.asarray(np.bincount(at, numbers), np.float64)
 
 
 def _rate_by_position(shown: Shown) -> Floats:
@@ -152,22 +139,23 @@ def _rate_by_position(shown: Shown) -> Floats:
     return np.asarray(np.maximum(rates / rates.max(), _LEAST_SHARE), np.float64)
 
 
-def _pbm(shown: Shown, of: NDArray[np.int64], pairs: int) -> Found:
+def _examined(
+    shown: Shown, of: NDArray[np.int64], clicked: Floats
+) -> tuple[Floats, dict[int, float]]:
     """EM for the probability that a position is examined, and for attractiveness.
 
     The expectation step estimates how probably an unclicked item was examined.
     """
     look = _rate_by_position(shown)
-    clicked = _sums(of, shown.clicked, pairs)
     missed = (shown.shown - shown.clicked).astype(np.float64)
     times = _sums(shown.position, shown.shown)
     hits = _sums(shown.position, shown.clicked)
-    exposed = clicked + _sums(of, missed * look[shown.position], pairs)
+    exposed = clicked + _sums(of, missed * look[shown.position])
     for _ in range(_ROUNDS):
         mean = clicked.sum() / exposed.sum()
         attractive = (clicked + mean * _PULL) / (exposed + _PULL)
         looked = missed * _looked(look[shown.position], attractive[of])
-        exposed = clicked + _sums(of, looked, pairs)
+        exposed = clicked + _sums(of, looked)
         found = (hits + _sums(shown.position, looked)) / np.maximum(times, 1e-9)
         found = np.where(times > 0, np.clip(found, _LEAST_SHARE, 1.0), look)
         moved = float(np.abs(found - look).max())
@@ -176,7 +164,7 @@ def _pbm(shown: Shown, of: NDArray[np.int64], pairs: int) -> Found:
             break
     seen = np.unique(shown.position)
     bias = {int(at): round(float(look[at] / look[seen].max()), 4) for at in seen}
-    return exposed, clicked, bias
+    return exposed, bias
 
 
 def _looked(look: Floats, attractive: Floats) -> Floats:

@@ -51,7 +51,6 @@ RECORDS = "records"
 BAD_LINES = "lines that are not records"
 NO_TIME = "records without a time that can be read"
 AHEAD = "records more than a day ahead of now"
-BACKWARDS = "searches with events before them"
 NO_QUERY = "events that belong to no query"
 ATTRIBUTED = "conversions without a query that a click explains"
 BOTS = "clients left out as bots"
@@ -63,14 +62,17 @@ NO_CLIENTS = "searches without client and session"
 
 @dataclass(frozen=True)
 class Rules:
-    """How records are interpreted, and which are left out.
+    """How records are interpreted, and what a label needs.
 
     Attributes:
         weights: action -> its value, 1 for a click; other actions are neither clicks nor
             conversions.
         impressions: actions that report an impression.
+        half_life: days after which a visit counts half.
+        k: a query that fewer distinct clients asked is left out; 0 or 1 keeps all.
         min_days: a label must hold without the busiest days of its query, one fewer than this.
-        half_life: days after which a visit counts half; None for no decay.
+        min_impressions: a pair that was shown in fewer visits gets no label.
+        min_confidence: a pair with a lower confidence gets no label.
     """
 
     weights: Mapping[str, float] = field(
@@ -83,8 +85,11 @@ class Rules:
         }
     )
     impressions: Sequence[str] = IMPRESSIONS
+    half_life: float = 90.0
+    k: int = 5
     min_days: int = 3
-    half_life: float | None = 90.0
+    min_impressions: int = 10
+    min_confidence: float = 0.7
 
 
 @dataclass(frozen=True)
@@ -131,11 +136,6 @@ class Shown:
     value: NDArray[np.float32]
     busy: NDArray[np.bool_]
     items: Sequence[str]
-
-    @property
-    def has_positions(self) -> bool:
-        """Whether anything was shown at a known position."""
-        return bool((self.position > 0).any())
 
 
 @dataclass(frozen=True)
@@ -199,13 +199,10 @@ class _Reading:
         return self._con.execute(sql, values or None).fetchone()
 
     def load(self, paths: Sequence[Path]) -> None:
-        """The records of all files: table `ev`."""
+        """The records of all files that have a time: table `ev`."""
         rules = self._rules
         found = load(self._con, paths, rules.weights, rules.impressions)
         self._counts[RECORDS], self._counts[BAD_LINES] = found
-        self._drop_by_time()
-
-    def _drop_by_time(self) -> None:
         ahead = int(time.time() * 1000) + _DAY_MS
         none, late = self._one(
             "select count(*) filter (t is null), count(*) filter (t > $ahead) from ev", ahead=ahead
@@ -228,10 +225,8 @@ class _Reading:
         con.execute(
             "create table found as select key, any_value(client) as client, "
             "any_value(session) as session, min(t) as t, arg_min(text, kind) "
-            "filter (text is not null) as text, min(t) filter (kind > 0) as event_t, "
-            "min(t) filter (kind = 0) as query_t from keyed where key is not null group by key"
+            "filter (text is not null) as text from keyed where key is not null group by key"
         )
-        self._count("select count(*) from found where event_t < query_t", BACKWARDS)
         self._count(
             "select count(*) from keyed left join found using (key) where kind > 0 and "
             "found.text is null",
@@ -378,11 +373,7 @@ class _Reading:
                 "and ubi_events, whose records have a user_query or share a query_id."
             )
         self._count("select count(*) from seen where position is null", NO_POSITION)
-        decay = (
-            f"pow(0.5, ({last} - t) / {self._rules.half_life * _DAY_MS})"
-            if self._rules.half_life
-            else "1"
-        )
+        decay = f"pow(0.5, ({last} - t) / {self._rules.half_life * _DAY_MS})"
         con.execute(
             "create table counted as select query, id::integer as item, coalesce(position, "
             "0)::smallint as position, count(*)::integer as raw, sum(d)::float as shown, sum(d * "

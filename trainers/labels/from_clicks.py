@@ -21,13 +21,12 @@ from numpy.typing import NDArray
 
 from cogr import __version__
 from cogr.datasets import LINEAGE
-from cogr.datasets.reading import json_records
 from cogr.errors import DataError
 from cogr.keywords import self_keyword
 from cogr.privacy import QueryFilter
 from cogr.store import Store
 from trainers.labels import LEVELS, RELEVANT
-from trainers.labels.clicks import Graded, Model, Pairs, grade, weigh, without_busy_days
+from trainers.labels.clicks import Graded, Pairs, grade, weigh, without_busy_days
 from trainers.labels.events import ClickCounts, Rules, read_click_counts
 
 FEW_CLIENTS = "queries asked by fewer than k clients"
@@ -36,29 +35,8 @@ UNSURE = "pairs on neither side of relevance for sure"
 FEW_DAYS = "queries asked on too few days"
 BUSY_DAYS = "pairs whose label would rest on the busiest days"
 
-_NAMED = 50
-"""Most queries that the lineage names."""
 LOOKS_OF_SHOWN = 4
 """A pair must have been examined, by the model, at least `min_impressions` / this many times."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Conditions for a label.
-
-    Attributes:
-        model: the click model.
-        k: a query that fewer distinct clients asked is left out; 0 or 1 keeps all.
-        scrub: leave out queries with personal data.
-        min_impressions: a pair that was shown in fewer visits gets no label.
-        min_confidence: a pair with a lower confidence gets no label.
-    """
-
-    model: Model = "pbm"
-    k: int = 5
-    scrub: bool = True
-    min_impressions: int = 10
-    min_confidence: float = 0.7
 
 
 @dataclass(frozen=True)
@@ -69,8 +47,7 @@ class Made:
         relevant: labels of relevant pairs.
         grades: level -> labels.
         counts: records read and left out, by reason.
-        bias: position -> chance that it is looked at, as far as the model says.
-        changed: queries with a label that changed sides since the labels that are replaced.
+        bias: position -> chance that it is looked at.
     """
 
     folder: Path
@@ -80,7 +57,6 @@ class Made:
     grades: Mapping[str, int]
     counts: Mapping[str, int]
     bias: Mapping[int, float]
-    changed: Sequence[str]
     seconds: float
 
     def as_dict(self) -> dict[str, Any]:
@@ -89,12 +65,7 @@ class Made:
 
 
 def labels_from_clicks(
-    paths: Sequence[Path],
-    folder: Path,
-    rules: Rules,
-    wanted: Wanted,
-    *,
-    replace: bool = False,
+    paths: Sequence[Path], folder: Path, rules: Rules, *, replace: bool = False
 ) -> Made:
     """Read logs, estimate relevance, write `queries.jsonl`, `labels.jsonl`, `lineage.json`.
 
@@ -105,17 +76,17 @@ def labels_from_clicks(
     """
     check_free(folder, replace=replace)
     started = time.monotonic()
-    kept_texts = QueryFilter(wanted.scrub)
+    kept_texts = QueryFilter()
     click_counts = read_click_counts(paths, rules, kept_texts.normalised)
     counts = {**click_counts.counts, **kept_texts.counts}
-    pairs = weigh(click_counts, wanted.model)
+    pairs = weigh(click_counts)
     graded, asked = grade(pairs), click_counts.asked
-    known = asked.clients >= max(wanted.k, 1)
+    known = asked.clients >= max(rules.k, 1)
     counts[FEW_CLIENTS] = int(((asked.clients > 0) & ~known).sum())
     steady = known & (asked.days >= rules.min_days)
     counts[FEW_DAYS] = int((known & ~steady).sum())
-    chosen = _chosen(pairs, graded, steady, wanted, counts)
-    holds = _without_busy_days(click_counts, wanted.model, graded, chosen)
+    chosen = _chosen(pairs, graded, steady, rules, counts)
+    holds = _without_busy_days(click_counts, graded, chosen)
     kept = chosen[holds]
     counts[BUSY_DAYS] = len(chosen) - len(kept)
     if not len(kept):
@@ -126,9 +97,7 @@ def labels_from_clicks(
         )
     queries = _queries(click_counts, known)
     labels = list(_labels(click_counts, pairs, graded, kept, queries))
-    changed = _changed_sides(folder, labels, queries.values())
-    lineage = _lineage(paths, rules, wanted, click_counts, counts, pairs)
-    lineage["changed_sides"] = {"queries": len(changed), "first": changed[:_NAMED]}
+    lineage = _lineage(paths, rules, click_counts, counts)
     write_folder(folder, queries.values(), labels, lineage)
     levels = np.bincount(graded.grade[kept], minlength=len(LEVELS))
     return Made(
@@ -139,7 +108,6 @@ def labels_from_clicks(
         dict(zip(LEVELS, levels.tolist(), strict=True)),
         counts,
         pairs.bias,
-        changed,
         time.monotonic() - started,
     )
 
@@ -148,43 +116,27 @@ def _chosen(
     pairs: Pairs,
     graded: Graded,
     known: NDArray[np.bool_],
-    wanted: Wanted,
+    rules: Rules,
     counts: dict[str, int],
 ) -> NDArray[np.int64]:
     asked = known[pairs.query]
-    enough = (pairs.raw >= wanted.min_impressions) & (
-        pairs.exposure >= wanted.min_impressions / LOOKS_OF_SHOWN
+    enough = (pairs.raw >= rules.min_impressions) & (
+        pairs.exposure >= rules.min_impressions / LOOKS_OF_SHOWN
     )
-    sure = graded.confidence >= wanted.min_confidence
+    sure = graded.confidence >= rules.min_confidence
     counts[FEW_IMPRESSIONS] = int((asked & ~enough).sum())
     counts[UNSURE] = int((asked & enough & ~sure).sum())
     return np.flatnonzero(asked & enough & sure)
 
 
 def _without_busy_days(
-    click_counts: ClickCounts, model: Model, graded: Graded, chosen: NDArray[np.int64]
+    click_counts: ClickCounts, graded: Graded, chosen: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     if not len(chosen):
         return np.zeros(0, bool)
-    rest = grade(weigh(without_busy_days(click_counts), model))
+    rest = grade(weigh(without_busy_days(click_counts)))
     same = (rest.grade >= RELEVANT) == (graded.grade >= RELEVANT)
     return np.asarray(same[chosen], bool)
-
-
-def _changed_sides(
-    folder: Path, labels: Sequence[Mapping[str, Any]], queries: Iterable[Mapping[str, Any]]
-) -> list[str]:
-    if not (folder / LABELS).is_file():
-        return []
-    rows = json_records(folder / LABELS)
-    before = {(row.get("query"), row.get("item")): row.get("grade") for _, row in rows}
-    changed = {
-        row["query"]
-        for row in labels
-        if (old := before.get((row["query"], row["item"]))) is not None
-        and (old >= RELEVANT) != (row["grade"] >= RELEVANT)
-    }
-    return [row["text"] for row in queries if row["id"] in changed]
 
 
 def query_id(text: str) -> str:
@@ -227,12 +179,7 @@ def _labels(
 
 
 def _lineage(
-    paths: Sequence[Path],
-    rules: Rules,
-    wanted: Wanted,
-    click_counts: ClickCounts,
-    counts: Mapping[str, int],
-    pairs: Pairs,
+    paths: Sequence[Path], rules: Rules, click_counts: ClickCounts, counts: Mapping[str, int]
 ) -> dict[str, Any]:
     return {
         "source": "clicks",
@@ -240,10 +187,8 @@ def _lineage(
         "files": [{"name": path.name, "bytes": path.stat().st_size} for path in paths],
         "from": _iso(click_counts.first),
         "to": _iso(click_counts.last),
-        "filters": asdict(wanted),
         "rules": asdict(rules),
         "counts": dict(counts),
-        "looked_at": {str(at): share for at, share in list(pairs.bias.items())[:20]},
     }
 
 

@@ -1,14 +1,10 @@
 """Labels from a language model as a judge: the paper's five levels for pooled pairs.
 
 The first items of every retriever for each query are pooled (`indexers.inspection`), without
-pairs that are judged already. Pairs that several retrievers rank high come first, and the first
-pair of every query comes before the second of any. So a budget that ends early covers all queries
-and the pairs that influence their figures most.
-
-Every pair is one prompt to one of the generators that read prompts. Answers go into the generation
-cache of the store as they come, so that a killed judge resumes, and no pair is paid for twice. An
-answer counts only when it names exactly one level; otherwise the pair is asked again, with a
-reminder. Unreadable and failed pairs are counted and get no label.
+pairs that are judged already. Every pair is one prompt to one of the generators that read prompts.
+Answers go into the generation cache of the store as they come, so that a killed judge resumes, and
+no pair is paid for twice. An answer counts only when it names exactly one level; other pairs are
+counted and get no label.
 """
 
 from __future__ import annotations
@@ -17,7 +13,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,7 +22,7 @@ import numpy as np
 
 from cogr.datasets.builder import place
 from cogr.errors import DataError, GeneratorError
-from cogr.records import SPLITS, Dataset, Query, Say
+from cogr.records import SPLITS, Dataset, Query
 from cogr.store import Store
 from indexers.generators import Completion, Failure, Generator, Request, make_generator
 from indexers.generators.judging import PAIR, Answers, Pair
@@ -45,44 +41,21 @@ FORM = """
 
 Answer with {"grade": "excellent"}, {"grade": "good"}, {"grade": "acceptable"}, {"grade": "poor"} \
 or {"grade": "bad"}."""
-REMINDER = '\n\nWrite the JSON object alone, such as {"grade": "poor"}.'
 
-RETRIES = 2
-"""Further attempts after an unreadable answer."""
+DEPTHS: Mapping[Retriever, int] = {"bm25": 10, "keywords": 10, "neighbours": 5, "random": 2}
+"""Items of each query from each retriever."""
 LEAST = 10
 """Fewest pairs for a measurement of agreement."""
 _CHARACTERS_PER_TOKEN = 4
 _ANSWER_TOKENS = 12
 _LEVEL = re.compile(rf"\b({'|'.join(LEVELS)})\b", re.IGNORECASE)
-_GRADE = re.compile(r"\{[^{}]*\"(?:grade|rating|label|relevance)\"\s*:\s*\"?([\w.]+)\"?[^{}]*\}")
+_GRADE = re.compile(r"\{[^{}]*\"grade\"\s*:\s*\"(\w+)\"[^{}]*\}")
 _CANNOT_JUDGE = ("auto", "statistical", "extractive")
 
 # The counts, by the words under which they are shown.
 JUDGED = "pairs judged"
 UNREADABLE = "pairs without a readable answer"
 FAILED = "pairs that failed, asked again by the next call"
-RETRIED = "answers asked for again"
-LEFT = "pairs beyond the budget"
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """The options of the judge.
-
-    Attributes:
-        queries: how many of the most frequent queries to judge.
-        depths: retriever -> items of each query.
-        known: pairs that people judged, asked too, to measure agreement.
-        budget: most tokens to spend, by estimate.
-    """
-
-    queries: int = 100
-    depths: Mapping[Retriever, int] = field(
-        default_factory=lambda: {"bm25": 10, "keywords": 10, "neighbours": 5, "random": 2}
-    )
-    known: int = 200
-    budget: int | None = None
-    generator: str | None = None
 
 
 @dataclass(frozen=True)
@@ -107,17 +80,17 @@ def parse(text: str) -> int | None:
     where it names none, or several.
     """
     found = _GRADE.search(text)
-    said = found[1].casefold() if found else ""
-    if said in LEVELS:
-        return LEVELS.index(said)
-    if said.removesuffix(".0") in ("0", "1", "2", "3", "4"):
-        return int(said[0])
-    named = {word.casefold() for word in _LEVEL.findall(text)}
-    return LEVELS.index(named.pop()) if len(named) == 1 and not found else None
+    named = {word.casefold() for word in ([found[1]] if found else _LEVEL.findall(text))}
+    return LEVELS.index(named.pop()) if len(named) == 1 and named <= {*LEVELS} else None
 
 
 class Judge:
-    """The questions of one call, and their answers so far.
+    """The questions of one call, and their answers.
+
+    Args:
+        queries: how many of the most frequent queries to judge.
+        known: pairs that people judged, asked too, to measure agreement.
+        generator: the name of one that reads prompts; that of the query side by default.
 
     Raises:
         GeneratorError: the generator is not a language model, or can't be set up.
@@ -125,103 +98,66 @@ class Judge:
         MissingExtraError: without the extra `statistical`.
     """
 
-    def __init__(self, workspace: Workspace, wanted: Wanted) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        queries: int = 100,
+        known: int = 200,
+        generator: str | None = None,
+    ) -> None:
         self.workspace = workspace
-        self.wanted = wanted
         dataset = workspace.dataset
-        queries = choose_queries(dataset, wanted.queries)
-        if not queries:
+        self.queries = choose_queries(dataset, queries)
+        if not self.queries:
             raise DataError(
                 f"The data set {dataset.name} has no queries to judge; add queries, with or "
                 "without labels."
             )
-        self.generator = _generator(workspace, wanted.generator)
-        searches = Searches(workspace)
-        self.pairs = pool(searches, queries, wanted.depths)
-        self.known = known_sample(dataset, wanted.known)
-        self.queries = queries
+        self.generator = _generator(workspace, generator)
+        self.pairs = pool(Searches(workspace), self.queries)
+        self.known = known_sample(dataset, known)
+        self._requests = [pair.request(GRADES, FORM) for pair in (*self.known, *self.pairs)]
         self._answers = Answers(self.generator, workspace.store)
         self.grades: dict[str, int] = {}
         self.counts: Counter[str] = Counter()
 
-    @property
-    def asked(self) -> list[Pair]:
-        """Every pair; the sample that people judged comes first, so that the agreement is known
-        early.
-        """
-        return [*self.known, *self.pairs]
-
-    def request(self, pair: Pair, attempt: int = 0) -> Request:
-        """The request of a pair; a later attempt has a reminder for each that failed."""
-        return pair.request(GRADES, FORM + REMINDER * attempt)
+    def _unanswered(self) -> list[Request]:
+        return [self._requests[at] for at in self._answers.missing(self._requests)]
 
     def estimate(self) -> dict[str, int]:
         """Pairs to judge, those of them that people judged, those answered already, and the tokens
-        of the first attempts of the others, at four characters a token.
+        of the others, at four characters a token.
         """
-        missing = self._unanswered(self.asked, 0)
+        missing = self._unanswered()
+        letters = sum(len(request.prompt.text) for request in missing)
         return {
-            "pairs": len(self.asked),
+            "pairs": len(self._requests),
             "known": len(self.known),
-            "cached": len(self.asked) - len(missing),
-            "prompt_tokens": sum(self._tokens(pair) for pair in missing),
+            "cached": len(self._requests) - len(missing),
+            "prompt_tokens": letters // _CHARACTERS_PER_TOKEN,
             "answer_tokens": _ANSWER_TOKENS * len(missing),
         }
 
-    def _tokens(self, pair: Pair, attempt: int = 0) -> int:
-        return len(self.request(pair, attempt).prompt.text) // _CHARACTERS_PER_TOKEN + 1
-
-    def _unanswered(self, pairs: Sequence[Pair], attempt: int) -> list[Pair]:
-        requests = [self.request(pair, attempt) for pair in pairs]
-        return [pairs[at] for at in self._answers.missing(requests)]
-
-    def run(self, say: Say = lambda _: None) -> None:
-        """Ask for the pairs that are not in the cache, within the budget, and read all answers.
+    def run(self) -> None:
+        """Ask for the pairs that are not in the cache, and read all answers.
 
         Raises ServiceError where the endpoint can't be reached; answers so far are kept.
         """
-        budget = self.wanted.budget
-        spent, pairs = 0, self.asked
-        for attempt in range(RETRIES + 1):
-            missing = self._unanswered(pairs, attempt)
-            cut = 0
-            for pair in missing:
-                cost = self._tokens(pair, attempt) + _ANSWER_TOKENS
-                if budget is not None and spent + cost > budget:
-                    break
-                spent, cut = spent + cost, cut + 1
-            self.counts[LEFT] += len(missing) - cut
-            self.counts[RETRIED] += cut if attempt else 0
-            say(f"asking about {cut:,} pairs" + (f", attempt {attempt + 1}" if attempt else ""))
-            self._answers.ask([self.request(pair, attempt) for pair in missing[:cut]])
-            left = {pair.id for pair in missing[cut:]}
-            pairs = self._read([pair for pair in pairs if pair.id not in left], attempt)
-            if not pairs:
-                break
-
-    def _read(self, pairs: Sequence[Pair], attempt: int) -> list[Pair]:
-        """Take the grades of the cached answers; the pairs to ask again about."""
-        answers = self._answers.read([self.request(pair, attempt) for pair in pairs])
-        again, last = [], attempt == RETRIES
-        for pair, answer in zip(pairs, answers, strict=True):
+        self._answers.ask(self._unanswered())
+        answers = self._answers.read(self._requests)
+        for request, answer in zip(self._requests, answers, strict=True):
             grade = parse(answer.text) if isinstance(answer, Completion) else None
             if grade is not None:
-                self.grades[pair.id] = grade
-                self.counts[JUDGED] += 1
-            elif answer is None or isinstance(answer, Failure):
-                self.counts[FAILED] += 1
-            elif not last:
-                again.append(pair)
-            else:
-                self.counts[UNREADABLE] += 1
-        return again
+                self.grades[request.id] = grade
+            failed = answer is None or isinstance(answer, Failure)
+            self.counts[FAILED if failed else UNREADABLE if grade is None else JUDGED] += 1
 
     def agreement(self) -> Agreement | None:
         """Agreement with people, on the pairs of the sample that the judge graded."""
-        judged, relevant = self.workspace.dataset.judged, self.workspace.dataset.relevant
+        relevant = self.workspace.dataset.relevant
         graded = [one for one in self.known if one.id in self.grades]
         pairs = [(one.query.id, one.item.id, self.grades[one.id]) for one in graded]
-        return agreement([(judged[q][i], i in relevant[q], grade) for q, i, grade in pairs])
+        return agreement([(i in relevant[q], grade) for q, i, grade in pairs])
 
 
 @dataclass(frozen=True)
@@ -231,7 +167,6 @@ class Agreement:
     Attributes:
         accuracy: share in which both say relevant, or both not.
         kappa: Cohen's; 0 is chance, 1 is full agreement.
-        confusion: people's grade -> level -> pairs.
         lean: the share of pairs that the judge calls relevant minus the share that people do; above
             0 the judge is lenient.
     """
@@ -239,7 +174,6 @@ class Agreement:
     pairs: int
     accuracy: float
     kappa: float
-    confusion: dict[str, dict[str, int]]
     lean: float
 
     def sentence(self) -> str:
@@ -266,25 +200,20 @@ _STRENGTHS = (
 """Landis and Koch 1977."""
 
 
-def agreement(pairs: Sequence[tuple[float, bool, int]]) -> Agreement | None:
-    """The figures of pairs (grade that people gave, whether it is relevant, the judge's grade);
-    None with fewer than `LEAST`.
+def agreement(pairs: Sequence[tuple[bool, int]]) -> Agreement | None:
+    """The figures of pairs (whether people called it relevant, the judge's grade); None with fewer
+    than `LEAST`.
     """
     if len(pairs) < LEAST:
         return None
-    people = np.array([relevant for _, relevant, _ in pairs])
-    judge = np.array([grade >= RELEVANT for *_, grade in pairs])
+    people = np.array([relevant for relevant, _ in pairs])
+    judge = np.array([grade >= RELEVANT for _, grade in pairs])
     same = float((people == judge).mean())
     chance = float(people.mean() * judge.mean() + (~people).mean() * (~judge).mean())
-    confusion: dict[str, Counter[str]] = {}
-    for known, _, grade in sorted(pairs):
-        row = confusion.setdefault(f"{known:g}", Counter(dict.fromkeys(LEVELS, 0)))
-        row[LEVELS[grade]] += 1
     return Agreement(
         len(pairs),
         round(same, 4),
         round((same - chance) / (1 - chance), 4) if chance < 1 else 1.0,
-        {grade: dict(row) for grade, row in confusion.items()},
         round(float(judge.mean() - people.mean()), 4),
     )
 
@@ -380,18 +309,11 @@ def _queries(
 
 
 def _lineage(judge: Judge, found: Agreement | None) -> dict[str, Any]:
-    wanted = judge.wanted
     return {
         "source": "judge",
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "judge": dict(judge.generator.fingerprint),
         "prompt": GRADES + PAIR + FORM,
-        "filters": {
-            "queries": wanted.queries,
-            "depths": dict(wanted.depths),
-            "known": wanted.known,
-            "budget": wanted.budget,
-        },
         "counts": dict(+judge.counts),
         "agreement": found and asdict(found),
         "labels_of": judge.workspace.dataset.dataset_hash,
@@ -406,31 +328,20 @@ def choose_queries(dataset: Dataset, most: int) -> list[Query]:
     return ordered[:most]
 
 
-def pool(
-    searches: Searches, queries: Sequence[Query], depths: Mapping[Retriever, int]
-) -> list[Pair]:
-    """Unjudged pairs, the most informative ones first.
-
-    Args:
-        depths: retriever -> how many items of each query it gives.
-    """
+def pool(searches: Searches, queries: Sequence[Query]) -> list[Pair]:
+    """The pairs of queries and what retrievers find that nobody judged."""
     dataset = searches.dataset
     rows = {item.id: row for row, item in enumerate(dataset.items)}
-    wanted = {name: depth for name, depth in depths.items() if depth}
-    runs = searches.all(queries, max(wanted.values(), default=1))
-    pairs: list[tuple[int, float, Pair]] = []
+    runs = searches.all(queries, max(DEPTHS.values()))
+    pairs = []
     for query in queries:
-        places: dict[str, dict[str, int]] = defaultdict(dict)
-        for name, depth in wanted.items():
-            for rank, id_ in enumerate(runs.get(name, {}).get(query.id, ())[:depth], start=1):
-                places[id_][name] = rank
-        unknown = [id_ for id_ in places if id_ not in dataset.judged.get(query.id, {})]
-        scores = {id_: sum(1 / rank for rank in places[id_].values()) for id_ in unknown}
-        ordered = sorted(unknown, key=lambda id_: (-scores[id_], id_))
-        for turn, id_ in enumerate(ordered):
-            pair = Pair(query, dataset.items[rows[id_]], tuple(places[id_]))
-            pairs.append((turn, -query.weight, pair))
-    return [pair for _, _, pair in sorted(pairs, key=lambda one: (*one[:2], one[2].id))]
+        found_by: dict[str, list[str]] = defaultdict(list)
+        for name, found in runs.items():
+            for id_ in found.get(query.id, ())[: DEPTHS[name]]:
+                found_by[id_].append(name)
+        for id_ in sorted(found_by.keys() - dataset.judged.get(query.id, {}).keys()):
+            pairs.append(Pair(query, dataset.items[rows[id_]], tuple(found_by[id_])))
+    return pairs
 
 
 def known_sample(dataset: Dataset, size: int) -> list[Pair]:

@@ -1,4 +1,4 @@
-"""A judge end to end with scripted endpoints, its cache, its budget, and agreement with people."""
+"""A judge end to end with scripted endpoints, its cache, and agreement with people."""
 
 from __future__ import annotations
 
@@ -75,7 +75,6 @@ def test_a_judge_makes_a_data_set_and_says_how_far_it_agrees_with_people(
     assert found["counts"] == {"pairs judged": found["estimate"]["pairs"]} == again.json["counts"]
     assert found["estimate"]["known"] == len(LABELS)
     assert found["agreement"]["kappa"] == 1
-    assert found["agreement"]["confusion"]["1"]["excellent"] == 9
     dataset = load_dataset("jsonl", shop / "judged", threshold=2)
     assert len(dataset.items) == len(ITEMS)
     for query in dataset.all_queries():
@@ -88,72 +87,34 @@ def test_a_judge_makes_a_data_set_and_says_how_far_it_agrees_with_people(
     assert "Agreement with people is almost perfect (kappa 1.00" in shown.out
 
 
-def test_an_unreadable_answer_is_asked_for_again_and_refusals_are_counted(
-    shop: Path, cogr_train: Command
+def test_answers_without_one_level_are_counted_and_give_no_label(
+    shop: Path, cogr_train: Command, cogr_index: Command
 ) -> None:
     def odd(number: int, body: dict[str, Any]) -> Answer:
-        user = body["messages"][-1]["content"]
-        found = ASKED.search(user)
-        thing = found["item"].split()[1]
+        thing = ASKED.search(body["messages"][-1]["content"])["item"].split()[1]
         if thing == "rug":
             return json_answer(completion("I'm sorry, but I can't judge that."))
         if thing == "desk":
             return json_answer(completion("excellent or bad, who knows"))
-        if thing == "sofa" and "JSON object alone" not in user:
-            return json_answer(completion('{"grade": "superb"}'))
         if thing == "table":
             return json_answer(completion("Grade: Poor."))
         return grade(number, body)
 
+    for side in ("item", "query"):
+        extractive = ("--set", "generator.name=extractive")
+        assert cogr_index("rebuild", "--side", side, *extractive).status == 0
     with FakeEndpoint(odd) as endpoint:
         found = cogr_train("labels", "judge", *at(endpoint), "--known", 0, "--json").json
     counts = found["counts"]
     assert counts["pairs without a readable answer"] > 0
     assert counts["pairs judged"] == found["labels"]
-    assert sum(counts.values()) - counts["answers asked for again"] == found["estimate"]["pairs"]
+    assert sum(counts.values()) == found["estimate"]["pairs"]
     labels = [json.loads(line) for line in (shop / "judged" / "labels.jsonl").open()]
     judged = [row for row in labels if row["source"] == "judge"]
     assert {row["item"].split("-")[1] for row in judged} == {"sofa", "table", "chair", "lamp"}
+    retrievers = {name for row in judged for name in row["found_by"]}
+    assert retrievers == {"bm25", "keywords", "neighbours", "random"}
     assert found["agreement"] is None
-
-
-def test_the_budget_bounds_a_call_and_the_next_one_goes_on(shop: Path, cogr_train: Command) -> None:
-    with FakeEndpoint(grade) as endpoint:
-        options = ["labels", "judge", *at(endpoint), "--known", 0]
-        cost = cogr_train(*options, "--dry-run", "--json").json
-        assert endpoint.bodies == []
-        tokens = cost["prompt_tokens"] + cost["answer_tokens"]
-        half = cogr_train(*options, "--budget", tokens // 2, "--json").json
-        assert 0.4 < len(endpoint.bodies) / cost["pairs"] <= 0.5
-        assert half["counts"]["pairs beyond the budget"] == cost["pairs"] - half["labels"]
-        first = queries_in(shop / "judged")
-        rest = cogr_train(*options, "--budget", tokens, "--replace", "--json").json
-        assert rest["labels"] == cost["pairs"] == len(endpoint.bodies)
-        assert first == queries_in(shop / "judged")  # each query had its first pairs at once
-
-
-def queries_in(folder: Path) -> set[str]:
-    rows = [json.loads(line) for line in (folder / "labels.jsonl").open()]
-    return {row["query"] for row in rows if row["source"] == "judge"}
-
-
-def test_pairs_come_from_the_retrievers_to_their_depths(
-    shop: Path, cogr_train: Command, cogr_index: Command
-) -> None:
-    depths = [
-        word
-        for name in ("bm25=2", "neighbours=0", "keywords=3", "random=1")
-        for word in ("--depth", name)
-    ]
-    with FakeEndpoint(grade) as endpoint:
-        for side in ("item", "query"):
-            extractive = ("--set", "generator.name=extractive")
-            assert cogr_index("rebuild", "--side", side, *extractive).status == 0
-        cogr_train("labels", "judge", *at(endpoint), "--known", 0, *depths)
-    labels = [json.loads(line) for line in (shop / "judged" / "labels.jsonl").open()]
-    found = [row["found_by"] for row in labels if row["source"] == "judge"]
-    assert {name for names in found for name in names} == {"bm25", "keywords", "random"}
-    assert sum("bm25" in names for names in found) <= 2 * len(QUERIES)
 
 
 def test_wrong_options_are_refused(shop: Path, cogr_train: Command) -> None:
@@ -161,7 +122,6 @@ def test_wrong_options_are_refused(shop: Path, cogr_train: Command) -> None:
         options = ["labels", "judge", *at(endpoint)]
         assert cogr_train(*options).status == 0
         for arguments, words in (
-            (("--depth", "bm26=3"), "--depth is 'bm26=3'; write RETRIEVER=NUMBER"),
             (("--generator", "statistical"), "The generator statistical can't judge"),
             (("--out", "judged"), "already has labels.jsonl and queries.jsonl"),
         ):
@@ -189,8 +149,6 @@ def test_an_endpoint_that_goes_away_keeps_what_it_answered(shop: Path, cogr_trai
     [
         ('{"grade": "excellent"}', 4),
         ('Sure!\n```json\n{"grade": "Poor", "reason": "bad colour"}\n```', 1),
-        ('{"rating": 3}', 3),
-        ('{"label": "2.0"}', 2),
         ("The item is acceptable.", 2),
         ("bad", 0),
         ("", None),
@@ -206,12 +164,11 @@ def test_an_answer_counts_only_when_it_names_one_level(answer: str, expected: in
 
 
 def test_agreement_counted_by_hand() -> None:
-    pairs = [(1, True, 4)] * 6 + [(1, True, 1)] * 2 + [(0, False, 2)] * 3 + [(0, False, 0)] * 9
+    pairs = [(True, 4)] * 6 + [(True, 1)] * 2 + [(False, 2)] * 3 + [(False, 0)] * 9
     found = agreement(pairs)
     assert found.accuracy == 15 / 20
     assert found.kappa == pytest.approx((0.75 - (0.4 * 0.45 + 0.6 * 0.55)) / (1 - 0.51), abs=1e-4)
-    assert found.confusion["1"] == {"bad": 0, "poor": 2, "acceptable": 0, "good": 0, "excellent": 6}
     assert found.lean == 0.05
     assert agreement(pairs[:9]) is None
-    same = agreement([(1, True, 4)] * 12)
+    same = agreement([(True, 4)] * 12)
     assert same.kappa == 1
