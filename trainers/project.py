@@ -401,14 +401,13 @@ class Project:
 
         Args:
             item, query: ids of snapshots; what serves by default.
-            baselines: also measure BM25 and the exact cut of `statistical`.
+            baselines: also measure BM25.
 
         Raises:
             SnapshotError: nothing serves, an unknown id, a pair that does not fit.
             DataError: the split is empty.
         """
-        from trainers.evaluation import baselines as others
-        from trainers.evaluation import ensure_pushed, evaluate, served
+        from trainers.evaluation import bm25, ensure_pushed, evaluate, served
         from trainers.training.contest import knows_dev
         from trainers.training.rounds import with_dev
 
@@ -428,9 +427,9 @@ class Project:
         found = evaluate(
             workspace.backend, workspace.dataset, items, queries, split, weights=weights
         )
-        serves = served(workspace, split, items, queries)
-        beside = others(workspace, split, items, queries) if baselines else []
-        rows = [one.row(workspace.dataset, split) for one in (serves, *beside)]
+        beside = [served(workspace, split, items, queries)]
+        beside += [bm25(workspace.dataset, split)] if baselines else []
+        rows = [one.row(workspace.dataset, split) for one in beside]
         return Evaluated(found, rows[0], rows[1:])
 
     def search(

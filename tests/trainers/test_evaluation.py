@@ -14,10 +14,8 @@ from cogr.datasets import load_dataset
 from cogr.errors import DataError
 from cogr.metrics import full_set, measure
 from cogr.records import Dataset
-from cogr.store import Store
-from indexers.generators.statistical.generator import Statistical
 from indexers.text import Lexical
-from trainers.evaluation import Baseline, bm25, exact_cut
+from trainers.evaluation import Baseline, bm25
 
 SHOP = Path(__file__).parents[2] / "trainers" / "demo" / "data"
 
@@ -64,16 +62,6 @@ def test_rank_metrics_see_bm25s_whole_rankings_and_sets_its_best_items(dataset: 
         name: cut[name] for name in ("p", "r", "f1")
     }
     assert row["sets"].startswith(f"the best {found.cutoff} items of each ranking")
-
-
-def test_the_exact_cut_has_a_cutoff_for_each_query(dataset: Dataset, fitted_shop: Store) -> None:
-    fitted = Statistical(dataset, store=fitted_shop).artefact
-    found = exact_cut(fitted, dataset, "test")
-    assert found.cutoff is None
-    assert all(found.rankings[id_][: len(ids)] == ids for id_, ids in found.runs.items())
-    assert sum(map(len, found.rankings.values())) > 2 * sum(map(len, found.runs.values()))
-    assert len({len(ids) for ids in found.runs.values()}) > 3
-    assert f1(dataset, found) > 2 * f1(dataset, bm25(dataset, "test"))
 
 
 def test_an_empty_split_is_refused(dataset: Dataset) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from cogr.errors import CheckFailedError, SettingsError
+from cogr.errors import CheckFailedError
 from cogr.records import Split
 from indexers.cli import console
 from indexers.cli.console import (
@@ -227,9 +227,9 @@ def compare(
     """Compare all methods on this data set: trained, tuned on dev, measured on test, with
     significance and cost, and which one to use.
 
-    Hyperparameters, cutoffs and thresholds are chosen the same way for all, within one budget. A
-    method that can't run here has a row that says what it needs. Ctrl-C
-    keeps the finished rows; --resume continues from them.
+    Hyperparameters and cutoffs are chosen the same way for all, within one budget. A method that
+    can't run here has a row that says what it needs. Ctrl-C keeps the finished rows; --resume
+    continues from them.
     """
     found = _project(call).compare(
         methods,
@@ -252,19 +252,7 @@ def evaluate(
     split: Annotated[Split, Option(help="Queries to measure on.")] = "test",
     item: Annotated[str | None, Option(help="Item snapshot; what serves by default.")] = None,
     query: Annotated[str | None, Option(help="Query snapshot; what serves by default.")] = None,
-    baselines: Annotated[
-        bool, Option(help="Also measure BM25, and the exact cut of `statistical`.")
-    ] = False,
-    new_items: Annotated[
-        float | None,
-        Option(
-            metavar="SHARE",
-            min=0.0,
-            max=0.9,
-            help="Instead, measure how this share of items is found if it comes after training.",
-            show_default=False,
-        ),
-    ] = None,
+    baselines: Annotated[bool, Option(help="Also measure BM25.")] = False,
 ) -> None:
     """Compute precision, recall, F1 and rank metrics of any snapshot pair on one split, on any
     backend. Needs no torch.
@@ -276,38 +264,8 @@ def evaluate(
     queries, a fifth of the training queries is dev. An item snapshot that the backend lacks is
     pushed, but not published.
     """
-    if new_items is not None:
-        if item or query or baselines:
-            raise SettingsError("--new-items goes without --item, --query and --baselines.")
-        _evaluate_new(call, new_items, split)
-        return
     found = _project(call).evaluate(split, item=item, query=query, baselines=baselines)
     call.emit(found.as_dict(), found.table.show)
-
-
-def _evaluate_new(call: Call, share: float, split: Split) -> None:
-    from trainers.evaluation import checked_new, fit_in, judge_in, of_statistical
-
-    workspace = call.workspace
-    new = checked_new(workspace.dataset, share)
-    rows = list(
-        of_statistical(workspace.dataset, new, split, fit_in(workspace), judge_in(workspace))
-    )
-    asked = f"{rows[0]['queries']} queries, {rows[0]['with_new']} of them want a new item"
-    title = f"{split}: {asked}; {share:g} of the items came after training"
-    table = Table(title, pick(rows, _NEW), ["se: one standard error of the measure before it."])
-    call.emit({"split": split, "share": share, "rows": rows}, table.show)
-
-
-_NEW = {
-    "name": "",
-    "r_new": "recall, new",
-    "r_new_se": "se",
-    "p_new": "precision, new",
-    "r_old": "recall, old",
-    "f1": "f1",
-    "f1_se": "se of f1",
-}
 
 
 @app.command()

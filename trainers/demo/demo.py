@@ -18,12 +18,9 @@ from typing import Any, Literal
 from rich.console import Console
 
 from cogr.errors import TrainingError, UserError
-from cogr.metrics import rows_of_queries, search_all
 from cogr.records import Say, Split
 from cogr.settings import read_flag
-from cogr.snapshots import open_snapshot
 from cogr.store import Store, storage_errors
-from indexers.backends.memory import MemoryBackend
 from indexers.search import search
 from indexers.tables import Table
 from indexers.telemetry import logs
@@ -53,7 +50,6 @@ GENERATORS = ("extractive", "statistical")
 SEARCHES = ("metal bookshelf", "armchair small", "wicker workstation", "Sofa rustikal", "实木 书桌")
 """Test queries to show, in the shop's three languages."""
 HITS = 3
-_NEW_SHARE = 0.2
 _COLUMNS = {
     "name": ("", 0),
     "p": ("P", 3),
@@ -152,7 +148,6 @@ def run_demo(backend: Literal["memory", "opensearch"], out: Path, more: Sequence
         "split": SPLIT,
         "queries": len(workspace.dataset.require(SPLIT)),
         "rows": shop.rows,
-        "new_items": shop.new,
         "serving": choice.chosen.name,
         "why": choice.reason(),
     }
@@ -222,14 +217,12 @@ class Shop:
     Attributes:
         rows: figures of the whole retrieved set (bm25: of the best k items) and of the ranking,
             keywords an item, seconds from texts to figures, snapshots, why a round was rejected.
-        new: method -> the share of their relevant new items that test queries find.
     """
 
     def __init__(self, workspace: Workspace, config: Path) -> None:
         self.workspace, self._config = workspace, config
         self.run = Run(workspace.store, DEFAULT_RUN)
         self.rows: list[dict[str, Any]] = []
-        self.new: dict[str, float] = {}
 
     def measure(self) -> Choice:
         """Measure all rows, and let the pair serve that is chosen on dev."""
@@ -256,12 +249,10 @@ class Shop:
         assert choice is not None, "the sample shop has dev queries"
         self._add_pair(beside.distilled, began)
         self._serve(choice.chosen)
-        logs.say("new items")
-        self._find_new(words)
         return choice
 
     def table(self, choice: Choice) -> Table:
-        """All rows, what serves and why, and what is found of new items."""
+        """All rows, what serves and why."""
         rows = [
             {
                 title: f"{row[name]:.{digits}f}" if digits and row[name] else row[name] or ""
@@ -271,9 +262,7 @@ class Shop:
         ]
         gone = [row for row in self.rows if row["rejected"]]
         notes = [f"{row['name']} is not built upon: {row['rejected']}." for row in gone]
-        notes.append(f"{choice.chosen.name} serves, chosen on dev: {choice.reason()}.")
-        new = ", ".join(f"{name} {share:.3f}" for name, share in self.new.items())
-        notes.append(f"Found of new items, a fifth of the shop: {new}.\n")
+        notes.append(f"{choice.chosen.name} serves, chosen on dev: {choice.reason()}.\n")
         return Table("The sample shop, 50 test queries", rows, notes)
 
     def _add(self, name: str, figures: Mapping[str, Any], began: float, **more: Any) -> None:
@@ -297,30 +286,6 @@ class Shop:
         )
         own = {"items": item.id, "queries": query.id}
         self._add(f"serves: {pair.name}", found.as_dict(), began, **own)
-
-    def _find_new(self, words: evaluation.Baseline) -> None:
-        """A fifth of the shop arrives after the fit, without labels. Nothing is fitted again, and
-        no query is rewritten. BM25 and keywords taken from texts need no labels.
-        """
-        workspace, dataset = self.workspace, self.workspace.dataset
-        asked, new = dataset.require(SPLIT), evaluation.checked_new(dataset, _NEW_SHARE)
-        texts = next(row for row in self.rows if row["name"] == "extractive")
-        queries = rows_of_queries(asked, open_snapshot(workspace.store, texts["queries"]))
-
-        backend = MemoryBackend(workspace.store)
-        backend.push(open_snapshot(workspace.store, texts["items"]))
-
-        def find(keywords: Mapping[str, float]) -> list[str]:
-            return [hit.id for hit in backend.retrieved(keywords, snapshot=texts["items"]).hits]
-
-        for name, sets in {"bm25": words.runs, "extractive": search_all(find, queries)}.items():
-            ids = {query: frozenset(found) for query, found in sets.items()}
-            self._recall(evaluation.figures(name, asked, dataset.relevant, new, ids))
-        fit = evaluation.fit_in(workspace)
-        self._recall(next(evaluation.of_statistical(dataset, new, SPLIT, fit)))
-
-    def _recall(self, found: Mapping[str, Any]) -> None:
-        self.new[found["name"].partition(",")[0]] = round(found["r_new"], 4)
 
 
 def _said(text: str) -> None:

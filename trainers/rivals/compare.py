@@ -2,13 +2,12 @@
 the same data.
 
 For each method: hyperparameters by F1 on the dev queries within the budget; a fit for every seed;
-cutoffs and score thresholds swept on training queries, and on the dev queries; figures on the test
-queries. Methods learn from the training queries alone.
+cutoffs swept on training queries, and on the dev queries; figures on the test queries. Methods
+learn from the training queries alone.
 """
 
 from __future__ import annotations
 
-import math
 import time
 import traceback
 from collections.abc import Sequence
@@ -26,12 +25,20 @@ from cogr.store import Store
 from indexers.tables import need
 from indexers.workspace import Workspace
 from trainers.rivals import METHODS, Fitted, Method, NotRunError, Params, Ranked, Task
-from trainers.rivals.measuring import CUTS, DEPTH, Swept, above, checked_run, figures, latencies
+from trainers.rivals.measuring import (
+    CUTS,
+    DEPTH,
+    checked_run,
+    figures,
+    heads,
+    latencies,
+    swept,
+)
 from trainers.rivals.results import Kept, MethodRow, Results, State, key_of, latex, markdown
 from trainers.training.rounds import SET_APART, set_apart
 
 SWEPT = 1000
-"""Most training queries that cutoffs and thresholds are chosen on: the first by hash."""
+"""Most training queries that cutoffs are chosen on: the first by hash."""
 _TIMED_DEPTH = 100
 
 
@@ -147,17 +154,17 @@ class Runner:
         fitted = method.fit(self._task(method, seed), params)
         return fitted, time.perf_counter() - began
 
-    def _on_dev(self, method: Method, fitted: Fitted) -> tuple[float, Swept | None]:
+    def _on_dev(self, method: Method, fitted: Fitted) -> tuple[float, int]:
         """F1 on the dev queries: of the method's own sets, or of its rankings with the cut that is
-        best for these queries. A cut chosen on training queries would favour a method that
-        memorises them.
+        best for these queries, which is returned too (0: no cut). A cut chosen on training queries
+        would favour a method that memorises them.
         """
         dev = self.dataset.require("dev")
         run = self._ranked(method, fitted, dev)
         if fitted.sets is not None:
-            return set_figures(self.dataset, dev, sets_of(fitted.sets(run))).means["f1"], None
-        swept = Swept.of(run, self.dataset, dev)
-        return swept.f1, swept
+            return set_figures(self.dataset, dev, sets_of(fitted.sets(run))).means["f1"], 0
+        cutoff = swept(run, self.dataset, dev)
+        return cutoff.f1, cutoff.k
 
     def _ranked(self, method: Method, fitted: Fitted, queries: Sequence[Query]) -> Ranked:
         depth = DEPTH if fitted.sets is None else max(DEPTH, len(self.dataset.items))
@@ -165,16 +172,15 @@ class Runner:
 
     def _measured(self, method: Method, fitted: Fitted, seconds: float, seed: int) -> MethodRow:
         test = self.dataset.require("test")
-        dev_f1, dev = self._on_dev(method, fitted)
+        dev_f1, k = self._on_dev(method, fitted)
         whole = self._ranked(method, fitted, test)
-        run, cuts = {query: pairs[:DEPTH] for query, pairs in whole.items()}, {}
-        if fitted.sets is not None or dev is None:
-            sets = {"f1": fitted.sets(whole) if fitted.sets else {}}
+        run, cuts = {query: pairs[:DEPTH] for query, pairs in whole.items()}, dict[str, int]()
+        if fitted.sets is not None:
+            sets = {"f1": fitted.sets(whole)}
         else:
-            train = Swept.of(self._ranked(method, fitted, self.swept), self.dataset, self.swept)
-            values = (train.k, dev.k, train.threshold, dev.threshold)
-            made = (train.heads(run), dev.heads(run), above(run, values[2]), above(run, values[3]))
-            cuts, sets = dict(zip(CUTS, values, strict=True)), dict(zip(CUTS, made, strict=True))
+            train = swept(self._ranked(method, fitted, self.swept), self.dataset, self.swept)
+            cuts = dict(zip(CUTS, (train.k, k), strict=True))
+            sets = {name: heads(run, most) for name, most in cuts.items()}
         found = figures(self.dataset, test, sets, run)
         row = MethodRow(
             method.name,
@@ -182,7 +188,7 @@ class Runner:
             seed,
             "done",
             fitted.said,
-            cuts={name: cut for name, cut in cuts.items() if math.isfinite(cut)},
+            cuts=cuts,
             dev_f1=dev_f1,
             figures={**found.means, "f1_se": found.standard_errors["f1"]},
             per_query={name: values.round(6).tolist() for name, values in found.values.items()},

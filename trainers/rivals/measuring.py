@@ -7,21 +7,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cogr.errors import UserError
-from cogr.metrics import (
-    Figures,
-    best_head,
-    f1_of_heads,
-    per_query,
-    set_figures,
-    sets_of,
-    sweep_cutoff,
-)
+from cogr.metrics import Cutoff, Figures, per_query, set_figures, sets_of, sweep_cutoff
 from cogr.records import Dataset, Query
 from trainers.rivals import Fitted, Ranked, Sets
 
@@ -69,68 +60,19 @@ def ids_of(run: Ranked) -> dict[str, list[str]]:
     return {query: [id_ for id_, _ in pairs] for query, pairs in run.items()}
 
 
-def above(run: Ranked, threshold: float) -> dict[str, list[str]]:
-    """The items whose score is the threshold or more."""
-    return {
-        query: [id_ for id_, score in pairs if score >= threshold] for query, pairs in run.items()
-    }
+CUTS = ("f1", "dev_cut_f1")
+"""F1 by the number of items that is best on the training queries, and on dev."""
 
 
-def sweep_threshold(
-    run: Ranked, relevant: Mapping[str, frozenset[str]], weights: Mapping[str, float]
-) -> float:
-    """The score that maximises macro F1 over the queries of `relevant`, exactly: every score of
-    the run, in total order, is tried. The highest where several are equal; infinity where nothing
-    helps.
-    """
-    scores, gains = [np.empty(0)], [np.empty(0)]
-    for query, wanted in relevant.items():
-        pairs = run.get(query, ())
-        f1 = f1_of_heads([id_ for id_, _ in pairs], wanted)
-        scores.append(np.array([score for _, score in pairs]))
-        gains.append(weights[query] * np.diff(f1, prepend=0.0))
-    score, gain = np.concatenate(scores), np.concatenate(gains)
-    order = np.argsort(-score, kind="stable")
-    score, total = score[order], np.cumsum(gain[order])
-    # Items with equal scores are added together.
-    last = np.flatnonzero(np.append(np.diff(score) != 0, True)) if score.size else score
-    if not last.size or total[last].max() <= 0:
-        return math.inf
-    return float(score[last[np.argmax(total[last])]])
+def swept(run: Ranked, dataset: Dataset, queries: Sequence[Query]) -> Cutoff:
+    """The number of items that maximises F1 on these queries; `run` has their rankings."""
+    wanted = {query.id: dataset.relevant[query.id] for query in queries}
+    return sweep_cutoff(ids_of(run), wanted, {query.id: query.weight for query in queries})
 
 
-CUTS = ("f1", "dev_cut_f1", "threshold_f1", "dev_threshold_f1")
-"""F1 by the number of items that is best on the training queries, and on dev; by the score that is
-best on the training queries, and on dev.
-"""
-
-
-@dataclass(frozen=True)
-class Swept:
-    """Cuts of rankings: the number of items and the score threshold that maximise F1 on some
-    queries.
-
-    Attributes:
-        k: items a query.
-        threshold: the lowest score; infinity where no item helps.
-        f1: F1 by the number of items, on those queries.
-    """
-
-    k: int
-    threshold: float
-    f1: float
-
-    @classmethod
-    def of(cls, run: Ranked, dataset: Dataset, queries: Sequence[Query]) -> Swept:
-        """Chosen on these queries; `run` has their rankings."""
-        wanted = {query.id: dataset.relevant[query.id] for query in queries}
-        weights = {query.id: query.weight for query in queries}
-        cutoff = sweep_cutoff(ids_of(run), wanted, weights)
-        return cls(cutoff.k, sweep_threshold(run, wanted, weights), cutoff.f1)
-
-    def heads(self, run: Ranked) -> dict[str, list[str]]:
-        """The first k items of each ranking."""
-        return {query: ids[: self.k] for query, ids in ids_of(run).items()}
+def heads(run: Ranked, k: int) -> dict[str, list[str]]:
+    """The first k items of each ranking."""
+    return {query: ids[:k] for query, ids in ids_of(run).items()}
 
 
 def favoured(found: Mapping[str, float], metric: str) -> str:
@@ -147,22 +89,16 @@ def favoured(found: Mapping[str, float], metric: str) -> str:
 def figures(
     dataset: Dataset, queries: Sequence[Query], sets: Mapping[str, Sets], run: Ranked
 ) -> Figures:
-    """Every figure of a run, per query: those of `cogr.metrics.measure`, and `perfect_f1`: F1 of
-    the ranking's best cutoff for each query.
+    """Every figure of a run, per query: those of `cogr.metrics.measure`, and F1 of each further
+    cut.
 
     Args:
-        sets: name of `CUTS` -> the sets by this cut. The first are the retrieved sets; the others'
-            P, R and F1 are named by their cut.
+        sets: name of `CUTS` -> the sets by this cut. The first are the retrieved sets.
     """
-    ranking, (retrieved, *others) = ids_of(run), sets.values()
-    found = per_query(dataset, queries, retrieved, ranking)
-    relevant = {query.id: dataset.relevant[query.id] for query in queries}
-    heads = [best_head(ranking.get(query, ()), wanted)[1] for query, wanted in relevant.items()]
-    values = {**found.values, "perfect_f1": np.array(heads)}
-    for cut, ids in zip(list(sets)[1:], others, strict=True):
-        other = set_figures(dataset, queries, sets_of(ids)).values
-        values |= {f"{cut.removesuffix('f1')}{name}": other[name] for name in ("p", "r", "f1")}
-    return Figures(found.queries, values, found.weights)
+    (_, retrieved), *others = sets.items()
+    found = per_query(dataset, queries, retrieved, ids_of(run))
+    more = {name: set_figures(dataset, queries, sets_of(ids)).values["f1"] for name, ids in others}
+    return Figures(found.queries, {**found.values, **more}, found.weights)
 
 
 # Significance

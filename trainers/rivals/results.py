@@ -38,7 +38,7 @@ class MethodRow:
     Attributes:
         reason: why it failed or did not run; of a finished row a remark, such as random weights.
         params: the hyperparameters that were chosen.
-        cuts: measure of `CUTS` -> number of items or score; empty for sets of the method's own.
+        cuts: measure of `CUTS` -> number of items; empty for sets of the method's own.
         dev_f1: F1 on the dev queries, of a ranking by the cut that is best for them.
         figures: measure -> mean over the test queries.
         per_query: measure -> one value a test query.
@@ -51,7 +51,7 @@ class MethodRow:
     state: State
     reason: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
-    cuts: Mapping[str, float] = field(default_factory=dict)
+    cuts: Mapping[str, int] = field(default_factory=dict)
     dev_f1: float = 0.0
     figures: Mapping[str, float] = field(default_factory=dict)
     per_query: Mapping[str, Sequence[float]] = field(default_factory=dict)
@@ -274,19 +274,13 @@ def advice(results: Results) -> str:
 
 # Tables
 
-TERMINAL = ("p", "r", "f1", "dev_cut_f1", "threshold_f1", "ndcg@10", "perfect_f1")
+TERMINAL = ("p", "r", *CUTS, "ndcg@10")
 MAIN = ("mrr@100", "ndcg@100", "p@100", "r@100", "f1@100", "p", "r", *CUTS)
-_HEADINGS = {
-    "dev_cut_f1": "F1, cut on dev",
-    "threshold_f1": "F1 by score",
-    "dev_threshold_f1": "F1 by score on dev",
-    "perfect_f1": "F1, each best cut",
-}
 
 
 def column(name: str) -> str:
     """A measure as a heading."""
-    return _HEADINGS.get(name, name.upper().replace("NDCG", "nDCG"))
+    return "F1, cut on dev" if name == CUTS[1] else name.upper().replace("NDCG", "nDCG")
 
 
 def quality(results: Results, names: Sequence[str]) -> Table:

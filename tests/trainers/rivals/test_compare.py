@@ -23,52 +23,10 @@ from tests.commands import Command
 from trainers.demo import CATALOGUE
 from trainers.rivals import METHODS, Family, Fitted, Method, NotRunError, Task
 from trainers.rivals.compare import compared
-from trainers.rivals.measuring import (
-    CUTS,
-    Swept,
-    above,
-    checked_run,
-    holm,
-    ids_of,
-    paired_p,
-    sweep_threshold,
-)
+from trainers.rivals.measuring import CUTS, holm, paired_p
 from trainers.rivals.results import MethodRow, Results, Summary, advice
 
-# Metrics, cutoffs, significance
-
-
-def random_run(
-    rng: np.random.Generator,
-) -> tuple[dict[str, list[tuple[str, float]]], dict[str, frozenset[str]]]:
-    items = [f"d{n}" for n in range(12)]
-    queries = [Query(f"q{n}", "") for n in range(6)]
-    found = {
-        q.id: [(id_, float(rng.integers(0, 6))) for id_ in rng.permutation(items)[:10]]
-        for q in queries
-    }
-    relevant = {q.id: frozenset(rng.choice(items, 3).tolist()) for q in queries}
-    return checked_run("", found, queries, 10), relevant
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_swept_cuts_are_the_best_of_all(seed: int) -> None:
-    run, relevant = random_run(np.random.default_rng(seed))
-
-    def f1(sets: Mapping[str, Sequence[str]], only: Sequence[str] = tuple(relevant)) -> float:
-        found = {query: frozenset(sets[query]) for query in only}
-        return full_set(found, {query: relevant[query] for query in only}).means["f1"]
-
-    dataset = replace(load_dataset("jsonl", CATALOGUE), relevant=relevant)
-    found = Swept.of(run, dataset, [Query(id_, "") for id_ in relevant])
-    heads = [{q: ids[:k] for q, ids in ids_of(run).items()} for k in range(1, 11)]
-    assert f1(found.heads(run)) == pytest.approx(max(map(f1, heads))) == pytest.approx(found.f1)
-    scores = {score for pairs in run.values() for _, score in pairs}
-    best = max(f1(above(run, score)) for score in scores)
-    assert f1(above(run, found.threshold)) == pytest.approx(best)
-    heavy = sweep_threshold(run, relevant, {**dict.fromkeys(relevant, 0.0), "q0": 1.0})
-    one = max(f1(above(run, score), ["q0"]) for score in scores)
-    assert f1(above(run, heavy), ["q0"]) == one
+# Significance
 
 
 def test_the_randomisation_test_is_the_count_over_all_flips_of_sign() -> None:
