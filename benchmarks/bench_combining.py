@@ -285,7 +285,7 @@ def a_node(url: str | None, *, vectors: bool) -> Iterator[OpenSearchSettings]:
         with node() as settings:
             yield settings
         return
-    state = start(OpenSearchSpec(name=f"bench-search-{os.getpid()}", port=0)).state
+    state = start(OpenSearchSpec(name=f"bench-search-{os.getpid()}", port=0))
     try:
         yield OpenSearchSettings(url=state.url)
     finally:

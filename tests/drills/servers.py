@@ -53,7 +53,7 @@ class Broker(Mortal):
 
     def __init__(self) -> None:
         name = f"tests-{os.getpid()}-drill"
-        super().__init__(ValkeySpec(name=name, port=0, memory="256mb"))
+        super().__init__(ValkeySpec(name=name, port=0))
 
     @property
     def redis(self) -> RedisSettings:

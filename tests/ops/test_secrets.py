@@ -172,10 +172,9 @@ EVERY = (
     "cogr-index import labels none.csv",
     "cogr-train status",
     "cogr-train evaluate",
-    "cogr-ops wait --timeout 0",
     "cogr-ops doctor --json",
-    "cogr-ops opensearch status",
-    "cogr-ops redis status --json",
+    "cogr-ops opensearch stop",
+    "cogr-ops redis stop --json",
     "cogr-ops serve --host no.such.host.invalid",
     "cogr-ops worker",
 )

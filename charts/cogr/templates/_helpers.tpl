@@ -252,25 +252,6 @@ capabilities: {drop: [ALL]}
   {{- end }}
 {{- end }}
 
-{{/* The init container that waits for services, where there are any to wait for. dict
-     waitFor (names of tables of settings) and what a container takes */}}
-{{- define "cogr.wait" -}}
-{{- $args := list }}
-{{- range .waitFor }}
-{{- if (get $.root.Values.settings .).url }}
-{{- $args = concat $args (list "--for" .) }}
-{{- end }}
-{{- end }}
-{{- if and .root.Values.waitForServicesSeconds $args }}
-{{- $seconds := .root.Values.waitForServicesSeconds | int }}
-{{- $args = concat (list "cogr-ops" "wait" "--timeout" $seconds "-c" "/etc/cogr/cogr.toml") $args }}
-{{- $requests := dict "cpu" "50m" "memory" "128Mi" }}
-{{- $resources := dict "requests" $requests "limits" (dict "memory" "512Mi") }}
-{{- $own := dict "name" "wait" "extra" "" "resources" $resources "args" $args }}
-{{ include "cogr.container" (merge $own .) }}
-{{- end }}
-{{- end }}
-
 {{/* Annotations of a pod: a changed configuration starts new pods */}}
 {{- define "cogr.podAnnotations" -}}
 checksum/config: {{ include "cogr.config" .root | sha256sum }}

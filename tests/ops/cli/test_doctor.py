@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import tomllib
 from functools import partial
 from importlib.metadata import PackageNotFoundError
@@ -55,48 +56,55 @@ def test_every_extra_is_looked_for_by_all_that_it_requires(
     assert missing_packages() == missing_packages("train") == []
     without(monkeypatch, "pyroaring", "lightgbm", "granian")
     named = by_name()
-    assert (named["cogr"].state, named["cogr"].detail) == ("missing", "without pyroaring")
-    assert named["serve"].detail == "without granian"
+    assert named["cogr"].state == "broken"
+    assert named["cogr"].detail.startswith("without pyroaring; pip install")
+    assert named["serve"].detail == "without granian; pip install 'cogr[serve]'"
     # An extra requires what the extras that it names require.
     assert "lightgbm" in named["compare"].detail
-    assert named["compare"].fix == "pip install 'cogr[compare]'"
 
 
-def test_what_is_not_ok_says_how_to_get_it_and_what_is_ok_does_not(
-    elsewhere: Path, doctor: Command
+def test_what_is_there_and_what_is_missing(
+    elsewhere: Path, doctor: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    findings = list(examine())
-    assert all(bool(finding.fix) == (finding.state != "ok") for finding in findings)
-    named = {finding.name: finding for finding in findings}
-    looked = {"cogr", "java", "maven", "opensearch", "valkey", "store"}
-    assert set(named) >= looked
-    assert named["store"].state == "ok"
+    named = by_name()
+    assert {*named} >= {"cogr", "java", "maven", "opensearch", "redis", "valkey", "store"}
+    assert (named["store"].state, named["opensearch"].state) == ("ok", "missing")
     told = doctor("--json")
     assert (told.status, told.err) == (0, "")
     assert {one["name"] for one in told.json["findings"]} == set(named)
     # It looks and leaves nothing.
     assert not list(elsewhere.iterdir())
-
-
-def test_a_broken_configuration_and_a_cluster_that_is_away_are_findings_not_failures(
-    elsewhere: Path, doctor: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (elsewhere / "cogr.toml").write_text("[dataset]\nloader = 'beir'\nloadr = 'beir'\n")
-    ended = doctor()
-    assert ended.status == 0
-    assert "dataset.loadr is unknown" in ended.out
-    (elsewhere / "cogr.toml").write_text(
-        "[dataset]\nloader = 'beir'\n[opensearch]\nurl = 'http://127.0.0.1:9'\n"
-    )
-    named = by_name()
-    assert named["opensearch"].state == "missing"
-    assert "127.0.0.1:9" in named["opensearch"].detail
-
-
-def test_a_missing_tool_is_missing_and_a_broken_core_is_exit_1(
-    elsewhere: Path, doctor: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setenv("PATH", str(elsewhere))
     assert by_name()["maven"].state == "missing"
-    without(monkeypatch, "pyroaring")
-    assert doctor().status == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("loadr = 'beir'\n", "dataset.loadr is unknown"),
+        ("[opensearch]\nurl = 'http://127.0.0.1:9'\n", "127.0.0.1:9"),
+        ("[redis]\nurl = 'redis://127.0.0.1:9'\n", "127.0.0.1:9"),
+    ],
+)
+def test_what_is_configured_and_broken_is_exit_1(
+    elsewhere: Path, doctor: Command, written: str, told: str
+) -> None:
+    (elsewhere / "cogr.toml").write_text(f"[dataset]\nloader = 'beir'\n{written}")
+    ended = doctor()
+    assert ended.status == 1
+    (line,) = [line for line in ended.out.splitlines() if line.startswith("broken")]
+    assert told in line
+    assert ended.sentence.startswith("Broken here: ")
+
+
+def test_servers_of_cogr_ops_are_shown(
+    elsewhere: Path, cogr_ops: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory() as cache:
+        Path(cache).chmod(0o755)
+        monkeypatch.setenv("COGR_CACHE_DIR", cache)
+        url = cogr_ops("redis", "start", "--port", "0", "--json").json["url"]
+        try:
+            assert by_name()["redis"] == Finding("ok", "redis", f"{url} (local)")
+        finally:
+            cogr_ops("redis", "stop")

@@ -6,7 +6,6 @@ start fails.
 from __future__ import annotations
 
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -38,7 +37,6 @@ from ops.servers import (
     stop,
 )
 from tests.commands import Command
-from tests.damages import HARMS, damage
 from tests.owned_servers import BRIEF, reap_orphans, start_owned
 
 AS_ROOT = os.geteuid() == 0
@@ -78,7 +76,7 @@ def child(tmp_path: Path, code: str = "") -> ServerState:
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     process.stdout.readline()
     pid = process.pid
-    return ServerState(folder=tmp_path, version="1", pid=pid, created=created_at(pid))
+    return ServerState(url="", folder=tmp_path, pid=pid, created=created_at(pid))
 
 
 def test_a_process_is_ended_even_if_it_ignores_that_and_a_dead_one_is_left_alone(
@@ -108,14 +106,11 @@ def test_a_node_that_ends_is_exit_3_with_its_last_words_and_its_log(
     assert ended.sentence.endswith(f"The log is {log}.")
     # Root's nodes run as somebody else.
     assert log.read_text().splitlines()[0] == str(NOBODY if AS_ROOT else os.geteuid())
-    shown = opensearch_command("status", "--json")
-    assert (shown.status, shown.json) == (1, {"servers": []})
 
 
 @pytest.mark.parametrize(
     ("group", "arguments", "told"),
     [
-        ("opensearch", ["--version", "three"], "not an OpenSearch version"),
         ("opensearch", ["--name", "../x"], "not usable"),
         ("redis", ["--name", "UPPER"], "not usable"),
         ("redis", ["--port", "TAKEN"], "is taken; give another --port, or leave it out"),
@@ -154,7 +149,6 @@ def test_a_life_with_a_kill_and_a_restart(redis_command: Command) -> None:
     here = redis_command
     started = here("start", "--name", "life", "--port", "0", "--json")
     assert started.status == 0, started.err
-    assert started.json["running"]
     first = read_state(Path(started.json["folder"]))
     assert Path(f"/proc/{first.pid}").stat().st_uid == (NOBODY if AS_ROOT else os.geteuid())
     with Redis.from_url(str(first.url)) as client:
@@ -167,20 +161,13 @@ def test_a_life_with_a_kill_and_a_restart(redis_command: Command) -> None:
     os.kill(first.pid, signal.SIGKILL)
     while first.running:
         time.sleep(0.01)
-    died = here("status")
-    assert (died.status, "life" in died.out) == (1, True)
     revived = here("start", "--name", "life", "--port", "0", "--json")
-    assert "died; starting it again" in revived.err
     (second,) = known("valkey")
     with Redis.from_url(str(second.url)) as client:
         assert client.get("kept") == b"1"
     here("start", "--name", "other", "--port", "0")
-    assert here("status", "--json").json["servers"][0]["name"] == "other"
-    assert here("stop", "--json").json == {"stopped": ["other", "life"], "removed": []}
+    assert here("stop", "--json").json == {"stopped": ["life", "other"], "removed": []}
     assert here("stop", "--json").json == {"stopped": [], "removed": []}
-    nothing = here("status", "--json")
-    assert (nothing.status, nothing.json) == (1, {"servers": []})
-    assert "start one with cogr-ops redis start" in nothing.sentence
     removed = here("stop", "--name", "life", "--remove", "--json")
     assert removed.json == {"stopped": [], "removed": ["life"]}
     assert not Path(revived.json["folder"]).exists()
@@ -197,23 +184,17 @@ def test_two_starts_at_once_share_one_server_and_two_names_no_port(
     assert first.url == same.url != second.url
 
 
-@pytest.mark.parametrize("how", HARMS)
-def test_a_damaged_state_hides_no_other_server(
-    cache: Path, redis_command: Command, how: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    redis_command("start", "--name", "whole", "--port", "0")
+def test_a_damaged_state_is_one_sentence(cache: Path, redis_command: Command) -> None:
     file = cache / f"servers/{os.geteuid()}/valkey/harmed/state.json"
-    file.parent.mkdir()
-    kept = (file.parents[1] / "whole/state.json").read_bytes()
-    for number in range(2):
-        file.write_bytes(kept)
-        damage(file, how, random.Random(number))
-        shown = redis_command("status", "--json")
-        assert shown.status == 0
-        assert "whole" in [server["name"] for server in shown.json["servers"]]
-    if how == "empty":
-        assert "harmed/state.json can't be read" in caplog.text
-        assert redis_command("start", "--name", "harmed").status == 2
+    file.parent.mkdir(parents=True)
+    file.write_text('{"pid": 1')
+    sentence = f"{file} can't be read; end its process if it runs, and delete"
+    ended = redis_command("start", "--name", "harmed")
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert sentence in ended.err
+    ended = redis_command("stop", "--json")
+    assert (ended.status, ended.json) == (0, {"stopped": [], "removed": []})
+    assert sentence in ended.err
 
 
 def test_a_server_whose_session_was_killed_is_removed(
@@ -246,7 +227,7 @@ def test_a_node_keeps_its_data_over_a_kill_and_listens_on_the_loopback_alone(
     monkeypatch.setenv("COGR_CACHE_DIR", str(cache))
     wanted = OpenSearchSpec(home=home, name="life", port=0, options=BRIEF)
     first = start(wanted)
-    assert (first.version, first.log.is_file()) == ("2.19.5", True)
+    assert first.log.is_file()
     assert documents(str(first.url)) == 1
     tables = [Path("/proc/net/tcp"), Path("/proc/net/tcp6")]
     rows = [line.split() for table in tables for line in table.read_text().splitlines()[1:]]
