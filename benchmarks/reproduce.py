@@ -104,8 +104,7 @@ def reproduced(name: str, asked: argparse.Namespace) -> list[str]:
 def of_statistical() -> list[str]:
     """What is not as expected of `statistical` by bench_statistical.py, a phrase each: where a
     fifth of the sample shop's items is newer than the labels (--new-items shop), learned from half
-    of the queries (--halves med cacm), and with an encoder (--encoder minilm med cacm), which needs
-    cogr[encoder,weights].
+    of the queries (--halves med cacm), and with an encoder (--encoder FOLDER med cacm).
     """
     from bench_statistical import encoder_gains, load, new_items, random_halves
 

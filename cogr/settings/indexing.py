@@ -196,8 +196,9 @@ class StatisticalSettings(Table):
     encoder: str = Field(
         "auto",
         description=(
-            "Encoder in sentence-transformers' layout that the ranker learns from: a folder, a "
-            "name on the Hugging Face hub, or `minilm`; auto: a MiniLM, if it can be fetched; none"
+            "Encoder in sentence-transformers' layout, with onnx/model.onnx, that the ranker "
+            "learns from: a folder or a name on the Hugging Face hub; auto: a MiniLM, if it can be "
+            "fetched; none"
         ),
     )
     judge: Literal["openai", "transformers", "vllm"] | None = Field(

@@ -98,30 +98,28 @@ def resolve_model(model: str) -> Path:
         GeneratorError: the folder is missing or not a usable model; names the file.
         ServiceError: the hub can't be reached and the model is not in its local cache.
     """
-    folder = Path(model).expanduser()
-    if not folder.is_dir():
-        if not is_hub_name(model):
-            raise GeneratorError(
-                f"There is no model folder {model}; give a folder in Hugging Face layout, or a hub "
-                "name such as Qwen/Qwen3-1.7B."
-            )
-        folder = from_hub(model, _HUB_FILES)
+    folder = model_folder(model, _HUB_FILES)
     check_folder(folder)
     return folder
 
 
-def is_hub_name(model: str) -> bool:
-    """Whether it is a name on the Hugging Face hub, not a path."""
-    return not model.startswith((".", "~", "/")) and bool(_HUB_NAME.fullmatch(model))
+def model_folder(model: str, files: Sequence[str]) -> Path:
+    """The folder of a model; of one on the hub, with the files of these patterns.
 
-
-def from_hub(name: str, files: Sequence[str]) -> Path:
-    """The folder of a model on the hub, with the files of these patterns.
-
-    Raises:
-        GeneratorError: the hub has no such model.
-        ServiceError: the hub can't be reached and the model is not in its local cache.
+    Raises GeneratorError and ServiceError as `resolve_model`, but for what is in the folder.
     """
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return folder
+    if model.startswith((".", "~", "/")) or not _HUB_NAME.fullmatch(model):
+        raise GeneratorError(
+            f"There is no model folder {model}; give a folder in Hugging Face layout, or a hub "
+            "name such as Qwen/Qwen3-1.7B."
+        )
+    return _from_hub(model, files)
+
+
+def _from_hub(name: str, files: Sequence[str]) -> Path:
     try:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
@@ -203,19 +201,19 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
     return value
 
 
-def digest(folder: Path, *more: str) -> str:
+def digest(folder: Path) -> str:
     """First 16 hex digits of a sha256 over all that decides what a model or adapter writes:
-    weights, tokenizer, config; and `more` files in folders of it.
+    weights, tokenizer, config.
     """
     sha = hashlib.sha256()
-    for name, size, changed_ns in _deciding_files(folder, more):
+    for name, size, changed_ns in _deciding_files(folder):
         sha.update(f"{name}\0{_file_digest(folder / name, size, changed_ns)}\n".encode())
     return sha.hexdigest()[:16]
 
 
-def _deciding_files(folder: Path, more: Sequence[str] = ()) -> Iterator[tuple[str, int, int]]:
+def _deciding_files(folder: Path) -> Iterator[tuple[str, int, int]]:
     own = (file.name for file in folder.iterdir() if file.suffix in _DECIDING and file.is_file())
-    for name in (*sorted(own), *more):
+    for name in sorted(own):
         status = (folder / name).stat()
         yield name, status.st_size, status.st_mtime_ns
 

