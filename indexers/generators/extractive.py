@@ -9,67 +9,47 @@ learns nothing from relevance labels: that is `statistical`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from cogr.errors import GeneratorError
-from cogr.metrics import f1_of
 from cogr.records import Item
 from indexers.generators import Answer, Completion, Context, Generator, Options, Reads, Request
+from indexers.generators.statistical.keyword_selection import Ownership, select_keywords, slices
 from indexers.text import DETECT, Analyser, Said, SurfaceForms, detect_language
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+
+KEYWORDS = 15
+"""Most keywords of an item (the paper's M is 10)."""
+
+LEAST_ITEMS, MOST_ITEMS, MOST_SHARE = 2, 5, 0.02
+"""Fewest items that a keyword occurs in, since one of a single item connects nothing; and most: the
+number or the share of all, whichever is more.
+"""
+
+CUT, MOST_NEAR = 0.65, 100
+"""A query's keywords aim at the items that score at least this share of the best item's BM25, and
+at so many of them at most.
+"""
 
 _GAP = -1
-_NEAREST_AT_MOST = 100
 _K1, _B = 1.5, 0.75
-_PRICES = (1.0, 0.85, 0.7, 0.55, 0.4)
-# Keywords with a word of the query count twice when one is chosen: as good on nfcorpus and chorus,
-# and easier to read.
-_OWN_WORD = 2.0
+# The F1 that a keyword without a word of the query must bring: such keywords are harder to read.
+_FOREIGN = 0.002
 
 
 class ExtractiveOptions(Options):
     """Options of the kind `extractive`.
 
     Attributes:
-        keywords: most keywords of an item, the best first (the paper's M is 10).
-        min_df: fewest items that a keyword occurs in: a keyword of a single item connects nothing.
-        max_df_share: largest share of the items that it may occur in (5 items are always allowed).
-        cut: a query's keywords aim at the items that score at least this share of the best item's
-            BM25.
         language: of stems and stop words, by its Snowball name; `auto`: that of the items' texts.
     """
 
-    keywords: int = Field(default=15, ge=1)
-    query_keywords: int = Field(default=30, ge=1)
-    min_df: int = Field(default=2, ge=1)
-    max_df_share: float = Field(default=0.02, gt=0.0, le=1.0)
-    cut: float = Field(default=0.65, gt=0.0, le=1.0)
     language: str = DETECT
-
-
-@dataclass(frozen=True)
-class _Rows:
-    starts: Ints
-    columns: Ints
-
-    @classmethod
-    def from_pairs(cls, rows: Ints, columns: Ints, count: int) -> _Rows:
-        return cls(np.searchsorted(rows, np.arange(count + 1)), columns)
-
-    def __getitem__(self, row: int) -> Ints:
-        return self.columns[self.starts[row] : self.starts[row + 1]]
-
-    def gather(self, rows: Ints) -> Ints:
-        parts = [self[row] for row in rows.tolist()]
-        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
 class Collection:
@@ -80,10 +60,9 @@ class Collection:
     their order.
     """
 
-    def __init__(self, items: Sequence[Item], options: ExtractiveOptions) -> None:
-        self.options = options
+    def __init__(self, items: Sequence[Item], language: str) -> None:
         self.size = len(items)
-        self._analyser = Analyser(options.language)
+        self._analyser = Analyser(language)
         self._surface = SurfaceForms(self._analyser)
         self.stem_ids: dict[str, int] = {}
         stream, self._starts = self._read(items)
@@ -94,12 +73,12 @@ class Collection:
         self._codes, index = np.unique(codes, return_inverse=True)
         self._df = np.bincount(index, minlength=len(self._codes))
         said = Said.of(self._analyser, (f"{item.title}\n{item.text}" for item in items))
-        highest = max(5, int(self.options.max_df_share * self.size))
-        self._usable = (self._df >= self.options.min_df) & (self._df <= highest)
+        highest = max(MOST_ITEMS, int(MOST_SHARE * self.size))
+        self._usable = (self._df >= LEAST_ITEMS) & (self._df <= highest)
         for at in np.flatnonzero(self._usable).tolist():
             self._usable[at] = said.keeps(self._stems_of(at))
-        rows, phrases = self._best(docs, index, counts)
-        self._keywords = _Rows.from_pairs(rows, phrases, self.size)
+        self._rows, self._best = self._chosen(docs, index, counts)
+        self._owned = Ownership(self._rows, self._best, self.size, len(self._codes))
         self._row_of = {item.id: row for row, item in enumerate(items)}
 
     def _read(self, items: Sequence[Item]) -> tuple[Ints, Ints]:
@@ -131,7 +110,7 @@ class Collection:
         )
         return docs[first], codes[first], np.diff(np.r_[first, len(docs)])
 
-    def _best(self, docs: Ints, phrases: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    def _chosen(self, docs: Ints, phrases: Ints, counts: Ints) -> tuple[Ints, Ints]:
         df = self._df[phrases]
         inside = self._usable[phrases]
         docs, phrases, df = docs[inside], phrases[inside], df[inside]
@@ -139,7 +118,7 @@ class Collection:
         order = np.lexsort((self._codes[phrases], -score, docs))
         docs, phrases = docs[order], phrases[order]
         rank = np.arange(len(docs)) - np.searchsorted(docs, docs)
-        kept = rank < self.options.keywords
+        kept = rank < KEYWORDS
         return docs[kept], phrases[kept]
 
     def spell(self, phrase: int) -> str:
@@ -153,21 +132,28 @@ class Collection:
     def of_item(self, item: Item) -> Ints:
         """The keywords of an item, best first; none of an item outside the collection."""
         row = self._row_of.get(item.id)
-        return np.empty(0, np.int64) if row is None else self._keywords[row]
+        if row is None:
+            return np.empty(0, np.int64)
+        first, end = np.searchsorted(self._rows, [row, row + 1])
+        return self._best[first:end]
 
-    def of_query(self, text: str) -> list[int]:
+    def of_query(self, text: str) -> Sequence[int]:
         """The keywords of a query: the item keywords that together best retrieve the items nearest
         to its words.
         """
-        stems = np.array(
-            sorted({self.stem_ids[s] for s in self._analyser.stems(text) if s in self.stem_ids}),
-            int,
-        )
+        known = self.stem_ids
+        stems = np.array(sorted({known[s] for s in self._analyser.stems(text) if s in known}), int)
         near = self._nearest(stems)
-        return self._cover(near, stems) if len(near) else []
+        relevant = np.zeros(self.size)
+        relevant[near] = 1
+        phrases = slices(self._owned.by_item, self._owned.item_starts, near)
+        first, second = np.divmod(self._codes[phrases], self._base)
+        costs = np.full(len(self._codes), _FOREIGN)
+        costs[phrases[np.isin(first - 1, stems) | np.isin(second, stems)]] = 0
+        return select_keywords(relevant, self._owned, costs=costs).keywords
 
     @cached_property
-    def postings(self) -> tuple[_Rows, Floats]:
+    def postings(self) -> tuple[Ownership, Floats]:
         """Items by stem, and the BM25 weight of each posting."""
         doc = np.repeat(np.arange(self.size), np.diff(self._starts))
         real = self._tokens != _GAP
@@ -178,72 +164,17 @@ class Collection:
         df = np.bincount(stems, minlength=len(self._stems))
         idf = np.log1p((self.size - df + 0.5) / (df + 0.5))
         weights = idf[stems] * counts * (_K1 + 1) / (counts + norm[docs])
-        return _Rows.from_pairs(stems, docs, len(self._stems)), weights
+        return Ownership(docs, stems, self.size, len(self._stems)), weights
 
     def _nearest(self, stems: Ints) -> Ints:
         postings, weights = self.postings
         scores = np.zeros(self.size)
         for stem in stems.tolist():
-            scores[postings[stem]] += weights[postings.starts[stem] : postings.starts[stem + 1]]
-        near = np.flatnonzero((scores > 0) & (scores >= self.options.cut * scores.max(initial=0.0)))
-        nearest: Ints = near[np.lexsort((near, -scores[near]))][:_NEAREST_AT_MOST]
+            span = slice(*postings.keyword_starts[stem : stem + 2])
+            scores[postings.by_keyword[span]] += weights[span]
+        near = np.flatnonzero((scores > 0) & (scores >= CUT * scores.max(initial=0.0)))
+        nearest: Ints = near[np.lexsort((near, -scores[near]))][:MOST_NEAR]
         return nearest
-
-    @cached_property
-    def _owners(self) -> _Rows:
-        rows = np.repeat(np.arange(self.size), np.diff(self._keywords.starts))
-        order = np.argsort(self._keywords.columns, kind="stable")
-        return _Rows.from_pairs(self._keywords.columns[order], rows[order], len(self._codes))
-
-    def _cover(self, target: Ints, stems: Ints) -> list[int]:
-        # Dinkelbach's method with a greedy step: for each price of retrieving an item, take the
-        # keywords that gain most; keep the price with the best F1.
-        wanted = np.zeros(self.size, dtype=bool)
-        wanted[target] = True
-        phrases = np.unique(self._keywords.gather(target))
-        first, second = np.divmod(self._codes[phrases], self._base)
-        own = np.isin(first - 1, stems) | np.isin(second, stems)
-        candidates = _Candidates(
-            phrases, [self._owners[p] for p in phrases.tolist()], np.where(own, _OWN_WORD, 1.0)
-        )
-        best: list[int] = []
-        best_f1 = 0.0
-        for price in _PRICES:
-            chosen, f1 = self._greedy(wanted, candidates, price)
-            if f1 > best_f1:
-                best, best_f1 = chosen, f1
-        return best
-
-    def _greedy(
-        self, wanted: Mask, candidates: _Candidates, price: float
-    ) -> tuple[list[int], float]:
-        # The gain of a keyword is 2 tp - price * retrieved over the items not covered yet.
-        worth = 2.0 * wanted - price
-        covered = np.zeros(self.size, dtype=bool)
-        gains = np.array([worth[owners].sum() for owners in candidates.owners])
-        chosen: list[int] = []
-        while len(chosen) < self.options.query_keywords and gains.max(initial=0.0) > 1e-9:
-            pick = int((gains * candidates.weight).argmax())
-            chosen.append(int(candidates.phrases[pick]))
-            new = candidates.owners[pick][~covered[candidates.owners[pick]]]
-            covered[new] = True
-            phrases = self._keywords.gather(new)
-            lengths = self._keywords.starts[new + 1] - self._keywords.starts[new]
-            candidates.subtract(gains, phrases, np.repeat(worth[new], lengths))
-        hits = int((covered & wanted).sum())
-        return chosen, f1_of(hits, int(covered.sum()), int(wanted.sum()))
-
-
-@dataclass(frozen=True)
-class _Candidates:
-    phrases: Ints
-    owners: Sequence[Ints]
-    weight: Floats
-
-    def subtract(self, gains: Floats, phrases: Ints, worth: Floats) -> None:
-        at = np.minimum(np.searchsorted(self.phrases, phrases), len(self.phrases) - 1)
-        same = self.phrases[at] == phrases
-        np.subtract.at(gains, at[same], worth[same])
 
 
 class Extractive(Generator):
@@ -268,7 +199,7 @@ class Extractive(Generator):
     def fingerprint(self) -> Mapping[str, object]:
         return {
             "kind": "extractive",
-            "version": 2,
+            "version": 3,
             "dataset_hash": self._dataset_hash,
             **self.options.model_dump(),
         }
@@ -276,13 +207,13 @@ class Extractive(Generator):
     @cached_property
     def collection(self) -> Collection:
         """The counts; made when they are first needed."""
-        return Collection(self._items, self.options)
+        return Collection(self._items, self.options.language)
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         for request in requests:
             entity = request.entity
             if isinstance(entity, Item):
-                found: Iterable[int] = self.collection.of_item(entity).tolist()
+                found: Iterable[int] = self.collection.of_item(entity)
             else:
                 found = self.collection.of_query(entity.text)
             yield Completion(

@@ -9,6 +9,7 @@ queries.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -41,6 +42,7 @@ from indexers.text import phrases
 
 if TYPE_CHECKING:
     from indexers.generators.statistical.judge_evidence import JudgeEvidence
+    from indexers.generators.statistical.stacking import Stack
 
 PRIOR = 4.0
 """Weight, in queries, of the prior that confidence equals expected F1."""
@@ -139,6 +141,7 @@ class Artefact:
         item_ids: ids, in the order of the rows of `index`.
         editor: edits of selected sets; None where they gain nothing.
         judged: what a judge said of known queries; None without one.
+        stack: earlier pairs as evidence; None where there are none, or they gain nothing.
     """
 
     index: TextIndex
@@ -151,6 +154,13 @@ class Artefact:
     facts: Mapping[str, object]
     editor: Editor | None = None
     judged: JudgeEvidence | None = None
+    stack: Stack | None = None
+
+    def changed(self, **parts: object) -> Artefact:
+        """The artefact with some parts replaced. What it has computed already is kept."""
+        twin = copy(self)
+        vars(twin).update(parts)
+        return twin
 
     @cached_property
     def sources(self) -> FeatureSources:
@@ -234,9 +244,10 @@ class Artefact:
         for number in np.flatnonzero((trained < 0) & (rows >= 0)):
             items, own_p = found[number]
             found[number] = self._with_labels(items, own_p, int(rows[number]))
-        if self.judged is None:
-            return found
-        return [self.judged(query, *one) for query, one in zip(queries, found, strict=True)]
+        for evidence in (self.judged, self.stack):
+            if evidence is not None:
+                found = [evidence(query, *one) for query, one in zip(queries, found, strict=True)]
+        return found
 
     def _with_labels(self, items: Ints, p: Floats, row: int) -> tuple[Ints, Floats]:
         labelled = self.relevance.indices[
@@ -254,10 +265,12 @@ class Artefact:
 
     def targets(self, queries: Sequence[Query]) -> list[list[str]]:
         """S_q for each query without its ordering keywords: the targets that a language model
-        learns to write. Ordering keywords retrieve nothing and depend on the retrieved items alone.
+        learns to write. Ordering keywords retrieve nothing and depend on the retrieved items alone,
+        and earlier pairs know the labels of training queries.
         """
-        scored = self.probabilities(queries)
-        found = [self._chosen(query, *pair) for query, pair in zip(queries, scored, strict=True)]
+        alone = self.changed(stack=None)
+        scored = alone.probabilities(queries)
+        found = [alone._chosen(query, *pair) for query, pair in zip(queries, scored, strict=True)]
         return [[self.keywords.keywords[n] for n in one.keywords] for one in found]
 
     def answers(self, queries: Sequence[Query]) -> list[QueryAnswer]:
@@ -271,16 +284,21 @@ class Artefact:
         return QueryAnswer(
             words[spelled.own :],
             dict(zip(words, spelled.weights, strict=bool(spelled.weights))),
-            round(float(self.calibration_of(query)(np.array(spelled.value))), 4),
+            round(float(self._scale(query).calibration(np.array(spelled.value))), 4),
         )
 
-    def calibration_of(self, query: Query) -> Calibration:  # noqa: ARG002 - evidence may say more.
-        """The calibration of a query: the map from its expected F1 to confidence."""
-        return self.calibration
+    def _scale(self, query: Query) -> Stack | Artefact:
+        """What has the multiplier and the calibration of a query."""
+        return self.stack if self.stack and self.stack.retrieved(query) else self
 
-    def expected_relevant(self, query: Query, p: Floats) -> float:  # noqa: ARG002
+    @property
+    def multiplier(self) -> float:
+        """That of the ranker."""
+        return self.ranker.multiplier
+
+    def expected_relevant(self, query: Query, p: Floats) -> float:
         """How many items are expected to be relevant to a query, by the p of its candidates."""
-        return self.ranker.multiplier * float(p.sum())
+        return self._scale(query).multiplier * float(p.sum())
 
     def spell(self, query: Query, items: Ints, p: Floats) -> Spelled:
         """Keywords for these candidates and their probabilities, with weights."""
@@ -331,12 +349,12 @@ class Artefact:
         """S_q and runners-up of each query, `size` at most, each with the mean p of its owners.
 
         Runners-up are the keywords that would be chosen for a larger or smaller expected number of
-        relevant items.
+        relevant items. Without earlier pairs, as `targets`.
         """
-        found = []
-        for query, (items, p) in zip(queries, self.probabilities(queries), strict=True):
-            best = self._chosen(query, items, p)
-            others = (self.selected(query, items, p, share) for share in EXPECTATIONS)
+        found, alone = [], self.changed(stack=None)
+        for query, (items, p) in zip(queries, alone.probabilities(queries), strict=True):
+            best = alone._chosen(query, items, p)
+            others = (alone.selected(query, items, p, share) for share in EXPECTATIONS)
             sets = (found.keywords for found in chain([best], others))
             numbers = list(dict.fromkeys(chain.from_iterable(sets)))[:size]
             dense = np.zeros(self.index.n_items)

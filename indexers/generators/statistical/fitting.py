@@ -7,7 +7,6 @@ on training queries, which are answered out of fold.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -116,9 +115,9 @@ def fit(
     artefact = Artefact(index, queries, relevance, training.ranker, keywords, ids, digests, facts)
     if edits and training.rows.size >= LEAST_EDITED:
         editor, facts["edits"] = _learned_edits(artefact, training, seed)
-        artefact = _changed(artefact, editor=editor)
+        artefact = artefact.changed(editor=editor)
     facts.update(assess(artefact, seed))
-    return _changed(artefact, index=index.seeing(pair_numbers))
+    return artefact.changed(index=index.seeing(pair_numbers))
 
 
 @dataclass(frozen=True)
@@ -157,13 +156,6 @@ def _trained(
         ranker = replace(ranker, cold=fit_cold(ranker, index, texts, relevance, seed))
         p = ranker.probabilities(pairs, rows)
     return _Training(sources, rows, pairs, ranker, p, f1)
-
-
-def _changed(artefact: Artefact, **parts: object) -> Artefact:
-    """The artefact with some parts replaced. What it has computed already is kept."""
-    twin = copy(artefact)
-    vars(twin).update(parts)
-    return twin
 
 
 def unclicked(queries: Sequence[Query], seed: int) -> frozenset[str]:

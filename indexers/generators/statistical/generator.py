@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from indexers.generators.statistical.ranking.encoder import Choice, Encoder
     from indexers.generators.statistical.ranking.matrices import Ints
     from indexers.generators.statistical.ranking.ranker import Ranker
-    from indexers.generators.statistical.stacking import Stacked
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +146,8 @@ class Statistical(Generator):
             found[JUDGE] = self._judge.fingerprint
         if self.options.evidence:
             pairs = [list(pair) for pair in self.options.evidence]
-            found |= {EVIDENCE: pairs, STACKING: self._stacked.lineage}
+            stack = self._stacked.stack
+            found |= {EVIDENCE: pairs, STACKING: stack.lineage if stack else {"gains": False}}
         return found
 
     @property
@@ -260,7 +260,7 @@ class Statistical(Generator):
             return judged(artefact, self._judge, items, queries, only)
 
     @cached_property
-    def _stacked(self) -> Stacked:
+    def _stacked(self) -> Artefact:
         from indexers.generators.statistical.stacking import EarlierPair, stacked
 
         if self._store is None:

@@ -141,9 +141,7 @@ def judged(
     }
     pairs += sum(one.near.size for one in asked)
     told = f"{pairs:,} pairs, {judge.asked:,} of them asked now in {judge.seconds:.0f} s"
-    found = replace(artefact, judged=replace(evidence, said=said, told=told))
-    vars(found)["sources"] = artefact.sources
-    return found
+    return artefact.changed(judged=replace(evidence, said=said, told=told))
 
 
 def _wanted(artefact: Artefact, kind: bool, only: Ints | None) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 import numpy as np
@@ -89,7 +89,7 @@ class EarlierPair:
 
 @dataclass(frozen=True)
 class Stack:
-    """Coefficients, and what they were fitted on.
+    """Earlier pairs, their coefficients, and what these were fitted on.
 
     Attributes:
         lines: intercept, coefficient of the ranker's logit, one for each pair; a row for each of
@@ -100,6 +100,7 @@ class Stack:
         without: the same by the ranker alone.
     """
 
+    pairs: Sequence[EarlierPair]
     lines: Floats
     parts: Mapping[str, int]
     multiplier: float = 1.0
@@ -107,87 +108,42 @@ class Stack:
     f1: float = 0.0
     without: float = 0.0
 
-    def __call__(self, query: Query, x: Floats) -> Floats32:
+    def retrieved(self, query: Query) -> list[Ints]:
+        """What each pair retrieves for a query; empty where none retrieves anything, so that the
+        ranker alone answers.
+        """
+        found = [pair.retrieved(query) for pair in self.pairs]
+        return found if any(one.size for one in found) else []
+
+    def __call__(self, query: Query, items: Ints, p: Floats32) -> tuple[Ints, Floats32]:
+        """Probabilities with the evidence, of the items that any pair retrieves too."""
+        if not (by_pairs := self.retrieved(query)):
+            return items, p
+        items, x = _features(items, p, by_pairs)
+        return items, self.of(query, x)
+
+    def of(self, query: Query, x: Floats) -> Floats32:
         """Probabilities by the features of `_features`."""
         line = self.lines[self.parts.get(query.id, -1)]
         p: Floats32 = expit(line[0] + x @ line[1:]).astype(np.float32)
         return p
 
-
-@dataclass(frozen=True)
-class Stacked(Artefact):
-    """An artefact that uses earlier pairs as evidence.
-
-    Attributes:
-        stack: their coefficients; None where they gain nothing.
-    """
-
-    pairs: Sequence[EarlierPair] = ()
-    stack: Stack | None = None
-
     @property
     def lineage(self) -> dict[str, object]:
-        """For manifests: the pairs, their coefficients, and the data of that fit."""
-        if self.stack is None:
-            return {"gains": False}
-        intercept, ranker, *pairs = self.stack.lines[-1].tolist()
-        asked = json.dumps(sorted(self.stack.parts))
+        """For manifests: the coefficients, and the data of that fit."""
+        intercept, ranker, *pairs = self.lines[-1].tolist()
+        asked = json.dumps(sorted(self.parts))
         return {
             "gains": True,
             "intercept": intercept,
             "ranker": ranker,
             "pairs": pairs,
-            "multiplier": self.stack.multiplier,
-            "queries": len(self.stack.parts),
+            "multiplier": self.multiplier,
+            "queries": len(self.parts),
             "queries_hash": sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:16],
-            "exact_cut_f1": round(self.stack.f1, 4),
-            "without": round(self.stack.without, 4),
+            "exact_cut_f1": round(self.f1, 4),
+            "without": round(self.without, 4),
         }
-
-    @property
-    def alone(self) -> Artefact:
-        """The same without evidence."""
-        found = Artefact(**{one.name: getattr(self, one.name) for one in fields(Artefact)})
-        vars(found)["sources"] = self.sources
-        return found
-
-    def retrieved_by_pairs(self, query: Query) -> list[Ints]:
-        """What each pair retrieves for a query; empty where none retrieves anything, or where the
-        pairs gain nothing.
-        """
-        found = [pair.retrieved(query) for pair in self.pairs] if self.stack else []
-        return found if any(one.size for one in found) else []
-
-    def probabilities(self, queries: Sequence[Query]) -> list[tuple[Ints, Floats32]]:
-        """As without evidence, of the items that any pair retrieves too."""
-        alone = super().probabilities(queries)
-        return [self._with(query, *one) for query, one in zip(queries, alone, strict=True)]
-
-    def _with(self, query: Query, items: Ints, p: Floats32) -> tuple[Ints, Floats32]:
-        by_pairs = self.retrieved_by_pairs(query)
-        if self.stack is None or not by_pairs:
-            return items, p
-        items, x = _features(items, p, by_pairs)
-        return items, self.stack(query, x)
-
-    def expected_relevant(self, query: Query, p: Floats32) -> float:
-        """By the multiplier that was chosen with the coefficients, for queries that use them."""
-        if self.stack is None or not self.retrieved_by_pairs(query):
-            return super().expected_relevant(query, p)
-        return self.stack.multiplier * float(p.sum())
-
-    def calibration_of(self, query: Query) -> Calibration:
-        """The calibration fitted with the coefficients, for queries that use them."""
-        used = self.stack is not None and self.retrieved_by_pairs(query)
-        return self.stack.calibration if self.stack and used else super().calibration_of(query)
-
-    def targets(self, queries: Sequence[Query]) -> list[list[str]]:
-        """Without evidence, which knows the labels of training queries."""
-        return self.alone.targets(queries)
-
-    def proposals(self, queries: Sequence[Query], size: int) -> list[list[tuple[str, float]]]:
-        """Without evidence, which knows the labels of training queries."""
-        return self.alone.proposals(queries, size)
 
 
 def stacked(
@@ -195,27 +151,19 @@ def stacked(
     pairs: Sequence[EarlierPair],
     asked: Sequence[tuple[Query, Sequence[str]]],
     seed: int,
-) -> Stacked:
-    """The artefact with these pairs as evidence; unchanged answers where they gain no F1.
+) -> Artefact:
+    """The artefact with these pairs as evidence; as it is where they gain no F1.
 
     Args:
         asked: queries that the pairs have not learned from, and the ids of their relevant items.
             The ranker answers them out of fold where it has.
     """
-    found = _with_stack(artefact, pairs, None)
     order = np.random.default_rng(seed).permutation(len(asked))[:MOST_FITTED]
-    examples = list(_examples(found, [asked[number] for number in order]))
-    if len(examples) < LEAST_FITTED or (stack := _fitted(examples)).f1 <= stack.without:
-        return found
-    calibration = _calibrated(_with_stack(artefact, pairs, stack), examples)
-    return _with_stack(artefact, pairs, replace(stack, calibration=calibration))
-
-
-def _with_stack(artefact: Artefact, pairs: Sequence[EarlierPair], stack: Stack | None) -> Stacked:
-    own = {one.name: getattr(artefact, one.name) for one in fields(Artefact)}
-    found = Stacked(**own, pairs=pairs, stack=stack)
-    vars(found)["sources"] = artefact.sources
-    return found
+    examples = list(_examples(artefact, pairs, [asked[number] for number in order]))
+    if len(examples) < LEAST_FITTED or (stack := _fitted(pairs, examples)).f1 <= stack.without:
+        return artefact
+    calibration = _calibrated(artefact.changed(stack=stack), examples)
+    return artefact.changed(stack=replace(stack, calibration=calibration))
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,16 +191,18 @@ def logits_of(p: Floats | Floats32) -> Floats:
 
 
 def _examples(
-    artefact: Stacked, asked: Sequence[tuple[Query, Sequence[str]]]
+    artefact: Artefact,
+    pairs: Sequence[EarlierPair],
+    asked: Sequence[tuple[Query, Sequence[str]]],
 ) -> Iterator[_TrainingExample]:
     numbers = artefact.numbers
-    scored = Artefact.probabilities(artefact, [query for query, _ in asked])
+    scored = artefact.probabilities([query for query, _ in asked])
     for (query, ids), (items, p) in zip(asked, scored, strict=True):
-        by_pairs = [pair.retrieved(query) for pair in artefact.pairs]
+        by_pairs = [pair.retrieved(query) for pair in pairs]
         relevant = np.array(sorted(numbers[id_] for id_ in ids if id_ in numbers), np.int64)
         if not relevant.size or not any(one.size for one in by_pairs):
             continue
-        cut, _ = exact_cut(p, artefact.ranker.multiplier * float(p.sum()))
+        cut, _ = exact_cut(p, artefact.expected_relevant(query, p))
         union, x = _features(items, p, by_pairs)
         y = np.isin(union, relevant).astype(np.float64)
         yield _TrainingExample(query, x, y, relevant, _f1(items[cut], relevant))
@@ -262,14 +212,14 @@ def _f1(found: Ints, relevant: Ints) -> float:
     return f1_of(float(np.isin(found, relevant).sum()), found.size, relevant.size)
 
 
-def _fitted(examples: Sequence[_TrainingExample]) -> Stack:
+def _fitted(pairs: Sequence[EarlierPair], examples: Sequence[_TrainingExample]) -> Stack:
     part = np.arange(len(examples)) % min(PARTS, len(examples))
     lines = [
         _line_of([example for example, of in zip(examples, part, strict=True) if of != one])
         for one in range(int(part.max()) + 1)
     ]
     parts = {example.query.id: int(of) for example, of in zip(examples, part, strict=True)}
-    stack = Stack(np.stack([*lines, _line_of(examples)]), parts)
+    stack = Stack(pairs, np.stack([*lines, _line_of(examples)]), parts)
     f1 = {of: np.mean([_cut_f1(stack, one, of) for one in examples]) for of in MULTIPLIERS}
     best = max(MULTIPLIERS, key=lambda multiplier: f1[multiplier])
     without = float(np.mean([example.alone for example in examples]))
@@ -305,12 +255,12 @@ def fit_line(x: Floats, y: Floats) -> Floats:
 
 
 def _cut_f1(stack: Stack, example: _TrainingExample, multiplier: float) -> float:
-    p = stack(example.query, example.x)
+    p = stack.of(example.query, example.x)
     cut, _ = exact_cut(p, multiplier * float(p.sum()))
     return f1_of(float(example.y[cut].sum()), cut.size, example.relevant.size)
 
 
-def _calibrated(artefact: Stacked, examples: Sequence[_TrainingExample]) -> Calibration:
+def _calibrated(artefact: Artefact, examples: Sequence[_TrainingExample]) -> Calibration:
     queries = [example.query for example in examples]
     scored = artefact.probabilities(queries)
     found = [artefact.spell(query, *one) for query, one in zip(queries, scored, strict=True)]

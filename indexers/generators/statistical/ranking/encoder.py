@@ -75,8 +75,10 @@ class Encoder:
     """
 
     def __init__(self, model: str, store: Store | None = None, *, kept: str = "") -> None:
-        self._folder = None if kept else _folder_of(model)
-        self.digest = kept or _digest(self._folder)
+        self._folder, self.digest = None, kept
+        if not kept:
+            self._folder = _folder_of(model)
+            self.digest = _digest(self._folder)
         self._store = store.below(f"{FOLDER}/{self.digest}") if store else None
         self._known: dict[bytes, Floats] = {}
 
@@ -128,8 +130,9 @@ class Encoder:
         self._store.write(f"{name}.npz", buffer.getvalue())
 
     def _read(self) -> None:
-        store = self._store
-        for name in (n for n in store.list("") if n.endswith(".npz")) if store else ():
+        if (store := self._store) is None:
+            return
+        for name in (one for one in store.list("") if one.endswith(".npz")):
             with np.load(io.BytesIO(store.read(name)), allow_pickle=False) as saved:
                 points = saved["points"].astype(np.float32)
                 self._known.update(zip(map(bytes, saved["keys"]), points, strict=True))
@@ -181,10 +184,12 @@ def _choose(items: Sequence[Item], language: str, store: Store | None) -> Choice
         _by_onnx(folder)
     except (GeneratorError, MissingExtraError, ServiceError) as error:
         return Choice(why=first_line(error))
+    if store is None:
+        return Choice(model)
     digest = _digest(folder)
-    for name in _names(folder) if store else ():
+    for name in _names(folder):
         store.write(f"{FOLDER}/{digest}/{name}", (folder / name).read_bytes())
-    return Choice(model, digest if store else "")
+    return Choice(model, digest)
 
 
 def _is_english(items: Sequence[Item], language: str) -> bool:

@@ -142,7 +142,7 @@ def test_each_query_that_coefficients_learn_from_is_answered_out_of_fold(
 ) -> None:
     artefact = with_evidence.artefact
     dev = dataset.queries["dev"]
-    stack = artefact.stack  # type: ignore[attr-defined]
+    stack = artefact.stack
     assert set(stack.parts) == {query.id for query in dev}
     assert len({tuple(line) for line in stack.lines}) > len(stack.lines) / 2
     same = Query("another id", dev[0].text)
@@ -164,7 +164,7 @@ def test_without_dev_queries_a_share_of_the_training_queries_is_learned_from(
     options = StatisticalOptions(evidence=(knowing,))
     found = Statistical(whole, options, store)
     held_out = by_hash((query.id for query in train), 0.4)
-    assert set(found.artefact.stack.parts) == held_out  # type: ignore[attr-defined]
+    assert set(found.artefact.stack.parts) == held_out
     assert cut_f1(found, whole, whole.queries["test"]) > 0.8
     monkeypatch.setattr("indexers.generators.statistical.generator.DEV_SHARE", 0.1)
     few = Statistical(whole, options, store)
