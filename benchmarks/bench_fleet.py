@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from cogr.settings.indexing import RedisSettings
 from indexers.fleet.broker import Message
-from indexers.fleet.run_files import runs_of
+from indexers.fleet.run_files import latest_run
 from indexers.fleet.worker import Worker
 from indexers.rebuild.plan import make_plan
 from indexers.rebuild.run import RebuildRequest, generate_and_freeze, make_job, rebuild_side
@@ -108,7 +108,9 @@ def _rate(redis: RedisSettings, url: str, workers: int, entities: int) -> tuple[
 
 def _between_first_and_last(fleet: Fleet) -> float:
     """Entities a second, from the start of the first shard to the end of the last one."""
-    done = runs_of(fleet.store, "item")[-1].attempts()
+    folder = latest_run(fleet.store, "item")
+    assert folder is not None
+    done = folder.attempts()
     began, ended = min(a.started for a in done), max(a.started + a.seconds for a in done)
     return sum(one.items for one in done) / (ended - began)
 
@@ -200,7 +202,7 @@ def coordinate(size: int) -> dict[str, Any]:
     """One rebuild on a worker in this process; megabytes at the peak, after the data set was
     loaded, and before.
     """
-    from indexers.fleet import coordinator
+    from indexers.fleet import broker, coordinator
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -209,8 +211,8 @@ def coordinate(size: int) -> dict[str, Any]:
         coordinator.LEAST = 2000
         sets = ["rebuild.workers=celery", "redis.url=redis://127.0.0.1:1/0"]
         workspace = Workspace.open(folder / "cogr.toml", sets)
-        broker: Any = InThread(workspace)
-        coordinator.Broker = lambda *_: broker  # type: ignore[assignment,misc]
+        in_thread: Any = InThread(workspace)
+        broker.Broker = lambda *_: in_thread  # type: ignore[assignment,misc]
         assert len(workspace.dataset.items) == size
         loaded = _peak()
         started = time.monotonic()

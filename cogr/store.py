@@ -327,6 +327,10 @@ def replacing(path: Path, where: str = "") -> Iterator[BinaryIO]:
     kill the old file is unchanged. Raises StorageError, which names `where` or else the path.
     """
     temporary = path.parent / f".tmp-{uuid.uuid4().hex}"
+    if not path.absolute().parent.is_dir():
+        raise StorageError(
+            f"The folder {path.absolute().parent} does not exist; create it, or name another file."
+        )
     try:
         with storage_errors(where or str(path)):
             require_file(path)

@@ -23,7 +23,7 @@ from cogr.datasets.builder import HTML, Options, make_item
 from cogr.datasets.fields import Columns, id_field, number_field, text_field, time_field, written
 from cogr.datasets.judgements import Judged, read_judgements
 from cogr.datasets.reading import Place, find, json_records, lines
-from cogr.errors import DataError, ServiceError, SettingsError
+from cogr.errors import DataError, ServiceError
 from cogr.keywords import self_keyword
 from cogr.records import Query
 from cogr.store import replacing, storage_errors
@@ -235,34 +235,17 @@ def _check_names(asked: Mapping[str, str], seen: set[str], source: Columns, *, b
         )
 
 
-def check_place(path: Path) -> None:
-    """Raise SettingsError for a file that can't be written to, or that would not be read."""
-    if path.suffix != ".jsonl":
-        raise SettingsError(f"--save writes JSON lines; name a .jsonl file, not {path.name}.")
-    if not path.absolute().parent.is_dir():
-        raise SettingsError(
-            f"The folder of --save {path} does not exist; make it, or name another file."
-        )
-    packed = path.with_name(f"{path.name}.gz")
-    if packed.exists() and not path.exists():
-        raise SettingsError(
-            f"--save {path} would hide {packed}, which is read now; unpack that first."
-        )
-
-
 def save_queries(path: Path, queries: Sequence[Query]) -> int:
     """Add the queries whose ids a file of JSON lines lacks. Returns their number.
 
     The file is replaced as a whole: a kill leaves the old one or the new one, and a second time
     adds nothing. Raises DataError and StorageError.
     """
-    there = {id_field(record, "id", place) for place, record in _records(path)}
-    new = [{"id": one.id, "text": one.text} for one in queries if one.id not in there]
+    records = {id_field(record, "id", place): record for place, record in _records(path)}
+    new = [{"id": one.id, "text": one.text} for one in queries if one.id not in records]
     if new:
-        before = path.read_bytes() if path.is_file() else b""
-        gap = b"\n" if before and not before.endswith(b"\n") else b""
         with replacing(path) as file:
-            file.write(before + gap + _lines(new))
+            file.write(_lines([*records.values(), *new]))
     return len(new)
 
 

@@ -42,13 +42,12 @@ _LOOK_EVERY = 0.05
 @dataclass(frozen=True)
 class LeaseKind:
     """A right that only one process at a time has on a store: where its lease files lie, its lock
-    on a local store, and for messages its name and what a refused caller can do.
+    on a local store, and for messages its name.
     """
 
     folder: str
     lock: str
     spoken: str
-    advice: str
 
     def path(self, term: int) -> str:
         """The lease file of a term."""
@@ -58,14 +57,13 @@ class LeaseKind:
 def lease_to_rebuild(side: Side) -> LeaseKind:
     """To rebuild or update a side of a store."""
     spoken = f"the rebuild of {'items' if side == 'item' else 'queries'}"
-    advice = f"wait for it, or cogr-index status --side {side} --cancel"
-    return LeaseKind(f"fleet/{side}/lease", f"rebuild-{side}", spoken, advice)
+    return LeaseKind(f"fleet/{side}/lease", f"rebuild-{side}", spoken)
 
 
 def lease_to_switch(catalogue: str) -> LeaseKind:
     """To switch what serves by a catalogue, to prune it and to write its history."""
     spoken = f"the catalogue {catalogue}"
-    return LeaseKind(f"leases/{catalogue}", f"switch-{catalogue}", spoken, "wait for it, or end it")
+    return LeaseKind(f"leases/{catalogue}", f"switch-{catalogue}", spoken)
 
 
 class LeaseRecord(BaseModel):
@@ -261,7 +259,7 @@ def _refusal(seen: LeaseRecord, kind: LeaseKind, doing: str, store: Store) -> Lo
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seen.since))
     held = f"{seen.holder} holds {kind.spoken} in {store.url} since {since}"
     return LockedError(
-        f"{doing} is refused: {held}; {kind.advice}. If it is dead, this command works "
+        f"{doing} is refused: {held}; wait for it, or end it. If it is dead, this command works "
         f"{seen.seconds:g} s after its last sign of life.",
         held,
     )

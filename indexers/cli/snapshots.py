@@ -5,9 +5,7 @@ Options and output only; the work is in the packages beside.
 
 from __future__ import annotations
 
-import getpass
 import logging
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -171,35 +169,22 @@ def inspect(
 def status(
     call: Call,
     side: Annotated[Side | None, Option(help="Only this side.")] = None,
-    stop: Annotated[
-        bool, Option("--cancel", help="Stop the rebuild of --side; what was generated is kept.")
-    ] = False,
 ) -> None:
-    """Show the state of rebuilds on workers: answers, shards, workers, time left; or stop one.
+    """Show the state of rebuilds on workers: answers, shards, workers, what failed.
 
     Reads the store; needs no broker.
     """
-    from indexers.fleet.run_files import cancel, overview
-    from indexers.tables import show_all
+    from indexers.fleet.run_files import overview
 
-    store = call.workspace.store
-    if stop and side is None:
-        raise UserError("--cancel stops the rebuild of one side; name it with --side.")
-    if stop and side is not None:
-        cancel(store, side, f"{getpass.getuser()} on {socket.gethostname()}")
     sides = SIDES if side is None else [side]
-    found = [run for one in sides if (run := overview(store, one)) is not None]
-
-    def show(out: Console) -> None:
-        if not found:
-            out.print("No rebuild on workers yet: cogr-index rebuild --side item --workers celery.")
-        for run in found:
-            note = f" ({run.note})" if run.note else ""
-            in_title = {"id", "side", "state", "note", "fingerprint", "generator"}
-            title = f"{run.side}s, run {run.id}: {run.state}{note}"
-            show_all(out, title, run.model_dump(exclude=in_title))
-
-    call.emit({"runs": [run.model_dump() for run in found]}, show)
+    found = {one: run for one in sides if (run := overview(call.workspace.store, one)) is not None}
+    told = {
+        f"{one}s: {run.state}": run.model_dump(exclude={"side", "state", "fingerprint"})
+        for one, run in found.items()
+    }
+    none = "No rebuild on workers yet: cogr-index rebuild --side item --workers celery."
+    payload = {"runs": [run.model_dump() for run in found.values()]}
+    call.show("", payload, told=told, notes=() if found else [none])
 
 
 class _Group(TyperGroup):

@@ -181,31 +181,27 @@ def rebuild_side(
             snapshot; nothing was switched.
         ServiceError: a service can't be reached; the same command goes on.
     """
-    prometheus.serve(workspace.settings.metrics)
-    asked = executor_of(workspace, request, "rebuild", say)
-    with asked as executor, observed("rebuild", request.side):
+    with side_held(workspace, "rebuild", request.side) as lease:
         with stage("load", request.side):
             job = make_job(workspace, request)
-        say(generator_line(job))
         for remark in remarks(workspace.dataset) if request.side == "item" else ():
             say(remark)
-        with job.generator:
-            if told := judge_line(job):
-                say(told)
-            rebuilt = carry_out(job, bar, executor)
-        outcome = release_rebuilt(
-            workspace, rebuilt, say, executor, push=pushes(request), publish=request.publish
-        )
-        return with_facts(outcome, job)
+        return carry_out(workspace, request, job, lease, bar, say)
 
 
 @contextmanager
-def observed(command: str, side: Side) -> Iterator[None]:
-    """Log and count the block as a run of this command, however it ends."""
-    outcome = "finished"
-    with logs.bound(side=side):
+def side_held(workspace: Workspace, command: str, side: Side) -> Iterator[Lease]:
+    """For the time of the block no other process rebuilds or updates this side of the store; it is
+    logged and counted as a run of this command, however it ends. Raises LockedError.
+    """
+    prometheus.serve(workspace.settings.metrics)
+    kind, doing, outcome = lease_to_rebuild(side), f"{command} --side {side}", "finished"
+    with (
+        held_lease(workspace.store, kind, doing, REBUILD_SECONDS) as lease,
+        logs.bound(side=side),
+    ):
         try:
-            yield
+            yield lease
             prometheus.LAST_SUCCESS.labels(side, command).set_to_current_time()
         except BaseException as error:
             outcome = outcome_of(error)
@@ -237,38 +233,61 @@ def generator_line(job: Job) -> str:
     return f"keywords of {whose} by {job.generator.fingerprint.get('kind')} ({job.why}{spoken})"
 
 
-def judge_line(job: Job) -> str | None:
-    """A line on what a judge said of the job's pairs, and what it is worth; None without one."""
-    return job.generator.told_judge if isinstance(job.generator, Statistical) else None
+def carry_out(
+    workspace: Workspace,
+    request: RebuildRequest,
+    job: Job,
+    lease: Lease,
+    bar: ProgressBar,
+    say: Say,
+) -> Outcome:
+    """Generate what a job lacks, freeze the side's keyword sets, and push and publish the snapshot
+    as far as asked. Closes the generator. Raises as `rebuild_side` does.
+    """
+    say(generator_line(job))
+    with job.generator:
+        rebuilt = _generated(workspace, request, job, lease, bar, say)
+        if isinstance(job.generator, Statistical) and job.generator.told_judge:
+            say(job.generator.told_judge)
+    snapshot, push = rebuilt.snapshot, pushes(request)
+    with logs.bound(snapshot=snapshot.id):
+        done = release(
+            workspace,
+            [snapshot.id],
+            push=push,
+            switch=push and request.publish,
+            say=say,
+            check_lease=lease.check,
+        )
+    index, prompted = done.indexes.get(snapshot.side), job.generator.reads == "prompt"
+    return Outcome(rebuilt, index, push and request.publish, job.why, prompted)
 
 
-def carry_out(job: Job, bar: ProgressBar, executor: Executor) -> Rebuilt:
-    """Plan a job, and let the executor generate what is missing, with a progress bar."""
+def _generated(
+    workspace: Workspace,
+    request: RebuildRequest,
+    job: Job,
+    lease: Lease,
+    bar: ProgressBar,
+    say: Say,
+) -> Rebuilt:
+    started = time.monotonic()
     with stage("plan", job.side):
         plan = make_plan(job)
+    on_workers = (request.workers or workspace.settings.rebuild.workers) == "celery"
     what = "queries" if job.side == "query" else "items"
     with bar(f"keywords of {what}", len(plan.missing)) as advance:
-        if isinstance(
-            job.generator, KeptFit
-        ):  # A matter of seconds, and workers fit for themselves.
-            return generate_and_freeze(job, plan, advance)
-        return executor.run(job, plan, advance)
+        # A kept fit takes seconds, and workers fit for themselves.
+        if on_workers and not isinstance(job.generator, KeptFit):
+            from indexers.fleet.broker import Broker, queue_of
+            from indexers.fleet.coordinator import Coordinator
 
-
-def with_facts(outcome: Outcome, job: Job) -> Outcome:
-    """The outcome with facts of its job."""
-    return replace(outcome, why=job.why, prompted=job.generator.reads == "prompt")
-
-
-@dataclass
-class Executor:
-    """Where keywords are generated: in this process, or, for a subclass, elsewhere."""
-
-    lease: Lease
-
-    def run(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
-        """Generate what the plan lacks, and freeze the side's keyword sets."""
-        return generate_and_freeze(job, plan, advance)
+            settings = workspace.generator_settings(job.side, request.generator)
+            broker = Broker(workspace.settings.redis, queue_of(job.side, settings))
+            transient = Coordinator(job, plan, lease, broker, say, advance).work()
+        else:
+            transient = generate_missing(job, plan, advance)
+    return freeze(job, plan, transient, started)
 
 
 def generate_and_freeze(
@@ -283,50 +302,6 @@ def generate_and_freeze(
     started = time.monotonic()
     plan = plan or make_plan(job)
     return freeze(job, plan, generate_missing(job, plan, advance or (lambda _: None)), started)
-
-
-@contextmanager
-def executor_of(
-    workspace: Workspace, request: RebuildRequest, command: str, say: Say
-) -> Iterator[Executor]:
-    """The executor that the settings ask for. While the block lasts, no other process rebuilds or
-    updates this side of the store.
-
-    Raises:
-        LockedError: another process does.
-    """
-    if (request.workers or workspace.settings.rebuild.workers) == "celery":
-        from indexers.fleet.coordinator import coordinate
-
-        with coordinate(workspace, request.side, request.generator, say, command) as session:
-            yield session
-    else:
-        doing, kind = f"{command} --side {request.side}", lease_to_rebuild(request.side)
-        with held_lease(workspace.store, kind, doing, REBUILD_SECONDS) as lease:
-            yield Executor(lease)
-
-
-def release_rebuilt(
-    workspace: Workspace,
-    rebuilt: Rebuilt,
-    say: Say,
-    executor: Executor,
-    *,
-    push: bool,
-    publish: bool,
-) -> Outcome:
-    """The steps after the keywords, as far as asked. Raises as `indexers.release.release` does."""
-    snapshot, publish = rebuilt.snapshot, push and publish
-    with logs.bound(snapshot=snapshot.id):
-        done = release(
-            workspace,
-            [snapshot.id],
-            push=push,
-            switch=publish,
-            say=say,
-            check_lease=executor.lease.check,
-        )
-    return Outcome(rebuilt, done.indexes.get(snapshot.side), published=publish)
 
 
 _WEIGHED_AT_ONCE = 64

@@ -17,7 +17,6 @@ from typing import Any
 
 from cogr.datasets.changes import (
     Changes,
-    LogChanges,
     changes_of_log,
     changes_since,
     read_changes,
@@ -29,23 +28,11 @@ from cogr.records import ProgressBar, Query, Say, self_text
 from cogr.snapshots import Snapshot, open_snapshot, read_set_aside
 from indexers.backends import check_side
 from indexers.generators.statistical.generator import KeptFit, Statistical, options_hash
-from indexers.imports import check_place, save_queries
+from indexers.imports import save_queries
 from indexers.rebuild.plan import Carried, Job
-from indexers.rebuild.run import (
-    Outcome,
-    RebuildRequest,
-    carry_out,
-    executor_of,
-    generator_line,
-    judge_line,
-    make_job,
-    observed,
-    release_rebuilt,
-    with_facts,
-)
+from indexers.rebuild.run import Outcome, RebuildRequest, carry_out, make_job, side_held
 from indexers.release import release
 from indexers.release.rules import base_of
-from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage
 from indexers.workspace import Workspace
 
@@ -60,9 +47,7 @@ class UpdateRequest(RebuildRequest):
         log: the files of a search log; queries in it that became frequent get keywords.
         min_count: fewest clients that asked a query of the log for it to be taken; fewest searches
             where the log has no clients.
-        save: a file for the log's queries that the data set lacks, as its records; written last.
-        joined: instead, of queries: an item snapshot, and the items that came to it; queries change
-            that gain by them.
+        save: a file to which the log's queries that the data set lacks are added first.
     """
 
     changed: Path | None = None
@@ -71,28 +56,35 @@ class UpdateRequest(RebuildRequest):
     min_count: int = 10
     save: Path | None = None
     parent: str | None = None
-    joined: tuple[str, Collection[str]] | None = None
 
 
 @dataclass(frozen=True)
 class Updated:
     """The outcome of an update.
 
-    `carried` counts the rows taken from the parent; `log` are the figures of the search log.
+    Attributes:
+        after: the workspace with the changed data set.
+        log: the figures of the search log.
     """
 
     outcome: Outcome
     parent: str
-    changed: int
-    gone: int
+    after: Workspace
+    changes: Changes
     carried: int
     log: Mapping[str, int] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """For --json."""
-        counts = {"changed": self.changed, "gone": self.gone, "carried": self.carried}
+        """For --json. `carried` counts the rows taken from the parent."""
+        counts = {"changed": len(self.changes.upserts), "gone": len(self.changes.deletes)}
         log = {} if self.log is None else {"log": dict(self.log)}
-        return {"parent": self.parent, **counts, **log, **self.outcome.as_dict()}
+        return {
+            "parent": self.parent,
+            **counts,
+            "carried": self.carried,
+            **log,
+            **self.outcome.as_dict(),
+        }
 
 
 def update_side(
@@ -107,45 +99,31 @@ def update_side(
             a rebuild is needed.
         LockedError, CheckFailedError, ServiceError: as of a rebuild.
     """
-    return _update(workspace, request, bar, say)[0]
-
-
-def _update(
-    workspace: Workspace, request: UpdateRequest, bar: ProgressBar, say: Say
-) -> tuple[Updated, Workspace, Changes]:
-    # What was done, the workspace with the changed data set, and the changes.
     _check_request(request)
-    side = request.side
-    prometheus.serve(workspace.settings.metrics)
-    asked = executor_of(workspace, request, "update", say)
-    with asked as executor, observed("update", side):
-        with stage("load", side):
+    counts = None
+    with side_held(workspace, "update", request.side) as lease:
+        with stage("load", request.side):
             parent = _parent(workspace, request)
-            log = _read_log(workspace, request, parent, say)
-            if request.joined:
-                after, (items, ids) = workspace, request.joined
-                whole = _on_kept_fit(after, make_job(after, request), parent, items)
-                changes = _gaining(whole, parent, ids)
+            if request.log is not None:
+                changes, counts = _changes_of_log(workspace, request, parent, say)
             else:
-                changes = log.changes if log else find_changes(workspace, request, parent)
-                after = workspace.with_dataset(changes.applied_to(workspace.dataset))
-                whole = _on_kept_fit(after, make_job(after, request), parent)
-        with whole.generator:
-            job = narrowed(whole, parent, changes)
-            say(generator_line(job))
-            rebuilt = carry_out(job, bar, executor)
-            if told := judge_line(job):
-                say(told)
-        outcome = release_rebuilt(
-            after, rebuilt, say, executor, push=request.push, publish=request.publish
-        )
-        outcome = with_facts(outcome, job)
-    carried, counts = rebuilt.snapshot.manifest.entities - len(job.entities), None
-    if log:
-        saved = save_queries(request.save, log.unsaved) if request.save else 0
-        counts = {**log.counts, "saved": saved}
-    changed, gone = len(changes.upserts), len(changes.deletes)
-    return Updated(outcome, parent.id, changed, gone, carried, counts), after, changes
+                changes = find_changes(workspace, request, parent)
+            after = workspace.with_dataset(changes.applied_to(workspace.dataset))
+            job = narrowed(_on_kept_fit(after, make_job(after, request), parent), parent, changes)
+        outcome = carry_out(after, request, job, lease, bar, say)
+    return _updated(outcome, job, parent, after, changes, counts)
+
+
+def _updated(
+    outcome: Outcome,
+    job: Job,
+    parent: Snapshot,
+    after: Workspace,
+    changes: Changes,
+    log: Mapping[str, int] | None = None,
+) -> Updated:
+    carried = outcome.rebuilt.snapshot.manifest.entities - len(job.entities)
+    return Updated(outcome, parent.id, after, changes, carried, log)
 
 
 def update_both(
@@ -154,17 +132,26 @@ def update_both(
     """Update the items, then write those known queries anew that gain by other keywords; both go
     live in one switch, where asked. Raises as `update_side`, and SettingsError without a kept fit.
     """
-    items, after, changes = _update(workspace, replace(request, publish=False), bar, say)
-    joined = (items.outcome.rebuilt.snapshot.id, changes.upserts.keys())
-    asked = UpdateRequest(
-        "query", push=request.push, publish=False, workers=request.workers, joined=joined
-    )
-    queries = update_side(after, asked, bar, say)
+    items = update_side(workspace, replace(request, publish=False), bar, say)
+    queries = _update_gaining(items, replace(request, side="query", publish=False), bar, say)
     found = (items, queries)
     if request.push and request.publish:
-        release(after, [one.outcome.rebuilt.snapshot.id for one in found], say=say)
+        release(items.after, [one.outcome.rebuilt.snapshot.id for one in found], say=say)
         items, queries = (replace(o, outcome=replace(o.outcome, published=True)) for o in found)
     return items, queries
+
+
+def _update_gaining(items: Updated, request: RebuildRequest, bar: ProgressBar, say: Say) -> Updated:
+    after = items.after
+    with side_held(after, "update", "query") as lease:
+        with stage("load", "query"):
+            parent = base_of(after.serving("query"))
+            joined = items.outcome.rebuilt.snapshot.id
+            whole = _on_kept_fit(after, make_job(after, request), parent, joined)
+            changes = _gaining(whole, parent, items.changes.upserts.keys())
+            job = narrowed(whole, parent, changes)
+        outcome = carry_out(after, request, job, lease, bar, say)
+    return _updated(outcome, job, parent, after, changes)
 
 
 def _gaining(whole: Job, parent: Snapshot, items: Collection[str]) -> Changes:
@@ -193,7 +180,7 @@ def _on_kept_fit(
 
 
 def _check_request(request: UpdateRequest) -> None:
-    if [request.changed, request.since, request.log, request.joined].count(None) != 3:
+    if [request.changed, request.since, request.log].count(None) != 2:
         raise SettingsError(
             "An update takes one of --changed FILE, --since TIME and --from-log FILE; give "
             "exactly one."
@@ -202,8 +189,6 @@ def _check_request(request: UpdateRequest) -> None:
         raise SettingsError("--from-log is of searches; give it with --side query.")
     if request.save is not None and request.log is None:
         raise SettingsError("--save keeps the queries of a log; give it with --from-log.")
-    if request.save is not None:
-        check_place(request.save)
 
 
 def _parent(workspace: Workspace, request: UpdateRequest) -> Snapshot:
@@ -221,19 +206,18 @@ def find_changes(workspace: Workspace, request: UpdateRequest, parent: Snapshot)
     return changes_since(workspace.dataset, request.side, request.since, parent.ids())
 
 
-def _read_log(
+def _changes_of_log(
     workspace: Workspace, request: UpdateRequest, parent: Snapshot, say: Say
-) -> LogChanges | None:
-    if request.log is None:
-        return None
-    log = read_log(request.log)
+) -> tuple[Changes, Mapping[str, int]]:
+    log = read_log(request.log or ())
     known = {own for batch in parent.batches() for own in batch["self"].to_pylist()}
     saved = {self_keyword(self_text(query)) for query in workspace.dataset.entities("query")}
     found = changes_of_log(log, request.min_count, known, saved)
+    added = save_queries(request.save, found.unsaved) if request.save else 0
     told = {name: count for name, count in found.counts.items() if name != "left_out"}
     told |= log.left_out
     say(f"log: {', '.join(f'{count:,} {name}' for name, count in told.items())}")
-    return found
+    return found.changes, {**found.counts, "saved": added}
 
 
 def narrowed(whole: Job, parent: Snapshot, changes: Changes) -> Job:

@@ -115,7 +115,7 @@ def worker(
     Needs the configuration and the store of the coordinator. SIGTERM or Ctrl-C ends it between two
     answers; nothing is lost.
     """
-    from indexers.fleet.broker import printable, queue_of
+    from indexers.fleet.broker import printable
     from indexers.fleet.worker import serve
     from indexers.telemetry import logs, prometheus
     from indexers.workspace import Workspace
@@ -125,10 +125,9 @@ def worker(
     prometheus.serve(workspace.settings.metrics)
     chosen = side or SIDES
     sides = [known for known in SIDES if known in chosen]
-    queues = [queue_of(one, workspace.generator_settings(one, generator)) for one in sides]
     console.note(
         f"Waiting for shards of {' and '.join(sides)} from {printable(workspace.settings.redis)}."
     )
-    if serve(workspace, queues):
+    if serve(workspace, sides, generator):
         console.note("Starting anew: the next shard is for another model.")
         os.execv(sys.executable, sys.orig_argv)

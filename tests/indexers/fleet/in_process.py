@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from indexers.fleet.broker import Message
-from indexers.fleet.run_files import Attempt, FleetRun, RunFolder, new_run_id, public_settings
+from indexers.fleet.run_files import FleetRun, RunFolder, new_run
 from indexers.fleet.worker import Worker
 from indexers.rebuild.plan import make_plan
 from indexers.rebuild.run import RebuildRequest, make_job
@@ -14,23 +14,16 @@ from indexers.workspace import Workspace
 SHARD = "00000"
 
 
-def begin(workspace: Workspace) -> tuple[FleetRun, RunFolder]:
-    """A run with one shard of all entities, as a coordinator writes it."""
+def begin(workspace: Workspace, **more: Any) -> tuple[FleetRun, RunFolder]:
+    """A run with one shard of all entities, as a coordinator writes it; with more in its
+    fingerprint.
+    """
     job = make_job(workspace, RebuildRequest("item"))
-    plan = make_plan(job)
-    settings = workspace.generator_settings("item")
-    run = FleetRun(
-        id=new_run_id(),
-        side="item",
-        fingerprint=job.generator.fingerprint,
-        generator=public_settings(settings),
-        entities=len(plan.entities),
-        to_generate=len(plan.missing),
-    )
-    folder = RunFolder(workspace.store, "item", run.id)
+    plan, folder = make_plan(job), new_run(workspace.store, "item")
+    fingerprint = {**job.generator.fingerprint, **more}
+    run = FleetRun(id=folder.run, side="item", fingerprint=fingerprint, to_generate=20)
     folder.write(run, "run")
-    keyed = [(plan.keys[i], job.request(plan.entities[i])) for i in plan.missing]
-    folder.write_shard(SHARD, keyed)
+    folder.write_shard(SHARD, [(plan.keys[i], job.request(plan.entities[i])) for i in plan.missing])
     return run, folder
 
 
@@ -38,8 +31,9 @@ def task(of: FleetRun, **more: Any) -> dict[str, Any]:
     return {"side": "item", "run": of.id, "shard": SHARD, **more}
 
 
-def attempts_of(folder: RunFolder) -> list[Attempt]:
-    return folder.attempts()
+def missing(workspace: Workspace) -> int:
+    """How many answers the cache lacks."""
+    return len(make_plan(make_job(workspace, RebuildRequest("item"))).missing)
 
 
 class Straight:

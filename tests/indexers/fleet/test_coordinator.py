@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cogr.errors import ServiceError
-from indexers.fleet.coordinator import coordinate
-from indexers.fleet.run_files import RunFolder, overview
+from cogr.errors import ServiceError, StorageError
+from indexers.fleet.run_files import overview
 from indexers.fleet.worker import Worker
 from indexers.rebuild.assembly import Rebuilt
-from indexers.rebuild.plan import make_plan
-from indexers.rebuild.run import RebuildRequest, make_job, rebuild_side
+from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.rebuild.update import UpdateRequest, update_side
 from indexers.workspace import Workspace
 from tests.damages import HARMS, damage, files_below
 from tests.indexers.faulty import faulty
 from tests.indexers.fleet.fleet_worlds import no_bar
-from tests.indexers.fleet.in_process import Straight, attempts_of, begin, task
+from tests.indexers.fleet.in_process import Straight, begin, missing, task
 
 Rebuild = Callable[[Worker], Rebuilt]
 PLACES = [
@@ -32,18 +30,15 @@ PLACES = [
 
 
 @pytest.fixture
-def rebuild_by(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rebuild]:
+def rebuild_by(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Rebuild:
     """Rebuilds on a worker of this process."""
-    workspace.settings.redis.url = "redis://127.0.0.1:1/0"
-    with coordinate(workspace, "item", None, lambda _: None) as executor:
 
-        def rebuild(worker: Worker) -> Rebuilt:
-            straight = Straight(worker)
-            monkeypatch.setattr("indexers.fleet.coordinator.Broker", lambda *_: straight)
-            job = make_job(workspace, RebuildRequest("item"))
-            return executor.run(job, make_plan(job), lambda _: None)
+    def rebuild(worker: Worker) -> Rebuilt:
+        monkeypatch.setattr("indexers.fleet.broker.Broker", lambda *_: Straight(worker))
+        request = RebuildRequest("item", push=False, workers="celery")
+        return rebuild_side(workspace, request, no_bar, lambda _: None).rebuilt
 
-        yield rebuild
+    return rebuild
 
 
 def test_a_service_that_is_away_stops_the_rebuild_and_the_next_one_goes_on(
@@ -56,13 +51,27 @@ def test_a_service_that_is_away_stops_the_rebuild_and_the_next_one_goes_on(
             ServiceError, match="no answer 2 times in a row.*went away after 11 answers"
         ):
             rebuild_by(Worker(workspace, "one"))
+    found = overview(workspace.store, "item")
+    assert (found.state, "no answer 2 times" in found.note) == ("stopped", True)
+    assert any("went away" in why for why in found.troubles)
     assert rebuild_by(Worker(workspace, "two")).generated == 20 - 11
-    assert not make_plan(make_job(workspace, RebuildRequest("item"))).missing
+    assert not missing(workspace)
     found = overview(workspace.store, "item")
     assert (found.state, found.answered, found.shards, found.held) == ("finished", 9, 0, [])
-    away = workspace.store.list("fleet/item/runs")[-2]
-    attempts = attempts_of(RunFolder(workspace.store, "item", away))
-    assert any("went away" in attempt.reason for attempt in attempts)
+
+
+def test_workers_with_another_store_stop_the_rebuild(
+    workspace: Workspace, rebuild_by: Rebuild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Elsewhere(Worker):
+        def take(self, task: Any) -> str:
+            said = super().take(task)
+            workspace.store.remove("cache")
+            return said
+
+    monkeypatch.setattr("indexers.fleet.coordinator.SETBACKS", 1)
+    with pytest.raises(StorageError, match="20 answers that workers reported are not in"):
+        rebuild_by(Elsewhere(workspace, "one"))
 
 
 @pytest.mark.parametrize(("folder", "how"), [("cache/*", "gone"), *PLACES])
@@ -89,7 +98,7 @@ def test_what_is_damaged_under_way_is_made_again(
     worker = Spoiling(workspace, "one")
     rebuild_by(worker)
     assert worker.spoiled == 2
-    assert not make_plan(make_job(workspace, RebuildRequest("item"))).missing
+    assert not missing(workspace)
 
 
 @pytest.mark.parametrize("how", HARMS)
@@ -97,9 +106,8 @@ def test_whatever_is_damaged_of_an_earlier_run_it_can_be_looked_at_and_followed(
     workspace: Workspace, rebuild_by: Rebuild, how: str
 ) -> None:
     for number in range(2):
-        run, folder = begin(workspace)
+        run, _ = begin(workspace)
         Worker(workspace, "here").take(task(run))
-        folder.end(state="finished")
         draw = random.Random(f"{how} {number}")
         damage(
             draw.choice(list(files_below(Path(workspace.store.url) / "fleet/item/runs" / run.id))),
@@ -109,7 +117,7 @@ def test_whatever_is_damaged_of_an_earlier_run_it_can_be_looked_at_and_followed(
         overview(workspace.store, "item")
         shutil.rmtree(Path(workspace.store.url) / "cache", ignore_errors=True)
         rebuild_by(Worker(workspace, "one"))
-        assert not make_plan(make_job(workspace, RebuildRequest("item"))).missing
+        assert not missing(workspace)
         shutil.rmtree(Path(workspace.store.url) / "cache")
 
 
@@ -124,22 +132,8 @@ def test_entities_that_raise_errors_are_found_by_splitting_and_set_aside(
         "took down 3 workers, the last time: worker one: ValueError: an accident" in why
         for why in rebuilt.set_aside.values()
     )
-    found = overview(workspace.store, "item")
-    assert dict(found.set_aside) == rebuilt.set_aside
+    assert dict(overview(workspace.store, "item").set_aside) == rebuilt.set_aside
     assert rebuild_by(Worker(workspace, "one")).set_aside == rebuilt.set_aside
-
-
-def test_what_takes_too_long_is_cut_to_what_a_worker_manages(
-    workspace: Workspace, rebuild_by: Rebuild, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("indexers.fleet.coordinator.SHARDS", 1)
-    monkeypatch.setattr("indexers.fleet.worker.SHARD_SECONDS", 0.1)
-    monkeypatch.setattr("indexers.generators.scripted.Scripted", faulty(delay=0.02))
-    assert rebuild_by(Worker(workspace, "one")).generated == 20
-    (run,) = workspace.store.list("fleet/item/runs")
-    attempts = attempts_of(RunFolder(workspace.store, "item", run))
-    assert [one.state for one in attempts if one.shard.startswith("000")] == ["stopped"]
-    assert len([one for one in attempts if one.shard.startswith("001")]) >= 3
 
 
 def test_failures_for_the_time_being_are_passed_on_and_tried_again_later(
@@ -148,19 +142,16 @@ def test_failures_for_the_time_being_are_passed_on_and_tried_again_later(
     monkeypatch.setattr("indexers.generators.scripted.Scripted", faulty(fail_every=5))
     set_aside = rebuild_by(Worker(workspace, "one")).set_aside
     assert set(set_aside.values()) == {"told to fail"}
-    missing = make_plan(make_job(workspace, RebuildRequest("item"))).missing
-    assert len(missing) == len(set_aside)
-    found = overview(workspace.store, "item")
-    assert found.set_aside == set_aside
+    assert missing(workspace) == len(set_aside)
+    assert overview(workspace.store, "item").set_aside == set_aside
 
 
 def test_an_update_on_workers_equals_a_local_one(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only what changed reaches the workers."""
-    workspace.settings.redis.url = "redis://127.0.0.1:1/0"
     straight: Any = Straight(Worker(workspace, "here"))
-    monkeypatch.setattr("indexers.fleet.coordinator.Broker", lambda *_: straight)
+    monkeypatch.setattr("indexers.fleet.broker.Broker", lambda *_: straight)
     first = rebuild_side(
         workspace, RebuildRequest("item"), no_bar, lambda _: None
     ).rebuilt.snapshot.id

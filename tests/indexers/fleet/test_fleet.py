@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cogr.settings.indexing import RedisSettings
-from indexers.fleet.run_files import Attempt, RunFolder, runs_of
+from indexers.fleet.run_files import Attempt, latest_run
 from indexers.generators import Failure
 from indexers.generators.scripted import Scripted
 from indexers.lease import read_lease
@@ -32,9 +32,9 @@ def fleet(tmp_path: Path, valkey: RedisSettings) -> Iterator[Fleet]:
 
 
 def attempts(fleet: Fleet) -> list[Attempt]:
-    """Every attempt of all runs."""
-    runs: list[RunFolder] = runs_of(fleet.store, "item")
-    return [attempt for folder in runs for attempt in folder.attempts()]
+    """Every attempt of the run."""
+    folder = latest_run(fleet.store, "item")
+    return folder.attempts() if folder else []
 
 
 def test_two_workers_write_the_snapshot_of_a_local_rebuild(fleet: Fleet) -> None:
@@ -161,22 +161,18 @@ def test_entities_that_take_workers_down_are_set_aside(
         assert "ValueError: an accident that was asked for" in run["set_aside"]["i13"]
 
 
-def test_two_coordinators_and_cancel(fleet: Fleet) -> None:
+def test_two_coordinators_and_ctrl_c(fleet: Fleet) -> None:
     fleet.worker(delay="0.3")
     first = fleet.rebuild()
     fleet.wait_until(lambda run: run.held)
     second = fleet.run("rebuild", "--side", "item", "--workers", "celery")
     assert second.returncode == 2
     assert f"process {first.pid} on" in second.stderr
-    cancelled = fleet.run("status", "--side", "item", "--cancel", "--json")
-    assert cancelled.returncode == 0, cancelled.stderr
+    first.send_signal(signal.SIGINT)
     first.communicate(timeout=120)
-    assert first.returncode == 1
-    assert "was cancelled by" in fleet.log_of(first)
-    run = fleet.status()
-    assert (run.state, run.shards, run.held) == ("cancelled", 0, [])
-    assert run.answered < 240
-    assert fleet.run("status", "--side", "item", "--cancel").returncode == 2
+    assert first.returncode == 130
+    run = fleet.wait_until(lambda run: run.state == "stopped")
+    assert (run.note, run.answered < 240) == ("KeyboardInterrupt", True)
     fleet.worker()
     outcome = fleet.outcome(fleet.rebuild())
     assert outcome["generated"] < 240

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cogr.settings.indexing import GeneratorSettings, RedisSettings
-from indexers.fleet.run_files import RunFolder, runs_of
+from indexers.fleet.run_files import latest_run
 from indexers.generators import read_options
 from indexers.generators.vllm_lm import VllmGenerator, let_modules_be_read
 from indexers.workspace import generator_options
@@ -38,9 +38,8 @@ needs_the_model = pytest.mark.skipif(
 
 def workers_of(fleet: Fleet) -> list[str]:
     """The workers that finished the latest run's shards, one entry a shard."""
-    folder: RunFolder = runs_of(fleet.store, "item")[-1]
-    attempts = folder.attempts()
-    return [attempt.worker for attempt in attempts if attempt.state == "done"]
+    folder = latest_run(fleet.store, "item")
+    return [one.worker for one in folder.attempts() if one.state == "done"] if folder else []
 
 
 def port_of(fleet: Fleet) -> int:
@@ -78,8 +77,10 @@ def test_one_engine_for_many_shards_another_one_by_a_new_process(
         assert seen["cogr_worker_engine_load_duration_seconds_count"] == 1
         assert seen['cogr_generated_tokens_total{side="item"}'] >= 12
         # The same model drawn from otherwise is another engine in the same queue: the worker starts
-        # anew with it.
-        again = fleet.outcome(fleet.rebuild(generator__sampling__temperature="0.3"), seconds=1200)
+        # anew with what the configuration says now.
+        with (fleet.folder / "cogr.toml").open("a") as file:
+            file.write("[generator.sampling]\ntemperature = 0.3\n")
+        again = fleet.outcome(fleet.rebuild(), seconds=1200)
         assert again["generated"] == 12
         assert again["generator"]["sampling"]["temperature"] == 0.3
         assert worker.poll() is None

@@ -16,9 +16,8 @@ from cogr.errors import LockedError
 from cogr.settings import load_settings
 from cogr.store import Store
 from indexers.backends.memory import MemoryBackend
-from indexers.fleet.coordinator import coordinate
 from indexers.lease import Lease, acquire, lease_to_rebuild
-from indexers.rebuild.run import RebuildRequest, executor_of, rebuild_side
+from indexers.rebuild.run import RebuildRequest, rebuild_side, side_held
 from indexers.rebuild.update import UpdateRequest, update_side
 from indexers.workspace import Workspace
 from tests.damages import HARMS, damage
@@ -105,9 +104,11 @@ def test_a_local_rebuild_waits_for_one_on_workers_of_another_host_and_the_other_
                 shared, UpdateRequest("item", since=datetime.now(UTC)), no_bar, lambda _: None
             )
     assert rebuild_side(shared, request, no_bar, lambda _: None).published
-    holding = executor_of(shared, request, "rebuild", lambda _: None)
-    with holding, pytest.raises(LockedError, match="rebuild --side item"):
-        coordinate(shared, "item", None, lambda _: None).__enter__()
+    with (
+        side_held(shared, "rebuild", "item"),
+        pytest.raises(LockedError, match="rebuild --side item"),
+    ):
+        rebuild_side(shared, replace(request, workers="celery"), no_bar, lambda _: None)
 
 
 def test_a_rebuild_that_has_lost_its_lease_publishes_nothing(
