@@ -68,7 +68,7 @@ def _tab_rows(path: Path, count: int) -> Iterator[tuple[Place, list[str]]]:
 def _cells(path: Path, names: Sequence[str]) -> Iterator[tuple[Place, dict[str, str]]]:
     sheet = Sheet.open(path, names)
     for name in names:
-        sheet.need(name, "the header")
+        sheet.need(name)
     for place, record in sheet.records():
         yield place, {name: record.get(name, "") for name in names}
 

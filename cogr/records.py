@@ -152,10 +152,6 @@ class Dataset:
         return self.items if side == "item" else [*self.all_queries(), *self.unlabelled]
 
 
-CLICKS = ("click", "item_click", "product_click", "add_to_cart", "purchase")
-"""UBI's `action_name` of events that count as a click by default."""
-
-
 FieldType = Literal["boolean", "long", "double", "date", "keyword"]
 TYPES: tuple[FieldType, ...] = get_args(FieldType)
 

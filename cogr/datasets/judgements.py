@@ -102,7 +102,7 @@ def _read_trec(path: Path) -> Iterator[Judged]:
 def _read_beir(path: Path) -> Iterator[Judged]:
     sheet = Sheet.open(path, BEIR)
     for name in BEIR:
-        sheet.need(name, "the header")
+        sheet.need(name)
     for place, record in sheet.records():
         query, item = (check_id(record.get(name, ""), name, place) for name in BEIR[:2])
         yield Judged(place, "", query, item, number_field(record, BEIR[2], place, 1.0))
@@ -111,7 +111,7 @@ def _read_beir(path: Path) -> Iterator[Judged]:
 def _read_quepid(path: Path) -> Iterator[Judged]:
     sheet = Sheet.open(path, _QUEPID)
     for name in _QUEPID:
-        sheet.need(name, "the header")
+        sheet.need(name)
     judges = [name for name in sheet.header if name not in _QUEPID]
     for place, record in sheet.records():
         if "query" not in record:

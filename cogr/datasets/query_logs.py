@@ -3,15 +3,15 @@
 Read by `cogr-ops shadow` and `cogr-index update --from-log`. The formats:
 
 - `jsonl`: objects with `query`, perhaps `count`, `clicked` (ids) and `client_id`;
-- `csv`: a header, a column of queries, perhaps columns of counts and of clients;
+- `csv`: the same, but for `clicked`, as columns below a header; the file's name ends in .csv or
+  .tsv;
 - `ubi`: records of User Behavior Insights (UBI 1.3, https://github.com/o19s/ubi) as the two
   indexes hold them, `ubi_queries` and `ubi_events`: JSON lines (plain or as hits with `_source`) or
   parquet, in one file or several;
 - `text`: a query a line.
 
-The first line of a file tells its format; a parquet file is of UBI. Files may be gzip. Queries that
-`cogr.privacy` leaves out are counted. Memory: the distinct queries, with the ids of their clients
-and of clicked items.
+Files may be gzip. Queries that `cogr.privacy` leaves out are counted. Memory: the distinct queries,
+with the ids of their clients and of clicked items.
 
 DuckDB reads UBI in bounded memory: `load` makes one table of all records, of which
 `trainers.labels.events` counts what was shown and clicked.
@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,21 +30,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from cogr.datasets.fields import id_field, number_field, text_field
-from cogr.datasets.reading import DELIMITERS, Place, Sheet, json_records, lines, open_bytes
+from cogr.datasets.reading import Place, Sheet, json_records, lines, open_bytes
 from cogr.errors import DataError, MissingExtraError, StorageError
 from cogr.privacy import QueryFilter
-from cogr.records import CLICKS
 
-# Names of a CSV's columns, in any case; the first one found is taken.
-QUERY_COLUMNS = (
-    *("query", "user_query", "search_query", "search_term", "search term", "searchterm"),
-    *("keyword", "term", "q"),
-)
-COUNT_COLUMNS = ("count", "searches", "frequency", "volume", "total")
-CLIENT_COLUMNS = ("client_id", "session_id")
+CLICKS = ("click", "item_click", "product_click", "add_to_cart", "purchase")
+"""UBI's `action_name` of events that count as a click."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Searched:
     """A query of the log.
 
@@ -54,10 +48,17 @@ class Searched:
     """
 
     text: str
-    count: int
-    clicked: frozenset[str] = frozenset()
-    clients: frozenset[str] = frozenset()
+    count: int = 0
+    clicked: set[str] = field(default_factory=set)
+    clients: set[str] = field(default_factory=set)
     known: int = 0
+
+    def add(self, other: Searched) -> None:
+        """Add what another log, or another line, says of the query."""
+        self.count += other.count
+        self.known += other.known
+        self.clicked |= other.clicked
+        self.clients |= other.clients
 
 
 @dataclass(frozen=True)
@@ -77,80 +78,36 @@ class QueryLog:
     left_out: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass
-class _Query:
-    count: int = 0
-    known: int = 0
-    clicked: set[str] = field(default_factory=set)
-    clients: set[str] = field(default_factory=set)
-
-    def add(self, count: int, client: str | None) -> None:
-        self.count += count
-        if client:
-            self.known += count
-            self.clients.add(client)
-
-    def searched(self, text: str) -> Searched:
-        return Searched(
-            text, self.count, frozenset(self.clicked), frozenset(self.clients), self.known
-        )
-
-
-class _Log:
-    def __init__(self) -> None:
-        self.queries: dict[str, _Query] = {}
-        self.lines = self.without = 0
-
-    def query(self, text: str) -> _Query:
-        return self.queries.setdefault(text, _Query())
-
-    def add(
-        self, text: str, count: int = 1, client: str | None = None, clicked: Iterable[str] = ()
-    ) -> None:
-        self.lines += 1
-        if text := text.strip():
-            found = self.query(text)
-            found.add(count, client)
-            found.clicked.update(clicked)
-        else:
-            self.without += 1
-
-
-def read_log(paths: Sequence[Path], clicks: Sequence[str] = CLICKS) -> QueryLog:
+def read_log(paths: Sequence[Path]) -> QueryLog:
     """The distinct queries of a log in one or several files.
-
-    Args:
-        clicks: UBI's `action_name` of events that count as a click.
 
     Raises:
         DataError: a file is missing, a record is bad (names file and line), or the log has no
             query.
     """
-    log, ubi = _Log(), list[Path]()
+    found: dict[str, Searched] = {}
+    ubi = [path for path in paths if path.suffix == ".parquet" or _is_ubi(_first_line(path))]
+    records = without = 0
     for path in paths:
-        table = path.suffix == ".parquet"
-        first = "" if table else next((line for _, line in lines(path) if line.strip()), "")
-        if table or _is_ubi(first):
-            ubi.append(path)
-        elif first.lstrip().startswith("{"):
-            _read_jsonl(path, log)
-        elif path.name.removesuffix(".gz").endswith((".csv", ".tsv")) or _is_header(first):
-            _read_csv(path, log)
-        else:
-            for _, line in lines(path):
-                if line.strip():
-                    log.add(line)
+        for one in () if path in ubi else _searches(path):
+            records += 1
+            without += not one.text
+            found.setdefault(one.text, Searched(one.text)).add(one)
     if ubi:
-        _read_ubi(ubi, log, clicks)
-    if not log.queries:
+        searched, some, none = _ubi_searches(ubi)
+        records, without = records + some, without + none
+        for one in searched:
+            found.setdefault(one.text, Searched(one.text)).add(one)
+    found.pop("", None)
+    if not found:
         raise DataError(
             f"No query is in {', '.join(map(str, paths))}; write one a line, JSON objects with "
             "query, CSV with a column query, or UBI records that have a user_query."
         )
     kept = QueryFilter()
-    queries = [one.searched(text) for text, one in log.queries.items() if kept.keeps(text)]
+    queries = [one for text, one in found.items() if kept.keeps(text)]
     queries.sort(key=lambda one: (-one.count, one.text))
-    return QueryLog(queries, log.lines, log.without, kept.counts)
+    return QueryLog(queries, records, without, kept.counts)
 
 
 def sample(queries: Sequence[Searched], most: int) -> list[Searched]:
@@ -165,6 +122,10 @@ def sample(queries: Sequence[Searched], most: int) -> list[Searched]:
     return [replace(queries[at], count=count) for at, count in drawn.most_common()]
 
 
+def _first_line(path: Path) -> str:
+    return next((line for _, line in lines(path) if line.strip()), "")
+
+
 def _is_ubi(line: str) -> bool:
     try:
         record = json.loads(line)
@@ -177,64 +138,30 @@ def _is_ubi(line: str) -> bool:
     return bool(keys & {"user_query", "action_name"}) and "query" not in keys
 
 
-def _is_header(line: str) -> bool:
-    names = (line.split(one) for one in DELIMITERS if one in line)
-    return any({*QUERY_COLUMNS} & {name.strip(' "').casefold() for name in row} for row in names)
+def _searches(path: Path) -> Iterator[Searched]:
+    if path.name.removesuffix(".gz").endswith((".csv", ".tsv")):
+        sheet = Sheet.open(path, ("query",))
+        sheet.need("query")
+        return (_search(place, {**record, "clicked": None}) for place, record in sheet.records())
+    if _first_line(path).lstrip().startswith("{"):
+        return (_search(place, record) for place, record in json_records(path))
+    return (Searched(line.strip(), 1) for _, line in lines(path) if line.strip())
 
 
-def _read_jsonl(path: Path, log: _Log) -> None:
-    for place, record in json_records(path):
-        if "query" not in record:
-            raise DataError(f"{place}: the record has no 'query'; give every record one.")
-        client = next((name for name in CLIENT_COLUMNS if record.get(name)), "")
-        _add(log, place, record, "query", "count", client)
-
-
-def _read_csv(path: Path, log: _Log) -> None:
-    sheet = Sheet.open(path, QUERY_COLUMNS)
-    query, often, client = (
-        _column(sheet, names) for names in (QUERY_COLUMNS, COUNT_COLUMNS, CLIENT_COLUMNS)
-    )
-    if not query:
-        shown = ", ".join(name for name in sheet.header if name)
-        raise DataError(
-            f"{path}, line 1: the header has no column of queries; call it query (there are: "
-            f"{shown:.300})."
-        )
-    for place, record in sheet.records():
-        record.pop("clicked", None)
-        _add(log, place, record, query, often, client)
-
-
-def _add(
-    log: _Log, place: Place, record: Mapping[str, Any], query: str, often: str, client: str
-) -> None:
-    count, clicked = number_field(record, often, place, 1.0), record.get("clicked", [])
+def _search(place: Place, record: Mapping[str, Any]) -> Searched:
+    count, clicked = number_field(record, "count", place, 1.0), record.get("clicked")
     if count < 1 or count != int(count):
         raise DataError(
-            f"{place}: {often!r} is {record[often]!r}; write how often it was asked, 1 or more."
+            f"{place}: 'count' is {record['count']!r}; write how often it was asked, 1 or more."
         )
-    if not isinstance(clicked, list):
+    if not isinstance(clicked, list | None):
         raise DataError(
             f"{place}: 'clicked' is not a list; write the ids of the clicked items as a list."
         )
-    ids = [id_field({"clicked": id_}, "clicked", place) for id_ in clicked]
-    log.add(text_field(record, query, place), int(count), str(record.get(client, "")), ids)
-
-
-def _column(sheet: Sheet, wanted: Sequence[str]) -> str:
-    names = {one.casefold(): one for one in sheet.header}
-    return next((names[one] for one in map(str.casefold, wanted) if one in names), "")
-
-
-def _read_ubi(paths: Sequence[Path], log: _Log, clicks: Sequence[str]) -> None:
-    found, records, without = _searched(paths, clicks)
-    log.lines, log.without = log.lines + records, log.without + without
-    for text, count, known, clients, items in found:
-        query = log.query(text)
-        query.count, query.known = query.count + count, query.known + known
-        query.clients.update(map(str, clients))
-        query.clicked.update(items)
+    ids = {id_field({"clicked": id_}, "clicked", place) for id_ in clicked or ()}
+    clients = {str(record["client_id"])} if record.get("client_id") else set()
+    text = text_field(record, "query", place).strip()
+    return Searched(text, int(count), ids, clients, int(count) if clients else 0)
 
 
 IMPRESSIONS = ("impression", "impressions")
@@ -373,20 +300,17 @@ or, without query ids, once for each client.
 """
 
 
-def _searched(
-    paths: Sequence[Path], clicks: Sequence[str]
-) -> tuple[list[tuple[str, int, int, list[int], list[str]]], int, int]:
-    """(text, how often it was asked, how often by a known client, hashes of these, ids of clicked
-    items) of each query, then how many records there are, and how many of them are no search with a
-    text. Raises as `load` and `database`.
+def _ubi_searches(paths: Sequence[Path]) -> tuple[list[Searched], int, int]:
+    """The queries, with hashes of their clients; how many records there are, and how many of them
+    are no search with a text. Raises as `load` and `database`.
     """
     with database() as con:
-        records, _ = load(con, paths, dict.fromkeys(clicks, 1.0), IMPRESSIONS)
+        records, _ = load(con, paths, dict.fromkeys(CLICKS, 1.0), IMPRESSIONS)
         rows = con.execute(_SEARCHED).fetchall()
         told = "select count(*) from ev where kind = 0 and text is not null"
         asked = int(con.execute(told).fetchone()[0])
     found = [
-        (text, n, known, [one for one in clients if one is not None], items or [])
+        Searched(text, n, set(items or ()), {str(one) for one in clients if one is not None}, known)
         for text, n, known, clients, items in rows
     ]
     return found, records, records - asked

@@ -235,14 +235,15 @@ class Sheet:
             )
         return cls(path, encoding, delimiter, header)
 
-    def need(self, column: str, setting: str) -> None:
-        """Raise DataError where there is no such column; `setting` is the one that names it."""
+    def need(self, column: str, setting: str = "") -> None:
+        """Raise DataError where there is no such column; `setting`: what can name another one."""
         if column in self.header:
             return
         shown = ", ".join(name for name in self.header if name)
+        advice = f"set {setting} to the one that is meant" if setting else "call one so"
         raise DataError(
-            f"{self.path}, line 1: the header has no column {column!r}; set {setting} to the one "
-            f"that is meant{nearest(column, self.header)} (there are: {shown:.300})."
+            f"{self.path}, line 1: the header has no column {column!r}; {advice}"
+            f"{nearest(column, self.header)} (there are: {shown:.300})."
         )
 
     def records(self) -> Iterator[tuple[Place, dict[str, Any]]]:

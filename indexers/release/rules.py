@@ -145,7 +145,7 @@ def read_rules(path: Path) -> Rules:
         raise DataError(f"There is no file of rules {path}; check publish.rules.")
     sheet = Sheet.open(path, _COLUMNS)
     for column in _COLUMNS:
-        sheet.need(column, "the header to rule,query,item,keyword and the column")
+        sheet.need(column)
     found: dict[Rule, Any] = {}
     pins: dict[str, int] = defaultdict(int)
     for place, cells in sheet.records():

@@ -9,17 +9,12 @@ from typing import Annotated, Any
 from rich.console import Console
 from typer import Argument, Option
 
-from cogr.records import CLICKS
 from indexers.cli.console import Call, common_options
 from indexers.tables import Table
 
 CandidateOption = Annotated[
     Path | None,
     Option(help="JSON body of the other search, with {{clause}}; by default what serves."),
-]
-ClickOption = Annotated[
-    list[str] | None,
-    Option(help=f"UBI action that counts as a click; repeatable.  [default: {', '.join(CLICKS)}]"),
 ]
 IdFieldOption = Annotated[
     str, Option(help="Field with the item's id in --index; _id for the documents' own.")
@@ -43,7 +38,6 @@ def shadow(
     size: Annotated[int, Option(min=1, max=1000, help="Hits that are compared.")] = 10,
     limit: Annotated[int, Option(min=1, help="Most queries; a larger log is sampled.")] = 1000,
     rate: Annotated[float, Option(min=0.01, help="Most queries a second.")] = 20.0,
-    click: ClickOption = None,
     id_field: IdFieldOption = "_id",
 ) -> None:
     """Send the queries of a log to today's search and to what serves, and compare the results.
@@ -57,7 +51,7 @@ def shadow(
 
     today = Body.read(present, keywords=False)
     other = SERVED if candidate is None else Body.read(candidate, keywords=True)
-    log = read_log(logs, click or CLICKS)
+    log = read_log(logs)
     queries = sample(log.queries, limit)
     settings = call.workspace.settings
     cluster = Cluster(settings.opensearch)

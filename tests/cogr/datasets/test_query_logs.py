@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -38,8 +37,8 @@ UBI = [
 ]
 
 
-def read_log(paths: list[Path], **options: Any) -> list[Searched]:
-    return list(read_whole_log(paths, **options).queries)
+def read_log(paths: list[Path]) -> list[Searched]:
+    return list(read_whole_log(paths).queries)
 
 
 def lines_of(path: Path, records: list[object]) -> Path:
@@ -55,8 +54,8 @@ def test_jsonl_counts_and_clicks_add_up(tmp_path: Path) -> None:
     ]
     found = read_log([lines_of(tmp_path / "log", records)])
     assert found == [
-        Searched("sofa", 4, frozenset("a")),
-        Searched("lamp", 1, frozenset(("c", "4"))),
+        Searched("sofa", 4, {"a"}),
+        Searched("lamp", 1, {"c", "4"}),
     ]
 
 
@@ -68,8 +67,6 @@ def test_ubi_joins_events_to_queries(tmp_path: Path) -> None:
     couch, lamp = read_log([events, queries])
     assert (couch.text, couch.count, couch.known, len(couch.clients)) == ("green couch", 2, 1, 1)
     assert (couch.clicked, lamp) == ({"a", "7"}, Searched("lamp", 1))
-    couch, lamp = read_log([queries, events], clicks=["hover"])
-    assert (couch.clicked, lamp) == (frozenset(), Searched("lamp", 1, frozenset("c")))
 
 
 def test_auto_reads_each_file_as_it_looks(tmp_path: Path) -> None:
@@ -82,8 +79,7 @@ def test_auto_reads_each_file_as_it_looks(tmp_path: Path) -> None:
             json.dumps({"query_id": None, "user_query": text}) + "\n"
             for text in ("sofa", "green, soft sofa", "green, soft sofa", "query")
         ),
-        "log.csv": '\ufeffid;Search Term;Count\n1;sofa;\n2;"green, soft sofa";2\n;;\n3;query;1\n',
-        "header only.txt": 'query,count\nsofa,1\n"green, soft sofa",2\nquery,1\n',
+        "log.csv": '\ufeffid;query;count\n1;sofa;\n2;"green, soft sofa";2\n;;\n3;query;1\n',
     }
     expected = [("green, soft sofa", 2), ("query", 1), ("sofa", 1)]
     for name, text in texts.items():
@@ -91,20 +87,20 @@ def test_auto_reads_each_file_as_it_looks(tmp_path: Path) -> None:
         found = read_log([tmp_path / name])
         assert [(one.text, one.count) for one in found] == expected, name
     everything = read_whole_log([tmp_path / name for name in texts])
-    assert [searched.count for searched in everything.queries] == [10, 5, 5]
+    assert [searched.count for searched in everything.queries] == [8, 4, 4]
     # Blank lines and rows are no lines.
-    assert (everything.lines, everything.without) == (4 + 3 + 4 + 3 + 3, 0)
+    assert (everything.lines, everything.without) == (4 + 3 + 4 + 3, 0)
 
 
 def test_a_sample_follows_the_traffic() -> None:
     log = [
-        Searched("often", 9000, frozenset("a")),
+        Searched("often", 9000, {"a"}),
         *(Searched(f"rare {number}", 1) for number in range(1000)),
     ]
     drawn = sample(log, 500)
     assert sum(query.count for query in drawn) == 500
     assert drawn[0].text == "often"
-    assert drawn[0].clicked == frozenset("a")
+    assert drawn[0].clicked == {"a"}
     assert 420 < drawn[0].count < 480
     assert sample(log[:3], 3) == log[:3]
 
@@ -116,19 +112,19 @@ TEXTS = ("sofa", *PERSONAL)
 
 
 @pytest.mark.parametrize(
-    "written",
+    ("name", "written"),
     [
-        [json.dumps({"query": text}) for text in TEXTS],
-        ["query,client_id", *(f"{text},c" for text in TEXTS)],
-        [json.dumps({"user_query": text}) for text in TEXTS],
-        list(TEXTS),
+        ("log", [json.dumps({"query": text}) for text in TEXTS]),
+        ("log.csv", ["query,client_id", *(f"{text},c" for text in TEXTS)]),
+        ("log", [json.dumps({"user_query": text}) for text in TEXTS]),
+        ("log", list(TEXTS)),
     ],
 )
 def test_personal_data_is_left_out_of_every_format_and_counted(
-    tmp_path: Path, written: list[str]
+    tmp_path: Path, name: str, written: list[str]
 ) -> None:
-    (tmp_path / "log").write_text("\n".join(written))
-    found = read_whole_log([tmp_path / "log"])
+    (tmp_path / name).write_text("\n".join(written))
+    found = read_whole_log([tmp_path / name])
     assert [one.text for one in found.queries] == ["sofa"]
     assert found.left_out == {
         "queries with an e-mail address": 1,
@@ -152,7 +148,7 @@ def test_frequent_means_asked_by_many_clients_where_the_log_says_who(tmp_path: P
     assert counts(read_whole_log([log]), 10) == (1, 1, 0)
     assert counts(read_whole_log([log]), 11) == (2, 0, 0)
     for name, lines in (
-        ("log.csv", ["query,Session_ID", *["me,a"] * 5, *(f"sofa,{n}" for n in range(5))]),
+        ("log.csv", ["query,client_id", *["me,a"] * 5, *(f"sofa,{n}" for n in range(5))]),
         ("log.jsonl", [f'{{"query": "{text}", "client_id": {n % 5 if text == "sofa" else 1}}}'
                        for n in range(10) for text in ("me", "sofa")]),
     ):  # fmt: skip
