@@ -7,6 +7,7 @@ evaluation splits are fixed, so that figures can be compared. docs/datasets.md n
 from __future__ import annotations
 
 import html
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -47,6 +48,7 @@ WANDS = (
     "product.csv and label.csv there"
 )
 
+DATA_DIR_VARIABLE = "COGR_DATA_DIR"
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
 _TITLE_WORDS = 8
 _GRADES = {"Exact": 2.0, "Partial": 1.0, "Irrelevant": 0.0}
@@ -66,10 +68,7 @@ def _tab_rows(path: Path, count: int) -> Iterator[tuple[Place, list[str]]]:
 
 
 def _cells(path: Path, names: Sequence[str]) -> Iterator[tuple[Place, dict[str, str]]]:
-    sheet = Sheet.open(path, names)
-    for name in names:
-        sheet.need(name)
-    for place, record in sheet.records():
+    for place, record in Sheet.of(path, *names).records():
         yield place, {name: record.get(name, "") for name in names}
 
 
@@ -213,7 +212,13 @@ def irds_loader(loader: str) -> Loader:
         raise SettingsError(
             f"The loader {loader} names no data set; write {IRDS}NAME, e.g. {IRDS}beir/scifact."
         )
-    return Loader(loader, lambda _, builder: read_irds(name, builder), fetches=True)
+
+    def read(path: Path | None, builder: Builder) -> None:
+        if path is not None:
+            raise SettingsError(f"The loader {loader} keeps its own files; remove dataset.path.")
+        read_irds(name, builder)
+
+    return Loader(read)
 
 
 def read_irds(name: str, builder: Builder) -> None:
@@ -298,10 +303,42 @@ def _title_and_text(doc: Any) -> tuple[str, str]:
     return title, (getattr(doc, named) or "") if named else doc.default_text()
 
 
+def _loader(
+    name: str,
+    read: Callable[[Path, Builder], None],
+    fetch: str,
+    threshold: float = 1.0,
+    test_share: float | None = None,
+) -> Loader:
+    """A loader whose folder is $COGR_DATA_DIR/<name> by default.
+
+    Args:
+        fetch: how to get the data.
+        test_share: the fixed share of test queries where the data has no splits of its own, drawn
+            with seed 0.
+    """
+
+    def whole(path: Path | None, builder: Builder) -> None:
+        home = os.environ.get(DATA_DIR_VARIABLE)
+        if path is None and not home:
+            raise SettingsError(
+                f"The data set {name} has no folder: set dataset.path, or set {DATA_DIR_VARIABLE} "
+                f"to the folder that holds {name}/; to have the data, {fetch}."
+            )
+        folder = Path(f"{home}/{name}").expanduser() if path is None else path
+        if not folder.is_dir():
+            what = "is not a folder" if folder.exists() else "does not exist"
+            raise DataError(f"The folder {folder} {what}: {fetch}.")
+        builder.test_share = test_share
+        read(folder, builder)
+
+    return Loader(whole, threshold)
+
+
 LOADERS = {
-    "nfcorpus": Loader("nfcorpus", read_nfcorpus, fetch=NFCORPUS),
-    "msrd": Loader("msrd", read_msrd, test_share=0.1, fetch=MSRD),
-    "chorus": Loader("chorus", read_chorus, threshold=2.0, test_share=0.2, fetch=CHORUS),
-    "wands": Loader("wands", read_wands, fetch=WANDS),
+    "nfcorpus": _loader("nfcorpus", read_nfcorpus, NFCORPUS),
+    "msrd": _loader("msrd", read_msrd, MSRD, test_share=0.1),
+    "chorus": _loader("chorus", read_chorus, CHORUS, threshold=2.0, test_share=0.2),
+    "wands": _loader("wands", read_wands, WANDS),
 }
 """By name, as `cogr.datasets.load_dataset` finds them."""

@@ -175,13 +175,10 @@ class StringsSpool:
 
 
 class StringIndex:
-    """Positions of strings in any order, by sorted 64-bit hashes: 12 bytes a string.
+    """Positions of strings in any order, by sorted 64-bit hashes: 12 bytes a string."""
 
-    Args:
-        hashes: int64, Python's `hash` of each, which is valid only in this process.
-    """
-
-    def __init__(self, strings: Strings, hashes: NDArray[np.int64]) -> None:
+    def __init__(self, strings: Strings) -> None:
+        hashes = np.fromiter(map(hash, strings), np.int64, len(strings))
         order = np.argsort(hashes, kind="stable")
         self._strings = strings
         self._sorted = hashes[order]

@@ -66,25 +66,20 @@ class Workspace:
     @cached_property
     def dataset(self) -> Dataset:
         asked = self.settings.dataset
-        return load_dataset(
-            asked.loader,
-            asked.path,
-            threshold=asked.threshold,
-            dev_share=asked.dev_share,
-            fields=self.settings.publish.fields,
-            pair_signals=self.settings.generator.statistical.pair_signals,
-            columns=self.reading.columns,
-            split_by=asked.split_by,
-        )
+        return load_dataset(asked.loader, asked.path, self.reading)
 
     @property
     def reading(self) -> Options:
         """The options for reading records of the data set, also for later ones."""
         asked, loader = self.settings.dataset, LOADERS.get(self.settings.dataset.loader)
         return Options(
+            threshold=asked.threshold,
+            dev_share=asked.dev_share,
             fields=self.settings.publish.fields,
+            pair_signals=self.settings.generator.statistical.pair_signals,
             columns=Columns(**asked.columns.model_dump()),
             strip_html=loader is not None and loader.own,
+            split_by=asked.split_by,
         )
 
     def with_dataset(self, dataset: Dataset) -> Workspace:

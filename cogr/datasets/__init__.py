@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cogr.datasets.builder import Builder, Options, SplitBy
+from cogr.datasets.builder import Builder, Options
 from cogr.datasets.fields import Columns, id_field, number_field, text_field, time_field
 from cogr.datasets.judgements import read_judgements
 from cogr.datasets.reading import (
-    WESTERN,
     Place,
     Sheet,
     find,
@@ -34,8 +32,6 @@ from cogr.datasets.reading import (
 from cogr.errors import DataError, SettingsError
 from cogr.records import SPLITS, Dataset
 
-DATA_DIR_VARIABLE = "COGR_DATA_DIR"
-
 LINEAGE = "lineage.json"
 """A file of a data set's folder that says where its labels come from."""
 
@@ -45,32 +41,24 @@ class Loader:
     """One format.
 
     Attributes:
+        read: adds the records of a path, None where none is set, to a builder.
         threshold: the lowest relevant grade, unless set otherwise.
-        test_share: the fixed share of test queries where the data has no splits of its own, drawn
-            with seed 0.
         own: for a user's own data, to which `dataset.columns` applies, and whose texts lose HTML.
-        fetch: for published data, how to get it; its folder is $COGR_DATA_DIR/<name> by default.
-        fetches: it downloads its files itself, and has no folder.
     """
 
-    name: str
-    read: Callable[[Path, Builder], None]
+    read: Callable[[Path | None, Builder], None]
     threshold: float = 1.0
-    test_share: float | None = None
     own: bool = False
-    fetch: str = ""
-    fetches: bool = False
 
-
-WESTERN_FILES = "files read as Windows-1252"
-"""A note of the data set."""
 
 Records = Iterator[tuple[Place, Mapping[str, Any]]]
 Part = Callable[[Path, str, Builder], Records | None]
 """The records of a part of a data set (items, queries, labels or pairs); None where it has none."""
 
 
-def _read_parts(format: str, folder: Path, builder: Builder) -> None:
+def _read_parts(format: str, path: Path | None, builder: Builder) -> None:
+    folder = _folder(path, format)
+
     # A part that is not there in this format may be there in another one.
     def part(name: str) -> Records | None:
         formats = dict.fromkeys((format, *_PARTS))
@@ -131,7 +119,6 @@ def _csv(folder: Path, name: str, builder: Builder) -> Records | None:
         if not {columns.title, *columns.text} & {*sheet.header}:
             sheet.need(columns.title, "dataset.columns.title or .text")
         builder.has_fields([column for column in sheet.header if column], 0)
-    builder.notes[WESTERN_FILES] += sheet.encoding == WESTERN
     return sheet.records()
 
 
@@ -154,7 +141,8 @@ def _rows(files: Iterable[Path], builder: Builder | None) -> Records:
         yield from parquet_rows(path, wanted, tell)
 
 
-def _read_beir(folder: Path, builder: Builder) -> None:
+def _read_beir(path: Path | None, builder: Builder) -> None:
+    folder = _folder(path, "beir")
     # Each file plain or .gz. The qrels have a header line `query-id corpus-id score`.
     corpus = need(folder, "corpus.jsonl", "write one item a line, with _id, title and text")
     for place, record in json_records(corpus):
@@ -176,10 +164,10 @@ def _read_beir(folder: Path, builder: Builder) -> None:
 
 
 LOADERS: Mapping[str, Loader] = {
-    "jsonl": Loader("jsonl", partial(_read_parts, "jsonl"), own=True),
-    "csv": Loader("csv", partial(_read_parts, "csv"), own=True),
-    "parquet": Loader("parquet", partial(_read_parts, "parquet"), own=True),
-    "beir": Loader("beir", _read_beir),
+    "jsonl": Loader(partial(_read_parts, "jsonl"), own=True),
+    "csv": Loader(partial(_read_parts, "csv"), own=True),
+    "parquet": Loader(partial(_read_parts, "parquet"), own=True),
+    "beir": Loader(_read_beir),
 }
 """Loaders of formats, which read a folder, by their names in the setting dataset.loader.
 
@@ -192,59 +180,38 @@ IRDS = "ir_datasets:"
 
 
 def load_dataset(
-    loader: str,
-    path: str | Path | None = None,
-    *,
-    threshold: float | None = None,
-    dev_share: float = 0.0,
-    fields: Sequence[str] = (),
-    pair_signals: Sequence[str] = (),
-    columns: Columns | None = None,
-    split_by: SplitBy = "shuffle",
+    loader: str, path: str | Path | None = None, options: Options | None = None
 ) -> Dataset:
     """Load a data set.
 
-    Args:
-        loader: a name of `LOADERS` or `PUBLISHED`, or ir_datasets:NAME.
-        path: the folder of the files; $COGR_DATA_DIR/<loader> by default for nfcorpus, msrd, chorus
-            and wands.
-        threshold: the lowest grade that counts as relevant; by default the loader's.
-        dev_share: share of the training queries that are set apart as (or added to) the dev split,
-            by a seeded shuffle.
-        fields: names of extra fields that items carry (`cogr.records.Item.fields`), as `columns`
-            spells them.
-        pair_signals: names of numbers that pairs of query and item carry
-            (`cogr.records.Dataset.pair_signals`); of jsonl, csv and parquet.
-
     A file lineage.json beside the data says where its labels come from; see `Dataset.lineage`.
 
+    Args:
+        loader: a name of `LOADERS` or `PUBLISHED`, or ir_datasets:NAME.
+        path: the folder of the files; $COGR_DATA_DIR/<loader> by default for published data.
+
     Raises:
-        SettingsError: an unknown loader, a path that is not set, a share out of range, a field that
-            no item has.
+        SettingsError: an unknown loader, a path that is not set, a field that no item has, columns
+            for a loader that has its own.
         DataError: a missing folder or file, a bad record, no relevant items; names file and line.
     """
-    chosen = _find_loader(loader)
-    options = Options(
-        threshold=chosen.threshold if threshold is None else threshold,
-        dev_share=dev_share,
-        fields=fields,
-        pair_signals=pair_signals,
-        columns=_columns(chosen, columns),
-        strip_html=chosen.own,
-        split_by=split_by,
-    )
-    builder = Builder(loader, options)
-    folder = _folder(chosen, path)
-    chosen.read(folder, builder)
-    if chosen.fetches:
-        return builder.build()
-    dataset, lineage = builder.build(chosen.test_share), read_lineage(folder)
-    return replace(dataset, lineage=lineage, new=_younger(dataset, lineage, folder))
+    chosen, asked = _find_loader(loader), options or Options()
+    if asked.columns != Columns() and not chosen.own:
+        own = ", ".join(name for name, one in LOADERS.items() if one.own)
+        raise SettingsError(
+            f"The loader {loader} has its own columns; remove dataset.columns, which is for {own}."
+        )
+    threshold = chosen.threshold if asked.threshold is None else asked.threshold
+    builder = Builder(loader, replace(asked, threshold=threshold, strip_html=chosen.own))
+    place = None if path is None else Path(path).expanduser()
+    chosen.read(place, builder)
+    dataset, lineage = builder.build(), read_lineage(place) if place else {}
+    return replace(dataset, lineage=lineage, new=_younger(dataset, lineage))
 
 
-def _younger(dataset: Dataset, lineage: Mapping[str, Any], folder: Path) -> frozenset[str]:
+def _younger(dataset: Dataset, lineage: Mapping[str, Any]) -> frozenset[str]:
     key = "to" if lineage.get("to") else "date"
-    made = time_field(lineage, key, Place(folder / LINEAGE, 1))
+    made = time_field(lineage, key, Place(LINEAGE, 1))
     if made is None:
         return frozenset()
     later = {id_ for id_, time in dataset.updated.get("item", {}).items() if time > made}
@@ -283,39 +250,13 @@ def _published(name: str) -> Loader:
     return found
 
 
-def _columns(loader: Loader, columns: Columns | None) -> Columns:
-    if columns is None or columns == Columns():
-        return Columns()
-    if not loader.own:
-        own = ", ".join(one.name for one in LOADERS.values() if one.own)
-        raise SettingsError(
-            f"The loader {loader.name} has its own columns; remove dataset.columns, which is for "
-            f"{own}."
-        )
-    return columns
-
-
-def _folder(loader: Loader, path: str | Path | None) -> Path:
-    home = os.environ.get(DATA_DIR_VARIABLE)
-    if loader.fetches:
-        if path is not None:
-            raise SettingsError(
-                f"The loader {loader.name} keeps its own files; remove dataset.path."
-            )
-        return Path()
-    if path is None and not loader.fetch:
-        raise SettingsError(f"The loader {loader.name} needs a folder: set dataset.path.")
-    if path is None and not home:
-        raise SettingsError(
-            f"The data set {loader.name} has no folder: set dataset.path, or set "
-            f"{DATA_DIR_VARIABLE} to the folder that holds {loader.name}/; to have the data, "
-            f"{loader.fetch}."
-        )
-    folder = Path(path if path is not None else f"{home}/{loader.name}").expanduser()
-    if not folder.is_dir():
-        what = "is not a folder" if folder.exists() else "does not exist"
-        advice = loader.fetch or "check dataset.path"
-        if folder.exists() and loader.own:
-            advice = f"put it into one as items.{loader.name}, and set dataset.path to that"
-        raise DataError(f"The folder {folder} {what}: {advice}.")
-    return folder
+def _folder(path: Path | None, loader: str) -> Path:
+    if path is None:
+        raise SettingsError(f"The loader {loader} needs a folder: set dataset.path.")
+    if not path.is_dir():
+        what, advice = "does not exist", "check dataset.path"
+        if path.exists():
+            what = "is not a folder"
+            advice = f"put it into one as items.{loader}, and set dataset.path to that"
+        raise DataError(f"The folder {path} {what}: {advice}.")
+    return path

@@ -102,6 +102,7 @@ def clustered(queries: Iterable[Query], test_share: float, dev_share: float) -> 
 
 
 DEFAULT_TEST_SHARE = 0.1
+_MOST_WEIGHT = 1e12
 MAX_UNKNOWN_SHARE = 0.05
 """The largest accepted share of judgements that point to queries or items that are not there."""
 
@@ -109,8 +110,7 @@ MAX_UNKNOWN_SHARE = 0.05
 UNKNOWN_ITEMS = "judgements of unknown items"
 UNKNOWN_QUERIES = "judgements of unknown queries"
 UNKNOWN_PAIRS = "signals of unknown queries or items"
-REPEATED = "repeated judgements"
-CONFLICTING = "repeated judgements with another grade, of which the highest counts"
+REPEATED = "repeated judgements, of which the highest grade counts"
 UNLABELLED = "queries without a relevant item"
 BLANK_ITEMS = "items without title and text"
 NULS = "texts with NUL characters removed"
@@ -121,14 +121,23 @@ REPEATED_QUERIES = "rows that repeat a query"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """A user's options of a data set; each field as in `cogr.datasets.load_dataset`."""
+    """A user's options of a data set.
 
-    threshold: float = 1.0
+    Attributes:
+        threshold: the lowest grade that counts as relevant; None for the loader's own.
+        dev_share: share of the training queries that are set apart as (or added to) the dev split,
+            by a seeded shuffle.
+        fields: names of extra fields that items carry (`cogr.records.Item.fields`), as `columns`
+            spells them.
+        pair_signals: names of numbers that pairs of query and item carry
+            (`cogr.records.Dataset.pair_signals`); of jsonl, csv and parquet.
+        strip_html: whether titles and texts lose HTML; the loader says.
+    """
+
+    threshold: float | None = None
     dev_share: float = 0.0
     fields: Sequence[str] = ()
-    """Names of the extra fields that items carry."""
     pair_signals: Sequence[str] = ()
-    """Names of the numbers that pairs of query and item carry."""
     columns: Columns = field(default_factory=Columns)
     strip_html: bool = False
     split_by: SplitBy = "shuffle"
@@ -139,7 +148,7 @@ class Options:
                 f"generator.statistical.pair_signals names {name!r}, which is the label itself or "
                 "an id; name columns of numbers such as clicks."
             )
-        if not math.isfinite(self.threshold):
+        if self.threshold is not None and not math.isfinite(self.threshold):
             raise SettingsError(f"dataset.threshold is {self.threshold}; set it to a finite grade.")
         if not 0 <= self.dev_share < 1:
             raise SettingsError(
@@ -201,6 +210,8 @@ class Builder:
     def __init__(self, name: str, options: Options) -> None:
         self.name = name
         self.options = options
+        self.test_share: float | None = None
+        """The data's fixed test share, drawn with seed 0, where its definition names one."""
         self.notes: Counter[str] = Counter()
         self._items = ItemTable()
         self._queries: dict[str, Query] = {}
@@ -275,9 +286,10 @@ class Builder:
             raise DataError(
                 f"{place}: the query {id!r} has no text; write one or remove the query."
             )
-        if not (weight >= 0 and math.isfinite(weight)):
+        if not 0 <= weight <= _MOST_WEIGHT:
             raise DataError(
-                f"{place}: the weight {weight} of query {id!r} is below 0; write 0 or more."
+                f"{place}: the weight {weight:g} of query {id!r} is not between 0 and "
+                f"{_MOST_WEIGHT:g}; scale the weights."
             )
         self._queries[id] = query
         self._query_places[id] = place
@@ -319,7 +331,6 @@ class Builder:
         grades = self._judged.setdefault(query.id, {})
         if item_id in grades:
             self.notes[REPEATED] += 1
-            self.notes[CONFLICTING] += grade != grades[item_id]
             grade = max(grade, grades[item_id])
         grades[item_id] = float(grade)
 
@@ -341,12 +352,8 @@ class Builder:
                 pairs = self._signals[name].setdefault(query_id, {})
                 pairs[item_id] = max(value, pairs.get(item_id, 0.0))
 
-    def build(self, test_share: float | None = None) -> Dataset:
+    def build(self) -> Dataset:
         """The data set.
-
-        Args:
-            test_share: the data's fixed test share, drawn with seed 0, where its definition names
-                one.
 
         Raises:
             DataError: no items, repeated ids of items, no relevant items, too many judgements of
@@ -361,14 +368,12 @@ class Builder:
         self._check_fields()
         self._check_blank(len(items) + self._items.repeats)
         self._check_unknown()
-        self._check_weights()
         relevant = self._relevant()
-        if self.options.split_by != "shuffle" and (self._splits or test_share is not None):
+        if self.options.split_by != "shuffle" and (self._splits or self.test_share is not None):
             raise SettingsError(
                 f"The data set {self.name} has its own splits; remove dataset.split_by."
             )
-        share = DEFAULT_TEST_SHARE if test_share is None else test_share
-        splits = self._split(relevant, share)
+        splits = self._split(relevant)
         queries = {
             split: tuple(one for id_, one in self._queries.items() if splits.get(id_) == split)
             for split in SPLITS
@@ -431,16 +436,8 @@ class Builder:
                 f"{self._first_unknown}; add them, or remove these judgements."
             )
 
-    def _check_weights(self) -> None:
-        if not math.isfinite(sum(query.weight for query in self._queries.values())):
-            id_, query = max(self._queries.items(), key=lambda one: one[1].weight)
-            raise DataError(
-                f"{self._query_places[id_]}: the weights of the queries add up to more than a "
-                f"number can hold (that of {id_!r} is {query.weight:g}); scale them all down."
-            )
-
     def _relevant(self) -> dict[str, frozenset[str]]:
-        threshold = self.options.threshold
+        threshold = 1.0 if self.options.threshold is None else self.options.threshold
         found = {}
         for id_ in self._queries:
             items = frozenset(
@@ -456,8 +453,9 @@ class Builder:
             )
         return found
 
-    def _split(self, relevant: Mapping[str, frozenset[str]], test_share: float) -> dict[str, Split]:
+    def _split(self, relevant: Mapping[str, frozenset[str]]) -> dict[str, Split]:
         dev_share = self.options.dev_share
+        test_share = DEFAULT_TEST_SHARE if self.test_share is None else self.test_share
         if self.options.split_by == "cluster":
             queries = [self._queries[id_] for id_ in relevant]
             return clustered(queries, test_share, dev_share)

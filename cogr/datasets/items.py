@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from functools import cached_property
 from typing import TypeVar, overload
 
@@ -23,9 +23,6 @@ from cogr.records import Item, Query
 
 _E = TypeVar("_E", Item, Query, Item | Query)
 _BLOCK = 4096
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICRO = timedelta(microseconds=1)
-_NEVER = -(2**63)
 
 
 class Items(Sequence[Item]):
@@ -138,14 +135,14 @@ class ItemsSpool:
 class ItemTable:
     """The items of a data set while it is read: added one by one, and then asked for.
 
-    In memory: some 40 bytes an item, none of its texts.
+    In memory: some 16 bytes an item, none of its texts, and its time where it has one.
     """
 
     def __init__(self) -> None:
         self._spool = ItemsSpool()
-        self._hashes = array("q")
         self._lines = array("I")
-        self._micros = array("q")
+        self.times: dict[str, datetime] = {}
+        """The time of the last change of each item that has one, in UTC."""
         # Most sources hold many items: position of the first item of each source, and its place.
         self._starts: list[int] = []
         self._runs: list[Place] = []
@@ -158,9 +155,9 @@ class ItemTable:
         if not self._runs or self._runs[-1].source is not place.source:
             self._starts.append(len(self._lines))
             self._runs.append(place)
-        self._hashes.append(hash(item.id))
         self._lines.append(place.number)
-        self._micros.append(_NEVER if updated is None else (updated - _EPOCH) // _MICRO)
+        if updated is not None:
+            self.times[item.id] = updated
         self._spool.add(item)
 
     def __contains__(self, id_: str) -> bool:
@@ -176,8 +173,7 @@ class ItemTable:
         repeats = self._index.repeats()
         for repeated in repeats:
             first = self._index.find(self._items.ids[repeated])
-            same = self._micros[repeated] == self._micros[first]
-            if not same or self._items[repeated] != self._items[first]:
+            if self._items[repeated] != self._items[first]:
                 raise DataError(
                     f"{self._place(repeated)}: the item id {self._items[first].id!r} is already "
                     f"taken by {self._place(first)} and has other texts or fields there; give each "
@@ -196,47 +192,14 @@ class ItemTable:
         """How many items `distinct` leaves out."""
         return len(self._items) - len(self.distinct)
 
-    @property
-    def times(self) -> Mapping[str, datetime]:
-        """The time of the last change of each item that has one."""
-        micros = np.frombuffer(self._micros, np.int64).copy()
-        micros[self._index.repeats()] = _NEVER  # equal items are one
-        return ItemTimes(self._items.ids, self._index, micros)
-
     @cached_property
     def _items(self) -> Items:
         return self._spool.items()
 
     @cached_property
     def _index(self) -> StringIndex:
-        return StringIndex(self._items.ids, np.frombuffer(self._hashes, np.int64))
+        return StringIndex(self._items.ids)
 
     def _place(self, position: int) -> Place:
         run = self._runs[bisect_right(self._starts, position) - 1]
         return run._replace(number=self._lines[position])
-
-
-class ItemTimes(Mapping[str, datetime]):
-    """Times by id, in UTC: 20 bytes an item.
-
-    Args:
-        micros: int64, microseconds since 1970, or the smallest number for none.
-    """
-
-    def __init__(self, ids: Strings, index: StringIndex, micros: NDArray[np.int64]) -> None:
-        self._ids = ids
-        self._index = index
-        self._micros = micros
-        self._known = micros != _NEVER
-
-    def __getitem__(self, id_: str) -> datetime:
-        position = self._index.find(id_)
-        if position < 0 or not self._known[position]:
-            raise KeyError(id_)
-        return _EPOCH + int(self._micros[position]) * _MICRO
-
-    def __iter__(self) -> Iterator[str]:
-        return (self._ids[position] for position in np.flatnonzero(self._known).tolist())
-
-    def __len__(self) -> int:
-        return int(self._known.sum())

@@ -100,18 +100,13 @@ def _read_trec(path: Path) -> Iterator[Judged]:
 
 
 def _read_beir(path: Path) -> Iterator[Judged]:
-    sheet = Sheet.open(path, BEIR)
-    for name in BEIR:
-        sheet.need(name)
-    for place, record in sheet.records():
+    for place, record in Sheet.of(path, *BEIR).records():
         query, item = (check_id(record.get(name, ""), name, place) for name in BEIR[:2])
         yield Judged(place, "", query, item, number_field(record, BEIR[2], place, 1.0))
 
 
 def _read_quepid(path: Path) -> Iterator[Judged]:
-    sheet = Sheet.open(path, _QUEPID)
-    for name in _QUEPID:
-        sheet.need(name)
+    sheet = Sheet.of(path, *_QUEPID)
     judges = [name for name in sheet.header if name not in _QUEPID]
     for place, record in sheet.records():
         if "query" not in record:

@@ -140,8 +140,7 @@ def _is_ubi(line: str) -> bool:
 
 def _searches(path: Path) -> Iterator[Searched]:
     if path.name.removesuffix(".gz").endswith((".csv", ".tsv")):
-        sheet = Sheet.open(path, ("query",))
-        sheet.need("query")
+        sheet = Sheet.of(path, "query")
         return (_search(place, {**record, "clicked": None}) for place, record in sheet.records())
     if _first_line(path).lstrip().startswith("{"):
         return (_search(place, record) for place, record in json_records(path))

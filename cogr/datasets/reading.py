@@ -3,17 +3,13 @@
 Streams: a line or a row is in memory, never a file. gzip is recognised by its first bytes, not by
 the name. Nothing here knows what a record means.
 
-`Sheet` is a table as spreadsheets and databases write it, CSV or TSV:
-
-- Encoding: the one of a byte order mark (UTF-8, UTF-16); else UTF-8 where all of it is UTF-8; else
-  Windows-1252, of which Latin-1's letters are a part.
-- Delimiter: of comma, semicolon, tab and bar the one by which the first line has most of the wanted
-  columns, then most columns. Double quotes quote cells, which may hold delimiters and line ends.
+`Sheet` is a table as spreadsheets and databases write it, CSV or TSV. Its delimiter is the one of
+comma, semicolon, tab and bar by which the first line has most of the wanted columns, then most
+columns. Double quotes quote cells, which may hold delimiters and line ends.
 """
 
 from __future__ import annotations
 
-import codecs
 import csv
 import difflib
 import gzip
@@ -30,8 +26,6 @@ from cogr.errors import DataError
 
 LONGEST = 1 << 24
 """Characters of a cell."""
-_DECODE = json.JSONDecoder().raw_decode
-_JSON_SPACE = " \t\r\n"
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -131,10 +125,7 @@ def json_whole(path: Path) -> Any:
 def parse_json(text: str, place: Place) -> Any:
     """JSON from a text. Raises DataError that names the place."""
     try:
-        # Twice as fast as json.loads on short lines.
-        text = text.strip(_JSON_SPACE)
-        value, end = _DECODE(text)
-        return value if end == len(text) else json.loads(text)
+        return json.loads(text)
     except RecursionError as error:
         raise DataError(f"{place}: the JSON is nested too deeply; write flat objects.") from error
     except ValueError as error:
@@ -191,7 +182,6 @@ def parquet_rows(
 
 
 DELIMITERS = ",;\t|"
-WESTERN = "cp1252"
 _HEAD = 1 << 16
 
 
@@ -204,22 +194,20 @@ class Sheet:
     """
 
     path: Path
-    encoding: str
     delimiter: str
     header: tuple[str, ...]
 
     @classmethod
     def open(cls, path: Path, wanted: Collection[str] = ()) -> Sheet:
-        """Detect encoding, delimiter and header of a table.
+        """Detect delimiter and header of a table.
 
         Args:
             wanted: columns that it should have, which help to find the delimiter.
 
         Raises:
-            DataError: it is empty or damaged, its encoding is unknown, or it names a column twice.
+            DataError: it is empty, damaged or not UTF-8, or it names a column twice.
         """
-        encoding = _encoding(path)
-        with _text(path, encoding) as file:
+        with _text(path) as file:
             head = file.read(_HEAD)
         headers = {choice: _first_row(head, choice) for choice in DELIMITERS}
         delimiter = max(
@@ -233,7 +221,15 @@ class Sheet:
             raise DataError(
                 f"{path}, line 1: the header names {twice!r} twice; give each column its own name."
             )
-        return cls(path, encoding, delimiter, header)
+        return cls(path, delimiter, header)
+
+    @classmethod
+    def of(cls, path: Path, *columns: str) -> Sheet:
+        """A table that has these columns. Raises as `open`, and DataError where it lacks one."""
+        sheet = cls.open(path, columns)
+        for column in columns:
+            sheet.need(column)
+        return sheet
 
     def need(self, column: str, setting: str = "") -> None:
         """Raise DataError where there is no such column; `setting`: what can name another one."""
@@ -255,7 +251,7 @@ class Sheet:
         """
         width = len(self.header)
         csv.field_size_limit(LONGEST)
-        with _text(self.path, self.encoding) as file:
+        with _text(self.path) as file:
             reader = csv.reader(file, delimiter=self.delimiter)
             try:
                 next(reader)
@@ -294,31 +290,13 @@ def _first_row(text: str, delimiter: str) -> tuple[str, ...]:
         return ()
 
 
-def _encoding(path: Path) -> str:
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    with open_bytes(path) as file:
-        start = file.read(_HEAD)
-        if start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            return "utf-16"
-        try:
-            while start:
-                decoder.decode(start)
-                start = file.read(_HEAD)
-            decoder.decode(b"", final=True)
-        except UnicodeDecodeError:
-            return WESTERN
-    return "utf-8-sig"
-
-
 @contextmanager
-def _text(path: Path, encoding: str) -> Iterator[io.TextIOWrapper]:
+def _text(path: Path) -> Iterator[io.TextIOWrapper]:
     with open_bytes(path) as file:
         try:
-            yield io.TextIOWrapper(file, encoding)
+            yield io.TextIOWrapper(file, "utf-8-sig")
         except UnicodeDecodeError as error:
-            raise DataError(
-                f"{path}: the text is not valid {encoding.upper()}; save the file as UTF-8."
-            ) from error
+            raise DataError(f"{path}: the text is not UTF-8; save the file as UTF-8.") from error
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

@@ -143,9 +143,7 @@ def read_rules(path: Path) -> Rules:
     """
     if not path.is_file():
         raise DataError(f"There is no file of rules {path}; check publish.rules.")
-    sheet = Sheet.open(path, _COLUMNS)
-    for column in _COLUMNS:
-        sheet.need(column)
+    sheet = Sheet.of(path, *_COLUMNS)
     found: dict[Rule, Any] = {}
     pins: dict[str, int] = defaultdict(int)
     for place, cells in sheet.records():

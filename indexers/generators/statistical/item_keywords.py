@@ -97,7 +97,7 @@ class ItemKeywords:
         """Numbers of keywords."""
         keywords = self.keywords
         strings = keywords if isinstance(keywords, Strings) else packed(keywords)
-        return StringIndex(strings, np.fromiter(map(hash, strings), np.int64, len(strings)))
+        return StringIndex(strings)
 
     @cached_property
     def writable(self) -> Ownership:

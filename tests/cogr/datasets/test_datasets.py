@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cogr.datasets import load_dataset
+from cogr.datasets.builder import Options
 from cogr.errors import DataError, MissingExtraError, ServiceError, SettingsError
 from cogr.records import SPLITS, Dataset
 from tests.shops import write_beir, write_data
@@ -84,7 +85,7 @@ def test_items_carry_the_fields_that_are_asked_for_in_every_format(tmp_path: Pat
     names = ("price", "in_stock", "sizes", "brand", "none")
     expected = {"price": 9.5, "in_stock": True, "sizes": [1, 2], "brand": "Größe"}
     for loader in ("jsonl", "parquet"):
-        dataset = load_dataset(loader, folder, fields=names)
+        dataset = load_dataset(loader, folder, Options(fields=names))
         assert [item.fields for item in dataset.items[:3]] == [expected, expected, {}]
         assert (
             dataset.dataset_hash
@@ -94,11 +95,11 @@ def test_items_carry_the_fields_that_are_asked_for_in_every_format(tmp_path: Pat
         with pytest.raises(
             SettingsError, match=r"publish.fields names 'colour', which no item of the data set"
         ):
-            load_dataset(loader, folder, fields=("price", "colour"))
+            load_dataset(loader, folder, Options(fields=("price", "colour")))
         with pytest.raises(
             DataError, match=r"(line|row) 1: 'more' is an object; write a text, a number, true or"
         ):
-            load_dataset(loader, folder, fields=("more",))
+            load_dataset(loader, folder, Options(fields=("more",)))
 
 
 def test_parquet_fields_become_plain_values(tmp_path: Path) -> None:
@@ -114,7 +115,8 @@ def test_parquet_fields_become_plain_values(tmp_path: Path) -> None:
         }
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "items.parquet")
-    (item,) = load_dataset("parquet", tmp_path, fields=("day", "price", "stock", "ids")).items
+    options = Options(fields=("day", "price", "stock", "ids"))
+    (item,) = load_dataset("parquet", tmp_path, options).items
     assert item.fields == {"day": "2026-01-31", "price": 1.5, "ids": ["x"]}
 
 
@@ -142,13 +144,13 @@ def test_hash_depends_on_content_alone(tmp_path: Path) -> None:
         name: load_dataset("jsonl", write_records(tmp_path / name, **change)).dataset_hash
         for name, change in changes.items()
     }
-    hashes["threshold"] = load_dataset("jsonl", plain, threshold=2).dataset_hash
+    hashes["threshold"] = load_dataset("jsonl", plain, Options(threshold=2)).dataset_hash
     assert len({expected, *hashes.values()}) == len(hashes) + 1
 
 
 def test_threshold_and_queries_without_a_relevant_item(tmp_path: Path) -> None:
     labels = [*LABELS[:4], *({**label, "grade": 1} for label in LABELS[4:])]
-    dataset = load_dataset("jsonl", write_records(tmp_path, labels=labels), threshold=2)
+    dataset = load_dataset("jsonl", write_records(tmp_path, labels=labels), Options(threshold=2))
     assert dataset.relevant == {"q0": {"i2", "i3"}}
     assert [query.id for query in dataset.all_queries()] == ["q0"]
     assert set(dataset.judged) == {"q0"}
@@ -167,7 +169,7 @@ def test_queries_without_splits_are_split_by_a_seeded_shuffle(tmp_path: Path) ->
     dataset = load_dataset("jsonl", folder)
     assert sizes(dataset) == {"train": 11, "dev": 0, "test": 1}
     assert load_dataset("jsonl", folder).queries == dataset.queries
-    half = load_dataset("jsonl", folder, dev_share=0.5)
+    half = load_dataset("jsonl", folder, Options(dev_share=0.5))
     assert (sizes(half), half.queries["test"]) == (
         {"train": 6, "dev": 5, "test": 1},
         dataset.queries["test"],
@@ -176,12 +178,13 @@ def test_queries_without_splits_are_split_by_a_seeded_shuffle(tmp_path: Path) ->
 
 def test_dev_share_takes_from_train_alone(tmp_path: Path) -> None:
     folder = write_beir(tmp_path / "data", ITEMS, QUERIES, LABELS)
-    before, after = load_dataset("beir", folder), load_dataset("beir", folder, dev_share=0.25)
+    quarter = Options(dev_share=0.25)
+    before, after = load_dataset("beir", folder), load_dataset("beir", folder, quarter)
     assert sizes(after) == {"train": 3, "dev": 5, "test": 4}
     assert after.queries["test"] == before.queries["test"]
     assert set(before.queries["dev"]) < set(after.queries["dev"])
     (folder / "qrels" / "dev.tsv").unlink()
-    assert sizes(load_dataset("beir", folder, dev_share=0.25)) == {"train": 3, "dev": 1, "test": 4}
+    assert sizes(load_dataset("beir", folder, quarter)) == {"train": 3, "dev": 1, "test": 4}
 
 
 @pytest.mark.parametrize("labels", ["absent", "empty"])

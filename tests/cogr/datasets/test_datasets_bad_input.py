@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cogr.datasets import PUBLISHED, load_dataset
+from cogr.datasets.builder import Options
 from cogr.datasets.fields import Columns
 from cogr.errors import CogrError, DataError, SettingsError
 from cogr.records import Dataset
@@ -65,14 +66,9 @@ BAD = [
         '={"id": "q1", "text": "x", "split": "train"}\n{"id": "q2", "text": "y"}',
         "line 2: the query 'q2' is in no split, but others are",
     ),
-    ("jsonl", "queries", '{"id": "q3", "text": "x", "weight": -1}', "line 3: the weight -1.0 of"),
+    ("jsonl", "queries", '{"id": "q3", "text": "x", "weight": -1}', "the weight -1 of .* between 0"),
     ("jsonl", "queries", '{"id": "q3", "text": "x", "weight": "a lot"}', "3: 'weight' is the str"),
-    (
-        "jsonl",
-        "queries",
-        '{"id": "q3", "text": "x", "weight": 1.2e308}\n{"id": "q4", "text": "y", "weight": 1e308}',
-        r"line 3: the weights of the queries .* \(that of 'q3' is 1.2e\+308\)",
-    ),
+    ("jsonl", "queries", '{"id": "q3", "text": "x", "weight": 1e300}', "the weight 1e.300 of"),
     ("jsonl", "labels", '{"query": "q1", "item": "b", "grade": "high"}', "line 3: 'grade' is the"),
     ("jsonl", "labels", f'{{"query": "q1", "item": "b", "grade": 1{"0" * 400}}}', "3: 'grade' is"),
     ("jsonl", "labels", '{"query": "q1"}', "line 3: the record has no 'item'"),
@@ -89,7 +85,7 @@ BAD = [
     ("csv", "items", "=id;title\n1", "line 2: the row has 1 columns .* by semicolons"),
     ("csv", "items", "1,b", "line 3: the item id '1' is already taken by .*line 2 and has other"),
     ("csv", "items", ",b", "line 3: the record has no 'id'"),
-    ("csv", "items", b"2,\x81\x8d", "items.csv: the text is not valid CP1252; save the file as"),
+    ("csv", "items", b"2,St\xfchle", "items.csv: the text is not UTF-8; save the file as UTF-8"),
     ("csv", "items", gzip.compress(b"id\n")[:-6], "items.csv.gz is cut off or damaged"),
     ("beir", "qrels/train", "=q1\ta\t1", "line 1: the header has no column 'query-id'"),
     ("beir", "qrels/train", "=", "train.tsv has no header line"),
@@ -120,7 +116,7 @@ def load(folder: Path, more: dict[str, str] | None = None, **settings: Any) -> D
     for part, lines in (more or {}).items():
         with (folder / f"{part}.jsonl").open("a", newline="") as file:
             file.write(lines)
-    return load_dataset("jsonl", folder, **settings)
+    return load_dataset("jsonl", folder, Options(**settings))
 
 
 @pytest.mark.parametrize(("loader", "part", "text", "said"), BAD, ids=[row[3][:30] for row in BAD])
@@ -137,7 +133,7 @@ def test_bad_input_is_one_sentence_that_names_file_and_line(
     before = b"" if added[:1] in (b"=", b"\x1f") else file.read_bytes()
     file.write_bytes(before + added.removeprefix(b"=") + b"\n" * (added != b"="))
     with pytest.raises(DataError, match=said) as caught:
-        load_dataset(loader, tmp_path, pair_signals=("n",) if part == "pairs" else ())
+        load_dataset(loader, tmp_path, Options(pair_signals=("n",) if part == "pairs" else ()))
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith((".", "there"))
 
@@ -146,7 +142,6 @@ SETTINGS: list[tuple[str, dict[str, Any], str]] = [
     ("jsonl", {"threshold": float("nan")}, "dataset.threshold is nan"),
     ("jsonl", {"dev_share": -0.1}, "dataset.dev_share is -0.1"),
     ("jsonl", {"pair_signals": ("grade",)}, "pair_signals names 'grade', which is the label"),
-    ("jsonl", {"path": None}, "The loader jsonl needs a folder: set dataset.path"),
     ("jsonl", {"columns": Columns(text=("txt",))}, "columns.text names 'txt', .*such as 'text'"),
     ("jsonl", {"fields": ("titl",)}, r"publish.fields names 'titl', .*'title' \(id, title"),
     ("beir", {"columns": Columns(id="i")}, "The loader beir has its own columns; remove dataset"),
@@ -164,7 +159,12 @@ def test_bad_settings_are_one_sentence(
 ) -> None:
     write(tmp_path, "jsonl")
     with pytest.raises(SettingsError, match=said):
-        load_dataset(loader, **{"path": tmp_path} | settings)
+        load_dataset(loader, tmp_path, Options(**settings))
+
+
+def test_a_loader_of_files_needs_a_folder() -> None:
+    with pytest.raises(SettingsError, match="The loader jsonl needs a folder: set dataset.path"):
+        load_dataset("jsonl")
 
 
 def test_folders_and_files_that_are_not_there(tmp_path: Path) -> None:
@@ -235,8 +235,7 @@ def test_accepted_and_counted(tmp_path: Path) -> None:
     assert dataset.notes == {
         "items without title and text": 2,
         "texts with NUL characters removed": 2,
-        "repeated judgements": 1,
-        "repeated judgements with another grade, of which the highest counts": 1,
+        "repeated judgements, of which the highest grade counts": 1,
     }
 
 
@@ -260,7 +259,7 @@ def test_a_few_judgements_of_unknown_ids_are_counted(tmp_path: Path) -> None:
     assert inspect_dataset(dataset).pointing_nowhere == 2
     assert dataset.relevant == {"q1": {"a"}, "q2": {"b"}}
     with pytest.raises(DataError, match=r"none of its 42 judgements reaches the grade 2; check"):
-        load_dataset("jsonl", tmp_path, threshold=2)
+        load_dataset("jsonl", tmp_path, Options(threshold=2))
     said = r"The dev split .* no queries .* \(train 1, dev 0, test 1\); set dataset.dev_share"
     with pytest.raises(DataError, match=said):
         dataset.require("dev")

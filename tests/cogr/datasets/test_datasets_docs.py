@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cogr.datasets import LOADERS, PUBLISHED, load_dataset
+from cogr.datasets.builder import Options
 from indexers.workspace import Workspace
 
 ROOT = Path(__file__).parents[3]
@@ -97,7 +98,7 @@ def test_nested_json_becomes_items_by_duckdb(
     product = {"sku": 7, "name": "Lamp", "copy": {"long": "<p>Oak</p>"}, "brand": "Acme"}
     (tmp_path / "catalogue1.json").write_text(json.dumps([{**product, "price": 9.5}]))
     exec(code, {})
-    (item,) = load_dataset("parquet", tmp_path / "my-shop", fields=["price"]).items
+    (item,) = load_dataset("parquet", tmp_path / "my-shop", Options(fields=["price"])).items
     assert (item.id, item.title, item.text, item.fields) == (
         "7",
         "Lamp",

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import UTC, datetime, timedelta, timezone
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cogr import mapped
-from cogr.datasets.items import Items, ItemsSpool, ItemTable, in_id_order
-from cogr.datasets.reading import Place
+from cogr.datasets.items import Items, ItemsSpool, in_id_order
 from cogr.records import Item
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
@@ -57,18 +54,3 @@ def test_many_items_lie_in_files(small: int, monkeypatch: pytest.MonkeyPatch) ->
     assert found[5000:5003] == items[5000:5003]
     assert found[9000].fields == {"stock": 3}
     assert in_id_order(found) == sorted(items, key=lambda item: item.id)
-
-
-def test_times_are_told_by_id() -> None:
-    table, place, zone = ItemTable(), Path("shop"), timezone(timedelta(hours=2))
-    times = {
-        "b": datetime(2026, 1, 31, 1, 2, 3, 4, zone),
-        "c": None,
-        "a": datetime(1900, 1, 1, tzinfo=UTC),
-    }
-    for line, (id_, time) in enumerate(times.items()):
-        table.add(Place(place, line), Item(id_, "", ""), time)
-    assert table.times == {"b": times["b"], "a": times["a"]}
-    assert "c" not in table.times
-    assert "d" not in table.times
-    assert not ItemTable().times

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from cogr.datasets import PUBLISHED, load_dataset
+from cogr.datasets.builder import Options
 from cogr.records import Dataset
 
 ROOT = Path(__file__).parents[3]
@@ -96,7 +97,7 @@ def test_samples_load_and_examples_find_them(
     labels = tmp_path / "wands/label.csv"
     labels.write_text(labels.read_text().replace("Irrelevant", "Partial"))
     assert load_dataset("wands").relevant == {"0": {"0", "1"}}
-    assert load_dataset("wands", threshold=2).relevant == {"0": {"1"}}
+    assert load_dataset("wands", options=Options(threshold=2)).relevant == {"0": {"1"}}
 
 
 def folder_of(name: str) -> Path:
@@ -170,7 +171,7 @@ def first_part(dataset: Dataset, parts: int) -> set[str]:
 
 def test_the_fixed_split_stays_where_dev_is_set_apart() -> None:
     dataset = load("chorus")
-    other = load_dataset("chorus", dev_share=0.2)
+    other = load_dataset("chorus", options=Options(dev_share=0.2))
     assert other.queries["test"] == dataset.queries["test"]
     assert len(other.queries["dev"]) == len(dataset.queries["train"]) // 5
     assert set(other.queries["dev"]) | set(other.queries["train"]) == set(dataset.queries["train"])

@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from cogr.datasets import load_dataset
+from cogr.datasets.builder import Options
 from cogr.errors import DataError
 from cogr.privacy import QueryFilter
 from tests.commands import Command
@@ -99,7 +100,7 @@ def test_a_log_becomes_a_data_set(tmp_path: Path, cogr_train: Command) -> None:
     ended = cogr_train("labels", "from-clicks", *paths, "--out", tmp_path / "data", "--json")
     items = [{"id": f"i{number}", "title": f"item {number}"} for number in range(15)]
     ndjson(tmp_path / "data" / "items.jsonl", *items)
-    dataset = load_dataset("jsonl", tmp_path / "data", threshold=2, split_by="cluster")
+    dataset = load_dataset("jsonl", tmp_path / "data", Options(threshold=2, split_by="cluster"))
     assert ended.json["labels"] == sum(map(len, dataset.judged.values()))
     right = total = 0
     for query in dataset.all_queries():

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cogr.datasets import load_dataset
+from cogr.datasets.builder import Options
 from tests.commands import Command
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion, refused
 from tests.shops import write_shop
@@ -75,7 +76,7 @@ def test_a_judge_makes_a_data_set_and_says_how_far_it_agrees_with_people(
     assert found["counts"] == {"pairs judged": found["estimate"]["pairs"]} == again.json["counts"]
     assert found["estimate"]["known"] == len(LABELS)
     assert found["agreement"]["kappa"] == 1
-    dataset = load_dataset("jsonl", shop / "judged", threshold=2)
+    dataset = load_dataset("jsonl", shop / "judged", Options(threshold=2))
     assert len(dataset.items) == len(ITEMS)
     for query in dataset.all_queries():
         assert dataset.relevant[query.id] == {query.text.replace(" ", "-")}
