@@ -66,7 +66,7 @@ BAD = [
         '={"id": "q1", "text": "x", "split": "train"}\n{"id": "q2", "text": "y"}',
         "line 2: the query 'q2' is in no split, but others are",
     ),
-    ("jsonl", "queries", '{"id": "q3", "text": "x", "weight": -1}', "the weight -1 of .* between 0"),
+    ("jsonl", "queries", '{"id": "q3", "text": "x", "weight": -1}', "the weight -1 of .* 0 and"),
     ("jsonl", "queries", '{"id": "q3", "text": "x", "weight": "a lot"}', "3: 'weight' is the str"),
     ("jsonl", "queries", '{"id": "q3", "text": "x", "weight": 1e300}', "the weight 1e.300 of"),
     ("jsonl", "labels", '{"query": "q1", "item": "b", "grade": "high"}', "line 3: 'grade' is the"),
