@@ -345,7 +345,7 @@ def maven(goal: str, artifact: str, into: Path) -> None:
         command, cwd=into, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
     )
     if done.returncode != 0:
-        said = re.sub(r"https?://\S+", "", done.stdout + done.stderr).split()
+        said = re.sub(r"\x1b\[[0-9;]*m|https?://\S+", "", done.stdout + done.stderr).split()
         raise ServiceError(
             f"Maven could not fetch {artifact} (status {done.returncode}): {' '.join(said)[:400]}"
         )

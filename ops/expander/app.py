@@ -73,13 +73,6 @@ class AdmissionControl:
     def __init__(self, settings: ServingSettings) -> None:
         self._token = settings.token.get_secret_value().encode() if settings.token else None
 
-    async def admit(self, request: Request) -> tuple[list[str], bool]:
-        """Check a request. Returns its queries, and whether they came as a list.
-
-        Raises RejectedError.
-        """
-        return _queries(await self.read(request))
-
     async def read(self, request: Request) -> bytes:
         """The body of a request after all checks. Raises RejectedError."""
         self._check_token(request)
@@ -251,7 +244,7 @@ class Expand:
     async def __call__(self, request: Request) -> Response:
         parts = self._parts
         try:
-            queries, many = await self._admission.admit(request)
+            queries, many = _queries(await self._admission.read(request))
             started, pair = time.perf_counter(), parts.follower.pair
             found = await parts.expander.expand(queries, pair)
             parts.metrics.seconds.observe(time.perf_counter() - started)

@@ -103,7 +103,6 @@ class Expander:
             if (expansion := self._hot.get((name, text))) is None:
                 return []
             found.append(expansion)
-        self._metrics.remembered.inc(len(found))
         return found
 
     def _remember(self, pair: Pair, text: str, expansion: Expansion) -> None:
@@ -262,10 +261,6 @@ class Parts:
             await self.cache.close()
 
 
-_WARMING = 3
-"""Most attempts to look into the query index of a new pair before it is used."""
-
-
 def make_parts(
     workspace: Workspace, model: str | None = None, follow_seconds: float = FOLLOW_SECONDS
 ) -> Parts:
@@ -280,10 +275,8 @@ def make_parts(
 
     async def changed(pair: Pair) -> None:
         # The first look into an index takes longer than a query's deadline.
-        for _ in range(_WARMING):
-            with suppress(UnavailableError):
-                await index.lookup(pair, "a query")
-                break
+        with suppress(UnavailableError):
+            await index.lookup(pair, "a query")
         await models.follow(pair)
 
     follower = Follower(index.pair, changed, follow_seconds, metrics)

@@ -2,8 +2,7 @@
 never mix.
 
 The pair is read by one request (or from one file), as `cogr-index publish` switches it. While it
-can't be read, the last pair stays in use: its indexes still exist and belong together. Each failed
-read is counted.
+can't be read, the last pair stays in use: its indexes still exist and belong together.
 """
 
 from __future__ import annotations
@@ -130,15 +129,11 @@ class Follower:
             self._metrics.round.set(pair.round)
 
     def _failed(self, error: Exception) -> None:
-        away = isinstance(error, UnavailableError)
-        cause = (error.__cause__ if away else None) or error
-        kind = type(cause).__name__
-        self._metrics.unread.labels(kind).inc()
-        expected = away or isinstance(error, BadAnswerError)
+        expected = isinstance(error, UnavailableError | BadAnswerError)
         if not expected:
             self._metrics.bugs.inc()
-        breaker_open = away and cause is error
-        if kind != self.problem and not (breaker_open and self.problem):
+        if not self.problem:
             said = "The serving pair can't be read (%s); %s stays."
             log.warning(said, error, self.pair.name, exc_info=None if expected else error)
-            self.problem = kind
+        cause = error.__cause__ if isinstance(error, UnavailableError) else None
+        self.problem = type(cause or error).__name__

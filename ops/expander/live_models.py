@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from cogr.errors import CogrError, SettingsError
@@ -34,7 +34,6 @@ from ops.expander.upstream import (
     MODEL_CONCURRENCY,
     BadAnswerError,
     Metrics,
-    UnavailableError,
     Upstream,
 )
 
@@ -57,17 +56,9 @@ class LocalModel:
     def __init__(self, generator: Generator, prompter: Prompter, k_max: int) -> None:
         self._generator, self._prompter, self._k_max = generator, prompter, k_max
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
-        self._under_way: set[Future[Row | None]] = set()
 
     async def ask(self, text: str) -> Row | None:
-        if len(self._under_way) >= MODEL_CONCURRENCY:
-            raise UnavailableError("the model is busy")
-        future = self._thread.submit(self.answer, text)
-        self._under_way.add(future)
-        # A query whose request has ended still waits for its turn in the thread, and counts until
-        # then.
-        future.add_done_callback(self._under_way.discard)
-        return await asyncio.wrap_future(future)
+        return await asyncio.wrap_future(self._thread.submit(self.answer, text))
 
     def answer(self, text: str) -> Row | None:
         """Keywords for one text, in the calling thread."""

@@ -307,7 +307,6 @@ class Cache:
         from redis.exceptions import RedisError
 
         self._redis = connect(redis)
-        self._metrics = metrics
         self._upstream = Upstream("redis", metrics, (RedisError,))
         self._reads = _Reads(self._redis, self._upstream, settings.cache_timeout)
         # Writes delay no request, so they use another connection.
@@ -333,7 +332,6 @@ class Cache:
     async def write(self, pair: Pair, text: str, row: Row) -> None:
         """Cache the row of a normalised text, unless the text has personal data in it."""
         if not QueryFilter().keeps(text):
-            self._metrics.personal.inc()
             return
         key, value = self._key(pair, text), to_bytes(row)
         await self._upstream.call(

@@ -35,10 +35,6 @@ class Metrics:
             "Queries answered, by where the keywords came from and, for none, why",
             ("source", "reason"),
         )
-        self.remembered = counter(
-            "remembered",
-            "Queries answered from the process's own memory; a part of the source cache",
-        )
         self.seconds = Histogram(
             "request_seconds",
             "Time of a POST /expand after its body was read",
@@ -57,16 +53,12 @@ class Metrics:
         )
         self.in_flight = gauge("in_flight", "Unknown queries being looked up now")
         self.asked = counter("model_asked", "Queries that the model was asked")
-        self.personal = counter("personal", "Queries with personal data kept out of the cache")
         self.round = gauge("round", "Round of the pair that is followed; -1 for none")
         self.followed = gauge("pair_seen_timestamp_seconds", "When the serving pair was last seen")
         self.coverage = gauge(
             "coverage", "Share of the documents of serving.into with keywords; 0 without the field"
         )
         self.coverage.set(math.nan)
-        self.unread = counter(
-            "pair_unread", "Failed reads of the serving pair, by kind of error", ("error",)
-        )
         self.bugs = counter("bugs", "Unexpected errors; the log has their tracebacks")
 
     def page(self) -> bytes:
