@@ -7,8 +7,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import astuple
-from itertools import repeat
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,14 +26,12 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from cogr.errors import CogrError
 from cogr.keywords import self_keyword
-from cogr.snapshots import Row
 from cogr.snapshots.writing import HEAVIEST
 from indexers.backends import text_boost
 from indexers.backends.opensearch.search import MAX_CLAUSES
-from indexers.release.rules import rules_of
 from indexers.workspace import Workspace
 from ops.expander.app import AdmissionControl, RejectedError
-from ops.expander.expander import Parts
+from ops.expander.expander import Expansion, Parts
 from ops.expander.precomputed import weigh
 from ops.playground import views
 from ops.playground.views import (
@@ -43,7 +39,6 @@ from ops.playground.views import (
     Listing,
     PageData,
     Search,
-    Words,
     snapshots_of,
 )
 
@@ -170,15 +165,13 @@ class Answers:
     def page(self) -> dict[str, Any]:
         """The pairs to choose from, and what the data set holds."""
         pair = self._parts.follower.pair
-        pairs = self._data.pairs(pair)
-        choices = [views.listed(one, pair) for one in pairs]
+        choices = [views.listed(one, pair) for one in self._data.pairs(pair)]
         catalogue, problem = self._catalogue()
         absent = pair.item is not None and not any(choice["serving"] for choice in choices)
         return {
             "pairs": choices,
             "absent": pair.item.snapshot if pair.item and absent else None,
             "data": catalogue and catalogue.counts,
-            "rules": [astuple(rule) for rule in rules_of(pairs[0][0])] if pairs else [],
             "examples": catalogue.examples(_EXAMPLES) if catalogue else [],
             "problem": problem,
         }
@@ -186,12 +179,13 @@ class Answers:
     async def search(self, query: Text, pairs: Pairs, size: Size = 20) -> dict[str, Any]:
         """One query with one pair, or with two side by side."""
         words = [await self._words(query, asked) for asked in pairs]
+        boosts = [text_boost(one.weights, self._parts.settings.blend) for one in words]
 
         def searched() -> list[dict[str, Any]]:
             catalogue, _ = self._catalogue()
             searches = [
-                Search(query, one, self._data.opened(asked.item), catalogue)
-                for asked, one in zip(pairs, words, strict=True)
+                Search(query, one, boost, self._data.opened(asked.item), catalogue)
+                for asked, one, boost in zip(pairs, words, boosts, strict=True)
             ]
             besides = searches[::-1] if len(searches) > 1 else [None]
             return [one.as_dict(size, of) for one, of in zip(searches, besides, strict=True)]
@@ -202,13 +196,10 @@ class Answers:
         self,
         pairs: Pairs,
         shown: Annotated[int, Field(ge=0, le=1)] = 0,
-        match: Text = "",
         sort: views.Order = "worst",
-        size: Annotated[int, Field(ge=1, le=1000)] = 50,
     ) -> dict[str, Any]:
         """The labelled queries, with figures of one or two pairs; those of pair `shown` sort."""
-        ids = [(pair.item, pair.query) for pair in pairs]
-        return self._listing.answer(ids, shown=shown, match=match, sort=sort, size=size)
+        return self._listing.answer([(pair.item, pair.query) for pair in pairs], shown, sort)
 
     def baseline(
         self, query: Text, cut: Annotated[int, Field(ge=0)], size: Size = 20
@@ -222,7 +213,7 @@ class Answers:
         queries = self._data.opened(pair.query) if pair.query else None
         return views.item(items, queries, self._catalogue()[0], id)
 
-    async def _words(self, query: str, asked: RequestedPair) -> Words:
+    async def _words(self, query: str, asked: RequestedPair) -> Expansion:
         """The keywords to search for: those of the page, those that the expander serves, or those
         of the pair's query snapshot.
         """
@@ -230,9 +221,9 @@ class Answers:
         if asked.keywords is not None or (asked.item, asked.query) != snapshots_of(pair):
             return await asyncio.to_thread(self._unserved, query, asked)
         (one,) = await self._parts.expander.expand([query], pair)
-        return self._found(one.keywords, one.weights, one.source, one.reason, one.confidence)
+        return one
 
-    def _unserved(self, query: str, asked: RequestedPair) -> Words:
+    def _unserved(self, query: str, asked: RequestedPair) -> Expansion:
         self._data.opened(asked.item)
         if asked.keywords is not None:
             given: dict[str, float] = {}
@@ -240,15 +231,13 @@ class Answers:
                 if word := self_keyword(one.text):
                     given.setdefault(word, one.weight)
             weights = [*given.values()] if any(one != 1 for one in given.values()) else []
-            return self._found([*given], weights, "given")
+            return Expansion([*given], "none", weights=weights)
+        text = self_keyword(query)
         row = self._data.opened(asked.query).row_of(query) if asked.query else None
-        words, weights_ = weigh(self_keyword(query), row or Row("", "", ()))
-        told = ("index", "", row.confidence) if row else ("none", "unknown")
-        return self._found(words, weights_, *told)
-
-    def _found(self, words: Sequence[str], weights: Sequence[float], *told: Any) -> Words:
-        keywords = dict(zip(words, weights or repeat(1.0), strict=False))
-        return Words(keywords, text_boost(weights, self._parts.settings.blend), *told)
+        if row is None:
+            return Expansion([text] if text else [], "none", "unknown")
+        words, row_weights = weigh(text, row)
+        return Expansion(words, "index", "", row_weights, row.confidence)
 
     def _catalogue(self) -> tuple[Catalogue | None, str]:
         try:

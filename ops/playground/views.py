@@ -11,8 +11,9 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache, partial
+from itertools import repeat
 from statistics import fmean
 from typing import Any, Literal
 
@@ -21,24 +22,26 @@ from pyroaring import BitMap
 
 from cogr.datasets.items import in_id_order
 from cogr.errors import DataError, MissingExtraError
-from cogr.keywords import NORMALISER, normalise, query_keywords, self_keyword
+from cogr.keywords import NORMALISER, query_keywords, self_keyword
 from cogr.matching.postings import to_bitmap
-from cogr.metrics import SetLike, full_set, ranked
+from cogr.metrics import SetLike, full_set
 from cogr.records import Dataset, Item, Query
 from cogr.snapshots import Manifest, list_snapshots, why_no_pair
-from indexers.backends import MOST_TEXT
-from indexers.backends import Words as QueryText
+from indexers.backends import MOST_TEXT, Words
 from indexers.backends.memory import Opened, Ranked
 from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.release.rules import rules_of
 from indexers.text import Lexical
 from indexers.workspace import Workspace
+from ops.expander.expander import Expansion
 from ops.expander.follower import Pair
 
 _OPEN = 8
 """Most open snapshots: both sides of the pairs A and B, and of the two pairs before."""
 _LISTED = 50
 """Most pairs to choose from, newest first."""
+_QUERIES = 200
+"""Most labelled queries that are listed."""
 
 
 def _find(items: Opened, id_: str) -> int | None:
@@ -145,23 +148,15 @@ class Catalogue:
         query = self.labelled.get(self_keyword(text))
         return self.dataset.relevant[query.id] if query else None
 
-    def grades(self, text: str) -> Mapping[str, float]:
-        """Item id -> grade of a labelled text's judgements."""
-        query = self.labelled.get(self_keyword(text))
-        return self.dataset.judged.get(query.id, {}) if query else {}
-
-    @cached_property
-    def splits(self) -> Mapping[str, str]:
-        """Id of a labelled query -> its split."""
-        return {
-            query.id: split for split, queries in self.dataset.queries.items() for query in queries
-        }
+    @property
+    def measured(self) -> Sequence[Query]:
+        """The test queries, from which nothing was learned; all labelled ones if there are none."""
+        return self.dataset.queries.get("test") or self.dataset.all_queries()
 
     def examples(self, count: int) -> list[str]:
-        """Texts of labelled queries, spread evenly over the test queries where there are any."""
-        queries = self.dataset.queries.get("test") or self.dataset.all_queries()
-        step = max(1, len(queries) // count)
-        return [query.text for query in queries[::step]][:count]
+        """Texts of measured queries, spread evenly over them."""
+        step = max(1, len(self.measured) // count)
+        return [query.text for query in self.measured[::step]][:count]
 
     @cached_property
     def lexical(self) -> Lexical:
@@ -171,21 +166,6 @@ class Catalogue:
 
 _REACHING = 25
 _MISSED = 25
-DEPTH = 1000
-"""Depth of the rankings that are measured."""
-
-
-@dataclass(frozen=True)
-class Words:
-    """Keywords to search for with their weights, the weight of the text beside them, and what the
-    expander says of them; the source `given` is the page itself.
-    """
-
-    keywords: Mapping[str, float]
-    boost: float
-    source: str
-    reason: str = ""
-    confidence: float | None = None
 
 
 @dataclass(frozen=True)
@@ -193,15 +173,21 @@ class Search:
     """One pair's search for one query: by its keywords, and by its text."""
 
     query: str
-    words: Words
+    words: Expansion
+    boost: float
     items: Opened
     catalogue: Catalogue | None
 
     @cached_property
+    def keywords(self) -> Mapping[str, float]:
+        """Keyword -> its weight."""
+        return dict(zip(self.words.keywords, self.words.weights or repeat(1.0), strict=False))
+
+    @cached_property
     def ranking(self) -> Ranked:
         """The set, then what more the text finds."""
-        text = QueryText(self.query, self.words.boost)
-        return self.items.rank(self.words.keywords, text, len(self.items.mirror))
+        text = Words(self.query, self.boost)
+        return self.items.rank(self.keywords, text, len(self.items.mirror))
 
     @cached_property
     def retrieved(self) -> BitMap:
@@ -219,22 +205,16 @@ class Search:
         relevant = self.catalogue.relevant(self.query) if self.catalogue else None
         hits = [
             {
-                "id": hit.id,
-                "title": hit.text,
-                "fields": hit.fields,
-                "tier": hit.tier,
-                "score": hit.score,
-                "matched": hit.matched,
-                "words": hit.words,
+                **asdict(hit),
                 "relevant": relevant and hit.id in relevant,
                 "elsewhere": beside and beside.finds(hit.id),
             }
-            for hit in self.items.hits(ranking, self.words.keywords, size, explain=True)
+            for hit in self.items.hits(ranking, self.keywords, size, explain=True)
         ]
         return {
             "keywords": [
                 {"text": word, "df": mirror.df(word), "weight": weight}
-                for word, weight in self.words.keywords.items()
+                for word, weight in self.keywords.items()
             ],
             "source": self.words.source,
             "reason": self.words.reason,
@@ -249,11 +229,8 @@ class Search:
 
     def _judged(self, relevant: frozenset[str]) -> dict[str, Any]:
         missed = [id_ for id_ in sorted(relevant) if not self.finds(id_)]
-        ids = [self.items.mirror.id_of(dense) for dense in self.ranking.dense[:DEPTH].tolist()]
-        grades = self.catalogue.grades(self.query) if self.catalogue else {}
         return {
             "figures": _figures(self.retrieved, _numbers(self.items, relevant)),
-            "ranks": ranks(ids, relevant, grades),
             "missed": [{"id": id_, "title": self._title(id_)} for id_ in missed[:_MISSED]],
             "missed_total": len(missed),
         }
@@ -270,44 +247,25 @@ def _figures(found: SetLike, relevant: SetLike) -> dict[str, float]:
     return full_set({"it": found}, {"it": relevant}).of("it")
 
 
-def ranks(
-    ids: Sequence[str], relevant: frozenset[str], grades: Mapping[str, float]
-) -> dict[str, float | int | None]:
-    """Figures of a ranking of any length: nDCG@10 (by the labels' grades), MRR@10, and the rank of
-    the first relevant item, counted from 1; None when it is not among the first `DEPTH`.
-    """
-    figures = ranked(
-        {"it": ids}, {"it": relevant}, cutoffs=(10,), grades={"it": grades} if grades else None
-    ).of("it")
-    first = next((rank for rank, id_ in enumerate(ids, 1) if id_ in relevant), None)
-    return {"ndcg": figures["nDCG@10"], "mrr": figures["MRR@10"], "first": first}
-
-
 def baseline(catalogue: Catalogue, query: str, cut: int, size: int) -> dict[str, Any]:
-    """BM25 over the words of the items' text: its best `size`, figures of its best `cut`, and ranks
-    of its whole order.
+    """BM25 over the words of the items' text: its best `size`, and figures of its best `cut`.
 
     Raises MissingExtraError without the extra `statistical`.
     """
-    best = catalogue.lexical.rank(query, max(cut, size, DEPTH))
+    best = catalogue.lexical.rank(query, max(cut, size))
     relevant = catalogue.relevant(query)
     cut_off = frozenset(item.id for item, _ in best[:cut])
     hits = [
         {
             "id": item.id,
-            "title": item.title,
+            "text": item.title,
             "score": score,
             "relevant": relevant and item.id in relevant,
         }
         for item, score in best[:size]
     ]
-    return {
-        "hits": hits,
-        "cut": len(cut_off),
-        "figures": relevant and _figures(cut_off, relevant),
-        "ranks": relevant
-        and ranks([item.id for item, _ in best[:DEPTH]], relevant, catalogue.grades(query)),
-    }
+    figures = relevant and _figures(cut_off, relevant)
+    return {"hits": hits, "cut": len(cut_off), "figures": figures}
 
 
 def item(
@@ -349,62 +307,42 @@ def _reaching(
     return {"total": ranking.total, "queries": found}
 
 
-F1 = tuple[float, ...]
-Order = Literal["worst", "best", "change", "text"]
+Order = Literal["worst", "change"]
 
 
 class Listing:
-    """Figures of every labelled query, computed once for a pair."""
+    """F1 of every measured query, computed once for a pair."""
 
     def __init__(self, data: PageData) -> None:
         self._data = data
         self._figures = lru_cache(8)(self._compute)
 
     def answer(
-        self,
-        pairs: Sequence[tuple[str, str | None]],
-        *,
-        shown: int,
-        match: str,
-        sort: Order,
-        size: int,
+        self, pairs: Sequence[tuple[str, str | None]], shown: int, sort: Order
     ) -> dict[str, Any]:
-        """The queries that match, sorted, and how many there are.
-
-        Raises DataError or SettingsError without a data set.
+        """The queries, those with the worst F1 of pair `shown` first, or where two pairs differ
+        most. Raises DataError or SettingsError without a data set.
         """
-        catalogue = self._data.catalogue
-        splits, relevant = catalogue.splits, catalogue.dataset.relevant
-        figures = zip(*(self._figures(*pair) for pair in pairs), strict=True)
+        catalogue, of = self._data.catalogue, min(shown, len(pairs) - 1)
+        figures = [self._figures(*pair) for pair in pairs]
+        relevant = catalogue.dataset.relevant
         rows: list[dict[str, Any]] = [
-            {"text": one.text, "split": splits[one.id], "relevant": len(relevant[one.id]), "f1": f1}
-            for one, f1 in zip(catalogue.labelled.values(), figures, strict=True)
+            {"text": query.text, "relevant": len(relevant[query.id]), "f1": f1}
+            for query, f1 in zip(catalogue.measured, zip(*figures, strict=True), strict=True)
         ]
-        of, wanted = min(shown, len(pairs) - 1), normalise(match)
-        ways: dict[Order, Callable[[F1], float]] = {
+        ways: dict[Order, Callable[[Sequence[float]], float]] = {
             "worst": lambda f1: f1[of],
-            "best": lambda f1: -f1[of],
             "change": lambda f1: -abs(f1[0] - f1[-1]),
-            "text": lambda _: 0.0,
         }
-        found = [row for row in rows if wanted in normalise(row["text"])]
-        found.sort(key=lambda row: (ways[sort](row["f1"]), normalise(row["text"])))
-        # Means are of queries that nothing was learned from, where there are any.
-        test = [row["f1"] for row in rows if row["split"] == "test"]
-        over = test or [row["f1"] for row in rows]
-        return {
-            "queries": found[:size],
-            "total": len(found),
-            "mean": [fmean(one) for one in zip(*over, strict=True)] or [None] * len(pairs),
-            "split": "test" if test else None,
-        }
+        rows.sort(key=lambda row: (ways[sort](row["f1"]), row["text"]))
+        mean = [fmean(one) if one else None for one in figures]
+        return {"queries": rows[:_QUERIES], "total": len(rows), "mean": mean}
 
-    def _compute(self, item: str, query: str | None) -> F1:
+    def _compute(self, item: str, query: str | None) -> Sequence[float]:
         catalogue, items = self._data.catalogue, self._data.opened(item)
         stored = self._data.opened(query) if query else None
-        queries = catalogue.labelled.values()
+        known, queries = catalogue.dataset.relevant, catalogue.measured
         found = {one.id: _found(one.text, items, stored) for one in queries}
-        known = catalogue.dataset.relevant
         relevant = {one.id: _numbers(items, known[one.id]) for one in queries}
         return tuple(full_set(found, relevant).values["f1"].tolist())
 

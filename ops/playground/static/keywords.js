@@ -8,7 +8,6 @@ const SOURCES = {
   index: "precomputed, from the query snapshot",
   model: "written by the model just now",
   none: "no keywords: the query alone",
-  given: "changed by you",
 };
 const REASONS = {
   unknown:
@@ -83,20 +82,21 @@ export class Words {
  * the list drawn anew.
  */
 export function showKeywords(words, answer, again) {
-  find("source").textContent = SOURCES[answer.source] ?? answer.source;
-  find("source").className = `badge ${answer.source === "none" ? "warn" : ""}`;
+  const { changed } = words;
+  find("source").textContent = changed ? "changed by you" : SOURCES[answer.source];
+  find("source").className = `badge ${answer.source === "none" && !changed ? "warn" : ""}`;
   const sure =
     answer.confidence === null
       ? "confidence unknown"
       : `confidence ${decimals(answer.confidence, 2)}`;
   find("sure").textContent = sure;
-  show(find("sure"), answer.source !== "given");
+  show(find("sure"), !changed);
   const repeat = button({ className: "link", onclick: () => again() }, "Search again");
   const rules = answer.rules.length ? ["Rules: ", foreign(answer.rules.join("; "))] : null;
   const reason = REASONS[answer.reason];
   fill(find("why"), reason, PASSING.has(answer.reason) ? [" ", repeat, " "] : null, rules);
   show(find("why"), Boolean(reason || rules));
-  show(find("reset"), words.changed);
+  show(find("reset"), changed);
   fill(
     find("keywords"),
     words.list.map((word, at) =>

@@ -114,7 +114,7 @@ function title(hit, events, more = null) {
   return make(
     "div",
     { className: "line" },
-    button(given, foreign(hit.title || hit.id)),
+    button(given, foreign(hit.text || hit.id)),
     make("span", { className: "tags" }, tags),
     make("span", { className: "score" }, decimals(hit.score, 3)),
   );
@@ -135,7 +135,6 @@ function bar(hit, best, words) {
 const empty = (text) => make("li", { className: "empty" }, text);
 
 const FIGURES = { p: "P", r: "R", f1: "F1" };
-const RANKS = { ndcg: "nDCG@10", mrr: "MRR@10" };
 
 const row = (label, ...value) =>
   make("div", {}, make("dt", {}, label), make("dd", {}, ...value));
@@ -146,15 +145,11 @@ function figures(list, found, before, beside) {
     Object.entries(now ? labels : {}).map(([name, label]) =>
       row(label, decimals(now[name], 2), change(now[name], old?.[name], 2)),
     );
-  const first = found.ranks?.first;
-  const at = first === null ? "none" : `at rank ${count(first ?? 0)}`;
   fill(
     list,
     row("items", decimals(found.total, 0), beside, change(found.total, before?.total, 0)),
     found.more ? row("more by text", count(found.more)) : null,
     rows(FIGURES, found.figures, before?.figures),
-    rows(RANKS, found.ranks, before?.ranks),
-    found.ranks ? Object.assign(row("first relevant", at), { className: "first" }) : null,
   );
 }
 
@@ -193,7 +188,7 @@ export function showBaseline(found, events) {
   if (hits.length > found.cut)
     hits.splice(found.cut, 0, make("li", { className: "cut" }, "as many as the set has"));
   fill(find("baseline"), hits.length ? hits : empty("No item's text has one of these words."));
-  const measured = { total: found.cut, figures: found.cut && found.figures, ranks: found.ranks };
+  const measured = { total: found.cut, figures: found.cut && found.figures };
   figures(find("baseline-figures"), measured, null, make("small", {}, " best ones"));
 }
 

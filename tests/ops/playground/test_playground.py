@@ -7,7 +7,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from math import log2
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from cogr.snapshots import Row
 from indexers.release import release
 from indexers.search import search
 from ops.cli.serve import make_app
-from ops.playground.views import ranks
 from tests.ops.expander.expander_worlds import Running, freeze, running, wait_for
 from tests.ops.playground.playground_worlds import FIELDS, two_rounds, workspace
 
@@ -99,45 +97,28 @@ def test_figures_are_of_the_whole_set(page: Page) -> None:
     answer = page.search("green sofa", size=1)
     # Found are a, b and d; relevant are a, b and new, which this snapshot does not hold.
     assert answer["figures"] == pytest.approx({"p": 2 / 3, "r": 2 / 3, "f1": 2 / 3})
-    assert answer["ranks"] == pytest.approx({"ndcg": 0.765, "mrr": 1.0, "first": 1}, abs=1e-3)
     assert [hit["relevant"] for hit in answer["hits"]] == [True]
     assert answer["missed"] == [{"id": "new", "title": "Loveseat"}]
     assert "figures" not in page.search("velvet things")
 
 
-def test_ranks_are_of_the_order_by_the_grades() -> None:
-    relevant = frozenset({"b", "d"})
-    found = ranks(["a", "b", "c", "d"], relevant, {"b": 1, "d": 3})
-    assert found["ndcg"] == pytest.approx((1 / log2(3) + 3 / log2(5)) / (3 + 1 / log2(3)))
-    assert (found["mrr"], found["first"]) == (0.5, 2)
-    found = ranks(["a", "b"], relevant, {"b": 0.5, "d": 1.0})
-    assert found["ndcg"] == pytest.approx((0.5 / log2(3)) / (1 + 0.5 / log2(3)))
-    assert ranks(["b", "d"], relevant, {})["ndcg"] == 1.0
-    assert ranks(["a"], relevant, {}) == {"ndcg": 0.0, "mrr": 0.0, "first": None}
-
-
-def test_all_labelled_queries_are_listed_worst_first_and_found(page: Page) -> None:
+def test_the_labelled_queries_are_listed_worst_first(page: Page) -> None:
     both = [page.pair, page.earlier()]
     told = page.ask("queries", pairs=both)
     f1 = {row["text"]: row["f1"] for row in told["queries"]}
     assert f1["green sofa"] == pytest.approx([2 / 3, 0.5])
-    assert (told["total"], told["split"]) == (2, "test")
+    assert told["total"] == 2
     assert [row["f1"][0] for row in told["queries"]] == sorted(one[0] for one in f1.values())
     assert told["mean"] == pytest.approx([sum(one[at] for one in f1.values()) / 2 for at in (0, 1)])
     for text, figures in f1.items():
         assert page.search(text)["figures"]["f1"] == pytest.approx(figures[0])
-    by_b = page.ask("queries", pairs=both, shown=1, sort="best")["queries"]
-    assert [row["f1"][1] for row in by_b] == sorted((one[1] for one in f1.values()), reverse=True)
+    by_b = page.ask("queries", pairs=both, shown=1)["queries"]
+    assert [row["f1"][1] for row in by_b] == sorted(one[1] for one in f1.values())
     change = [
         abs(row["f1"][0] - row["f1"][1])
         for row in page.ask("queries", pairs=both, sort="change")["queries"]
     ]
     assert change == sorted(change, reverse=True)
-    texts = [row["text"] for row in page.ask("queries", pairs=both[:1], sort="text")["queries"]]
-    assert texts == ["<b>bold</b> table", "green sofa"]
-    found = page.ask("queries", pairs=both, match="SOFA")
-    assert [row["text"] for row in found["queries"]] == ["green sofa"]
-    assert page.ask("queries", pairs=both, size=1)["total"] == 2
     assert "reload" in page.ask("queries", 422, pairs=both, sort="fastest")["detail"]
 
 
@@ -172,7 +153,7 @@ def test_weights_are_shown_and_change_the_order_alone(tmp_path: Path) -> None:
 
 def test_changed_keywords_change_the_set_and_its_figures(page: Page) -> None:
     answer = page.search("green sofa", ["  COUCH. ", "nothing has it"])
-    assert answer["source"] == "given"
+    assert (answer["source"], answer["reason"]) == ("none", "")
     assert answer["keywords"] == [
         {"text": "couch", "df": 2, "weight": 1.0},
         {"text": "nothing has it", "df": 0, "weight": 1.0},
@@ -218,9 +199,6 @@ def test_the_baseline_is_cut_where_the_keywords_end(page: Page) -> None:
     found = page.ask("baseline", query="green sofa", cut=1, size=10)
     assert (found["cut"], len(found["hits"])) == (1, 2)
     assert found["figures"] == pytest.approx({"p": 1.0, "r": 1 / 3, "f1": 0.5})
-    assert (found["ranks"]["first"], found["ranks"]["mrr"]) == (1, 1.0)
-    # The order is that of the whole ranking, wherever the set is cut.
-    assert page.ask("baseline", query="green sofa", cut=0, size=10)["ranks"] == found["ranks"]
 
 
 def test_bad_requests_are_refused_in_one_sentence(page: Page) -> None:
@@ -301,7 +279,7 @@ def test_only_pages_of_its_own_are_answered(page: Page, folder: Path) -> None:
             assert other.post(path, content="{}", headers=asked).status_code == status
 
 
-def test_a_merchants_rules_are_listed_and_named(tmp_path: Path) -> None:
+def test_a_merchants_rules_of_a_query_are_named(tmp_path: Path) -> None:
     (tmp_path / "rules.csv").write_text(
         "rule,query,item,keyword\npin,green sofa,c,\nforbid,,,velvet\n"
     )
@@ -311,9 +289,6 @@ def test_a_merchants_rules_are_listed_and_named(tmp_path: Path) -> None:
     with running(shop, playground=True) as started:
         wait_for(lambda: started.parts.follower.pair.item)
         page = Page(started, serving)
-        world = page.ask("page")
-        assert {side: world["pairs"][0][side] for side in serving} == serving
-        assert world["rules"] == [["pin", "green sofa", "c", ""], ["forbid", "", "", "velvet"]]
         answer = page.search("Green Sofa")
         assert answer["rules"] == ["pin green sofa, c"]
         assert answer["hits"][0]["id"] == "c"
