@@ -39,7 +39,7 @@ from indexers.generators import scripted
 from indexers.rebuild.assembly import freeze
 from indexers.rebuild.plan import generate_missing, make_plan
 from indexers.rebuild.run import Outcome, RebuildRequest, make_job, rebuild_side
-from indexers.release.order import probes, warm_up
+from indexers.release.order import probes
 from indexers.workspace import Workspace
 
 SIZES = (10_000, 100_000, 1_000_000)
@@ -173,7 +173,6 @@ def measure(folder: Path, items: int, url: str | None) -> dict[str, dict[str, fl
     stages.run("mirror", lambda: mirror_of(snapshot))
     queries = stages.run("probes", lambda: probes(backend, store, snapshot, QUERIES))
     stages.run("verify", lambda: backend.verify(snapshot, queries))
-    stages.run("warm up", lambda: warm_up(backend, store, [snapshot.id], QUERIES))
     stages.run("publish", lambda: backend.publish({"item": snapshot.id}))
     stages.rows["push"] |= {
         "per_second": round(items / pushed.seconds),

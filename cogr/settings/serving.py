@@ -48,8 +48,8 @@ class PublishSettings(Table):
     text_fields: tuple[str, ...] = Field(
         (),
         description=(
-            "Fields of the index of --into in which its search template searches the parameter "
-            "text, such as title^2"
+            "Fields of the index of serving.into in which the expander's clause searches the text, "
+            "such as title^2"
         ),
     )
 

@@ -33,8 +33,7 @@ IdFieldOption = Annotated[
     str,
     Option(
         "--id-field",
-        help="With --into: the documents' field that holds the item's id, such as sku, or a "
-        "template of their _id, such as de:{id}.",
+        help="With --into: the documents' field that holds the item's id, such as sku.",
     ),
 ]
 
@@ -57,7 +56,7 @@ def publish(
     ] = True,
     into: IntoOption = None,
     field: FieldOption = "cogr_keywords",
-    id_field: IdFieldOption = "{id}",
+    id_field: IdFieldOption = "_id",
 ) -> None:
     """Publish snapshots, all of them by one atomic switch.
 
@@ -107,7 +106,7 @@ def rollback(
     ] = None,
     into: IntoOption = None,
     field: FieldOption = "cogr_keywords",
-    id_field: IdFieldOption = "{id}",
+    id_field: IdFieldOption = "_id",
 ) -> None:
     """Publish what served before, by the same atomic switch.
 
@@ -146,7 +145,7 @@ def verify(
     ] = False,
     into: IntoOption = None,
     field: FieldOption = "cogr_keywords",
-    id_field: IdFieldOption = "{id}",
+    id_field: IdFieldOption = "_id",
 ) -> None:
     """Compare the backend with the snapshot: every document, the count, and live results bit for
     bit.

@@ -1,9 +1,9 @@
 """The order in which every snapshot goes live: set-aside check -> rules -> push -> verify -> gate
--> warm up -> switch -> history.
+-> switch -> history.
 
 `rebuild`, `update`, `publish`, `publish --into`, `cogr-train run --publish`, `cogr-train
 publish`, `Project.release` and the demo call `release`; `rollback` calls `roll_back`, which begins
-at the warm-up. Nothing else switches.
+at the switch. Nothing else switches.
 
 Only the switch and its entry in the history are made under the catalogue's lease; the slow steps
 before them hold none. If another process switched meanwhile, the gate compares again with what
@@ -26,14 +26,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, NotRequired, Protocol
+from typing import Any, NotRequired
 
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from cogr.errors import CheckFailedError, CogrError, SnapshotError, StorageError, UserError
 from cogr.records import Advance, Say, Side
-from cogr.snapshots import Row, Snapshot, open_snapshot, read_manifest, read_set_aside, why_no_pair
+from cogr.snapshots import Snapshot, open_snapshot, read_manifest, read_set_aside, why_no_pair
 from cogr.store import Store
 from indexers.backends import Backend, Keywords, Pushed, Verified, side_of
 from indexers.backends.memory import mirror_of
@@ -136,40 +136,25 @@ def _named(serving: Serving) -> dict[Side, str]:
     return {side: id_ for side, id_ in serving.items() if id_}
 
 
-def other_side(side: Side) -> Side:
-    """item for query, query for item."""
-    return "item" if side == "query" else "query"
-
-
-def probes(
-    backend: Backend,
-    store: Store,
-    snapshot: Snapshot,
-    count: int,
-    queries: str | None = None,
-) -> Sequence[Keywords]:
+def probes(backend: Backend, store: Store, snapshot: Snapshot, count: int) -> Sequence[Keywords]:
     """Keyword lists to compare live results with the mirror on.
 
-    For items, the weighted keyword sets of a query snapshot (the one that serves by default), where
-    this store has it; else keywords drawn from the snapshot itself.
+    For items, the weighted keyword sets of the query snapshot that serves, where this store has it;
+    else keywords drawn from the snapshot itself.
     """
     draw = random.Random(0)
-    asking = queries or backend.serving().get(other_side(snapshot.side))
+    asking = backend.serving().get("query")
     if asking and snapshot.side == "item" and asking in store.list("snapshots"):
         try:
-            return [row.weighted for row in _drawn(store, asking, count, draw)]
+            queries = open_snapshot(store, asking)
+            entities = queries.manifest.entities
+            chosen = draw.sample(range(entities), min(count, entities))
+            return [row.weighted for row in queries.rows(chosen)]
         except SnapshotError as error:
             log.warning("Its results are compared on keywords of its own: %s", error)
     words = mirror_of(snapshot).words
     sizes = (min(len(words), draw.randint(1, 15)) for _ in range(count if words else 0))
     return [draw.sample(words, size) for size in sizes]
-
-
-def _drawn(store: Store, snapshot_id: str, count: int, draw: random.Random) -> list[Row]:
-    snapshot = open_snapshot(store, snapshot_id)
-    entities = snapshot.manifest.entities
-    chosen = draw.sample(range(entities), min(count, entities))
-    return list(snapshot.rows(chosen))
 
 
 VERIFY_QUERIES = 100
@@ -180,7 +165,6 @@ def push_and_verify(
     backend: Backend,
     store: Store,
     snapshot: Snapshot,
-    queries: int = VERIFY_QUERIES,
     say: Say = lambda _: None,
 ) -> tuple[Pushed, Verified]:
     """Write the snapshot beside what serves and compare it there. Raises CheckFailedError where the
@@ -191,7 +175,7 @@ def push_and_verify(
         f"pushed {pushed.written} of {pushed.documents} documents to {pushed.index} in "
         f"{pushed.seconds:.1f} s"
     )
-    verified = verify(backend, store, snapshot, queries)
+    verified = verify(backend, store, snapshot)
     say(
         f"verified {verified.documents} documents, {verified.sampled} sampled, {verified.scores} "
         f"scores of {verified.queries} queries"
@@ -211,7 +195,6 @@ def verify(
     backend: Backend,
     store: Store,
     snapshot: Snapshot,
-    queries: int = VERIFY_QUERIES,
     *,
     every: bool = False,
     advance: Advance = lambda _: None,
@@ -222,36 +205,13 @@ def verify(
     outcomes = prometheus.VERIFICATIONS
     with stage("verify", snapshot.side):
         try:
-            asked = probes(backend, store, snapshot, queries)
+            asked = probes(backend, store, snapshot, VERIFY_QUERIES)
             verified = backend.verify(snapshot, asked, every=every, advance=advance)
         except CheckFailedError:
             outcomes.labels(snapshot.side, "different").inc()
             raise
     outcomes.labels(snapshot.side, "equal").inc()
     return verified
-
-
-def warm_up(backend: Backend, store: Store, ids: Sequence[str], count: int) -> None:
-    """Send typical searches to the snapshots before they serve, so that the first users don't wait
-    for cold files.
-
-    The item index is searched with keyword sets of queries, those of a query snapshot among `ids`
-    first; in the query index texts are looked up. The indexes are addressed by name, since no alias
-    names them yet. Raises ServiceError.
-    """
-    queries = next((id_ for id_ in ids if side_of(id_) == "query"), None)
-    for snapshot in (open_snapshot(store, id_) for id_ in ids) if count else ():
-        with stage("warm_up", snapshot.side):
-            if snapshot.side == "item":
-                for words in probes(backend, store, snapshot, count, queries=queries):
-                    backend.search(words, snapshot=snapshot.id)
-            else:
-                for row in _drawn(store, snapshot.id, count, random.Random(0)):
-                    backend.lookup(row.text, snapshot=snapshot.id)
-
-
-WARM_UP_QUERIES = 50
-"""Searches on a snapshot just before it serves: they open files and fill caches in a second."""
 
 
 @dataclass(frozen=True)
@@ -271,46 +231,26 @@ class Released:
         return found | ({"gate": self.verdict.as_dict()} if self.verdict else {})
 
 
-class Destination(Protocol):
-    """Where snapshots serve: by the aliases of a backend, or as a field of another index."""
+class Destination:
+    """Where snapshots serve: by the aliases of a backend; in `external` as a field of an index."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace, self.store, self.backend = workspace, workspace.store, workspace.backend
 
     @property
     def catalogue(self) -> str:
         """The name of its history and its lease."""
-
-    def serving(self) -> Serving:
-        """The snapshots that serve now, by side."""
-
-    def prepare(self, ids: Sequence[str], seen: Serving, say: Say) -> None:
-        """The slow steps before a switch, while `seen` serves."""
-
-    def is_prepared(self, say: Say) -> bool:
-        """False where the name stands for another index than when it was prepared."""
-
-    def switch(self, ids: Sequence[str]) -> Serving:
-        """Switch by one atomic call. Returns what served before on these sides."""
-
-
-@dataclass(frozen=True)
-class _Aliases:
-    backend: Backend
-    store: Store
-
-    @property
-    def catalogue(self) -> str:
         return self.backend.catalogue
 
     def serving(self) -> Serving:
+        """The snapshots that serve now, by side."""
         return self.backend.serving()
 
-    def prepare(self, ids: Sequence[str], seen: Serving, say: Say) -> None:  # noqa: ARG002
-        new = [id_ for id_ in ids if id_ not in seen.values()]
-        warm_up(self.backend, self.store, new, WARM_UP_QUERIES)
-
-    def is_prepared(self, say: Say) -> bool:  # noqa: ARG002
-        return True
+    def prepare(self, ids: Sequence[str], say: Say) -> None:
+        """The slow steps before a switch."""
 
     def switch(self, ids: Sequence[str]) -> Serving:
+        """Switch by one atomic call. Returns what served before on these sides."""
         named, outcome = _sides(self.store, ids), "failed"
         try:
             with stage("publish", "pair" if len(named) > 1 else next(iter(named), "pair")):
@@ -363,7 +303,7 @@ def release(
         indexes[snapshot.side] = pushed.index
     if not switch:
         return Released({}, {}, indexes=indexes)
-    place = into or _Aliases(workspace.backend, store)
+    place = into or Destination(workspace)
     compare = gate and workspace.settings.publish.tolerance < 1
     while True:
         seen, verdict = place.serving(), None
@@ -372,17 +312,15 @@ def release(
             if compare:
                 serving = {**workspace.backend.serving(), **seen}
                 verdict = check_gate(workspace, ids, serving, held_out)
-            place.prepare(ids, seen, say)
-        with _turn(workspace, place, f"publish of {' and '.join(ids)}", say) as (lease, now):
-            _begin_anew_if_damaged(store, place.catalogue)
+            place.prepare(ids, say)
+        with _turn(place, f"publish of {' and '.join(ids)}", say) as (lease, now):
             entries, _ = settle(store, place.catalogue, now)
             if gate and now != seen:
                 say(f"What serves has changed meanwhile ({_spoken(now)}): it is compared again.")
                 continue
-            if place.is_prepared(say):
-                check_lease()
-                done = _switch(workspace, place, lease, ids, now, entries)
-                return replace(done, verdict=verdict, indexes=indexes)
+            check_lease()
+            done = _switch(place, lease, ids, now, entries)
+            return replace(done, verdict=verdict, indexes=indexes)
 
 
 def roll_back(
@@ -401,48 +339,33 @@ def roll_back(
     Raises as `release`, SnapshotError where nothing was published before, and UserError where
     another process switched meanwhile; then nothing was rolled back.
     """
-    store, place = workspace.store, into or _Aliases(workspace.backend, workspace.store)
-    with _turn(workspace, place, "rollback", say) as (lease, seen):
+    store, place = workspace.store, into or Destination(workspace)
+    with _turn(place, "rollback", say) as (lease, seen):
         lease.check()
         entries, before = settle(store, place.catalogue, seen)
     if before is not None and not to:
         say("The rollback before this one had switched and died; it is finished now.")
         return Released(seen, {side: id_ for side, id_ in before.items() if id_ != seen.get(side)})
-    while True:
-        ids = list(to or previous(entries, seen)[1].values())
-        _check_rounds(workspace, ids, seen, say, refused=False)
-        with _whole(ids):
-            place.prepare(ids, seen, say)
-        with _turn(workspace, place, "rollback", say) as (lease, now):
-            if now != seen and not to:
-                raise UserError(
-                    f"Somebody else has switched meanwhile: {_spoken(now)} serves now. Nothing was "
-                    "rolled back; run the same command again to go back from there."
-                )
-            if place.is_prepared(say):
-                entries, _ = settle(store, place.catalogue, now)
-                named = _newest(entries, _named({**now, **_sides(store, ids)}))
-                number = named if to else previous(entries, now)[0]
-                return _switch(workspace, place, lease, ids, now, entries, number)
+    ids = list(to or previous(entries, seen)[1].values())
+    _check_rounds(workspace, ids, seen, say, refused=False)
+    with _whole(ids):
+        place.prepare(ids, say)
+    with _turn(place, "rollback", say) as (lease, now):
+        if now != seen and not to:
+            raise UserError(
+                f"Somebody else has switched meanwhile: {_spoken(now)} serves now. Nothing was "
+                "rolled back; run the same command again to go back from there."
+            )
+        entries, _ = settle(store, place.catalogue, now)
+        named = _newest(entries, _named({**now, **_sides(store, ids)}))
+        number = named if to else previous(entries, now)[0]
+        return _switch(place, lease, ids, now, entries, number)
 
 
 @contextmanager
-def _turn(
-    workspace: Workspace, place: Destination, doing: str, say: Say
-) -> Iterator[tuple[Lease, Serving]]:
-    with switching_lease(workspace.store, place.catalogue, doing, say) as lease:
+def _turn(place: Destination, doing: str, say: Say) -> Iterator[tuple[Lease, Serving]]:
+    with switching_lease(place.store, place.catalogue, doing, say) as lease:
         yield lease, place.serving()
-
-
-def _begin_anew_if_damaged(store: Store, catalogue: str) -> None:
-    try:
-        read_history(store, catalogue)
-    except StorageError:
-        path = _path(catalogue)
-        store.move(path, f"{path}.damaged")
-        log.warning(
-            "%s in %s was damaged: it is kept as *.damaged, and a new one begun.", path, store.url
-        )
 
 
 @contextmanager
@@ -457,7 +380,6 @@ def _whole(ids: Sequence[str]) -> Iterator[None]:
 
 
 def _switch(
-    workspace: Workspace,
     place: Destination,
     lease: Lease,
     ids: Sequence[str],
@@ -465,7 +387,7 @@ def _switch(
     entries: Sequence[Entry],
     back_to: int | None = None,
 ) -> Released:
-    store, path = workspace.store, _path(place.catalogue)
+    store, path = place.store, _path(place.catalogue)
     after = {**now, **_sides(store, ids)}
     made: Entry = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -2,9 +2,7 @@
 
 The target is that index. A field of the snapshot is added to its mapping, filled and compared; then
 a field alias, whose name never changes, points to it. That is the switch, and atomic. Clients
-search the alias, or call a stored search template that does: `POST /<index>/_search/template {"id":
-NAME, "params": {"keywords": [...]}}`. Its parameters are those of `<prefix>-search`; it returns
-whole documents, and the order of ties is undefined.
+search the alias.
 
 Filling adds the field to every document that lacks it and changes nothing else. A sweep scrolls
 through the documents without the field and updates the known ones partially; documents that were
@@ -34,46 +32,19 @@ from indexers.backends.opensearch.push import Document, merge_into_documents
 
 _FIELD = re.compile(r"[a-z][a-z0-9_]*")
 _SUFFIX = r"r\d{3,}_[0-9a-f]{12}"
-_WHOLE_NUMBERS = ("byte", "short", "integer", "long", "unsigned_long")
-
-
-@dataclass(frozen=True)
-class ItemIds:
-    """Where a document has the id of its item: in `_id`, as a template such as `de:{id}` says, or
-    in the field `named`, a keyword or a whole number.
-    """
-
-    named: str = "{id}"
-
-    @property
-    def field(self) -> str | None:
-        return None if "{id}" in self.named else self.named
-
-    @property
-    def wanted(self) -> dict[str, Any]:
-        """What a search has to ask for."""
-        return {"docvalue_fields": [self.field]} if self.field else {}
-
-    def of(self, hit: Mapping[str, Any]) -> str:
-        """The item's id; "" where the document has none."""
-        if self.field:
-            return str(hit.get("fields", {}).get(self.field, [""])[0])
-        before, after = self.named.split("{id}")
-        id_ = str(hit["_id"])
-        whole = len(id_) > len(before + after) and id_.startswith(before) and id_.endswith(after)
-        return id_[len(before) : len(id_) - len(after)] if whole else ""
 
 
 @dataclass(frozen=True)
 class Target:
     """The index that gets the keywords. `name` is the team's, of an index or of an alias of one;
-    `field` is the name of the field alias, and the prefix of the fields of snapshots.
+    `field` is the name of the field alias, and the prefix of the fields of snapshots. `id_field` is
+    where a document has the id of its item: in `_id`, or in a field of keywords or whole numbers.
     """
 
     name: str
     field: str
     state: IndexState
-    ids: ItemIds
+    id_field: str
 
     @property
     def index(self) -> str:
@@ -89,6 +60,15 @@ class Target:
         """The snapshot whose field the field alias points to."""
         return snapshot_of(self.field, self.state.properties.get(self.field, {}).get("path", ""))
 
+    @property
+    def wanted(self) -> dict[str, Any]:
+        """What a search has to ask for."""
+        return {} if self.id_field == "_id" else {"docvalue_fields": [self.id_field]}
+
+    def item_of(self, hit: Mapping[str, Any]) -> str:
+        """The item's id; "" where the document has none."""
+        return str({"_id": [hit["_id"]], **hit.get("fields", {})}.get(self.id_field, [""])[0])
+
 
 def field_of(field: str, snapshot_id: str) -> str:
     """The field of one item snapshot, such as `cogr_keywords_r003_0123456789ab`."""
@@ -103,7 +83,7 @@ def snapshot_of(field: str, name: str) -> str | None:
     return f"item-{name.removeprefix(f'{field}_').replace('_', '-')}"
 
 
-def open_target(cluster: Cluster, name: str, field: str, ids: str = "{id}") -> Target:
+def open_target(cluster: Cluster, name: str, field: str, id_field: str = "_id") -> Target:
     """The index behind a name. Raises UserError where there is not one such index, or it is cogr's
     own, scores otherwise than by our BM25 or loses parts of documents, or a field is invalid.
     """
@@ -128,7 +108,7 @@ def open_target(cluster: Cluster, name: str, field: str, ids: str = "{id}") -> T
     _check_similarity(state)
     _check_whole_documents(state)
     _check_fields(state, field)
-    return Target(name, field, state, _item_ids(state, ids))
+    return Target(name, field, state, id_field)
 
 
 def _check_fields(state: IndexState, field: str) -> None:
@@ -140,22 +120,6 @@ def _check_fields(state: IndexState, field: str) -> None:
                 "that CoGR did not make; leave it out of the copy of the documents, copy the "
                 "mapping too, or choose another --field."
             )
-
-
-def _item_ids(state: IndexState, named: str) -> ItemIds:
-    if named.count("{id}") == 1:
-        return ItemIds(named)
-    found: Mapping[str, Any] = state.mappings
-    for part in named.split("."):
-        found = {**found.get("properties", {}), **found.get("fields", {})}.get(part, {})
-    type_ = str(found.get("type", ""))
-    if type_ != "keyword" and type_ not in _WHOLE_NUMBERS:
-        raise UserError(
-            f"--id-field {named!r} is {f'of type {type_}' if type_ else 'not a field'} in the "
-            f"index {state.name}; give a field of keywords or whole numbers, such as sku, or a "
-            "template of ids, such as de:{id}."
-        )
-    return ItemIds(named)
 
 
 def _check_whole_documents(state: IndexState) -> None:
@@ -270,38 +234,27 @@ class Coverage:
         )
 
 
-@dataclass
-class Filled:
-    """The result of filling."""
-
-    written: int = 0
-    sweeps: int = 0
-
-
-def fill(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> Filled:
+def fill(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> int:
     """Add the field to every document of an item with keywords, in place of those of earlier
-    snapshots, but for the one that serves. Returns when none lacks it.
+    snapshots, but for the one that serves. Returns how many got it, when none lacks it.
 
     Memory: a page of ids, the bulk chunks, and the mirror, which is mapped. Raises CheckFailedError
     where documents keep losing the field, and ServiceError; the same call goes on.
     """
-    done, index = Filled(), target.index
+    done, index = 0, target.index
     gone = _held(cluster, target, name)
-    while True:
-        done.sweeps += 1
+    for _ in range(SWEEPS):
         refresh(cluster, index)
         changes = _changes(cluster, target, name, mirror)
         written = merge_into_documents(cluster, index, changes, gone)
         if not written:
             return done
-        done.written += written
-        if done.sweeps == SWEEPS:
-            raise CheckFailedError(
-                f"After {SWEEPS} sweeps documents of {index} still lack the field {name}: "
-                "something replaces whole documents "
-                "all the while; let it update documents partially, or run the same command when "
-                "it is quiet."
-            )
+        done += written
+    raise CheckFailedError(
+        f"After {SWEEPS} sweeps documents of {index} still lack the field {name}: something "
+        "replaces whole documents all the while; let it update documents partially, or run the "
+        "same command when it is quiet."
+    )
 
 
 def _held(cluster: Cluster, target: Target, name: str) -> list[str]:
@@ -321,8 +274,8 @@ def _changes(
     cluster: Cluster, target: Target, name: str, mirror: Mirror
 ) -> Iterator[tuple[Mapping[str, Any], Document]]:
     lacking = {"bool": {"must_not": {"exists": {"field": name}}}}
-    for hit in scroll(cluster, target.index, lacking, **target.ids.wanted):
-        place = mirror.ids.find(target.ids.of(hit))
+    for hit in scroll(cluster, target.index, lacking, **target.wanted):
+        place = mirror.ids.find(target.item_of(hit))
         if place >= 0 and (keywords := mirror.keywords_of(place)):
             yield hit, {name: list(keywords)}
 
@@ -351,9 +304,9 @@ def compare(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> Cove
     found, met = Coverage(), BitMap()
     refresh(cluster, target.index)
     everything: dict[str, Any] = {"match_all": {}}
-    for hit in scroll(cluster, target.index, everything, _source=[name], **target.ids.wanted):
+    for hit in scroll(cluster, target.index, everything, _source=[name], **target.wanted):
         found.documents += 1
-        place = mirror.ids.find(target.ids.of(hit))
+        place = mirror.ids.find(target.item_of(hit))
         if place < 0:
             found.add("unknown", hit["_id"])
             continue
@@ -365,8 +318,3 @@ def compare(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> Cove
     absent = (mirror.id_of(place) for place in range(len(mirror)) if place not in met)
     found.first |= {"absent": [*islice(absent, SHOWN)]} if found.absent else {}
     return found
-
-
-def template_name(prefix: str, target: Target) -> str:
-    """The template's name, such as `shop-products-cogr_keywords`."""
-    return f"{prefix}-{target.name}-{target.field}"

@@ -2,16 +2,14 @@
 
 The score is read from the sort values, which have Lucene's own float32. The caller names the index.
 
-A stored template takes keywords, for clients that can't or won't build a query body.
-`<prefix>-search` searches our own indexes; a field in another team's index has one of its own
-(`field`), with the same parameters. It has the same clauses and order as `search_body`. Keywords,
-numbers and field names are escaped as JSON strings; filters, aggregations, sort and search_after
-are JSON structures of the caller (texts inside are escaped, too). See docs/combining.md.
+The stored template `<prefix>-search` takes keywords, for clients that can't or won't build a query
+body. It has the same clauses and order as `search_body`. Keywords, numbers and field names are
+escaped as JSON strings; filters, aggregations, sort and search_after are JSON structures of the
+caller (texts inside are escaped, too). See docs/combining.md.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import re
@@ -295,35 +293,14 @@ def _parts(explanation: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
             yield from _parts(detail)
 
 
-TEMPLATE_PARAMETERS = (
-    *("keywords", "weighted", "without", "text", "text_query", "text_boost", "set_only", "size"),
-    *("from", "search_after", "filters", "post_filter", "sort", "aggs", "fields", "highlight"),
-    "explain",
-)
+_BURIED = '{"terms": {"keywords": [{{#without}}"{{.}}",{{/without}}""]}}'
 _SET = (
-    '{"bool": {"should": [LITERAL {"terms": {"FIELD": [{{#keywords}}"{{.}}",{{/keywords}}'
+    '{"bool": {"should": [{{#text}}{"multi_match": {"query": "{{text}}", "fields": ["*.words"], '
+    '"operator": "and"}}, {"term": {"item_id": {"value": "{{text}}", "case_insensitive": true}}},'
+    '{{/text}} {"terms": {"keywords": [{{#keywords}}"{{.}}",{{/keywords}}'
     '{{#weighted}}"{{keyword}}",{{/weighted}}""]}}], "must_not": [BURIED]}}'
 )
-_BURIED = '{"terms": {"FIELD": [{{#without}}"{{.}}",{{/without}}""]}}'
 """No keyword is empty: the last one ends the list."""
-_TEXT_CLAUSE = (
-    '{{^text_query}}{{#text}}{"multi_match": {"query": "{{text}}", "fields": %s, "boost": '
-    '"{{text_boost}}{{^text_boost}}1{{/text_boost}}"}},{{/text}}{{/text_query}}'
-)
-_LITERAL = (
-    '{{#text}}{"multi_match": {"query": "{{text}}", "fields": %s, "operator": "and"}}, %s,{{/text}}'
-)
-_BY_ID = '{"term": {"%s": {"value": "{{text}}", "case_insensitive": true}}}'
-_BY_DOCUMENT = '{"ids": {"values": ["{{text}}"]}}'
-_NO_FIELDS = (
-    '{{#text}}, "the parameter text has no fields to search: set publish.text_fields and publish '
-    'again": true{{/text}}'
-)
-"""OpenSearch repeats the key, a sentence, in its error."""
-_SOURCE = (
-    '{{#fields.0}}[{{#fields}}"{{.}}",{{/fields}} "_"]{{/fields.0}}{{^fields.0}}true{{/fields.0}}'
-)
-"""The last name of the list is not a field."""
 _NO_MUSTACHE = ("script_lang not supported", "unsupported lang [mustache]")
 """Messages of several versions."""
 
@@ -333,33 +310,10 @@ def template_name(prefix: str) -> str:
     return f"{prefix}-search"
 
 
-def template_source(own: Fields = OWN, shown: Sequence[str] = ("item_id", "text")) -> str:
-    """The mustache source; it takes TEMPLATE_PARAMETERS, one of keywords, weighted and text among
-    them.
-
-    Args:
-        own: the index's fields. Without an id it is no last tie-break of the order; without texts a
-            text is refused.
-        shown: fields that are always returned; empty: whole documents, unless `fields` names some.
-    """
-    last = [{"_score": "desc"}, *([{own.id: "asc"}] if own.id else [])]
-    named = _BY_ID % own.id if own.id else _BY_DOCUMENT
-    always = f'[{{{{#fields}}}}"{{{{.}}}}",{{{{/fields}}}} {json.dumps(shown)[1:]}'
-    parts = {
-        "SET": _SET,
-        "BURIED": _BURIED,
-        "TIER": str(TIER),
-        "FIELD": own.keywords,
-        "LITERAL": _LITERAL % (json.dumps(own.literal), named) if own.texts else "",
-        "TEXT_CLAUSE": _TEXT_CLAUSE % json.dumps(own.texts) if own.texts else "",
-        "LAST]": json.dumps(last)[1:],
-        "SOURCE": always if shown else _SOURCE,
-        "REFUSALS": "" if own.texts else _NO_FIELDS,
-    }
+def template_source() -> str:
+    """The mustache source; docs/combining.md lists its parameters."""
     source = files(__package__).joinpath("search.mustache").read_text("utf-8")
-    for name, part in parts.items():
-        source = source.replace(name, part)
-    return source
+    return source.replace("SET", _SET).replace("BURIED", _BURIED).replace("TIER", str(TIER))
 
 
 def install_template(cluster: Cluster, name: str, source: str) -> bool:

@@ -40,7 +40,7 @@ def shop(
     with backend_of(opensearch, store, prefix=PREFIX) as backend:
         pair = [frozen(store, "item", priced(SHOP)), frozen(store, "query", SHOPPERS)]
         for snapshot in pair:
-            push_and_verify(backend, store, snapshot, 3)
+            push_and_verify(backend, store, snapshot)
         backend.publish({snapshot.side: snapshot.id for snapshot in pair})
         yield backend
 

@@ -17,7 +17,6 @@ from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import ROLES, role
-from indexers.release.order import warm_up
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen
 
 pytestmark = pytest.mark.drill
@@ -70,7 +69,6 @@ def test_each_role_does_its_job_and_is_refused_the_others(
     refused(lambda: writer.publish({"item": older.id, "query": queries.id}))
 
     publisher.publish({"item": older.id, "query": queries.id})
-    warm_up(publisher, store, [items.id, queries.id], 2)
     assert publisher.publish({"item": items.id}) == {"item": older.id}
     assert {one.snapshot for one in publisher.list()} == {items.id, older.id, queries.id}
     assert publisher.sweep(dry_run=False) == []
