@@ -111,12 +111,11 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One pushed snapshot; `bytes` is None where unknown."""
+    """One pushed snapshot."""
 
     snapshot: str
     side: Side
     documents: int
-    bytes: int | None
     serving: bool
     complete: bool
 

@@ -227,9 +227,9 @@ class MemoryBackend:
         ids = [name for name in names if ID.fullmatch(name)]
         listed = []
         for id_ in filter(self._note, ids):
-            manifest, size = self._manifest(id_), self._bytes(id_)
+            manifest = self._manifest(id_)
             entities = manifest.entities if manifest else 0
-            listed.append(Listed(id_, side_of(id_), entities, size, id_ in serving, True))
+            listed.append(Listed(id_, side_of(id_), entities, id_ in serving, complete=True))
         return sorted(listed, key=lambda one: (one.side, one.snapshot))
 
     def search(
@@ -336,11 +336,6 @@ class MemoryBackend:
             return read_manifest(self._store, snapshot_id)
         except SnapshotError:  # It is damaged.
             return None
-
-    def _bytes(self, snapshot_id: str) -> int | None:
-        path = f"snapshots/{snapshot_id}/keywords.parquet"
-        there = self._store.is_local and self._store.exists(path)
-        return self._store.local(path).stat().st_size if there else None
 
 
 def _said(fields_json: str) -> Iterator[str]:

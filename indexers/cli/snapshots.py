@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 @common_options()
 def list_(call: Call) -> None:
-    """List all snapshots: whether they serve, their contents, size and age."""
+    """List all snapshots: whether they serve, their contents and age."""
     from indexers.release.inventory import listing
 
     rows = listing(call.workspace)
@@ -46,7 +46,6 @@ def listed(rows: Sequence[Mapping[str, Any]]) -> Table:
             "state": row["state"],
             "created": row["created"],
             "entities": "" if row["entities"] is None else row["entities"],
-            "MB": "" if row["bytes"] is None else f"{row['bytes'] / 1e6:.1f}",
         }
         for row in rows
     ]

@@ -76,7 +76,6 @@ def _row(id_: str, entry: Listed | None, **facts: Any) -> dict[str, Any]:
         "created": "",
         "pushed": entry is not None and entry.complete,
         "serving": entry is not None and entry.serving,
-        "bytes": entry.bytes if entry else None,
         **facts,
     }
 

@@ -36,14 +36,13 @@ from indexers.backends import (
 )
 from indexers.backends.memory import mirror_of
 from indexers.backends.opensearch import push, search
-from indexers.backends.opensearch.client import Cluster, ForbiddenError
+from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import (
     IndexState,
     alias_name,
     check_count,
     complete_index,
     documents,
-    hits_of,
     index_name,
     mark,
     pushed_index,
@@ -136,23 +135,11 @@ class OpenSearchBackend:
 
     def list(self) -> Sequence[Listed]:
         """Every pushed snapshot under the prefix."""
-        states = [state for state in self._all() if self._is_whole(state)]
-        if not states:
-            return []
-        path, doing = f"/{self._pattern}/_stats/docs,store", "reading the sizes of the indexes"
-        sizes = self.cluster.call("GET", path, doing=doing)["indices"]
         found = []
-        for state in states:
-            side, size = side_of(state.snapshot), sizes.get(state.name)
-            listed = Listed(
-                snapshot=state.snapshot,
-                side=side,
-                documents=size["primaries"]["docs"]["count"] if size else 0,
-                bytes=size["total"]["store"]["size_in_bytes"] if size else None,
-                serving=self._aliases[side] in state.aliases,
-                complete=state.complete,
-            )
-            found.append(listed)
+        for state in filter(self._is_whole, self._all()):
+            side = side_of(state.snapshot)
+            entities, serving = state.meta["entities"], self._aliases[side] in state.aliases
+            found.append(Listed(state.snapshot, side, entities, serving, state.complete))
         return sorted(found, key=lambda one: (one.side, one.snapshot))
 
     def search(
@@ -188,39 +175,14 @@ class OpenSearchBackend:
         return search.lookup(self.cluster, state.name, self_keyword(text))
 
     def delete(self, snapshot: str) -> None:
-        """Remove the index of a snapshot.
-
-        Where another snapshot serves the side, one atomic call removes the index and fails if the
-        alias has changed. So a publish from another store, which shares no lease with this one,
-        can't lose its index.
-        """
-        side = side_of(snapshot)
-        alias, serves = self._aliases[side], self._aliased((side,))[side]
+        """Remove the index of a snapshot. Raises SnapshotError while it serves."""
         state = pushed_index(self.cluster, snapshot)
         if state.aliases:
             raise SnapshotError(
                 f"Snapshot {snapshot} serves as {', '.join(state.aliases)}; publish another one "
                 "before deleting it."
             )
-        stays = [
-            action
-            for one in serves
-            for action in (
-                _removal(one.name, alias),
-                {"add": {"index": one.name, "alias": alias, **one.alias_options[alias]}},
-            )
-        ]
-        doing = f"deleting the index {state.name}"
-        body = {"actions": [*stays, {"remove_index": {"index": state.name}}]}
-        if stays:
-            try:
-                self.cluster.call(
-                    "POST", "/_aliases", body=body, doing=doing, retry_connection=False
-                )
-                return
-            except ForbiddenError:
-                pass  # This user may remove indexes but not change aliases (the role writer).
-        self.cluster.call("DELETE", f"/{state.name}", doing=doing)
+        remove_index(self.cluster, state.name)
 
     def sweep(self, *, dry_run: bool) -> Sequence[str]:
         """Remove abandoned indexes: drafts of dead pushes by difference, and indexes whose name is
@@ -328,7 +290,8 @@ def _check_documents(
 ) -> None:
     expected = documents(snapshot, rows)
     while batch := dict(islice(expected, _BATCH)):
-        hits = hits_of(cluster, index, {"ids": {"values": list(batch)}}, len(batch), _source=True)
+        body = {"query": {"ids": {"values": list(batch)}}, "size": len(batch)}
+        hits = search.ask(cluster, index, body)["hits"]["hits"]
         found = {hit["_id"]: hit["_source"] for hit in hits}
         for id_, document in batch.items():
             _check_document(index, id_, document, found.get(id_))

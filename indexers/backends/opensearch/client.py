@@ -24,9 +24,8 @@ from cogr.settings.serving import OpenSearchSettings
 _TRANSIENT = {429, 502, 503, 504}
 _LONGEST = 500
 """Most characters of a reason."""
-_ITS_OWN = {"error", "found", "status", "_index", "acknowledged"}
 _PROXIES = {401, 403, 413, 429, 502, 503, 504}
-"""A page without JSON is the answer of a proxy before the cluster."""
+"""Another answer than a cluster's is that of a proxy before it."""
 
 
 @dataclass(frozen=True)
@@ -76,27 +75,21 @@ def refusal_of(error: Exception) -> Refusal:
         kind = "timeout" if timed_out else "tls" if tls else "connection"
         return Refusal(0, kind, str(error.error))
     if isinstance(error, exceptions.TransportError):
-        return _answered(error.status_code, error.info, str(error.error))
+        return _answered(error.status_code, error.info)
     # A page instead of JSON, or JSON of another shape, raises various errors in the library.
     return Refusal(200 if isinstance(error, exceptions.SerializationError) else 0, "no_json")
 
 
-def _answered(status: int, info: Any, fallback: str) -> Refusal:
+def _answered(status: int, info: Any) -> Refusal:
     body = info.get("error") if isinstance(info, Mapping) else None
+    if isinstance(body, str):
+        return Refusal(status, "", body[:_LONGEST])
     if not isinstance(body, Mapping):
-        # A cluster's own answer is empty, or has one of these; any other comes from another program
-        # and is not shown.
-        if not fallback or (isinstance(info, Mapping) and not info.keys().isdisjoint(_ITS_OWN)):
-            return Refusal(status, "", str(body or fallback)[:_LONGEST])
         return Refusal(status, "" if status in _PROXIES else "no_json")
     causes = body.get("root_cause") or [body]
     cause = causes[0] if isinstance(causes[0], Mapping) else body
     reason = str(cause.get("reason") or body.get("reason"))[:_LONGEST]
     return Refusal(status, str(cause.get("type") or body.get("type", "")), reason)
-
-
-class IndexGoneError(ServiceError):
-    """An index was removed meanwhile."""
 
 
 class ForbiddenError(ServiceError):
@@ -106,9 +99,8 @@ class ForbiddenError(ServiceError):
 def service_error(refusal: Refusal, url: str, doing: str) -> CogrError:
     """One sentence: the failure, the address (without credentials), the activity, what to do."""
     what, remedy = _sentence(refusal)
-    gone, blocked = (f"{kind}_exception" for kind in ("index_not_found", "cluster_block"))
-    forbidden = refusal.status == 403 and refusal.kind != blocked
-    kind = IndexGoneError if refusal.kind == gone else ForbiddenError if forbidden else ServiceError
+    forbidden = refusal.status == 403 and refusal.kind != "cluster_block_exception"
+    kind = ForbiddenError if forbidden else ServiceError
     return kind(f"OpenSearch at {url} {what.format(refusal)} ({doing}); {remedy}.")
 
 
@@ -194,12 +186,12 @@ OLDEST = (2, 4)
 logging.getLogger("opensearch").addHandler(logging.NullHandler())
 
 
-def wait_before(attempt: int, draw: random.Random) -> float:
+def wait_before(attempt: int) -> float:
     """Seconds to wait before retry `attempt` (0-based): exponential, half of it jitter, so that
     clients spread out.
     """
     longest = min(LONGEST_WAIT, FIRST_WAIT * 2.0**attempt)
-    return longest * (0.5 + 0.5 * draw.random())
+    return longest * (0.5 + 0.5 * random.random())
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +226,6 @@ class Cluster:
         self.url = ",".join(self.urls)
         client = OpenSearch(pool_maxsize=BULK_THREADS + 1, **_options(settings))
         self._transport = client.transport
-        self._draw = random.Random()
         self._reached = False
 
     @cached_property
@@ -273,7 +264,7 @@ class Cluster:
             patient = refusal.answered or (retry_connection and self._reached)
             if attempt == RETRIES or not refusal.is_transient or not patient:
                 raise service_error(refusal, self.url, doing)
-            self.wait(attempt)
+            time.sleep(wait_before(attempt))
         raise AssertionError("unreachable: the last try returns or raises")
 
     def try_once(
@@ -290,10 +281,6 @@ class Cluster:
             refusal = refusal_of(error)
         self._reached = self._reached or refusal is None or refusal.answered
         return answer, refusal
-
-    def wait(self, attempt: int) -> None:
-        """Sleep before a retry."""
-        time.sleep(wait_before(attempt, self._draw))
 
     def close(self) -> None:
         """Close the connections."""

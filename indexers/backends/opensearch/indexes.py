@@ -156,7 +156,7 @@ class IndexState:
     meta: Mapping[str, Any]
     properties: Mapping[str, Any]
     settings: Mapping[str, Any]
-    alias_options: Mapping[str, Mapping[str, Any]]
+    aliases: Sequence[str]
     mappings: Mapping[str, Any]
 
     @classmethod
@@ -168,24 +168,14 @@ class IndexState:
             mappings.get("_meta", {}),
             mappings.get("properties", {}),
             answer.get("settings", {}).get("index", {}),
-            answer.get("aliases", {}),
+            tuple(answer.get("aliases", {})),
             mappings,
         )
-
-    @property
-    def aliases(self) -> Sequence[str]:
-        """The names of its aliases."""
-        return tuple(self.alias_options)
 
     @property
     def snapshot(self) -> str:
         """Id of its snapshot; "" for an index that cogr did not write."""
         return str(self.meta.get("snapshot", ""))
-
-    @property
-    def uuid(self) -> str:
-        """Distinguishes an index from a later one of the same name."""
-        return str(self.settings.get("uuid", ""))
 
     @property
     def complete(self) -> bool:
@@ -308,17 +298,6 @@ def block_writes(cluster: Cluster, name: str) -> None:
 def refresh(cluster: Cluster, name: str) -> None:
     """Make writes visible to searches and statistics."""
     cluster.call("POST", f"/{name}/_refresh", doing=f"refreshing the index {name}")
-
-
-def hits_of(
-    cluster: Cluster, name: str, query: Mapping[str, Any], size: int, **wanted: Any
-) -> list[dict[str, Any]]:
-    """The first hits of a query, without their documents unless `_source` names some fields."""
-    body = {"size": size, "query": query, "_source": False, **wanted}
-    doing = f"reading documents of {name}"
-    whole = {"allow_partial_search_results": "false"}
-    answer = cluster.call("POST", f"/{name}/_search", body=body, params=whole, doing=doing)
-    return list(answer["hits"]["hits"])
 
 
 def merge(cluster: Cluster, name: str, patience: float = 0.0) -> None:

@@ -18,11 +18,10 @@ from __future__ import annotations
 
 import json
 import logging
-import random
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
 from typing import Any
@@ -35,7 +34,6 @@ from indexers.backends.opensearch.client import (
     BULK_THREADS,
     RETRIES,
     Cluster,
-    IndexGoneError,
     Refusal,
     service_error,
     wait_before,
@@ -126,17 +124,17 @@ def _merging(hit: Mapping[str, Any], fields: Document, gone: Sequence[str]) -> b
 
 
 def _send_all(cluster: Cluster, index: str, entries: Iterable[bytes]) -> int:
-    sender, done, pending = _Sender(cluster, index), 0, deque[Future[int]]()
+    stop, done, pending = threading.Event(), 0, deque[Future[int]]()
     with ThreadPoolExecutor(BULK_THREADS, thread_name_prefix="bulk") as pool:
         try:
             for chunk in chunks(entries, CHUNK_DOCUMENTS):
                 if len(pending) > BULK_THREADS:
                     done += pending.popleft().result()
-                pending.append(pool.submit(sender.send, chunk))
+                pending.append(pool.submit(_send, cluster, index, chunk, stop))
             done += sum(future.result() for future in pending)
         except BaseException:
             # Ctrl-C or a lost cluster: the other threads stop at their next wait.
-            sender.stop.set()
+            stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return done
@@ -167,37 +165,21 @@ def chunks(entries: Iterable[bytes], most: int) -> Iterator[list[bytes]]:
         yield chunk
 
 
-class _Sender:
-    def __init__(self, cluster: Cluster, index: str) -> None:
-        self._cluster, self._index, self._draw = cluster, index, random.Random()
-        self._most = CHUNK_DOCUMENTS
-        self.stop = threading.Event()
-
-    def send(self, chunk: list[bytes]) -> int:
-        if len(chunk) > self._most:
-            half = len(chunk) // 2
-            return self.send(chunk[:half]) + self.send(chunk[half:])
-        written = 0
-        params = {"filter_path": "errors,items.*.status,items.*.error.type,items.*.error.reason"}
-        for attempt in range(RETRIES + 1):
-            answer, refusal = self._cluster.try_once(
-                "POST", f"/{self._index}/_bulk", b"".join(chunk), params
-            )
-            if refusal is None:
-                new, chunk, refusal = _sort_out(chunk, answer)
-                written += new
-            if refusal is None:
-                return written
-            if refusal.status == 413 and len(chunk) > 1:
-                self._most = min(self._most, len(chunk) // 2)
-                return written + self.send(chunk)
-            if attempt == RETRIES or not refusal.is_transient:
-                raise service_error(
-                    refusal, self._cluster.url, f"writing to the index {self._index}"
-                )
-            if self.stop.wait(wait_before(attempt, self._draw)):
-                raise ServiceError(f"Writing to the index {self._index} was given up.")
-        raise AssertionError("unreachable: the last try returns or raises")
+def _send(cluster: Cluster, index: str, chunk: list[bytes], stop: threading.Event) -> int:
+    written = 0
+    params = {"filter_path": "errors,items.*.status,items.*.error.type,items.*.error.reason"}
+    for attempt in range(RETRIES + 1):
+        answer, refusal = cluster.try_once("POST", f"/{index}/_bulk", b"".join(chunk), params)
+        if refusal is None:
+            new, chunk, refusal = _sort_out(chunk, answer)
+            written += new
+        if refusal is None:
+            return written
+        if attempt == RETRIES or not refusal.is_transient:
+            raise service_error(refusal, cluster.url, f"writing to the index {index}")
+        if stop.wait(wait_before(attempt)):
+            raise ServiceError(f"Writing to the index {index} was given up.")
+    raise AssertionError("unreachable: the last try returns or raises")
 
 
 def _sort_out(
@@ -218,11 +200,9 @@ def _sort_out(
     return written, again, worst
 
 
-STANDARD = "standard"
-"""An analyser that every cluster has, also a local one of version 2 that Maven's parts make."""
 REPLICA_SECONDS = 1800.0
 """Longest wait for replicas, in seconds."""
-LOOK_EVERY = 1.0
+LOOK_EVERY = 0.2
 
 
 def push(cluster: Cluster, snapshot: Snapshot, base: Snapshot | None = None) -> Pushed:
@@ -260,7 +240,12 @@ def _open_index(cluster: Cluster, snapshot: Snapshot) -> IndexState:
         remove_index(cluster, name)
         state = None
     if state is None:
-        _create(cluster, name, snapshot, meta)
+        body = {
+            "settings": index_settings(cluster.settings.shards),
+            "mappings": mapping(snapshot.side, cluster.version, meta),
+        }
+        doing = f"creating the index {name}"
+        cluster.call("PUT", f"/{name}", body=body, doing=doing, exists_ok=True)
         state = read_index(cluster, name)
     if state is None:
         raise ServiceError(
@@ -269,25 +254,6 @@ def _open_index(cluster: Cluster, snapshot: Snapshot) -> IndexState:
         )
     check_scored(state, cluster.version)
     return state
-
-
-def _create(cluster: Cluster, name: str, snapshot: Snapshot, meta: dict[str, Any]) -> None:
-    doing, analyser = f"creating the index {name}", meta.get("text_analyzer", "")
-    body = {
-        "settings": index_settings(cluster.settings.shards),
-        "mappings": mapping(snapshot.side, cluster.version, meta),
-    }
-    try:
-        cluster.call("PUT", f"/{name}", body=body, doing=doing, exists_ok=True)
-    except ServiceError as error:
-        if not analyser or f"analyzer [{analyser}] has not been configured" not in str(error):
-            raise
-        _log.warning(
-            "%s has no analyser %s; it reads %s by %s.", cluster.url, analyser, name, STANDARD
-        )
-        other = {**meta, "text_analyzer": STANDARD}
-        body["mappings"] = mapping(snapshot.side, cluster.version, other)
-        cluster.call("PUT", f"/{name}", body=body, doing=doing, exists_ok=True)
 
 
 def _is_stale(cluster: Cluster, state: IndexState, meta: dict[str, Any]) -> bool:
@@ -311,27 +277,9 @@ def _fill(cluster: Cluster, state: IndexState, snapshot: Snapshot) -> int:
     refresh(cluster, state.name)
     if stats(cluster, state.name, "docs")["docs"]["count"] == snapshot.manifest.entities:
         return 0
-    try:
-        written = write_documents(cluster, state.name, documents(snapshot))
-    except IndexGoneError:
-        # One request found no index; another may have created it again.
-        _check_still_ours(cluster, state)
-        raise
-    _check_still_ours(cluster, state)
+    written = write_documents(cluster, state.name, documents(snapshot))
     refresh(cluster, state.name)
     return written
-
-
-def _check_still_ours(cluster: Cluster, state: IndexState) -> None:
-    now = read_index(cluster, state.name)
-    if now is not None and now.uuid == state.uuid:
-        return
-    if now is not None and not now.snapshot:
-        remove_index(cluster, state.name)
-    raise ServiceError(
-        f"The index {state.name} at {cluster.url} was removed while it was written; run the same "
-        "command again."
-    )
 
 
 def _set_replicas(cluster: Cluster, state: IndexState) -> None:
@@ -339,19 +287,32 @@ def _set_replicas(cluster: Cluster, state: IndexState) -> None:
     if state.replicas != wanted:
         doing = f"adding replicas to the index {name}"
         put_settings(cluster, name, {"number_of_replicas": wanted}, doing)
-    deadline = time.monotonic() + REPLICA_SECONDS
-    while wanted and not state.complete:
-        doing = f"waiting for the replicas of {name}"
-        health = cluster.call("GET", f"/_cluster/health/{name}", doing=doing)
-        if health["status"] == "green" or health["number_of_data_nodes"] <= wanted:
-            return
+    if not wanted or state.complete:
+        return
+
+    def ready(health: Mapping[str, Any]) -> bool:
+        return health["status"] == "green" or int(health["number_of_data_nodes"]) <= wanted
+
+    if not _becomes(cluster, name, ready, REPLICA_SECONDS, f"waiting for the replicas of {name}"):
+        raise ServiceError(
+            f"The replicas of the index {name} at {cluster.url} are not ready after "
+            f"{REPLICA_SECONDS / 60:.0f} minutes; see its health, then run the same command again."
+        )
+
+
+def _becomes(
+    cluster: Cluster,
+    name: str,
+    ready: Callable[[Mapping[str, Any]], bool],
+    seconds: float,
+    doing: str,
+) -> bool:
+    deadline = time.monotonic() + seconds
+    while not ready(cluster.call("GET", f"/_cluster/health/{name}", doing=doing)):
         if time.monotonic() > deadline:
-            raise ServiceError(
-                f"The replicas of the index {name} at {cluster.url} are not ready after "
-                f"{REPLICA_SECONDS / 60:.0f} minutes; see its health, then run the same command "
-                "again."
-            )
+            return False
         time.sleep(LOOK_EVERY)
+    return True
 
 
 LARGEST_SHARE = 0.5
@@ -402,7 +363,7 @@ def _fit(cluster: Cluster, state: IndexState, base: Snapshot, snapshot: Snapshot
         and (state.complete and state.verified and state.write_blocked)
         and (state.meta.get("layout"), state.shards) == (LAYOUT, cluster.settings.shards)
         and state.meta.get("fields", {}) == snapshot.manifest.fields
-        and state.meta.get("text_analyzer", "") in {analyser, analyser and STANDARD}
+        and state.meta.get("text_analyzer", "") == analyser
     )
 
 
@@ -414,7 +375,7 @@ def _change_clone(
     cluster: Cluster, source: IndexState, draft: str, base: Snapshot, snapshot: Snapshot
 ) -> int | None:
     changes = _changes(base, snapshot)
-    naming = {"_meta": meta_of(snapshot.manifest, source.meta.get("text_analyzer", ""))}
+    naming = {"_meta": meta_of(snapshot.manifest, cluster.settings.text_analyzer)}
     with ThreadPoolExecutor(1, "changes") as reader:
         # The first changes are read while the cluster copies.
         first = reader.submit(list[tuple[str, Document | None]], islice(changes, _FIRST))
@@ -441,12 +402,12 @@ def _clone(cluster: Cluster, source: str, target: str, settings: dict[str, Any])
     except ServiceError as error:
         _log.info("no push by difference: %s", error)
         return False
-    deadline = time.monotonic() + _READY_SECONDS
-    while time.monotonic() < deadline:
-        health: dict[str, Any] = cluster.call("GET", f"/_cluster/health/{target}", doing=doing)
-        if health["status"] != "red" and not health["initializing_shards"]:
-            return True
-        time.sleep(0.2)
+
+    def ready(health: Mapping[str, Any]) -> bool:
+        return health["status"] != "red" and not health["initializing_shards"]
+
+    if _becomes(cluster, target, ready, _READY_SECONDS, doing):
+        return True
     _log.info("no push by difference: %s is not ready after %.0f s", target, _READY_SECONDS)
     return False
 

@@ -239,7 +239,6 @@ def test_an_older_one_serves_again_and_one_that_does_not_serve_goes(place: Place
         (old.id, "item", len(SHOP), False, True),
         (new.id, "item", 3, True, True),
     ]
-    assert all(one.bytes for one in listed)
     with pytest.raises(SnapshotError, match="serves"):
         place.backend.delete(new.id)
     place.backend.delete(old.id)

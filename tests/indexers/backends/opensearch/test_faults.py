@@ -263,26 +263,6 @@ def test_a_foreign_index_of_that_name_is_left_alone(shop: Shop) -> None:
     assert push.read_index(shop.direct.cluster, shop.index()) is not None
 
 
-def test_an_index_that_is_removed_while_it_is_written(shop: Shop) -> None:
-    """Later bulk requests create an index of the same name by themselves: it is noticed and
-    removed.
-    """
-    rounds = itertools.count()
-
-    def remove(request: Request, forward: Callable[[Request], Answer]) -> Answer | None:
-        if request.is_for("POST", "_bulk") and next(rounds) == 3:
-            shop.direct.cluster.call("DELETE", f"/{shop.index()}", doing="removing it")
-        return None
-
-    shop.proxy.rewrite = remove
-    with pytest.raises(ServiceError, match="was removed while it was written"):
-        shop.backend.push(shop.new)
-    assert push.read_index(shop.direct.cluster, shop.index()) is None
-    shop.proxy.rewrite = None
-    shop.assert_untouched()
-    shop.assert_goes_on()
-
-
 def test_an_index_with_other_documents_than_the_snapshot_is_refused(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,26 +81,6 @@ def test_a_slow_cluster_slows_the_reader_down(monkeypatch: pytest.MonkeyPatch) -
     assert most_ahead <= 10 * (2 + 3)
 
 
-def test_requests_that_are_too_large_go_in_halves(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: list[int] = []
-
-    def small(request: Request) -> Answer:
-        sizes.append(request.body.count(b'"create"'))
-        return (413, b"<html>too large") if sizes[-1] > 30 else (200, b'{"errors": false}')
-
-    documents = [(str(number), {"text": "x"}) for number in range(600)]
-    monkeypatch.setattr(push, "BULK_THREADS", 1)
-    with serve(small) as url:
-        cluster = Cluster(OpenSearchSettings(url=url))
-        assert push.write_documents(cluster, "x", documents) == 600
-    assert sum(size for size in sizes if size <= 30) == 600
-    assert sum(size > 30 for size in sizes) < 10, "a limit is learned"
-    with serve(lambda _: (413, b"<html>too large")) as url:
-        cluster = Cluster(OpenSearchSettings(url=url))
-        with pytest.raises(ServiceError, match="too large .*; raise the limit there"):
-            push.write_documents(cluster, "x", documents)
-
-
 def test_one_refused_document_ends_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
     error = {"type": "strict_dynamic_mapping_exception", "reason": "mapping set to strict"}
     items = {
