@@ -7,7 +7,6 @@ those of OpenSearch 3.x.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from cogr.errors import CheckFailedError, MissingExtraError, SnapshotError
+from cogr.errors import CheckFailedError, MissingExtraError, SnapshotError, StorageError
 from cogr.keywords import self_keyword
 from cogr.mapped import Strings
 from cogr.matching.mirror import Mirror
@@ -57,22 +56,13 @@ from indexers.backends import (
 )
 from indexers.text import Lexical
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _SERVING = "memory/serving.json"
 _PAIR = TypeAdapter(dict[Side, str | None])
+_NOTE = TypeAdapter(dict[str, bool])
 _ANSWERS = pa.schema([*SCHEMA, WEIGHTS, CONFIDENCE])
 _TIERS: Sequence[Tier] = ("set", "more")
-
-
-class _Note(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True)
-
-    verified: bool
-
-
-_NOTE = TypeAdapter(_Note)
 
 
 @dataclass(frozen=True)
@@ -159,7 +149,6 @@ class MemoryBackend:
         self._store = store
         # Both sides of the serving pair, and both of another pair.
         self._opened = lru_cache(maxsize=4)(partial(Opened.of, store))
-        self._warned: set[str] = set()
 
     def push(self, snapshot: Snapshot) -> Pushed:
         """Note the snapshot. Idempotent."""
@@ -193,7 +182,7 @@ class MemoryBackend:
         """Switch the given sides at once."""
         for side, id_ in snapshots.items():
             check_side(id_, side)
-            if not self._pushed(id_).verified:
+            if not self._pushed(id_).get("verified"):
                 raise CheckFailedError(
                     f"The mirror of {id_} has not passed verification; run cogr-index verify {id_}."
                 )
@@ -208,25 +197,14 @@ class MemoryBackend:
     def serving(self) -> Mapping[Side, str | None]:
         """The snapshot that serves each side, or None."""
         known = self._read(_SERVING, _PAIR) or {}
-        return {side: self._sound(side, known.get(side)) for side in SIDES}
-
-    def _sound(self, side: Side, id_: str | None) -> str | None:
-        if id_ and ID.fullmatch(id_) and side_of(id_) == side and self._note(id_):
-            return id_
-        if id_ is not None:
-            self._warn(
-                f"{_SERVING} says that {id_!r} serves, which is not a pushed {side} snapshot; so "
-                "none serves"
-            )
-        return None
+        return {side: known.get(side) for side in SIDES}
 
     def list(self) -> Sequence[Listed]:
         """Every pushed snapshot, by side and id."""
         serving = set(self.serving().values())
         names = (name.removesuffix(".json") for name in self._store.list("memory"))
-        ids = [name for name in names if ID.fullmatch(name)]
         listed = []
-        for id_ in filter(self._note, ids):
+        for id_ in filter(ID.fullmatch, names):
             manifest = self._manifest(id_)
             entities = manifest.entities if manifest else 0
             listed.append(Listed(id_, side_of(id_), entities, id_ in serving, complete=True))
@@ -302,7 +280,7 @@ class MemoryBackend:
         self._pushed(snapshot)
         return snapshot
 
-    def _pushed(self, snapshot_id: str) -> _Note:
+    def _pushed(self, snapshot_id: str) -> dict[str, bool]:
         note = self._note(snapshot_id)
         if note is None:
             raise SnapshotError(
@@ -311,7 +289,7 @@ class MemoryBackend:
             )
         return note
 
-    def _note(self, snapshot_id: str) -> _Note | None:
+    def _note(self, snapshot_id: str) -> dict[str, bool] | None:
         return self._read(_note_path(snapshot_id), _NOTE)
 
     def _read(self, path: str, kind: TypeAdapter[T]) -> T | None:
@@ -319,14 +297,10 @@ class MemoryBackend:
             return kind.validate_json(self._store.read(path))
         except FileNotFoundError:
             return None
-        except ValidationError:
-            self._warn(f"{path} is damaged; push and publish again")
-            return None
-
-    def _warn(self, what: str) -> None:
-        if what not in self._warned:
-            self._warned.add(what)
-            log.warning("%s, in the memory backend of %s.", what, self._store.url)
+        except ValidationError as error:
+            raise StorageError(
+                f"The file {path} in {self._store.url} is damaged; remove it, then publish again."
+            ) from error
 
     def _write_note(self, snapshot_id: str, *, verified: bool) -> None:
         self._store.write_json(_note_path(snapshot_id), {"verified": verified})
