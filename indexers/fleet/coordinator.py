@@ -132,7 +132,7 @@ class Coordinator:
         while idle < 2:
             self._lease.check()
             left = set(self._folder.names("shards"))
-            self._report(len(left))
+            self._report()
             if not (self._missing and left):
                 break
             try:
@@ -197,13 +197,12 @@ class Coordinator:
             "cogr-index status, repair the workers and run the same command again."
         )
 
-    def _report(self, shards: int) -> None:
+    def _report(self) -> None:
         self._missing, now = self._looking.look(), time.monotonic()
         answered = self._run.to_generate - len(self._missing)
         if answered > self._run.answered:
             self._advance(answered - self._run.answered)
             self._grown = self._said = now
-        prometheus.SHARDS.labels(self._job.side).set(shards)
         prometheus.ANSWERED.labels(self._job.side).set(answered)
         silent = now - self._grown
         note = f"no answer for {silent:.0f} s" if silent > _REPORT_SECONDS else ""

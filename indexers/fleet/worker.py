@@ -86,7 +86,6 @@ class Worker:
         with (
             logs.bound(side=side, **names),
             prometheus.WORKER_BUSY.labels(side).track_inprogress(),
-            prometheus.WORKER_SHARD_SECONDS.labels(side).time(),
         ):
             self._try(run, attempt)
         one = attempt.record

@@ -154,17 +154,8 @@ def typed_rows(rows: Iterable[Row], types: Mapping[str, FieldType]) -> Iterator[
 
 
 def _count(snapshot: Snapshot, set_aside: int) -> None:
-    manifest = snapshot.manifest
-    figures = {
-        prometheus.ENTITIES: manifest.entities,
-        prometheus.SET_ASIDE: set_aside,
-        prometheus.SNAPSHOT_KEYWORDS: manifest.keywords,
-        prometheus.SNAPSHOT_VOCABULARY: manifest.vocabulary,
-        prometheus.SNAPSHOT_EMPTY: manifest.empty,
-        prometheus.SNAPSHOT_CUT: manifest.cut_to_budget,
-    }
-    for gauge, value in figures.items():
-        gauge.labels(manifest.side).set(value)
+    prometheus.ENTITIES.labels(snapshot.side).set(snapshot.manifest.entities)
+    prometheus.SET_ASIDE.labels(snapshot.side).set(set_aside)
 
 
 @dataclass

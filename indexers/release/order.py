@@ -170,7 +170,8 @@ def push_and_verify(
     """Write the snapshot beside what serves and compare it there. Raises CheckFailedError where the
     pushed index differs from it, and ServiceError.
     """
-    pushed = _push(backend, snapshot)
+    with stage("push", snapshot.side):
+        pushed = backend.push(snapshot)
     say(
         f"pushed {pushed.written} of {pushed.documents} documents to {pushed.index} in "
         f"{pushed.seconds:.1f} s"
@@ -181,14 +182,6 @@ def push_and_verify(
         f"scores of {verified.queries} queries"
     )
     return pushed, verified
-
-
-def _push(backend: Backend, snapshot: Snapshot) -> Pushed:
-    with stage("push", snapshot.side):
-        pushed = backend.push(snapshot)
-    rate = round(pushed.written / pushed.seconds, 1) if pushed.seconds else 0.0
-    prometheus.PUSH_RATE.labels(snapshot.side).set(rate)
-    return pushed
 
 
 def verify(

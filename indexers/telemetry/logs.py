@@ -22,8 +22,6 @@ from cogr.errors import masked, one_line, visible
 from cogr.settings.serving import LogSettings
 
 PACKAGES = ("cogr", "indexers", "trainers", "ops")
-FIELDS = ("side", "run", "snapshot", "shard", "worker", "stage")
-"""The fields of `bound`, which a JSON line has beside time, level, logger and message."""
 
 _SAYS = logging.getLogger("cogr.says")
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -37,13 +35,10 @@ class _State:
 
 @contextmanager
 def bound(**fields: str | None) -> Iterator[None]:
-    """Put fields on every line that this context logs.
+    """Put fields on every line that this context logs: side, run, snapshot, shard, worker, stage.
 
     A thread has them when it runs in a copy of the context.
     """
-    unknown = fields.keys() - set(FIELDS)
-    if unknown:
-        raise ValueError(f"logs have no field {sorted(unknown)[0]}")
     token = _bound.set({**_bound.get(), **{name: value for name, value in fields.items() if value}})
     try:
         yield

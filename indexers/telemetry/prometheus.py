@@ -15,9 +15,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from http.client import HTTPException
-from urllib.parse import unquote, urlsplit, urlunsplit
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import (
@@ -29,7 +27,6 @@ from prometheus_client import (
     pushadd_to_gateway,
     start_http_server,
 )
-from prometheus_client.exposition import basic_auth_handler, default_handler
 
 from cogr.errors import SettingsError
 from cogr.records import SIDES
@@ -83,19 +80,8 @@ ANSWERED = gauge(
 SET_ASIDE = gauge(
     "cogr_rebuild_entities_set_aside", "Entities without keywords in the last snapshot", "side"
 )
-SNAPSHOT_KEYWORDS = gauge("cogr_rebuild_snapshot_keywords", "Keywords in the last snapshot", "side")
-SNAPSHOT_VOCABULARY = gauge(
-    "cogr_rebuild_snapshot_vocabulary", "Distinct keywords in the last snapshot", "side"
-)
-SNAPSHOT_EMPTY = gauge(
-    "cogr_rebuild_snapshot_empty_sets", "Empty keyword sets in the last snapshot", "side"
-)
-SNAPSHOT_CUT = gauge(
-    "cogr_rebuild_snapshot_cut_sets", "Sets cut to the budget in the last snapshot", "side"
-)
 
 # The coordinator of a rebuild on workers.
-SHARDS = gauge("cogr_rebuild_shards", "Shards of the run that are not done", "side")
 QUEUE = gauge(
     "cogr_rebuild_queue_messages", "Messages in the broker's queue when it was last asked", "side"
 )
@@ -117,9 +103,6 @@ TOKENS = counter("cogr_generated_tokens_total", "Tokens generated", "side")
 WORKER_SHARDS = counter(
     "cogr_worker_shards_total", "Shards that this worker tried", "side", "outcome"
 )
-WORKER_SHARD_SECONDS = histogram(
-    "cogr_worker_shard_duration_seconds", "How long a shard took", "side", buckets=LONG
-)
 WORKER_BUSY = gauge("cogr_worker_busy", "1 while this worker is at a shard, else 0", "side")
 ENGINE_LOAD_SECONDS = histogram(
     "cogr_worker_engine_load_duration_seconds", "How long an engine took to be ready", buckets=LONG
@@ -129,7 +112,6 @@ LAST_ANSWER = gauge(
 )
 
 # Publishing.
-PUSH_RATE = gauge("cogr_push_documents_per_second", "Documents a second of the last push", "side")
 VERIFICATIONS = counter(
     "cogr_verifications_total",
     "Comparisons of the backend with a snapshot: equal, different",
@@ -160,8 +142,7 @@ LAST = CollectorRegistry()
 alert on that would fire until the next push."""
 for _metric in (
     *(RUNS, LAST_SUCCESS, STAGE_SECONDS, ENTITIES, SET_ASIDE),
-    *(SNAPSHOT_KEYWORDS, SNAPSHOT_VOCABULARY, SNAPSHOT_EMPTY, SNAPSHOT_CUT),
-    *(PUSH_RATE, VERIFICATIONS, GATE, GATE_F1, GATE_UNREACHED, PUBLISHES),
+    *(VERIFICATIONS, GATE, GATE_F1, GATE_UNREACHED, PUBLISHES),
 ):
     LAST.register(_metric)
 
@@ -209,15 +190,6 @@ def serve(settings: MetricsSettings) -> int | None:
     return int(_server.server_port)
 
 
-def stop() -> None:
-    """Close the endpoint."""
-    global _server
-    if _server is not None:
-        _server.shutdown()
-        _server.server_close()
-    _server = None
-
-
 def push(settings: MetricsSettings, job: str, instance: str) -> None:
     """Push the last figures of a command to `metrics.pushgateway`, where it is set.
 
@@ -227,12 +199,8 @@ def push(settings: MetricsSettings, job: str, instance: str) -> None:
     """
     if not settings.pushgateway or not any(family.samples for family in STAGE_SECONDS.collect()):
         return
-    parts = urlsplit(settings.pushgateway)
-    user, password = unquote(parts.username or ""), unquote(parts.password or "")
-    signed = partial(basic_auth_handler, username=user, password=password)
-    url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    group, handler = {"instance": instance}, signed if user else default_handler
+    group = {"instance": instance}
     try:
-        pushadd_to_gateway(url, job, LAST, group, timeout=PUSH_SECONDS, handler=handler)
+        pushadd_to_gateway(settings.pushgateway, job, LAST, group, timeout=PUSH_SECONDS)
     except (OSError, HTTPException) as error:
         log.warning("The last metrics were not pushed to metrics.pushgateway: %s", error)

@@ -18,8 +18,6 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    ProgressColumn,
-    Task,
     TextColumn,
     TimeRemainingColumn,
 )
@@ -63,14 +61,9 @@ def console_of(stream: TextIO) -> Console:
     )
 
 
-class _Rate(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:,.1f}/s" if task.speed else "", style="progress.data.speed")
-
-
 @contextmanager
 def progress_bar(what: str, total: int) -> Iterator[Advance]:
-    """Print progress, rate and time left on standard error; nothing if there is nothing to do.
+    """Print progress and time left on standard error; nothing if there is nothing to do.
 
     A bar on a terminal; otherwise lines, also in the log: one after 5 seconds, then one every 30,
     and one at the end.
@@ -87,7 +80,6 @@ def progress_bar(what: str, total: int) -> Iterator[Advance]:
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            _Rate(),
             TimeRemainingColumn(),
         )
         with Progress(*columns, console=console) as progress:
