@@ -17,7 +17,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -308,7 +308,7 @@ class Snapshot:
             encoded: keep keywords dictionary-encoded, as in the file; read in half the time.
         """
         numbered = ["keywords.list.element"] if encoded else None
-        with self.store.open(self.path) as file:
+        with self._opened() as file:
             rows = pq.ParquetFile(file, read_dictionary=numbered)
             # Arrow joins no row groups, since each has its own dictionary.
             for group in range(rows.num_row_groups):
@@ -317,6 +317,14 @@ class Snapshot:
                 yield from rows.iter_batches(
                     ROWS, row_groups=[group], columns=columns, use_threads=False
                 )
+
+    def _opened(self) -> IO[bytes]:
+        try:
+            return self.store.open(self.path)
+        except FileNotFoundError as error:
+            raise SnapshotError(
+                f"The rows of {self.id} were removed meanwhile; see cogr-index list, or rebuild it."
+            ) from error
 
     def ids(self) -> SortedStrings:
         """The entities' ids, in a mapped file.

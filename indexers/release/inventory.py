@@ -182,8 +182,8 @@ def _found(store: Store, backend: Backend, keep: int, *, files: bool, dry_run: b
 def _remove_all(store: Store, backend: Backend, pruned: Pruned, leases: Sequence[Lease]) -> None:
     for remove, ids in (
         (backend.delete, pruned.from_backend),
-        (partial(_remove, store), pruned.from_store),
-        (partial(_remove_fit, store), pruned.fits),
+        (partial(_remove, store), [f"snapshots/{id_}" for id_ in pruned.from_store]),
+        (partial(_remove, store), pruned.fits),
     ):
         for id_ in ids:
             for lease in leases:
@@ -197,13 +197,8 @@ def _old(store: Store, side: Side, damaged: Mapping[str, str], keep: int) -> lis
     return ids[: max(0, len(ids) - keep)]
 
 
-def _remove(store: Store, id_: str) -> None:
-    # A folder without a manifest is not a snapshot, so the manifest goes first: a death in between
-    # leaves no broken snapshot.
-    store.remove(f"snapshots/{id_}/manifest.json")
-    store.remove(f"snapshots/{id_}")
-
-
-def _remove_fit(store: Store, folder: str) -> None:
+def _remove(store: Store, folder: str) -> None:
+    # A folder without a manifest is nothing, so the manifest goes first: a death in between leaves
+    # no broken snapshot or fit.
     store.remove(f"{folder}/manifest.json")
     store.remove(folder)

@@ -301,11 +301,10 @@ def release(
     while True:
         seen, verdict = place.serving(), None
         _check_rounds(workspace, ids, seen, say, refused=gate and (not into or len(ids) > 1))
-        with _whole(ids):
-            if compare:
-                serving = {**workspace.backend.serving(), **seen}
-                verdict = check_gate(workspace, ids, serving, held_out)
-            place.prepare(ids, say)
+        if compare:
+            serving = {**workspace.backend.serving(), **seen}
+            verdict = check_gate(workspace, ids, serving, held_out)
+        place.prepare(ids, say)
         with _turn(place, f"publish of {' and '.join(ids)}", say) as (lease, now):
             entries, _ = settle(store, place.catalogue, now)
             if gate and now != seen:
@@ -341,8 +340,7 @@ def roll_back(
         return Released(seen, {side: id_ for side, id_ in before.items() if id_ != seen.get(side)})
     ids = list(to or previous(entries, seen)[1].values())
     _check_rounds(workspace, ids, seen, say, refused=False)
-    with _whole(ids):
-        place.prepare(ids, say)
+    place.prepare(ids, say)
     with _turn(place, "rollback", say) as (lease, now):
         if now != seen and not to:
             raise UserError(
@@ -359,17 +357,6 @@ def roll_back(
 def _turn(place: Destination, doing: str, say: Say) -> Iterator[tuple[Lease, Serving]]:
     with switching_lease(place.store, place.catalogue, doing, say) as lease:
         yield lease, place.serving()
-
-
-@contextmanager
-def _whole(ids: Sequence[str]) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise SnapshotError(
-            f"A file of {' and '.join(ids)} was removed meanwhile ({error.filename or error}), so "
-            "nothing was switched; see cogr-index list, and push it again."
-        ) from error
 
 
 def _switch(

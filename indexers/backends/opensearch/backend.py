@@ -108,8 +108,7 @@ class OpenSearchBackend:
         """Switch the aliases of the given sides by one call, after the stored search template is in
         place. Raises ServiceError where an alias' name is taken, or the cluster refuses.
         """
-        name = search.template_name(self.prefix)
-        search.install_template(self.cluster, name, search.template_source())
+        search.install_template(self.cluster, self.prefix)
         now = self._aliased()
         new = {side: self._publishable(side, id_) for side, id_ in snapshots.items()}
         pair = [state for side in SIDES for state in ([new[side]] if side in new else now[side])]

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import urlsplit
 
-from cogr.errors import CogrError, MissingExtraError, ServiceError, SettingsError
+from cogr.errors import MissingExtraError, ServiceError, SettingsError
 from cogr.matching.bm25 import BM25
 from cogr.settings.serving import OpenSearchSettings
 
@@ -92,16 +92,10 @@ def _answered(status: int, info: Any) -> Refusal:
     return Refusal(status, str(cause.get("type") or body.get("type", "")), reason)
 
 
-class ForbiddenError(ServiceError):
-    """The user lacks a permission."""
-
-
-def service_error(refusal: Refusal, url: str, doing: str) -> CogrError:
+def service_error(refusal: Refusal, url: str, doing: str) -> ServiceError:
     """One sentence: the failure, the address (without credentials), the activity, what to do."""
     what, remedy = _sentence(refusal)
-    forbidden = refusal.status == 403 and refusal.kind != "cluster_block_exception"
-    kind = ForbiddenError if forbidden else ServiceError
-    return kind(f"OpenSearch at {url} {what.format(refusal)} ({doing}); {remedy}.")
+    return ServiceError(f"OpenSearch at {url} {what.format(refusal)} ({doing}); {remedy}.")
 
 
 _AGAIN = "the same command goes on from here"

@@ -200,22 +200,11 @@ class IndexState:
 
 def check_scored(state: IndexState, version: Version) -> None:
     """Refuse an index whose keyword field is not scored as the mirror scores it."""
-    field = state.properties.get("keywords", {})
-    similarity = state.settings.get("similarity", {}).get(SIMILARITY, {})
-    scored = not version.has_use_similarity or field.get("use_similarity") is True
-    ours = field.get("similarity") == SIMILARITY
-    formula = (float(similarity.get("k1", -1)), float(similarity.get("b", -1)))
-    met = {
-        "it has no field keywords of type keyword": field.get("type") == "keyword",
-        "its keywords have no norms, so long sets are not weighed down": field.get("norms") is True,
-        "its keywords do not store frequencies": field.get("index_options", "docs") != "docs",
-        "its keywords are not scored (use_similarity is not set)": scored,
-        f"its similarity is not BM25 with k1 {DEFAULT.k1} and b {DEFAULT.b}": ours
-        and formula == (DEFAULT.k1, DEFAULT.b),
-    }
-    for flaw in (flaw for flaw, holds in met.items() if not holds):
+    expected = mapping("item", version, {})["properties"]["keywords"]
+    if (found := state.properties.get("keywords")) != expected:
         raise ServiceError(
-            f"The index {state.name} can't be used: {flaw}; delete it and push the snapshot again."
+            f"The index {state.name} can't be used: its field keywords is {found}, not {expected}, "
+            "so it is scored otherwise than the mirror; delete it and push the snapshot again."
         )
 
 

@@ -24,7 +24,7 @@ from cogr.errors import ServiceError, UserError
 from cogr.records import Side
 from cogr.snapshots import Row
 from indexers.backends import MOST_TEXT, Hit, Keywords, SearchResult, Words, boosts_of
-from indexers.backends.opensearch.client import Cluster, ForbiddenError, service_error
+from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import LITERAL, WORDS, IndexState, id_field
 
 log = logging.getLogger(__name__)
@@ -301,8 +301,6 @@ _SET = (
     '{{#weighted}}"{{keyword}}",{{/weighted}}""]}}], "must_not": [BURIED]}}'
 )
 """No keyword is empty: the last one ends the list."""
-_NO_MUSTACHE = ("script_lang not supported", "unsupported lang [mustache]")
-"""Messages of several versions."""
 
 
 def template_name(prefix: str) -> str:
@@ -316,24 +314,13 @@ def template_source() -> str:
     return source.replace("SET", _SET).replace("BURIED", _BURIED).replace("TIER", str(TIER))
 
 
-def install_template(cluster: Cluster, name: str, source: str) -> bool:
-    """Store a template unless the cluster has it unchanged. Returns whether the cluster has it now.
-
-    A cluster without the module lang-mustache has no templates at all, and a user may lack the
-    right to store them: each is a warning. Raises ServiceError.
+def install_template(cluster: Cluster, prefix: str) -> None:
+    """Store the template. A cluster without the module lang-mustache has no templates, and a user
+    may lack the right to store them: then it is a warning.
     """
-    doing, path = f"storing the search template {name}", f"/_scripts/{name}"
-    wanted = {"lang": "mustache", "source": source}
+    path, body = f"/_scripts/{template_name(prefix)}", {"lang": "mustache"}
+    body["source"] = template_source()
     try:
-        there = cluster.call("GET", path, doing=doing, missing_ok=True) or {}
-        if wanted.items() <= there.get("script", {}).items():
-            return True
-        _, refusal = cluster.try_once("PUT", path, {"script": wanted})
-        if refusal is None:
-            return True
-        if not any(words in refusal.reason for words in _NO_MUSTACHE):
-            raise service_error(refusal, cluster.url, doing)
-        log.warning("%s has no mustache templates; %s is not stored.", cluster.url, name)
-    except ForbiddenError as error:
+        cluster.call("PUT", path, body={"script": body}, doing="storing the search template")
+    except ServiceError as error:
         log.warning("%s It goes on without the template.", error)
-    return False

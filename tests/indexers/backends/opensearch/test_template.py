@@ -228,7 +228,7 @@ def test_it_is_stored_once_and_renewed(shop: World, opensearch: OpenSearchSettin
     assert stored == search.template_source()
     other = {"script": {"lang": "mustache", "source": '{"query": {"match_all": {}}}'}}
     cluster.call("PUT", f"/_scripts/{shop.name}", body=other, doing="spoiling")
-    assert search.install_template(cluster, shop.name, search.template_source())
+    search.install_template(cluster, shop.backend.prefix)
     assert (
         cluster.call("GET", f"/_scripts/{shop.name}", doing="looking")["script"]["source"] == stored
     )
