@@ -84,7 +84,7 @@ def freeze(
     snapshot = write_snapshot(
         workspace.store, side, sorted(rows, key=lambda row: row.id), provenance, types
     )
-    push_and_verify(workspace.backend, workspace.store, snapshot, 3)
+    push_and_verify(workspace.backend, workspace.store, snapshot)
     return snapshot
 
 

@@ -327,6 +327,14 @@ def test_a_switch_that_is_refused_leaves_the_alias(shop: Shop) -> None:
     shop.assert_goes_on()
 
 
+def test_a_template_that_can_not_be_stored_is_a_warning(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop.proxy.faults[:] = [Fault("PUT", "_scripts", FORBIDDEN)]
+    assert shop.backend.publish({"item": shop.old.id}) == {"item": shop.old.id}
+    assert "It goes on without the template" in caplog.text
+
+
 def test_an_alias_whose_name_an_index_has(shop: Shop, tmp_path: Path) -> None:
     query = frozen(shop.old.store, "query", SHOPPERS)
     name = f"{shop.backend.prefix}-queries"

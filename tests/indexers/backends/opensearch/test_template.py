@@ -174,7 +174,7 @@ def test_pages_filters_facets_and_fields(shop: World) -> None:
 
 def test_every_parameter_that_is_documented_is_asked_for() -> None:
     page, parts = (DOCS / "combining.md").read_text("utf-8"), {"keyword", "weight", "toJson"}
-    named = re.findall(r"{{[#^]?([a-z_]+)|}}([a-z_]+){{", search.template_source())
+    named = re.findall(r"{{[#^]?([a-zA-Z_]+)|}}([a-zA-Z_]+){{", search.template_source())
     assert {*map("".join, named)} - parts == {*re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)}
 
 
