@@ -113,6 +113,19 @@ def id_of(side: Side, round_: int, content_hash: str) -> str:
     return f"{side}-r{round_:03d}-{content_hash[:12]}"
 
 
+def side_of(snapshot_id: str) -> Side:
+    """The side that a snapshot id begins with."""
+    return "query" if snapshot_id.startswith("query-") else "item"
+
+
+def check_side(snapshot_id: str, side: Side) -> None:
+    """Refuse a snapshot of the other side. Raises SnapshotError."""
+    if not snapshot_id.startswith(f"{side}-"):
+        raise SnapshotError(
+            f"Snapshot {snapshot_id} is not a snapshot of the side {side}; name one that is."
+        )
+
+
 def folders(store: Store) -> list[str]:
     """Names of the folders that have a manifest."""
     return [
@@ -217,6 +230,8 @@ def check_normalisers(normalisers: Mapping[str, str]) -> None:
         )
 
 
+RULES = "rules"
+"""The note of a manifest that has a merchant's rules."""
 ROWS = 16_384
 """Rows of a batch, and of a row group of the file."""
 WEIGHTS = pa.field("weights", pa.list_(pa.field("element", pa.float32(), nullable=False)))
@@ -298,6 +313,14 @@ class Snapshot:
     @property
     def path(self) -> str:
         return f"snapshots/{self.id}/keywords.parquet"
+
+    @property
+    def base(self) -> Snapshot:
+        """The snapshot without a merchant's rules that this one was made from; itself where it has
+        none. Raises SnapshotError where that one was removed.
+        """
+        note = self.manifest.notes.get(RULES)
+        return open_snapshot(self.store, note["base"]) if note else self
 
     def batches(
         self, columns: Sequence[str] | None = None, *, encoded: bool = False

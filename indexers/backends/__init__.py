@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from cogr.errors import SnapshotError
 from cogr.records import Advance, FieldValue, Side
 from cogr.snapshots import Row, Snapshot
 
@@ -203,10 +202,6 @@ class Backend(Protocol):
         """Remove a pushed snapshot. Refused while it serves."""
         ...
 
-    def sweep(self, *, dry_run: bool) -> Sequence[str]:
-        """Remove unfinished indexes of dead pushes, not of one under way. Returns their names."""
-        ...
-
     def close(self) -> None:
         """Close connections and files."""
         ...
@@ -216,19 +211,6 @@ MOST_TEXT = 512
 """Most characters of a text that are searched: a cluster limits clauses and automata."""
 SAMPLE = 500
 """Size of the sample that a verification compares field by field."""
-
-
-def side_of(snapshot_id: str) -> Side:
-    """The side that a snapshot id begins with."""
-    return "query" if snapshot_id.startswith("query-") else "item"
-
-
-def check_side(snapshot_id: str, side: Side) -> None:
-    """Refuse a snapshot of the other side. Raises SnapshotError."""
-    if not snapshot_id.startswith(f"{side}-"):
-        raise SnapshotError(
-            f"Snapshot {snapshot_id} is not a snapshot of the side {side}; name one that is."
-        )
 
 
 def compared(snapshot: Snapshot, *, every: bool) -> Collection[int]:

@@ -33,9 +33,11 @@ from cogr.snapshots import (
     Row,
     Snapshot,
     check_normalisers,
+    check_side,
     open_snapshot,
     read_manifest,
     rows_of,
+    side_of,
 )
 from cogr.snapshots.writing import SCHEMA
 from cogr.store import Store
@@ -50,9 +52,7 @@ from indexers.backends import (
     Verified,
     Words,
     boosts_of,
-    check_side,
     compared,
-    side_of,
 )
 from indexers.text import Lexical
 
@@ -258,10 +258,6 @@ class MemoryBackend:
             )
         self._store.remove(_note_path(snapshot))
         self.close()
-
-    def sweep(self, *, dry_run: bool) -> Sequence[str]:  # noqa: ARG002
-        """Nothing to remove: a push writes its note last, and replaces files atomically."""
-        return []
 
     def close(self) -> None:
         """Close the opened mirrors."""

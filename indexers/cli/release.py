@@ -64,7 +64,7 @@ def publish(
     snapshot to a field of an index of your own, and let searches use it, together with its query
     snapshot if you name one.
     """
-    from indexers.backends import side_of
+    from cogr.snapshots import side_of
     from indexers.release import release
     from indexers.release.external import ForeignIndex
 

@@ -25,14 +25,12 @@ from cogr.datasets.query_logs import read_log
 from cogr.errors import SettingsError, SnapshotError
 from cogr.keywords import self_keyword
 from cogr.records import ProgressBar, Query, Say, self_text
-from cogr.snapshots import Snapshot, open_snapshot, read_set_aside
-from indexers.backends import check_side
+from cogr.snapshots import Snapshot, check_side, open_snapshot, read_set_aside
 from indexers.generators.statistical.generator import KeptFit, Statistical, options_hash
 from indexers.imports import save_queries
 from indexers.rebuild.plan import Carried, Job
 from indexers.rebuild.run import Outcome, RebuildRequest, carry_out, make_job, side_held
 from indexers.release import release
-from indexers.release.rules import base_of
 from indexers.telemetry.prometheus import stage
 from indexers.workspace import Workspace
 
@@ -193,9 +191,9 @@ def _check_request(request: UpdateRequest) -> None:
 
 def _parent(workspace: Workspace, request: UpdateRequest) -> Snapshot:
     if request.parent is None:
-        return base_of(workspace.serving(request.side))
+        return workspace.serving(request.side).base
     check_side(request.parent, request.side)
-    return base_of(open_snapshot(workspace.store, request.parent))
+    return open_snapshot(workspace.store, request.parent).base
 
 
 def find_changes(workspace: Workspace, request: UpdateRequest, parent: Snapshot) -> Changes:

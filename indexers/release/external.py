@@ -14,8 +14,7 @@ from typing import Any
 
 from cogr.errors import CheckFailedError, UserError
 from cogr.records import Say, Side
-from cogr.snapshots import open_snapshot
-from indexers.backends import side_of
+from cogr.snapshots import open_snapshot, side_of
 from indexers.backends.memory import mirror_of
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.foreign_field import (

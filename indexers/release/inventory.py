@@ -18,9 +18,17 @@ from typing import Any
 
 from cogr.errors import SnapshotError
 from cogr.records import SIDES, Say, Side
-from cogr.snapshots import ID, damaged_snapshots, list_snapshots, read_manifest
+from cogr.snapshots import (
+    ID,
+    RULES,
+    Manifest,
+    damaged_snapshots,
+    list_snapshots,
+    read_manifest,
+    side_of,
+)
 from cogr.store import Store
-from indexers.backends import Backend, Listed, side_of
+from indexers.backends import Backend, Listed
 from indexers.generators.statistical.generator import old_fits
 from indexers.lease import Lease, switching_lease
 from indexers.release.order import (
@@ -30,7 +38,6 @@ from indexers.release.order import (
     read_history,
     settle,
 )
-from indexers.release.rules import NOTE
 from indexers.workspace import Workspace
 
 _ID = re.compile(rb"\b" + ID.pattern.encode() + rb"\b")
@@ -44,62 +51,50 @@ def listing(workspace: Workspace) -> list[dict[str, Any]]:
     `serving` whether it serves nevertheless.
     """
     backend, store = workspace.backend, workspace.store
-    pushed = {entry.snapshot: entry for entry in backend.list()}
-    damaged = damaged_snapshots(store)
-    rows = []
-    for id_, why in damaged.items():
-        entry = pushed.pop(id_, None)
-        rows.append(_row(id_, entry, state="damaged", damage=why))
-    for manifest in (one for one in list_snapshots(store) if one.id not in damaged):
-        entry = pushed.pop(manifest.id, None)
-        facts = {
-            "entities": manifest.entities,
-            "keywords": manifest.keywords,
-            "generator": str(manifest.generator.get("kind", "")),
-            "parent": manifest.parent,
-            "created": manifest.created,
-        }
-        rows.append(_row(manifest.id, entry, state=_state(entry), **facts))
-    # Snapshots that another store pushed to the same cluster.
-    foreign = (("serving" if entry.serving else "foreign", entry) for entry in pushed.values())
-    return [*rows, *(_row(entry.snapshot, entry, state=state) for state, entry in foreign)]
+    pushed, damaged = {entry.snapshot: entry for entry in backend.list()}, damaged_snapshots(store)
+    stored = {one.id: one for one in list_snapshots(store) if one.id not in damaged}
+    ids = dict.fromkeys((*damaged, *stored, *pushed))
+    return [_row(id_, stored.get(id_), pushed.get(id_), damaged.get(id_)) for id_ in ids]
 
 
-def _row(id_: str, entry: Listed | None, **facts: Any) -> dict[str, Any]:
+def _row(
+    id_: str, manifest: Manifest | None, entry: Listed | None, damage: str | None
+) -> dict[str, Any]:
+    serving = entry is not None and entry.serving
+    entities = manifest.entities if manifest else entry.documents if entry else None
     return {
         "snapshot": id_,
         "side": side_of(id_),
-        "entities": entry.documents if entry else None,
-        "keywords": None,
-        "generator": "",
-        "parent": None,
-        "created": "",
+        "state": "damaged" if damage else "serving" if serving else _state(manifest, entry),
+        "serving": serving,
         "pushed": entry is not None and entry.complete,
-        "serving": entry is not None and entry.serving,
-        **facts,
+        "entities": entities,
+        "keywords": manifest.keywords if manifest else None,
+        "generator": str(manifest.generator.get("kind", "")) if manifest else "",
+        "parent": manifest.parent if manifest else None,
+        "created": manifest.created if manifest else "",
+        "damage": damage or "",
     }
 
 
-def _state(entry: Listed | None) -> str:
+def _state(manifest: Manifest | None, entry: Listed | None) -> str:
+    if manifest is None:
+        return "foreign"  # Another store pushed it to the same cluster.
     if entry is None:
         return "stored"
-    if entry.serving:
-        return "serving"
     return "standby" if entry.complete else "half-written"
 
 
 @dataclass(frozen=True)
 class Pruned:
     """What a prune removed, or would remove: snapshots from the backend, files from the store, fits
-    of `statistical`, and drafts of pushes that died. Old snapshots `in_use` stay, with what names
-    them.
+    of `statistical`. Old snapshots `in_use` stay, with what names them.
     """
 
     from_backend: list[str]
     from_store: list[str]
     fits: list[str]
     in_use: dict[str, str]
-    drafts: list[str]
     damaged: dict[str, str]
 
 
@@ -122,7 +117,7 @@ def named_by(store: Store, backend: Backend) -> dict[str, str]:
     bases = {}
     for id_ in used:
         with contextlib.suppress(SnapshotError):  # Another store's, or damaged.
-            if note := read_manifest(store, id_).notes.get(NOTE):
+            if note := read_manifest(store, id_).notes.get(RULES):
                 bases[note["base"]] = f"the rules of {id_}"
     return bases | used
 
@@ -145,7 +140,7 @@ def prune(
     where a history is damaged; nothing was removed.
     """
     if dry_run:
-        return _found(store, backend, keep, files=files, dry_run=True)
+        return _found(store, backend, keep, files=files)
     # Files belong to all catalogues of the store, indexes to this one. Every process takes several
     # leases in this order, which avoids deadlocks.
     catalogues = sorted({backend.catalogue, *(kept_histories(store) if files else ())})
@@ -157,12 +152,12 @@ def prune(
             # A damaged history raises, since the snapshots that it names must not be removed.
             read_history(store, name)
         settle(store, backend.catalogue, backend.serving())
-        pruned = _found(store, backend, keep, files=files, dry_run=False)
+        pruned = _found(store, backend, keep, files=files)
         _remove_all(store, backend, pruned, leases)
     return pruned
 
 
-def _found(store: Store, backend: Backend, keep: int, *, files: bool, dry_run: bool) -> Pruned:
+def _found(store: Store, backend: Backend, keep: int, *, files: bool) -> Pruned:
     used = named_by(store, backend)
     pushed = {entry.snapshot for entry in backend.list()}
     damaged = damaged_snapshots(store)
@@ -174,7 +169,6 @@ def _found(store: Store, backend: Backend, keep: int, *, files: bool, dry_run: b
         going if files else [],
         old_fits(store, staying) if files else [],
         {id_: used[id_] for id_ in old if id_ in used},
-        list(backend.sweep(dry_run=dry_run)),
         damaged,
     )
 

@@ -33,9 +33,16 @@ from typing_extensions import TypedDict
 
 from cogr.errors import CheckFailedError, CogrError, SnapshotError, StorageError, UserError
 from cogr.records import Advance, Say, Side
-from cogr.snapshots import Snapshot, open_snapshot, read_manifest, read_set_aside, why_no_pair
+from cogr.snapshots import (
+    Snapshot,
+    open_snapshot,
+    read_manifest,
+    read_set_aside,
+    side_of,
+    why_no_pair,
+)
 from cogr.store import Store
-from indexers.backends import Backend, Keywords, Pushed, Verified, side_of
+from indexers.backends import Backend, Keywords, Pushed, Verified
 from indexers.backends.memory import mirror_of
 from indexers.lease import Lease, switching_lease
 from indexers.release.gate import HeldOutF1, Verdict, check_gate

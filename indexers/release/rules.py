@@ -24,6 +24,7 @@ from cogr.errors import DataError
 from cogr.keywords import parse, self_keyword
 from cogr.records import Query, Say
 from cogr.snapshots import (
+    RULES,
     Manifest,
     Row,
     Snapshot,
@@ -32,16 +33,14 @@ from cogr.snapshots import (
     read_manifest,
     read_set_aside,
     rounded,
+    side_of,
     write_set_aside,
 )
 from cogr.snapshots.writing import HEAVIEST, write_snapshot
-from indexers.backends import side_of
 from indexers.generators import Completion, Request, query_row
 from indexers.generators.statistical.generator import Statistical, is_installed
 from indexers.workspace import Workspace
 
-NOTE = "rules"
-"""The note of a manifest that has its rules."""
 MOST_PINS = 10
 """Most pinned items of a query."""
 
@@ -179,20 +178,11 @@ def _rule(place: Any, cells: Mapping[str, str]) -> Rule:
 
 def rules_of(manifest: Manifest, query: str | None = None) -> list[Rule]:
     """The rules that a snapshot was made with; only those that a query's text concerns."""
-    rules = [Rule(*one) for one in manifest.notes.get(NOTE, {}).get("rules", ())]
+    rules = [Rule(*one) for one in manifest.notes.get(RULES, {}).get("rules", ())]
     if query is None:
         return rules
     own = self_keyword(query)
     return [rule for rule in rules if own == rule.query]
-
-
-def base_of(snapshot: Snapshot) -> Snapshot:
-    """The snapshot without rules that this one was made from; itself where it has none.
-
-    Raises SnapshotError where that one was removed.
-    """
-    note = snapshot.manifest.notes.get(NOTE)
-    return open_snapshot(snapshot.store, note["base"]) if note else snapshot
 
 
 def with_rules(workspace: Workspace, ids: Sequence[str], say: Say, *, both: bool) -> list[str]:
@@ -214,10 +204,10 @@ def with_rules(workspace: Workspace, ids: Sequence[str], say: Say, *, both: bool
     made = []
     for id_ in (*ids, *others):
         manifest = read_manifest(store, id_)
-        if manifest.notes.get(NOTE, {}).get("digest") == rules.digest:
+        if manifest.notes.get(RULES, {}).get("digest") == rules.digest:
             made += [id_] if id_ in ids else []
             continue
-        base = base_of(open_snapshot(store, id_))
+        base = open_snapshot(store, id_).base
         new = _made(workspace, base, rules, serving.get(base.side), say)
         made += [new.id] if id_ in ids or new.id != id_ else []
     say(f"{len(rules.rules)} rules of {path}: {' and '.join(made)}")
@@ -232,7 +222,7 @@ def _made(
     provenance = replace(
         provenance_of(manifest),
         parent=parent or manifest.parent,
-        notes={**manifest.notes, NOTE: note},
+        notes={**manifest.notes, RULES: note},
     )
     missing = rules.items
     rows = (

@@ -8,7 +8,6 @@ an older snapshot. Deletion never takes an index that an alias names.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -20,7 +19,7 @@ from cogr.keywords import self_keyword
 from cogr.matching.mirror import Mirror
 from cogr.records import SIDES, Advance, Side
 from cogr.settings.serving import OpenSearchSettings
-from cogr.snapshots import Row, Snapshot, check_normalisers, open_snapshot
+from cogr.snapshots import Row, Snapshot, check_normalisers, check_side, open_snapshot, side_of
 from cogr.store import Store
 from indexers.backends import (
     Keywords,
@@ -30,9 +29,7 @@ from indexers.backends import (
     Verified,
     Words,
     boosts_of,
-    check_side,
     compared,
-    side_of,
 )
 from indexers.backends.memory import mirror_of
 from indexers.backends.opensearch import push, search
@@ -43,14 +40,10 @@ from indexers.backends.opensearch.indexes import (
     check_count,
     complete_index,
     documents,
-    index_name,
     mark,
     pushed_index,
     remove_index,
 )
-
-DRAFT_SECONDS = 3600.0
-"""Age in seconds after which a draft counts as abandoned: longer than a push under way takes."""
 
 
 class OpenSearchBackend:
@@ -134,8 +127,12 @@ class OpenSearchBackend:
 
     def list(self) -> Sequence[Listed]:
         """Every pushed snapshot under the prefix."""
+        pattern = ",".join(f"{alias}-{side}-r*" for side, alias in self._aliases.items())
+        there = self.cluster.call("GET", f"/{pattern}", doing="listing the indexes")
         found = []
-        for state in filter(self._is_whole, self._all()):
+        for state in (IndexState.read(name, answer) for name, answer in there.items()):
+            if not state.snapshot:
+                continue
             side = side_of(state.snapshot)
             entities, serving = state.meta["entities"], self._aliases[side] in state.aliases
             found.append(Listed(state.snapshot, side, entities, serving, state.complete))
@@ -182,21 +179,6 @@ class OpenSearchBackend:
                 "before deleting it."
             )
         remove_index(self.cluster, state.name)
-
-    def sweep(self, *, dry_run: bool) -> Sequence[str]:
-        """Remove abandoned indexes: drafts of dead pushes by difference, and indexes whose name is
-        not that of their snapshot.
-        """
-        oldest = (time.time() - DRAFT_SECONDS) * 1e3
-        names = sorted(
-            state.name
-            for state in self._all()
-            if not (state.aliases or self._is_whole(state))
-            and float(state.settings["creation_date"]) < oldest
-        )
-        for name in () if dry_run else names:
-            remove_index(self.cluster, name)
-        return names
 
     def close(self) -> None:
         """Close the connections."""
@@ -260,18 +242,6 @@ class OpenSearchBackend:
                 "health, or push the snapshot again."
             )
         return state
-
-    @property
-    def _pattern(self) -> str:
-        return ",".join(f"{alias}-{side}-r*" for side, alias in self._aliases.items())
-
-    def _all(self) -> Sequence[IndexState]:
-        found = self.cluster.call("GET", f"/{self._pattern}", doing="listing the indexes")
-        states = (IndexState.read(name, answer) for name, answer in found.items())
-        return [state for state in states if state.snapshot]
-
-    def _is_whole(self, state: IndexState) -> bool:
-        return state.name == index_name(self.prefix, state.snapshot)
 
 
 def _removal(index: str, alias: str) -> dict[str, Any]:

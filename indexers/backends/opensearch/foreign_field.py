@@ -25,7 +25,7 @@ from cogr.errors import CheckFailedError, UserError
 from cogr.keywords import NORMALISER
 from cogr.matching.bm25 import DEFAULT
 from cogr.matching.mirror import Mirror
-from indexers.backends import check_side
+from cogr.snapshots import check_side
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import IndexState, refresh
 from indexers.backends.opensearch.push import Document, merge_into_documents

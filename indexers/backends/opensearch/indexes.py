@@ -15,8 +15,7 @@ from typing import Any
 from cogr.errors import CheckFailedError, ServiceError, SnapshotError
 from cogr.matching.bm25 import DEFAULT
 from cogr.records import Side
-from cogr.snapshots import Manifest, Row, Snapshot
-from indexers.backends import side_of
+from cogr.snapshots import Manifest, Row, Snapshot, side_of
 from indexers.backends.opensearch.client import Cluster, Version, service_error
 
 LAYOUT = 1
@@ -27,8 +26,6 @@ WORDS = "text.words"
 """The field of items' texts that a text search reads, where the meta names its analyser."""
 LITERAL = "*.words"
 """The fields in one of which a literal match has every word: titles, and texts of extra fields."""
-DRAFT = ".draft"
-"""Suffix of the draft index of a push by difference."""
 
 
 def alias_name(prefix: str, side: Side) -> str:
@@ -39,6 +36,13 @@ def alias_name(prefix: str, side: Side) -> str:
 def index_name(prefix: str, snapshot_id: str) -> str:
     """The write-once index of one snapshot, such as `shop-items-item-r001-0123456789ab`."""
     return f"{alias_name(prefix, side_of(snapshot_id))}-{snapshot_id}"
+
+
+def draft_name(prefix: str, side: Side) -> str:
+    """The index in which a push by difference begins. A side has one, so that the next push removes
+    what a dead one left.
+    """
+    return f"{alias_name(prefix, side)}.draft"
 
 
 def id_field(side: Side) -> str:

@@ -39,7 +39,6 @@ from indexers.backends.opensearch.client import (
     wait_before,
 )
 from indexers.backends.opensearch.indexes import (
-    DRAFT,
     LAYOUT,
     LEASE_SECONDS,
     IndexState,
@@ -48,6 +47,7 @@ from indexers.backends.opensearch.indexes import (
     check_scored,
     document,
     documents,
+    draft_name,
     index_name,
     index_settings,
     mapping,
@@ -331,7 +331,7 @@ _log = logging.getLogger(__name__)
 def _copy_and_change(cluster: Cluster, base: Snapshot, snapshot: Snapshot) -> int | None:
     name, old = (index_name(cluster.settings.prefix, one.id) for one in (snapshot, base))
     source = read_index(cluster, old)
-    draft = f"{name}{DRAFT}"
+    draft = draft_name(cluster.settings.prefix, snapshot.side)
     # An index left by a dead push, perhaps after its second clone.
     remove_index(cluster, draft)
     if source is None or read_index(cluster, name) or not _fit(cluster, source, base, snapshot):

@@ -9,18 +9,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from cogr.settings.serving import OpenSearchSettings
 from cogr.store import Store
-from indexers.backends.opensearch import backend as backends
 from indexers.backends.opensearch.indexes import (
     ROLES,
-    index_name,
-    index_settings,
-    mapping,
-    meta_of,
-    read_index,
     role,
 )
 from indexers.release.inventory import prune
@@ -56,27 +48,6 @@ def test_catalogues_never_touch_one_another(opensearch: OpenSearchSettings, tmp_
             backend.publish({"item": old.id})
             assert {one.snapshot for one in backend.list()} == {old.id, queries.id}
             assert [(other.serving(), other.list()) for other, *_ in others] == before
-
-
-def test_prune_removes_drafts_that_nobody_works_on(
-    opensearch: OpenSearchSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = Store(tmp_path)
-    snapshot = frozen(store, "item", SHOP)
-    with backend_of(opensearch, store) as backend:
-        draft = f"{index_name(backend.prefix, snapshot.id)}.draft"
-        body = {
-            "settings": index_settings(1),
-            "mappings": mapping("item", backend.cluster.version, meta_of(snapshot.manifest)),
-        }
-        backend.cluster.call("PUT", f"/{draft}", body=body, doing="dying in mid-push")
-        # A young one may belong to a push under way.
-        assert prune(store, backend, 3, files=False, dry_run=False).drafts == []
-        monkeypatch.setattr(backends, "DRAFT_SECONDS", 0.0)
-        assert prune(store, backend, 3, files=False, dry_run=True).drafts == [draft]
-        assert read_index(backend.cluster, draft) is not None
-        assert prune(store, backend, 3, files=False, dry_run=False).drafts == [draft]
-        assert read_index(backend.cluster, draft) is None
 
 
 def test_roles_are_printed_for_the_prefix_that_is_set(shop: Path, cogr_index: Command) -> None:

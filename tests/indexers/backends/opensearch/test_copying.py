@@ -60,7 +60,7 @@ def test_a_push_by_difference_has_the_bits_of_a_full_one(
         assert verified.scores > 300
         index = index_name(backend.prefix, second.id)
         assert stats(backend.cluster, index, "docs")["docs"]["deleted"] == 0
-        assert read_index(backend.cluster, f"{index}.draft") is None
+        assert read_index(backend.cluster, f"{backend.prefix}-items.draft") is None
         # The parent is untouched, and serves as well as before.
         backend.verify(first, random_queries(list(first.rows()), 10, 12))
 
