@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from indexers.backends import Verified
 from indexers.backends.memory import MemoryBackend
 from indexers.generators import Failure
 from indexers.generators.scripted import Scripted
-from indexers.lease import LeaseKind, acquire, held_lease, lease_to_switch
+from indexers.lease import held_lease, lease_to_switch
 from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.release.order import read_history
 from indexers.workspace import Workspace
@@ -32,7 +32,6 @@ from tests.indexers.conftest import ITEMS, LABELS, QUERIES
 from tests.indexers.fleet.fleet_worlds import no_bar
 from tests.shops import write_jsonl, write_shop
 from trainers.project import Project
-from trainers.training.rounds import SFT_STAGES, Round, StageRecord, State, create, with_dev
 
 CONFIGURATION = """
 [generator]
@@ -57,12 +56,9 @@ def distrust(store: Store, snapshot: str) -> None:
 
 
 class Faulty(MemoryBackend):
-    """The backend of memory with one fault, and what somebody else does meanwhile."""
+    """The backend of memory with one fault."""
 
     fault = ""
-    rival: LeaseKind | None = None
-    """A lease that somebody else takes as soon as it is held here."""
-    stack: ExitStack
 
     def verify(self, snapshot: Snapshot, queries: Any, **how: Any) -> Verified:
         verified = super().verify(snapshot, queries, **how)
@@ -71,24 +67,10 @@ class Faulty(MemoryBackend):
             raise CheckFailedError(f"{snapshot.id} differs from what was pushed.")
         return verified
 
-    def serving(self) -> Mapping[Side, str | None]:
-        self._take_over()
-        return super().serving()
-
     def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
         if self.fault == "refuse":
             raise ServiceError("The cluster refuses to switch.")
         return super().publish(snapshots)
-
-    def _take_over(self) -> None:
-        if (kind := Faulty.rival) is None:
-            return
-        for name in self._store.list(kind.folder):
-            if not self._store.read_json(f"{kind.folder}/{name}")["released"]:
-                Faulty.rival = None
-                Faulty.stack.enter_context(
-                    acquire(self._store, kind, "rival", 60, has_file_lock=True)
-                )
 
 
 @dataclass
@@ -154,17 +136,12 @@ def rollback(cell: Cell) -> Ended:
     return cell.command("cogr-index", "rollback", "--to", cell.id, *cell.flags)
 
 
-def train_publish(cell: Cell) -> Ended:
-    run = cell.candidate.replace(" ", "-")
-    return cell.command("cogr-train", "publish", "sft", "--run", run, *cell.flags)
-
-
 def project_release(cell: Cell) -> Ended:
     project = Project(cell.workspace, say=lambda _: None)
     return cell.called(lambda: project.release(cell.id))
 
 
-ENTRIES = (update, rebuild, publish, rollback, train_publish, project_release)
+ENTRIES = (update, rebuild, publish, rollback, project_release)
 
 
 @contextmanager
@@ -195,13 +172,6 @@ def lease_held(cell: Cell) -> Iterator[None]:
 
 
 @contextmanager
-def lease_lost(cell: Cell) -> Iterator[None]:
-    Faulty.rival = lease_to_switch("memory")
-    yield
-    assert Faulty.rival is None, "it was taken over"
-
-
-@contextmanager
 def cluster_refuses(cell: Cell) -> Iterator[None]:
     Faulty.fault = "refuse"
     yield
@@ -212,7 +182,6 @@ REFUSALS = {
     verification_fails: (1, r"differs from what was pushed|not passed|verif"),
     too_many_set_aside: (1, r"2 of 6 entities were set aside \(33\.3%.*the first 'e': broken"),
     lease_held: (2, r"is refused: .*another publish.*holds"),
-    lease_lost: (2, r"has taken over the catalogue memory"),
     cluster_refuses: (3, r"The cluster refuses to switch"),
 }
 NOT_HINDERED = {(rollback, gate), (rollback, too_many_set_aside)}
@@ -231,35 +200,24 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[st
     folder = tmp_path_factory.mktemp("entries")
     config = write_shop(folder, ITEMS, QUERIES, LABELS, CONFIGURATION)
 
-    def rebuilt(side: Side, items: list[dict[str, str]], *, publish: bool) -> tuple[Any, str]:
+    def rebuilt(side: Side, items: list[dict[str, str]], *, publish: bool) -> str:
         write_jsonl(folder / "data" / "items.jsonl", items)
         all_pass = ["publish.tolerance=1", "rebuild.max_failure_share=1"]
         workspace = Workspace.open(config, all_pass)
         request = RebuildRequest(side, publish=publish)
         outcome = rebuild_side(workspace, request, no_bar, lambda _: None)
-        return workspace, outcome.rebuilt.snapshot.id
+        return outcome.rebuilt.snapshot.id
 
     with pytest.MonkeyPatch.context() as here:
         here.chdir(folder)
         here.setattr("indexers.generators.scripted.Scripted", FAILING)
-        _, queries = rebuilt("query", ITEMS, publish=True)
+        rebuilt("query", ITEMS, publish=True)
         rebuilt("item", ITEMS, publish=True)
         rebuilt("item", SERVED, publish=True)
         ids = {}
         for name, items in CANDIDATES.items():
-            workspace, ids[name] = rebuilt("item", items, publish=False)
-            written_down(workspace, name.replace(" ", "-"), ids[name], queries)
+            ids[name] = rebuilt("item", items, publish=False)
     return folder, ids
-
-
-def written_down(workspace: Workspace, name: str, items: str, queries: str) -> None:
-    """A run whose SFT wrote this pair."""
-    output = {"index-item": items, "index-query": queries}
-    stages = tuple(
-        StageRecord(name=stage, output=output.get(stage, ""), seconds=1.0) for stage in SFT_STAGES
-    )
-    run = create(with_dev(workspace), name)
-    run.save(State(rounds=(Round(number=0, stages=stages, verdict="accepted"),)))
 
 
 @pytest.fixture
@@ -268,7 +226,7 @@ def cell(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     run_any: Command,
-) -> Iterator[Cell]:
+) -> Cell:
     folder, ids = template
     shutil.copytree(folder, tmp_path / "shop")
     monkeypatch.chdir(tmp_path / "shop")
@@ -276,16 +234,12 @@ def cell(
     monkeypatch.setattr("indexers.lease.PATIENCE", 0.0)
     monkeypatch.setattr("indexers.generators.scripted.Scripted", FAILING)
     monkeypatch.setattr(Faulty, "fault", "")
-    monkeypatch.setattr(Faulty, "rival", None)
 
     def command(program: str, *arguments: object) -> Ended:
         ended = run_any(program, *arguments)
         return Ended(ended.status, ended.err)
 
-    with ExitStack() as stack:
-        monkeypatch.setattr(Faulty, "stack", stack, raising=False)
-        overrides = ["publish.tolerance=1"]
-        yield Cell(tmp_path / "shop", ids, command, overrides=overrides)
+    return Cell(tmp_path / "shop", ids, command, overrides=["publish.tolerance=1"])
 
 
 def bring(cell: Cell) -> None:
@@ -310,7 +264,7 @@ def test_every_entry_is_refused_and_changes_nothing(cell: Cell, entry: Any, refu
     assert ended.status == status, ended.said
     assert re.search(sentence, ended.said), ended.said
     assert cell.live() == before
-    if refusal is too_many_set_aside and entry in (update, rebuild, train_publish):
+    if refusal is too_many_set_aside and entry in (update, rebuild):
         assert "pushed" not in ended.said, "what can't go live is not pushed"
 
 

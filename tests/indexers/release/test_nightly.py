@@ -153,8 +153,7 @@ def asking(team: Shop, expander: Running) -> Iterator[None]:
         raise wrong[0]
 
 
-@pytest.mark.parametrize("nights", [1, pytest.param(5, marks=pytest.mark.drill)])
-def test_a_shop_reindexes_each_night(team: Shop, cogr_index: Command, nights: int) -> None:
+def test_a_shop_reindexes_each_night(team: Shop, cogr_index: Command) -> None:
     flags = ["--into", team.alias, *IDS, *flags_of(team.cluster.settings)]
 
     def run(*given: str, status: int = 0) -> str:
@@ -169,17 +168,16 @@ def test_a_shop_reindexes_each_night(team: Shop, cogr_index: Command, nights: in
     with running(team.workspace, hot_queries=0) as expander:
         assert expander.expand("couch")["index"] == team.alias
         with asking(team, expander):
-            for _ in range(nights):
-                old, new = team.index(team.night), team.make(team.night + 1)
-                there = ["--into", new, *flags[2:]]
-                ended = cogr_index("publish", serving, "--no-gate", *there)
-                assert ended.status == 0, ended.err
-                team.move(new, old)
-                team.night += 1
-                serving, query = team.snapshots()
-                run("publish", serving, query, "--no-gate")
-                run("verify")
-                team.cluster.call("DELETE", f"/{old}", doing="the team tidies up")
+            old, new = team.index(team.night), team.make(team.night + 1)
+            there = ["--into", new, *flags[2:]]
+            ended = cogr_index("publish", serving, "--no-gate", *there)
+            assert ended.status == 0, ended.err
+            team.move(new, old)
+            team.night += 1
+            serving, query = team.snapshots()
+            run("publish", serving, query, "--no-gate")
+            run("verify")
+            team.cluster.call("DELETE", f"/{old}", doing="the team tidies up")
         assert team.asked > 20
         assert team.literal[BRANDS[0]] == 20
         assert team.literal[title_of(team.numbers[30])] == 1

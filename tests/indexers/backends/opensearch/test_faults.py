@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cogr.errors import CheckFailedError, DataError, ServiceError, SnapshotError, UserError
+from cogr.errors import DataError, ServiceError, SnapshotError, UserError
 from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
@@ -263,28 +263,6 @@ def test_a_foreign_index_of_that_name_is_left_alone(shop: Shop) -> None:
     assert push.read_index(shop.direct.cluster, shop.index()) is not None
 
 
-def test_an_index_with_other_documents_than_the_snapshot_is_refused(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shop.proxy.faults.append(Fault("PUT", "_block/write", UNAUTHORISED))
-    with pytest.raises(ServiceError):
-        shop.backend.push(shop.new)
-    shop.proxy.faults.clear()
-    document = {"item_id": "more", "keywords": ["x"], "text": ""}
-    shop.direct.cluster.call(
-        "PUT", f"/{shop.index()}/_doc/more?refresh=true", body=document, doing="meddling"
-    )
-    with pytest.raises(CheckFailedError, match="holds 61 documents, the snapshot 60"):
-        shop.backend.push(shop.new)
-    shop.direct.cluster.call("DELETE", f"/{shop.index()}/_doc/more?refresh=true", doing="meddling")
-    with monkeypatch.context() as hasty:
-        hasty.setattr(push, "LEASE_SECONDS", 0.0)
-        with pytest.raises(
-            CheckFailedError, match="deleted documents, so something else wrote to it"
-        ):
-            shop.backend.push(shop.new)
-
-
 def test_an_unscored_mapping_is_refused_with_the_reason(shop: Shop) -> None:
     shop.backend.push(shop.new)
     state = push.read_index(shop.direct.cluster, shop.index())
@@ -388,29 +366,27 @@ def test_a_half_written_index_is_not_published(shop: Shop) -> None:
 # Searching
 
 
-def test_an_answer_that_is_not_whole_is_refused(shop: Shop) -> None:
-    def spoil(**changes: object) -> Callable[[Request, Callable[[Request], Answer]], Answer | None]:
-        def rewrite(request: Request, forward: Callable[[Request], Answer]) -> Answer | None:
-            if not request.is_for("POST", "_search"):
-                return None
-            status, body = forward(request)
-            return status, json.dumps({**json.loads(body), **changes}).encode()
-
-        return rewrite
-
-    total = {"total": {"value": 10, "relation": "gte"}, "hits": []}
-    for changes, says in [
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
         ({"timed_out": True}, "ran out of time"),
         ({"_shards": {"total": 3, "failed": 1}}, "1 shards failed"),
-        ({"hits": total}, "only a bound"),
-    ]:
-        shop.proxy.rewrite = spoil(**changes)
-        for call in (
-            lambda: shop.backend.search(["sofa"]),
-            lambda: shop.backend.retrieved(["sofa"]),
-        ):
-            with pytest.raises(ServiceError, match=f"not whole: .*{says}"):
-                call()
+        ({"hits": {"total": {"value": 10, "relation": "gte"}, "hits": []}}, "only a bound"),
+    ],
+)
+def test_an_answer_that_is_not_whole_is_refused(
+    shop: Shop, changes: dict[str, object], says: str
+) -> None:
+    def rewrite(request: Request, forward: Callable[[Request], Answer]) -> Answer | None:
+        if not request.is_for("POST", "_search"):
+            return None
+        status, body = forward(request)
+        return status, json.dumps({**json.loads(body), **changes}).encode()
+
+    shop.proxy.rewrite = rewrite
+    for call in (shop.backend.search, shop.backend.retrieved):
+        with pytest.raises(ServiceError, match=f"not whole: .*{says}"):
+            call(["sofa"])
 
 
 def test_a_search_has_as_many_keywords_and_hits_as_a_cluster_takes(shop: Shop) -> None:
