@@ -36,8 +36,6 @@ from trainers.project import Project
 CONFIGURATION = """
 [generator]
 name = "scripted"
-[training]
-rules = "paper"
 """
 SERVED = [{**ITEMS[0], "text": "A velvet sofa, green, for the living room"}, *ITEMS[1:]]
 CANDIDATES: Mapping[str, list[dict[str, str]]] = {
