@@ -143,7 +143,7 @@ def _update_gaining(items: Updated, request: RebuildRequest, bar: ProgressBar, s
     after = items.after
     with side_held(after, "update", "query") as lease:
         with stage("load", "query"):
-            parent = base_of(after.serving("query"))
+            parent = after.serving("query").base
             joined = items.outcome.rebuilt.snapshot.id
             whole = _on_kept_fit(after, make_job(after, request), parent, joined)
             changes = _gaining(whole, parent, items.changes.upserts.keys())
