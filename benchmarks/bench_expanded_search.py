@@ -5,12 +5,11 @@ node.
         [--url http://localhost:9200]
 
 Words are drawn by Zipf's law: titles of 6 words, texts of 40; the text query has 3 words of an
-item, on two fields. Items have 15 keywords, queries 5, 15 and 30. Two ways with keywords are
-compared with the text query: "expanded" asks a running expander each time, which has them in its
-process's memory, or in Redis (`--hot 0`); "remembered" is a frequent query, whose keywords the
-Python client remembers. Queries are many, so that none comes again soon: a few hundred asked over
-and over keep what their words match in the CPU's caches, which flatters the text query. Two things
-are asked:
+item, on two fields. Items have 15 keywords, queries 5, 15 and 30. "expanded" asks a running
+expander each time, which has the keywords in its process's memory, or in Redis (`--hot 0`), and
+searches with them; "text" is the text query. Queries are many, so that none comes again soon: a few
+hundred asked over and over keep what their words match in the CPU's caches, which flatters the text
+query. Two things are asked:
 
 ids: of the best ten and nothing else, in the index that cogr wrote. What searching costs.
 page: what a page of a shop shows: 24 documents, how many there are in all, and the numbers of two
@@ -49,14 +48,13 @@ import numpy as np
 from _http_load import Connection, Load, ask, connect, for_seconds, in_turns, request_bytes, run
 from bench_combining import a_node
 from bench_expander import expander, redis, server
-from cachetools import TTLCache
 from pydantic_core import from_json
 
 from cogr.settings import load_settings
 from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Provenance, Row
 from cogr.snapshots.writing import write_snapshot
-from cogr_client import SIZE, Expansion
+from cogr_client import Expansion
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import index_settings, mapping
 from indexers.backends.opensearch.search import query_body
@@ -71,10 +69,6 @@ WORDS = (60_000, 0.8)
 KINDS = {"learned": (90_000, 0.3), "common": (60_000, 0.8)}
 """The same of keywords."""
 CLIENTS = (1, 4)
-LONG = 3600
-"""Seconds that a client remembers here, longer than any load. `SIZE` of the client says how many
-queries.
-"""
 FACETS = {"brand": 500, "category": 100}
 """Keyword fields of the team's, with the number of their values."""
 ASKS: dict[str, dict[str, Any]] = {
@@ -191,7 +185,7 @@ def serve_pair(
 @dataclass(frozen=True)
 class Place:
     """Where the two servers listen, the team's index, its field of keywords, what is asked (a key
-    of ASKS), what a client remembers.
+    of ASKS).
     """
 
     opensearch: int
@@ -199,7 +193,6 @@ class Place:
     index: str
     field: str
     asked: str
-    memory: TTLCache[str, Expansion]
 
 
 async def search_text(place: Place, connections: Connections, query: str) -> int:
@@ -217,13 +210,6 @@ async def expand_and_search(place: Place, connections: Connections, query: str) 
     return await search_expanded(place, connections, Expansion.read(expanded))
 
 
-async def search_remembered(place: Place, connections: Connections, query: str) -> int:
-    """The query's keywords as the client remembers them, searched where they are."""
-    if (expansion := place.memory.get(query)) is None:
-        raise SystemExit(f"The client does not remember {query!r}")
-    return await search_expanded(place, connections, expansion)
-
-
 async def search_expanded(place: Place, connections: Connections, expanded: Expansion) -> int:
     if place.asked == "page":
         clause = query_body(expanded.keywords, place.field)
@@ -233,11 +219,10 @@ async def search_expanded(place: Place, connections: Connections, expanded: Expa
 
 
 async def ask_once(place: Place, queries: list[str]) -> None:
-    """Let the expander look every query up, so that all are cached, and remember the answers."""
+    """Let the expander look every query up, so that all are cached."""
     connection = await connect(place.expander)
     for query in queries:
-        _, answer = await ask(connection, request_bytes("/expand", {"query": query}))
-        place.memory[query] = Expansion.read(from_json(answer))
+        await ask(connection, request_bytes("/expand", {"query": query}))
     connection[1].close()
 
 
@@ -277,7 +262,7 @@ def compare(
     second; the first round warms up.
     """
     found: dict[str, list[float]] = {}
-    ways = {"text": search_text, "expanded": expand_and_search, "remembered": search_remembered}
+    ways = {"text": search_text, "expanded": expand_and_search}
     asked = {name: cycle(queries) for name in ways}
     for counts, names in in_turns(ways, rounds):
         loads = {
@@ -287,9 +272,7 @@ def compare(
             continue
         for share in (0.5, 0.99):
             took = {name: 1000 * loads[name].percentile(share) for name in ways}
-            ratios = {
-                f"{name}/text": took[name] / took["text"] for name in ("expanded", "remembered")
-            }
+            ratios = {"expanded/text": took["expanded"] / took["text"]}
             for name, value in {**ratios, **took}.items():
                 found.setdefault(f"{name} p{100 * share:g}", []).append(value)
         for name in ways:
@@ -321,7 +304,7 @@ def run_kind(
         stack.enter_context(server(given, port, folder))
         node = int(str(settings.url).rpartition(":")[2])
         for clauses, what, clients in product(asked.clauses, ASKS, CLIENTS):
-            place = Place(node, port, f"{prefix}-text", kind, what, TTLCache(SIZE, LONG))
+            place = Place(node, port, f"{prefix}-text", kind, what)
             texts = [row.text for row in queries[clauses]]
             run(ask_once(place, texts))
             found = json.dumps(compare(place, texts, clients, asked.rounds, asked.seconds))
@@ -338,7 +321,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--items", type=int, default=300_000)
-    parser.add_argument("--queries", type=int, default=SIZE, help="for each number of keywords")
+    parser.add_argument("--queries", type=int, default=1000, help="for each number of keywords")
     parser.add_argument(
         "--hot",
         type=int,

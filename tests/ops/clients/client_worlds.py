@@ -15,7 +15,6 @@ from typing import Any
 from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row
 from tests.ops.broken_servers import broken
-from tests.ops.expander.counting_expander import counting
 from tests.ops.expander.expander_worlds import running, serve_pair, wait_for, workspace
 
 CLIENTS = Path(__file__).parents[3] / "ops/clients"
@@ -27,8 +26,7 @@ TOKEN = "sesame"
 class ClientWorld:
     """What every client's own tests read from the environment variable COGR_CLIENT_WORLD, as JSON.
 
-    `expander` and `opensearch` hold addresses by the names that cases use; `up` is a live one. To
-    those of cases of `remembering` a test adds an ending of its own (`counting_expander`).
+    `expander` and `opensearch` hold addresses by the names that cases use; `up` is a live one.
     """
 
     expander: dict[str, str]
@@ -75,5 +73,5 @@ def client_world(folder: Path, opensearch: OpenSearchSettings) -> Iterator[Clien
             fault: f"http://127.0.0.1:{stack.enter_context(broken(fault))}"
             for fault in sorted(faults)
         }
-        expanders = ill | {"up": expander.url} | stack.enter_context(counting(expander.url))
+        expanders = ill | {"up": expander.url}
         yield ClientWorld(expanders, ill | {"up": str(opensearch.url)}, prefix, TOKEN)

@@ -8,11 +8,9 @@ import asyncio
 import json
 import os
 import subprocess
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
@@ -24,7 +22,6 @@ pytestmark = pytest.mark.slow
 SOME = CONFORMANCE["cases"][2::5]
 """What is tried by asyncio too: the client shares all but the sending."""
 CASES = [pytest.param(case, id=case["name"]) for case in CONFORMANCE["cases"]]
-REMEMBERING = [pytest.param(case, id=case["name"]) for case in CONFORMANCE["remembering"]]
 
 
 def arguments(world: ClientWorld, case: dict[str, Any]) -> dict[str, Any]:
@@ -103,20 +100,6 @@ def test_python(world: ClientWorld, case: dict[str, Any], search: Any) -> None:
     else:
         found = json.loads(json.dumps(asdict(search(world, case))))
         assert seen(found, expected) == expected
-
-
-@pytest.mark.parametrize("case", REMEMBERING)
-def test_python_remembers(
-    world: ClientWorld, case: dict[str, Any], request: pytest.FixtureRequest
-) -> None:
-    own = {"expander": f"{world.expander[case['expander']]}/{quote(request.node.name)}"}
-    told = {"remember": case["remember"]} if "remember" in case else {}
-    with Client(**arguments(world, {}) | own | told) as client:
-        reasons = []
-        for query in case["queries"]:
-            reasons.append(client.search(query).expansion.reason)
-            time.sleep(case.get("pause", 0))
-    assert reasons == case["answers"]
 
 
 def passes(*command: str, folder: Path, world: ClientWorld) -> None:

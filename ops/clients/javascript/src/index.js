@@ -5,7 +5,6 @@
 
 import {
   fallbackExpansion,
-  Memory,
   readExpansion,
   readFound,
   RefusedError,
@@ -28,8 +27,6 @@ export { RefusedError, SearchError };
  * @property {number} [patience] milliseconds to wait for the expander; beyond it the query alone
  *   is used (500)
  * @property {number} [timeout] milliseconds to wait for OpenSearch (10,000)
- * @property {number} [remember] milliseconds for which an expansion is used again instead of
- *   asking for it; 0 to ask each time (60,000)
  */
 
 /**
@@ -63,12 +60,10 @@ const OPTIONS = [
 /** Expands and searches. One serves a whole program. */
 export class Client {
   #to;
-  #memory;
 
   /** @param {Addresses} addresses */
   constructor(addresses) {
     this.#to = { prefix: "cogr", patience: 500, timeout: 10_000, ...addresses };
-    this.#memory = new Memory(addresses.remember ?? 60_000);
   }
 
   /**
@@ -79,12 +74,7 @@ export class Client {
    * @throws {RefusedError}
    */
   async expand(query) {
-    const known = this.#memory.get(query);
-    if (known) return known;
-    const said = await this.#ask({ query });
-    const expansion = readExpansion(said);
-    if (expansion) this.#memory.put(query, expansion);
-    return expansion ?? fallbackExpansion(query);
+    return readExpansion(await this.#ask({ query })) ?? fallbackExpansion(query);
   }
 
   /**
@@ -103,14 +93,8 @@ export class Client {
     const { opensearch } = this.#to;
     if (opensearch === undefined)
       throw new SearchError("this client has no address of OpenSearch; give one to search");
-    let expansion = await this.expand(query);
-    let answer = await this.#search(opensearch, query, expansion, options);
-    if (answer.status === 404) {
-      // The index was pruned since the expander named it; what is remembered is as old.
-      this.#memory.forget();
-      expansion = await this.expand(query);
-      answer = await this.#search(opensearch, query, expansion, options);
-    }
+    const expansion = await this.expand(query);
+    const answer = await this.#search(opensearch, query, expansion, options);
     if (answer.status !== 200)
       throw new SearchError(
         `OpenSearch refuses with status ${answer.status}: ${answer.text.slice(0, 500)}`,

@@ -6,13 +6,10 @@
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
-import { setTimeout } from "node:timers/promises";
 
 import { Client, RefusedError, SearchError } from "cogr-client";
 
-import { Memory } from "../src/answers.js";
-
-const { cases, remembering } = JSON.parse(
+const { cases } = JSON.parse(
   await readFile(new URL("../../conformance.json", import.meta.url), "utf-8"),
 );
 const world = JSON.parse(process.env.COGR_CLIENT_WORLD ?? "null");
@@ -67,50 +64,6 @@ for (const given of cases) {
     else assert.deepEqual(seen(await searched(given), expected), expected);
   });
 }
-
-remembering.forEach((given, at) => {
-  test(given.name, { skip: world === null && "no COGR_CLIENT_WORLD" }, async () => {
-    const expander = `${world.expander[given.expander]}/javascript/${at}`;
-    const remembered = given.remember === undefined ? {} : { remember: 1000 * given.remember };
-    const asking = new Client({
-      ...world,
-      expander,
-      opensearch: world.opensearch.up,
-      patience: 30_000,
-      timeout: 30_000,
-      ...remembered,
-    });
-    const answers = [];
-    for (const query of given.queries) {
-      answers.push((await asking.search(query)).expansion.reason);
-      await setTimeout(1000 * (given.pause ?? 0));
-    }
-    assert.deepEqual(answers, given.answers);
-  });
-});
-
-test("no more is remembered than a thousand queries, and nothing that a caller changes", () => {
-  const memory = new Memory(60_000);
-  const expansion = {
-    keywords: ["a"],
-    source: "index",
-    reason: "",
-    clause: { bool: {} },
-    set: { bool: {} },
-    index: null,
-    snapshots: { item: "i", query: "q" },
-    weights: [2],
-    confidence: 0.5,
-    text_boost: 1,
-  };
-  for (let number = 0; number < 1500; number++) memory.put(`query ${number}`, expansion);
-  assert.deepEqual(
-    [499, 500, 1499].map((number) => memory.get(`query ${number}`) !== null),
-    [false, true, true],
-  );
-  memory.get("query 600").clause.bool.filter = [];
-  assert.deepEqual(memory.get("query 600"), expansion);
-});
 
 test(
   "a client without OpenSearch only expands",

@@ -11,12 +11,9 @@ import re
 import unicodedata
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from threading import Lock
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 import httpx
-from cachetools import TTLCache
 
 __all__ = ["AsyncClient", "Client", "Expansion", "Found", "Hit", "RefusedError", "SearchError"]
 
@@ -136,10 +133,6 @@ def _hit(source: Mapping[str, Any], sort: Sequence[Any], hit: Mapping[str, Any])
 
 TIER = 1024
 """The score that the template adds to every item of the set."""
-SIZE = 1000
-"""Most cached queries; beyond them the least recently used one is dropped."""
-
-
 T = TypeVar("T")
 _Answer = httpx.Response | httpx.RequestError
 MOST_TEXT = 512
@@ -190,7 +183,6 @@ class _Requests:
         verify: bool | str = True,
         patience: float = 0.5,
         timeout: float = 10.0,
-        remember: float = 60.0,
     ) -> None:
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
         url = f"{expander.rstrip('/')}/expand"
@@ -198,43 +190,20 @@ class _Requests:
         self._searching: dict[str, Any] = {"auth": auth, "timeout": timeout}
         self._opensearch, self._prefix = opensearch, prefix
         self._http = type(self)._connect(verify=verify)
-        self._known: TTLCache[str, Expansion] = TTLCache(SIZE, remember)
-        self._pair: Mapping[str, str | None] = {}
-        self._lock = Lock()
 
     async def _expanding(self, query: str) -> Expansion:
-        with self._lock:
-            known = self._known.get(query)
-        if known is not None:
-            return known
         said = _said(await self._post({**self._asking, "json": {"query": query}}))
         try:
-            expansion = Expansion.read(said)
+            return Expansion.read(said)
         except (KeyError, TypeError):
             return Expansion.fallback(query)
-        with self._lock:
-            # Another pair was published: what was cached belongs to the one before. A query without
-            # keywords may have some the next time.
-            if expansion.snapshots != self._pair:
-                self._known.clear()
-                self._pair = expansion.snapshots
-            if expansion.source != "none":
-                self._known[query] = expansion
-        return expansion
 
     async def _finding(self, query: str, options: SearchOptions) -> Found:
         _check_options(options)
         if self._opensearch is None:
             raise SearchError("this client has no address of OpenSearch; give one to search")
         expansion = await self._expanding(query)
-        search = partial(self._search, self._opensearch, query, options)
-        answer = await self._post(search(expansion))
-        if isinstance(answer, httpx.Response) and answer.status_code == httpx.codes.NOT_FOUND:
-            # The index was removed since the expander named it; cached expansions are as old.
-            with self._lock:
-                self._known.clear()
-            expansion = await self._expanding(query)
-            answer = await self._post(search(expansion))
+        answer = await self._post(self._search(self._opensearch, query, options, expansion))
         if isinstance(answer, httpx.RequestError):
             raise SearchError(f"OpenSearch can't be reached: {answer}") from answer
         if answer.status_code != httpx.codes.OK:
@@ -269,7 +238,6 @@ class Client(_Requests):
         verify: CA file for TLS, or False to accept any certificate.
         patience: seconds to wait for the expander; beyond it the query alone is used.
         timeout: seconds to wait for OpenSearch.
-        remember: seconds for which an expansion is cached; 0 for no cache.
     """
 
     _http: httpx.Client

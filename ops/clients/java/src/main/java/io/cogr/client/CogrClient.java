@@ -37,7 +37,6 @@ public final class CogrClient {
     private final Optional<String> token;
     private final String prefix;
     private final Duration patience;
-    private final Memory memory;
 
     private CogrClient(Builder builder) {
         opensearch = builder.opensearch;
@@ -45,7 +44,6 @@ public final class CogrClient {
         token = Optional.ofNullable(builder.token);
         prefix = builder.prefix;
         patience = builder.patience;
-        memory = new Memory(builder.remember);
     }
 
     /**
@@ -64,12 +62,8 @@ public final class CogrClient {
      * @throws RefusedException the expander refuses it
      */
     public Expansion expand(String query) {
-        return memory.get(query).orElseGet(() -> {
-            Optional<Expansion> answer =
-                    ask(Expansion.object("query", query), Expansion::read);
-            answer.ifPresent(expansion -> memory.put(query, expansion));
-            return answer.orElseGet(() -> Expansion.fallback(query));
-        });
+        return ask(Expansion.object("query", query), Expansion::read)
+                .orElseGet(() -> Expansion.fallback(query));
     }
 
     /** The ten best items. Errors as of {@link #search(String, SearchOptions)}. */
@@ -84,23 +78,7 @@ public final class CogrClient {
      * @throws SearchException OpenSearch is away, refuses, or gives only a part of an answer
      */
     public Found search(String query, SearchOptions options) {
-        try {
-            return search(query, expand(query), options);
-        } catch (OpenSearchException error) {
-            if (error.status() != 404) {
-                throw refused(error);
-            }
-            // The index was pruned since the expander named it; what is remembered is as old.
-            memory.forget();
-        }
-        try {
-            return search(query, expand(query), options);
-        } catch (OpenSearchException error) {
-            throw refused(error);
-        }
-    }
-
-    private Found search(String query, Expansion expansion, SearchOptions options) {
+        Expansion expansion = expand(query);
         Map<String, JsonData> parameters = options.of(query, expansion).entrySet().stream()
                 .collect(Collectors.toMap(
                         Map.Entry::getKey, parameter -> JsonData.of(parameter.getValue())));
@@ -113,13 +91,11 @@ public final class CogrClient {
                                     .searchType(SearchType.DfsQueryThenFetch),
                             JsonData.class),
                     expansion);
+        } catch (OpenSearchException error) {
+            throw new SearchException("OpenSearch refuses: " + error.getMessage(), error);
         } catch (IOException error) {
             throw new SearchException("OpenSearch can't be reached: " + error.getMessage(), error);
         }
-    }
-
-    private static SearchException refused(OpenSearchException error) {
-        return new SearchException("OpenSearch refuses: " + error.getMessage(), error);
     }
 
     /** What the expander says; empty when it is away, ill or busy. */
@@ -166,7 +142,6 @@ public final class CogrClient {
         private String token;
         private String prefix = "cogr";
         private Duration patience = Duration.ofMillis(500);
-        private Duration remember = Duration.ofMinutes(1);
 
         private Builder(String expander, OpenSearchClient opensearch) {
             this.expander = expander;
@@ -191,12 +166,6 @@ public final class CogrClient {
         /** How long to wait for the expander; beyond it the query alone is used. */
         public Builder patience(Duration patience) {
             this.patience = patience;
-            return this;
-        }
-
-        /** How long an expansion is used again instead of asking for it; zero to ask each time. */
-        public Builder remember(Duration remember) {
-            this.remember = remember;
             return this;
         }
 

@@ -8,12 +8,10 @@ import jakarta.json.Json;
 import jakarta.json.JsonArrayBuilder;
 import jakarta.json.JsonObject;
 import jakarta.json.JsonObjectBuilder;
-import jakarta.json.JsonString;
 import jakarta.json.JsonValue;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.time.Duration;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
@@ -39,46 +37,13 @@ class ConformanceTest {
 
     @TestFactory
     Stream<DynamicTest> doesWhatEveryClientDoes() throws IOException {
-        return cases("cases")
+        return cases()
                 .map(given -> DynamicTest.dynamicTest(given.getString("name"), () -> check(given)));
     }
 
-    @TestFactory
-    Stream<DynamicTest> remembersWhatEveryClientRemembers() throws IOException {
-        return cases("remembering")
-                .map(given -> DynamicTest.dynamicTest(
-                        given.getString("name"), () -> checkRemembering(given)));
-    }
-
-    private static Stream<JsonObject> cases(String named) throws IOException {
+    private static Stream<JsonObject> cases() throws IOException {
         JsonObject conformance = World.read(Files.readString(Path.of("../conformance.json")));
-        return conformance.getJsonArray(named).getValuesAs(JsonObject.class).stream();
-    }
-
-    private void checkRemembering(JsonObject given) throws IOException, InterruptedException {
-        String expander = World.expander(given.getString("expander"))
-                + "/java/" + Math.abs(given.hashCode());
-        try (OpenSearchTransport transport = World.transport("up")) {
-            CogrClient.Builder builder = CogrClient.of(expander, new OpenSearchClient(transport))
-                    .prefix(World.prefix())
-                    .token(World.token())
-                    .patience(Duration.ofSeconds(30));
-            if (given.containsKey("remember")) {
-                builder.remember(seconds(given, "remember"));
-            }
-            CogrClient client = builder.build();
-            JsonArrayBuilder answers = Json.createArrayBuilder();
-            for (JsonString query : given.getJsonArray("queries").getValuesAs(JsonString.class)) {
-                answers.add(client.search(query.getString()).expansion().reason());
-                Thread.sleep(seconds(given, "pause").toMillis());
-            }
-            assertEquals(given.getJsonArray("answers"), answers.build());
-        }
-    }
-
-    private static Duration seconds(JsonObject given, String name) {
-        double seconds = given.containsKey(name) ? given.getJsonNumber(name).doubleValue() : 0;
-        return Duration.ofMillis(Math.round(1000 * seconds));
+        return conformance.getJsonArray("cases").getValuesAs(JsonObject.class).stream();
     }
 
     @Test
