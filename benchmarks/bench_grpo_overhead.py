@@ -7,7 +7,7 @@ with a constant reward.
 Both have the same model, prompts, configuration and seed, and a learning rate that moves nothing,
 so that step k of the one draws what step k of the other draws. They run in turns; of each step the
 shortest time over the turns counts, since what else the machine does only adds. Ours has the real
-rewards, their bookkeeping, the step log and the collapse watch.
+rewards, their bookkeeping and the step log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from cogr.records import Side
 from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
 from trainers.demo.demo import SAMPLE_SETTINGS
-from trainers.training import step_log
 from trainers.training.driver import Driver
 from trainers.training.inputs import Inputs
 from trainers.training.rounds import Round, StageRecord, create
@@ -74,7 +73,6 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     sizes = QUICK if options.quick else FULL
-    step_log.STOP = 10_000
     with tempfile.TemporaryDirectory() as folder:
         inputs = after_sft(Path(folder), sizes)
         report(rows(inputs, sizes), as_json=options.json)
@@ -99,7 +97,7 @@ def after_sft(folder: Path, sizes: Sizes) -> Inputs:
     ]
     workspace = Workspace.open(config, overrides)
     run = create(workspace)
-    done = Driver(workspace, run, Launcher(config, overrides), lambda _: None).sft()
+    done = Driver(workspace, run, Launcher(config, overrides), lambda _: None).reach(0)
     queries = StageRecord(name="index-query", output=done.queries, seconds=0.0)
     return Inputs(workspace, run, Round(number=1, stages=(queries,)), done, lambda _: None)
 
@@ -126,15 +124,12 @@ def rows(inputs: Inputs, sizes: Sizes) -> Iterator[Row]:
 
 def compare(inputs: Inputs, side: Side, sizes: Sizes) -> tuple[float, float, float]:
     """Seconds a step of ours and of the plain trainer, and the share of rewards in ours."""
-    from trainers.training.grpo import grpo_job
-
-    job = grpo_job(inputs, side)
     times: dict[str, list[list[float]]] = {"ours": [], "plain": []}
     rewards = whole = 0.0
     for turn in range(sizes.turns):
         order = ("ours", "plain") if turn % 2 else ("plain", "ours")
         for name in order:
-            trainer, seconds = (our_trainer if name == "ours" else plain_trainer)(job)
+            trainer, seconds = (our_trainer if name == "ours" else plain_trainer)(inputs, side)
             times[name].append(timed(trainer))
             rewards += seconds()
             whole += sum(times[name][-1]) if name == "ours" else 0.0
@@ -147,45 +142,32 @@ def compare(inputs: Inputs, side: Side, sizes: Sizes) -> tuple[float, float, flo
 Seconds = Callable[[], float]
 
 
-def our_trainer(job: Any) -> tuple[Any, Seconds]:
+def our_trainer(inputs: Inputs, side: Side) -> tuple[Any, Seconds]:
     """The trainer of a training stage, and the seconds of its rewards."""
     from trainers.training.grpo import prepare_grpo
 
-    trainer, _ = prepare_grpo(job, lambda _: None)
+    trainer, _ = prepare_grpo(inputs, side)
     return trainer, lambda: trainer.reward_funcs[0].seconds
 
 
-def plain_trainer(job: Any) -> tuple[Any, Seconds]:
+def plain_trainer(inputs: Inputs, side: Side) -> tuple[Any, Seconds]:
     """TRL's trainer alone: the same arguments but for the log, which is TRL's own with its default
     frequency.
     """
-    from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    from cogr.prompts import chat
-    from trainers.training.checkpoints import load_model, trainable_tokenizer
-    from trainers.training.memory import Batch
-    from trainers.training.trainer_config import (
-        grpo_config,
-        grpo_step,
-        set_up,
-        silence,
-    )
+    from trainers.training.checkpoints import base_folder, load_model
+    from trainers.training.grpo import prepare_grpo
+    from trainers.training.trainer_config import silence
 
-    set_up(job.seed)
-    share = grpo_step(job.side, len(job.ids), job.settings)[1]
-    batch = Batch.of(job.settings, share, (512, job.settings.rollouts.max_tokens))
-    tokenizer = trainable_tokenizer(job.base)
-    arguments = grpo_config(job.side, job.settings, batch, job.log.parent / "trainer", job.seed)
-    arguments.logging_steps = GRPOConfig.logging_steps
+    ours, _ = prepare_grpo(inputs, side)
+    ours.args.logging_steps = GRPOConfig.logging_steps
     trainer = GRPOTrainer(
-        model=load_model(job.base),
+        model=load_model(base_folder(inputs.run, inputs.model_before(side))),
         reward_funcs=constant,
-        args=arguments,
-        train_dataset=Dataset.from_list(
-            [{"prompt": chat(prompt, tokenizer)} for prompt in job.prompts]
-        ),
-        processing_class=tokenizer,
+        args=ours.args,
+        train_dataset=ours.train_dataset,
+        processing_class=ours.processing_class,
     )
     silence(trainer)
     return trainer, lambda: 0.0

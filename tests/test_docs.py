@@ -209,11 +209,9 @@ MINUTES = (
     "cogr-train demo",
     "cogr-train labels from-clicks",
     "cogr-train run ",
-    "cogr-train round",
     "cogr-train publish",
     "cogr-train report",
     "cogr-train ablate",
-    "cogr-train evaluate --new-items",
 )
 
 

@@ -1,37 +1,35 @@
 """`cogr.Project`: the commands as Python methods, for notebooks and pipelines.
 
-Each method does the work of the command with the same name. It returns a small typed object that a
-notebook shows as a table and that converts to pandas; its `as_dict` is the output of the command
-with `--json`.
+Each method does the work of the command with the same name. It returns a `Result`, which a notebook
+shows as a table and which converts to pandas.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cogr.errors import DataError, UserError
 from cogr.records import Dataset, Say, Side, Split
+from cogr.settings import leaves
 from cogr.snapshots import why_no_pair
 from cogr.store import Store
-from indexers.inspection import Report
 from indexers.tables import Table
 from indexers.workspace import Workspace
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from indexers.inspection import Report
     from indexers.rebuild.run import Outcome
-    from indexers.release import Released as Switched
     from indexers.search import Answered
     from trainers.evaluation import Evaluation
     from trainers.report.figures import Figure
-    from trainers.rivals.results import Results
-    from trainers.training.driver import Driver, RunStatus
+    from trainers.training.driver import Driver
     from trainers.training.rounds import Round
 
 Records = Any
@@ -50,12 +48,17 @@ _UNSHOWN = ("name", "dataset_hash", "advice")
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """What a method returns: it shows as a table, and converts to pandas."""
+    """What a method returns: it shows as a table, and converts to pandas.
 
-    @property
-    def table(self) -> Table:
-        """Title, rows and notes."""
-        raise NotImplementedError
+    Attributes:
+        found: what the command works with.
+        table: title, rows and notes.
+        payload: the output of the command with `--json`.
+    """
+
+    found: Any
+    table: Table
+    payload: Mapping[str, Any]
 
     @property
     def rows(self) -> Sequence[Mapping[str, Any]]:
@@ -64,8 +67,7 @@ class Result:
 
     def as_dict(self) -> dict[str, Any]:
         """The output of the command with `--json`."""
-        found: dict[str, Any] = getattr(self, fields(self)[0].name).as_dict()
-        return found
+        return dict(self.payload)
 
     def to_pandas(self) -> DataFrame:
         """The table as a frame. Raises MissingExtraError without pandas."""
@@ -79,145 +81,76 @@ class Result:
         return self.table._repr_html_()
 
 
-@dataclass(frozen=True, repr=False)
-class Inspected(Result):
-    """The contents of the data set, its faults, and whether it suits CoGR."""
-
-    report: Report
-
-    @property
-    def table(self) -> Table:
-        found, shown = self.report, self.as_dict()
-        counts = {name: shown[name] for name in shown if name not in _UNSHOWN}
-        return Table.of(f"{found.name}: {found.items:,} items", counts, found.advice)
-
-    @property
-    def suits(self) -> bool:
-        """Whether the data suits CoGR."""
-        return self.report.verdict == "train"
+def inspected(found: Report) -> Table:
+    """The contents of a data set, its faults, and whether it suits CoGR."""
+    counts = {name: value for name, value in found.as_dict().items() if name not in _UNSHOWN}
+    return Table.of(f"{found.name}: {found.items:,} items", counts, found.advice)
 
 
-@dataclass(frozen=True, repr=False)
-class Rebuilt(Result):
-    """A rebuild of one side: its snapshot, and whether it serves."""
-
-    outcome: Outcome
-
-    @property
-    def snapshot(self) -> str:
-        """The new snapshot's id."""
-        return self.outcome.rebuilt.snapshot.id
-
-    @property
-    def table(self) -> Table:
-        """A row for each of the snapshot's first twenty entities, with its keywords."""
-        state = "serves" if self.outcome.published else "does not serve"
-        rows = [
-            {"id": row.id, "text": row.text, "keywords": ", ".join(row.keywords)}
-            for row, _ in zip(self.outcome.rebuilt.snapshot.rows(), range(_SHOWN), strict=False)
-        ]
-        note = (
-            "{items:,} entities, {keywords:,} keywords, {failures:,} set aside, {seconds:.1f} s; "
-            "{why}."
-        )
-        return Table(f"{self.snapshot}, which {state}", rows, [note.format_map(self.as_dict())])
+def rebuilt(found: Outcome) -> Table:
+    """A row for each of the new snapshot's first twenty entities, with its keywords."""
+    snapshot, state = found.rebuilt.snapshot, "serves" if found.published else "does not serve"
+    rows = [
+        {"id": row.id, "text": row.text, "keywords": ", ".join(row.keywords)}
+        for row in islice(snapshot.rows(), _SHOWN)
+    ]
+    note = (
+        "{items:,} entities, {keywords:,} keywords, {failures:,} set aside, {seconds:.1f} s; {why}."
+    )
+    return Table(f"{snapshot.id}, which {state}", rows, [note.format_map(found.as_dict())])
 
 
-@dataclass(frozen=True, repr=False)
-class Evaluated(Result):
-    """Figures of a pair on one split, of its keywords alone and of what serves, and of baselines if
-    asked for.
-    """
-
-    evaluation: Evaluation
-    serves: Mapping[str, Any]
-    baselines: Sequence[Mapping[str, Any]] = ()
-
-    @property
-    def table(self) -> Table:
-        found = self.evaluation
-        beside = [self.serves, *self.baselines]
-        every = [{"name": "keywords", **self.evaluation.as_dict()}, *beside]
-        sets = "".join(f"; {row['name']}: of {row['sets']}" for row in beside)
-        gains = "the labels' grades" if found.graded else "1 for relevant items"
-        return Table(
-            f"{found.split}: {found.queries:,} queries, {found.backend}",
-            [{name: row[name] for name in ("name", *MEASURES)} for row in every],
-            [
-                f"p, r and f1 are of the whole retrieved set{sets}.",
-                f"The others are of the whole ranking, also BM25's; gains in nDCG are {gains}.",
-                f"{found.item} has {found.keywords_per_item:.1f} keywords an item, {found.query} "
-                f"has {found.keywords_per_query:.1f} a query.",
-            ],
-        )
-
-    @property
-    def f1(self) -> float:
-        """F1 of the whole retrieved set, mean over the queries."""
-        return float(self.evaluation.figures["f1"])
-
-    def as_dict(self) -> dict[str, Any]:
-        beside = {"baselines": list(self.baselines)} if self.baselines else {}
-        return {**self.evaluation.as_dict(), "serves": dict(self.serves), **beside}
+def evaluated(found: Evaluation, beside: Sequence[Mapping[str, Any]]) -> Table:
+    """Figures of a pair by its keywords alone, and of other ways to search."""
+    every = [{"name": "keywords", **found.as_dict()}, *beside]
+    sets = "".join(f"; {row['name']}: of {row['sets']}" for row in beside)
+    gains = "the labels' grades" if found.graded else "1 for relevant items"
+    return Table(
+        f"{found.split}: {found.queries:,} queries, {found.backend}",
+        [{name: row[name] for name in ("name", *MEASURES)} for row in every],
+        [
+            f"p, r and f1 are of the whole retrieved set{sets}.",
+            f"The others are of the whole ranking, also BM25's; gains in nDCG are {gains}.",
+            f"{found.item} has {found.keywords_per_item:.1f} keywords an item, {found.query} "
+            f"has {found.keywords_per_query:.1f} a query.",
+        ],
+    )
 
 
-@dataclass(frozen=True, repr=False)
-class Searched(Result):
+def searched(found: Answered) -> Table:
     """One search: the query's keywords, the best items, and which keyword matched each."""
-
-    answer: Answered
-
-    @property
-    def table(self) -> Table:
-        found = self.answer
-        rows = [
-            {
-                "score": float(hit.score),
-                "id": hit.id,
-                "title": hit.text,
-                "matched": ", ".join(hit.matched) + (" and its words" if hit.words else ""),
-            }
-            for hit in found.hits
-        ]
-        sure = "" if found.confidence is None else f"; confidence {found.confidence:.2f}"
-        note = f"Keywords: {', '.join(found.keywords)}{sure}."
-        more = f", {found.more:,} more by text" if found.more else ""
-        return Table(f"{found.query}: {found.total:,} items{more}", rows, [note])
-
-    @property
-    def ids(self) -> list[str]:
-        """The items' ids, best first."""
-        return [hit.id for hit in self.answer.hits]
+    rows = [
+        {
+            "score": float(hit.score),
+            "id": hit.id,
+            "title": hit.text,
+            "matched": ", ".join(hit.matched) + (" and its words" if hit.words else ""),
+        }
+        for hit in found.hits
+    ]
+    sure = "" if found.confidence is None else f"; confidence {found.confidence:.2f}"
+    note = f"Keywords: {', '.join(found.keywords)}{sure}."
+    more = f", {found.more:,} more by text" if found.more else ""
+    return Table(f"{found.query}: {found.total:,} items{more}", rows, [note])
 
 
 @dataclass(frozen=True, repr=False)
 class Trained(Result):
-    """A training run: its rounds, the pair chosen on dev, the pair that serves."""
+    """A training run: its rounds, the pair chosen on dev, the pair that serves; `found` is its
+    `RunStatus`.
+    """
 
     driver: Driver
     last: Round
-    status: RunStatus
-
-    @property
-    def table(self) -> Table:
-        from trainers.training.contest import rounds_table
-
-        found = rounds_table(self.driver.run, self.status.choice, self.status.serves)
-        serves = f"Serves now: {self.status.serves or 'nothing'}."
-        return replace(found, notes=[*found.notes, serves])
 
     @property
     def snapshots(self) -> Mapping[Side, str]:
         """The pair that is best on dev, else that of the last round; arguments for
         `Project.release`.
         """
-        choice = self.status.choice
+        choice = self.found.choice
         best = self.last if choice is None else choice.chosen
         return {"item": best.items, "query": best.queries}
-
-    def as_dict(self) -> dict[str, Any]:
-        run = self.driver.run
-        return {"run": run.name, "rounds": run.rows()} | self.status.as_dict()
 
     def pictures(self) -> Mapping[str, Figure]:
         """The figures of the run's report by name: f1, reward-query and so on.
@@ -228,40 +161,6 @@ class Trained(Result):
 
         made = drawn(Facts(self.driver.workspace, self.driver.run))
         return {one.name: one for section in made.values() for one in section}
-
-
-@dataclass(frozen=True, repr=False)
-class Compared(Result):
-    """Methods side by side, and which one to use."""
-
-    results: Results
-
-    @property
-    def table(self) -> Table:
-        """A row for each method that ran, with what did not run below."""
-        from trainers.rivals.results import shown
-
-        return shown(self.results)
-
-    def check(self) -> None:
-        """Raise UserError where a method failed."""
-        self.results.check()
-
-
-@dataclass(frozen=True, repr=False)
-class Released(Result):
-    """The snapshots that serve now and those that served before."""
-
-    switched: Switched
-
-    @property
-    def table(self) -> Table:
-        before = self.switched.before
-        rows = [
-            {"side": side, "serves": id_ or "", "before": before.get(side) or ""}
-            for side, id_ in self.switched.serving.items()
-        ]
-        return Table("Serving now", rows)
 
 
 # The project
@@ -324,10 +223,12 @@ class Project:
             SettingsError: an unknown key, a wrong value.
         """
         home = Path(folder)
-        named = dict(settings or {})
-        dataset = {"loader": "jsonl", "path": "data", **named.pop("dataset", {})}
-        tables = {"dataset": dataset, **named}
-        text = "".join(_toml({"store": ".cogr", **tables}))
+        named = {"store": ".cogr", **(settings or {})}
+        named["dataset"] = {"loader": "jsonl", "path": "data", **named.get("dataset", {})}
+        text = "".join(
+            f"{'.'.join(path)} = {json.dumps(value, ensure_ascii=False)}\n"
+            for path, value in leaves(named)
+        )
         config = home / "cogr.toml"
         if config.exists() and config.read_text("utf-8") != text:
             raise DataError(
@@ -336,7 +237,7 @@ class Project:
             )
         data = Store(home / "data")
         for name, records in (("items", items), ("queries", queries), ("labels", labels)):
-            data.write(f"{name}.jsonl", "".join(_lines(name, records)).encode())
+            data.write(f"{name}.jsonl", _jsonl(name, records).encode())
         new = not config.exists()
         Store(home).write("cogr.toml", text.encode())
         try:
@@ -353,11 +254,12 @@ class Project:
         """Items, queries and labels; loaded when they are first asked for. Raises DataError."""
         return self.workspace.dataset
 
-    def inspect(self) -> Inspected:
+    def inspect(self) -> Result:
         """The contents of the data, its faults, and whether it suits CoGR."""
         from indexers.inspection import inspect_dataset
 
-        return Inspected(inspect_dataset(self.dataset))
+        found = inspect_dataset(self.dataset)
+        return Result(found, inspected(found), found.as_dict())
 
     def rebuild(
         self,
@@ -367,7 +269,7 @@ class Project:
         limit: int | None = None,
         publish: bool = True,
         workers: Literal["local", "celery"] | None = None,
-    ) -> Rebuilt:
+    ) -> Result:
         """Rebuild a whole side: generate its keywords, freeze them, push, verify and publish the
         snapshot. After an interruption call it again: it goes on.
 
@@ -384,7 +286,8 @@ class Project:
         from indexers.telemetry.terminal import progress_bar
 
         request = RebuildRequest(side, generator, limit, True, publish, workers)
-        return Rebuilt(rebuild_side(self.workspace, request, progress_bar, self._say))
+        found = rebuild_side(self.workspace, request, progress_bar, self._say)
+        return Result(found, rebuilt(found), found.as_dict())
 
     def evaluate(
         self,
@@ -393,7 +296,7 @@ class Project:
         item: str | None = None,
         query: str | None = None,
         baselines: bool = False,
-    ) -> Evaluated:
+    ) -> Result:
         """Precision, recall, F1 and rank metrics of a pair on one split: of its keywords alone, and
         of what serves.
 
@@ -430,7 +333,9 @@ class Project:
         beside = [served(workspace, split, items, queries)]
         beside += [bm25(workspace.dataset, split)] if baselines else []
         rows = [one.row(workspace.dataset, split) for one in beside]
-        return Evaluated(found, rows[0], rows[1:])
+        payload = {**found.as_dict(), "serves": rows[0]}
+        payload |= {"baselines": rows[1:]} if baselines else {}
+        return Result(found, evaluated(found, rows), payload)
 
     def search(
         self,
@@ -439,7 +344,7 @@ class Project:
         size: int = 10,
         keywords: str | None = None,
         keywords_only: bool = False,
-    ) -> Searched:
+    ) -> Result:
         """Search the snapshots that serve, as `cogr-index search` does.
 
         Args:
@@ -458,11 +363,11 @@ class Project:
         answer = search(
             self.workspace, text, size=size, keywords=keywords, keywords_only=keywords_only
         )
-        return Searched(answer)
+        return Result(answer, searched(answer), answer.as_dict())
 
     def train(
         self,
-        rounds: int | None = 5,
+        rounds: int = 5,
         *,
         run: str = "main",
         publish: bool = False,
@@ -471,7 +376,6 @@ class Project:
         call it again: it goes on.
 
         Args:
-            rounds: None for one more than it has.
             run: its name; a run that does not exist is begun.
             publish: then let the pair chosen on dev serve, or the last round's where rounds are
                 not judged.
@@ -481,14 +385,20 @@ class Project:
             TrainingError: a stage failed; earlier stages are kept.
             CheckFailedError: a policy collapsed, or the gate said no; what serves stays.
         """
+        from trainers.training.contest import rounds_table
+
         driver = self.driver(run, begin=True)
-        last = driver.round() if rounds is None else driver.reach(rounds)
+        last = driver.reach(rounds)
         found = driver.status()
         if publish and not driver.machine and (found.choice is None or found.is_behind):
             name = None if found.choice else str(last.number) if last.number else "sft"
             driver.publish(name, gate=True)
             found = driver.status()
-        return Trained(driver, last, found)
+        table = rounds_table(driver.run, found.choice, found.serves)
+        serves = f"Serves now: {found.serves or 'nothing'}."
+        table = replace(table, notes=[*table.notes, serves])
+        payload = {"run": driver.run.name, "rounds": driver.run.rows()} | found.as_dict()
+        return Trained(found, table, payload, driver, last)
 
     def compare(
         self,
@@ -500,9 +410,9 @@ class Project:
         out: str | Path = "compare",
         trials: int = 8,
         steps: int | None = None,
-    ) -> Compared:
+    ) -> Result:
         """Compare methods on this data set; tables, rows and TREC runs go to `out`. After an
-        interruption call it again with `resume`. `Compared.check` raises for a method that failed.
+        interruption call it again with `resume`. `found.check()` raises for a method that failed.
 
         Args:
             methods: all, or some of `trainers.rivals.METHODS`.
@@ -517,13 +427,14 @@ class Project:
         """
         from trainers.rivals import METHODS, chosen
         from trainers.rivals.compare import Comparison, run
-        from trainers.rivals.results import check_metric
+        from trainers.rivals.results import check_metric, shown
 
         check_metric(metric)
         wanted = methods if isinstance(methods, str) else ",".join(methods)
         names = chosen(wanted, METHODS, "method")
         asked = Comparison(names, seeds, resume, Path(out), trials, steps)
-        return Compared(run(self.workspace, asked, metric, self._say))
+        found = run(self.workspace, asked, metric, self._say)
+        return Result(found, shown(found), found.as_dict())
 
     def driver(self, name: str, *, begin: bool = False) -> Driver:
         """The driver of a run; with `begin`, of one that is begun where it does not exist.
@@ -543,7 +454,7 @@ class Project:
             self._say(f"Run {run.name} in {run.folder()}. {judged_by(workspace)}")
         return Driver(workspace, run, Launcher(self._config, self._overrides), self._say)
 
-    def release(self, *snapshots: str, gate: bool = True) -> Released:
+    def release(self, *snapshots: str, gate: bool = True) -> Result:
         """Let pushed snapshots serve, by one atomic switch for all.
 
         Args:
@@ -558,42 +469,26 @@ class Project:
         """
         from indexers.release import release
 
-        ids = list(snapshots)
-        return Released(release(self.workspace, ids, gate=gate, say=self._say))
+        found = release(self.workspace, list(snapshots), gate=gate, say=self._say)
+        rows = [
+            {"side": side, "serves": id_ or "", "before": found.before.get(side) or ""}
+            for side, id_ in found.serving.items()
+        ]
+        return Result(found, Table("Serving now", rows), found.as_dict())
 
 
-def _lines(name: str, records: Records) -> Iterator[str]:
-    rows: Iterable[Any] = records
-    if hasattr(records, "to_dicts"):
-        rows = records.to_dicts()  # polars
-    elif hasattr(records, "to_dict"):
-        rows = records.to_dict("records")  # pandas
-    for number, row in enumerate(rows, 1):
+def _jsonl(name: str, records: Records) -> str:
+    if hasattr(records, "write_ndjson"):
+        return str(records.write_ndjson())  # polars
+    if hasattr(records, "to_json"):  # pandas
+        options = {"orient": "records", "lines": True, "date_format": "iso"}
+        return str(records.to_json(**options, force_ascii=False))
+    lines = []
+    for number, row in enumerate(records, 1):
         try:
-            known = {key: _plain(value) for key, value in dict(row).items()}
-            filled = {key: value for key, value in known.items() if value is not None}
-            yield json.dumps(filled, ensure_ascii=False) + "\n"
+            lines.append(json.dumps(dict(row), ensure_ascii=False, allow_nan=False) + "\n")
         except (TypeError, ValueError) as error:
             raise DataError(
                 f"Record {number} of {name} can't be written as JSON: {error}."
             ) from error
-
-
-def _plain(value: Any) -> Any:
-    """NumPy numbers as Python numbers, pandas times as text; None for NaN and NaT."""
-    if type(value).__name__ in ("NAType", "NaTType"):
-        return None
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    plain = value.item() if hasattr(value, "item") else value
-    return None if isinstance(plain, float) and math.isnan(plain) else plain
-
-
-def _toml(tables: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    for key, value in tables.items():
-        if not isinstance(value, Mapping):
-            yield f"{key} = {json.dumps(value, ensure_ascii=False)}\n"
-    for key, value in tables.items():
-        if isinstance(value, Mapping):
-            yield f"\n[{path}{key}]\n"
-            yield from _toml(value, f"{path}{key}.")
+    return "".join(lines)

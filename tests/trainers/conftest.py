@@ -30,9 +30,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Shop:
     """
 
     def train(folder: Path) -> None:
-        driver = Shop(write_sample_part(folder)).driver()
-        driver.sft()
-        driver.round()
+        Shop(write_sample_part(folder)).driver().reach(1)
 
     return Shop(made_for_the_run(tmp_path_factory, "trained-shop", train) / "cogr.toml")
 

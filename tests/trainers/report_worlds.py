@@ -143,7 +143,7 @@ def grpo_step(step: int) -> Mapping[str, Any]:
         "unfinished": 0.2,
         "empty": 0.0,
     }
-    means = {"reward": 0.1 * step, "reward_std": 0.2, "keywords": 3.0, "new_keywords": 0.4}
+    means = {"reward": 0.1 * step, "reward_std": 0.2, "keywords": 3.0}
     return {
         "step": step,
         **means,

@@ -15,8 +15,8 @@ from cogr.rewards import World, query_reward
 from cogr.snapshots import (
     open_snapshot,
 )
+from indexers.generators.model_folders import digest
 from indexers.workspace import Workspace
-from trainers.training.checkpoints import check_model
 from trainers.training.driver import Driver
 from trainers.training.rounds import ROUND_STAGES, SFT_STAGES, Round, Run, State, create, open_run
 from trainers.training.stage import Launcher, Process, do_stages
@@ -85,7 +85,8 @@ def whole(shop: Shop, run: str = "main", *overrides: str) -> tuple[Round, ...]:
             ROUND_STAGES if round_.number else SFT_STAGES
         )
         for side in ("query", "item"):
-            check_model(opened, round_.model(side))
+            folder = opened.store.local(round_.model(side))
+            assert folder.name.endswith(f"-{digest(folder)}")
         for id_ in (round_.items, round_.queries):
             open_snapshot(opened.store, id_)
     return rounds

@@ -36,7 +36,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     frames = [pandas.DataFrame(records) for records in (ITEMS, QUERIES, LABELS)]
     made = Project.create(tmp_path_factory.mktemp("shop"), *frames, EXTRACTIVE, say=lambda _: None)
     for side in ("item", "query"):
-        assert made.rebuild(side).outcome.published
+        assert made.rebuild(side).found.published
     return made
 
 
@@ -59,7 +59,6 @@ def test_figures_are_those_of_the_command(project: Project, cogr_train: Command)
     found = project.evaluate("test", baselines=True)
     ended = cogr_train("evaluate", "-c", config_of(project), "--baselines", "--json")
     assert timeless(found.as_dict()) == timeless(json.loads(ended.out))
-    assert found.f1 == pytest.approx(found.rows[0]["f1"], abs=1e-6)
     assert list(found.to_pandas().name) == ["keywords", "what serves", "bm25"]
     keywords, serves = found.rows[:2]
     assert serves["r@100"] >= keywords["r@100"]
@@ -81,7 +80,7 @@ def test_data_keywords_and_searches_are_shown(project: Project) -> None:
     assert len(again.rows) == 20
     assert again.rows[0]["keywords"]
     found = project.search("word3", size=3)
-    assert found.ids == [row["id"] for row in found.as_dict()["hits"]]
+    assert [row["id"] for row in found.rows] == [row["id"] for row in found.as_dict()["hits"]]
     shown = found._repr_html_()
     assert "<td><bdi>thing 3 &lt; 4</bdi></td>" in shown
     assert "thing 3 < 4" in repr(found)
@@ -89,7 +88,7 @@ def test_data_keywords_and_searches_are_shown(project: Project) -> None:
 
 def test_a_pair_is_released(project: Project) -> None:
     beside = project.rebuild("item", limit=39, publish=False)
-    assert not beside.outcome.published
+    assert not beside.found.published
     serving = project.workspace.backend.serving()
     found = project.release(*serving.values(), gate=False)
     assert [row["serves"] for row in found.rows] == list(serving.values())
@@ -99,7 +98,7 @@ def test_a_pair_is_released(project: Project) -> None:
 
 def test_methods_are_compared(project: Project, tmp_path: Path) -> None:
     found = project.compare(["bm25", "extractive"], seeds=1, out=tmp_path)
-    found.check()
+    found.found.check()
     assert list(found.to_pandas().method) == ["bm25", "extractive"]
     assert found.as_dict() == json.loads((tmp_path / "compare.json").read_text())
     with pytest.raises(UserError, match="There is no method"):
@@ -125,10 +124,11 @@ def test_what_pandas_has_for_nothing_is_nothing_and_other_data_may_follow(tmp_pa
             "updated": [pandas.Timestamp("2026-01-31"), pandas.NaT],
         }
     )
-    Project.create(tmp_path, items)
-    first, second = (tmp_path / "data/items.jsonl").read_text().splitlines()
-    assert json.loads(first) == {"id": 1, "title": "lamp", "updated": "2026-01-31T00:00:00"}
-    assert json.loads(second) == {"id": 2, "title": "nan"}
+    first, second = Project.create(tmp_path, items).dataset.items
+    assert (first.id, first.title, first.text) == ("1", "lamp", "")
+    assert (second.id, second.title, second.text) == ("2", "nan", "")
+    written = (tmp_path / "data/items.jsonl").read_text().splitlines()
+    assert [json.loads(line)["updated"] for line in written] == ["2026-01-31T00:00:00.000", None]
     assert [item.title for item in Project.create(tmp_path, items[:1]).dataset.items] == ["lamp"]
 
 

@@ -4,10 +4,8 @@ as they are.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import random
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ import pytest
 
 from cogr.prompts import Prompt
 from cogr.settings.training import LoraSettings, SftSettings, TrainingSettings
-from indexers.generators.model_folders import encode
 from tests.trainers.shop import Shop
 from trainers.training import grpo, sft
 from trainers.training import trainer_config as options
@@ -119,56 +116,25 @@ def first_round(shop: Shop, *overrides: str) -> Inputs:
     return Inputs(workspace, run, Round(number=1, stages=(written,)), done, lambda _: None)
 
 
-def grpo_steps(shop: Shop, log: Path, *, ours: bool) -> list[dict[str, float]]:
-    inputs = first_round(shop)
+def grpo_steps(shop: Shop, *overrides: str) -> list[dict[str, float]]:
+    inputs = first_round(shop, *overrides)
+    grpo.run_grpo(inputs, "query")
+    return [json.loads(line) for line in inputs.log("query").read_text().splitlines()]
+
+
+def test_a_query_stage_learns_what_trls_own_trainer_learns(copied: Shop) -> None:
+    ours = grpo_steps(copied)
     with pytest.MonkeyPatch.context() as patch:
-        if not ours:
-            leave_to_trl(patch)
-        grpo.run_grpo(dataclasses.replace(grpo.grpo_job(inputs, "query"), log=log), lambda _: None)
-    return [json.loads(line) for line in log.read_text().splitlines()]
-
-
-def test_a_query_stage_learns_what_trls_own_trainer_learns(copied: Shop, tmp_path: Path) -> None:
-    ours, theirs = (
-        grpo_steps(copied, tmp_path / f"{ours}.jsonl", ours=ours) for ours in (True, False)
-    )
+        leave_to_trl(patch)
+        theirs = grpo_steps(copied)
     assert len(ours) == 2
     for mine, other in zip(ours, theirs, strict=True):
         for name in ("reward", "loss", "entropy", "grad_norm"):
             assert mine[name] == pytest.approx(other[name], rel=1e-4, abs=1e-6), name
 
 
-def test_a_kl_term_measures_the_way_from_the_start(copied: Shop, tmp_path: Path) -> None:
+def test_a_kl_term_measures_the_way_from_the_start(copied: Shop) -> None:
     reward = "training.query.reward=tests.trainers.shop:counting_reward"
-    job = grpo.grpo_job(first_round(copied, "training.beta=0.5", reward), "query")
-    log = tmp_path / "log.jsonl"
-    grpo.run_grpo(dataclasses.replace(job, log=log), lambda _: None)
-    first, second = (json.loads(line)["kl"] for line in log.read_text().splitlines())
+    first, second = (step["kl"] for step in grpo_steps(copied, "training.beta=0.5", reward))
     assert first == pytest.approx(0, abs=1e-6)
     assert second > 1e-6
-
-
-REFUSES_SYSTEM = (
-    "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}"
-    "{% endif %}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
-)
-
-
-def test_a_template_without_a_system_role_is_trained_with_as_it_is_indexed_with(
-    copied: Shop, tmp_path: Path
-) -> None:
-    job = grpo.grpo_job(first_round(copied), "query")
-    base = tmp_path / "base"
-    shutil.copytree(job.base, base)
-    (base / "chat_template.jinja").write_text(REFUSES_SYSTEM)
-    prompts = [dataclasses.replace(prompt, system="Be brief.") for prompt in job.prompts]
-    asked = dataclasses.replace(job, base=base, prompts=prompts, log=tmp_path / "log.jsonl")
-    trainer, _ = grpo.prepare_grpo(asked, lambda _: None)
-    tokenizer = trainer.processing_class
-    shown = trainer.train_dataset[0]["prompt"]
-    ids = tokenizer.apply_chat_template(
-        shown, tokenize=True, add_generation_prompt=True, return_dict=False
-    )
-    assert ids == encode(prompts[0], tokenizer)
-    grpo.run_grpo(asked, lambda _: None)
-    assert len(asked.log.read_text().splitlines()) == 2

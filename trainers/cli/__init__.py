@@ -58,16 +58,9 @@ def run_rounds(
     _show(call, _project(call).train(rounds, run=run, publish=publish))
 
 
-@app.command("round")
-@common_options()
-def next_round(call: Call, run: RunOption = "main") -> None:
-    """Do the next round of a run, or the rest of one that was interrupted; SFT comes first."""
-    _show(call, _project(call).train(None, run=run))
-
-
 def _show(call: Call, trained: Trained) -> None:
     call.emit(trained.as_dict(), trained.table.show)
-    if trained.status.is_behind:
+    if trained.found.is_behind:
         _next("publish", call, trained.driver.run.name)
     best = trained.snapshots
     _next(f"evaluate --item {best['item']} --query {best['query']}", call)
@@ -242,7 +235,7 @@ def compare(
     )
     call.emit(found.as_dict(), found.table.show)
     console.note(f"Tables and runs are in {out}.")
-    found.check()
+    found.found.check()
 
 
 @app.command()

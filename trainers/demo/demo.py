@@ -27,7 +27,7 @@ from indexers.telemetry import logs
 from indexers.workspace import Workspace
 from trainers import evaluation
 from trainers.demo import CATALOGUE
-from trainers.project import Searched
+from trainers.project import searched
 from trainers.report import check_extra, write_report
 from trainers.training.contest import (
     Choice,
@@ -155,7 +155,7 @@ def run_demo(backend: Literal["memory", "opensearch"], out: Path, more: Sequence
     answers = [search(workspace, text, size=HITS) for text in SEARCHES]
     payload |= {"searches": [answer.as_dict() for answer in answers]}
     payload |= {"config": config, "summary": summary, "report": report}
-    tables = [shop.table(choice), *(Searched(answer).table for answer in answers)]
+    tables = [shop.table(choice), *map(searched, answers)]
     return Demo(config, summary, report, payload, tables)
 
 

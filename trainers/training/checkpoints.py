@@ -161,22 +161,6 @@ def _full_disk_named(what: str) -> Iterator[None]:
         ) from error
 
 
-def check_model(run: Run, path: str) -> None:
-    """Compare a saved model folder with the digest in its name.
-
-    Raises TrainingError when it is missing or differs.
-    """
-    folder = run.store.local(path)
-    try:
-        found = digest(folder)
-    except OSError as error:
-        raise TrainingError(
-            f"The checkpoint {folder} is missing or incomplete ({first_line(error)})."
-        ) from error
-    if not folder.name.endswith(f"-{found}"):
-        raise TrainingError(f"The checkpoint {folder} is broken: its files are not those it names.")
-
-
 def context_of(folder: Path) -> int:
     """Tokens that the model reads, prompt and completion together."""
     base, _ = based(folder)

@@ -19,23 +19,19 @@ from cogr.errors import (
     CheckFailedError,
     CogrError,
     ServiceError,
-    SnapshotError,
     TrainingError,
     UserError,
 )
 from cogr.records import SIDES, Say
-from cogr.snapshots import open_snapshot
 from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage as recorded
 from indexers.workspace import Workspace
 from trainers.training import ranks
-from trainers.training.checkpoints import check_model
 from trainers.training.contest import (
     DISTILLED,
     STATISTICAL,
     Choice,
     Contender,
-    check_start,
     choose,
     contenders,
     known_rivals,
@@ -45,8 +41,7 @@ from trainers.training.contest import (
     rivals,
     to_serve,
 )
-from trainers.training.rounds import Round, Run, StageName, StageRecord, State, judged_by, with_dev
-from trainers.training.sft import read_targets
+from trainers.training.rounds import Round, Run, StageName, State, judged_by, with_dev
 from trainers.training.stage import (
     OUT_OF_MEMORY,
     SHARED,
@@ -94,33 +89,16 @@ class Driver:
         self._say = say
         self.machine, _ = ranks.machine(workspace.settings.training.accelerate)
 
-    def sft(self) -> Round:
-        """Do round 0, or the rest of it, where it is not done."""
-        return self.reach(0)
+    def reach(self, rounds: int) -> Round:
+        """Do SFT where it is not done, then rounds until the run has so many. Returns the last one.
 
-    def round(self) -> Round:
-        """Do the next round, or the rest of one that was interrupted; SFT comes first."""
-        return self.reach(None)
-
-    def reach(self, rounds: int | None) -> Round:
-        """Do SFT where it is not done, then rounds until the run has so many (None: one more than
-        it has). Returns the last one.
-
-        Raises:
-            TrainingError: a stage failed.
-            CheckFailedError: a policy collapsed, or a pretrained pair finds no more than text
-                search after SFT (`check_start`; not by the paper's rules).
+        Raises TrainingError for a stage that failed.
         """
         if self.machine:
             return self._follow(rounds)
         with self._locked("cogr-train run"):
-            state = self._checked_state()
-            wanted = state.rounds_done + 1 if rounds is None else rounds
-            training = self.workspace.settings.training
-            while not state.finished or state.rounds_done < wanted:
-                first = bool(state.finished) and len(state.rounds) == 1
-                if first and training.model != "tiny" and training.rules == "own":
-                    check_start(self.workspace, self.run, self._say)
+            state = self.run.state()
+            while not state.finished or state.rounds_done < rounds:
                 self._finish(state)
                 state = self.run.state()
             return state.finished[-1]
@@ -196,14 +174,13 @@ class Driver:
 
     # Processes
 
-    def _follow(self, rounds: int | None) -> Round:
+    def _follow(self, rounds: int) -> Round:
         """What a machine that is not the first does: its part of the stages that several processes
         do. It takes part in what the state says is next; the first machine records.
         """
         self.run.check(self.workspace)
         settings, state = self.workspace.settings.training, self.run.state()
-        wanted = state.rounds_done + 1 if rounds is None else rounds
-        while not state.finished or state.rounds_done < wanted:
+        while not state.finished or state.rounds_done < rounds:
             current = state.begun().unfinished
             assert current is not None
             if SHARED & set(stages_of_start(settings, current)):
@@ -285,36 +262,6 @@ class Driver:
     def _under_way(self, current: Round) -> StageName:
         found = self.run.state().rounds[current.number :]
         return (found[0] if found else current).next_stage or current.plan[-1]
-
-    # What was written before
-
-    def _checked_state(self) -> State:
-        state = self.run.state()
-        for round_ in filter(None, (state.base, state.unfinished)):
-            for record in round_.stages:
-                if reason := self._broken(record, finished=round_.finished):
-                    self._say(f"{reason} Going back to round {round_.number}, {record.name}.")
-                    state = state.back_to(round_.number, record.name)
-                    self.run.save(state)
-                    return state
-        return state
-
-    def _broken(self, record: StageRecord, *, finished: bool) -> str | None:
-        store, output = self.run.store, record.output
-        try:
-            if output.startswith("runs/"):
-                check_model(self.run, output)
-            elif output and not record.name.startswith(("targets", "train-")):
-                open_snapshot(store, output)
-            if not finished:
-                if id_ := record.notes.get("snapshot"):
-                    open_snapshot(store, str(id_))
-                if record.name == "targets":
-                    for side in SIDES:
-                        read_targets(self.run, side)
-        except (TrainingError, SnapshotError) as error:
-            return str(error)
-        return None
 
 
 def _error(stage: StageName, failure: Failure) -> CogrError:

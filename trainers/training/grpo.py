@@ -2,17 +2,15 @@
 configuration, a reward callable, a callback.
 
 The reward callable turns completions into keyword sets and these into a reward of `cogr.rewards`.
-It also counts the figures of the step log. An error while scoring stops the stage, and is saved
-with the completions being scored; it never becomes a reward.
+It also counts the figures of the step log. An error while scoring stops the stage; it never becomes
+a reward.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +18,9 @@ import numpy as np
 
 from cogr.errors import CogrError, TrainingError
 from cogr.keywords import over_budget
-from cogr.prompts import Prompt, chat
-from cogr.records import Say, Side
+from cogr.prompts import chat
+from cogr.records import Entity, Side
 from cogr.rewards import Reward, World, load_reward
-from cogr.settings.training import GrpoSettings, TrainingSettings
 from indexers.generators.model_folders import encode
 from trainers.training.building import keywords_of, own_keyword, prompts_of
 from trainers.training.checkpoints import (
@@ -48,107 +45,70 @@ from trainers.training.trainer_config import (
 )
 
 
-@dataclass(frozen=True)
-class GrpoJob:
-    """One side's training in one round.
-
-    Attributes:
-        own: entity id -> its own text as a keyword.
-        known: keywords that the side's snapshot had before.
-        folder: of its checkpoints.
-        halvings: how often the micro batch is halved, after running out of memory.
-        seed: of data order and rollouts; each round has one of its own.
-    """
-
-    base: Path
-    prompts: Sequence[Prompt]
-    ids: Sequence[str]
-    own: Mapping[str, str]
-    world: World
-    known: Collection[str]
-    side: GrpoSettings
-    settings: TrainingSettings
-    halvings: int
-    log: Path
-    seed: int
-    folder: Path
-
-
 def train_grpo(inputs: Inputs, side: Side) -> Wrote:
     """One side trained against the frozen snapshot of the other."""
-    return save_side(inputs, side, run_grpo(grpo_job(inputs, side), inputs.say))
+    return save_side(inputs, side, run_grpo(inputs, side))
 
 
-def grpo_job(inputs: Inputs, side: Side) -> GrpoJob:
-    """The job of a side in the round under way."""
-    entities = inputs.workspace.dataset.items if side == "item" else inputs.train
-    items = inputs.mirror(inputs.before.items)
-    queries = inputs.mirror(inputs.round.queries) if side == "item" else None
-    known = inputs.snapshot(inputs.before.queries if side == "query" else inputs.before.items)
-    prompts, base = prompts_of(inputs.workspace, side, entities), inputs.model_before(side)
-    return GrpoJob(
-        base=base_folder(inputs.run, base),
-        prompts=prompts,
-        ids=[entity.id for entity in entities],
-        own={entity.id: own_keyword(entity) for entity in entities},
-        world=inputs.world(items, queries),
-        known={word for row in known.rows() for word in row.keywords},
-        side=inputs.settings.query if side == "query" else inputs.settings.item,
-        settings=inputs.settings,
-        halvings=inputs.halvings,
-        log=inputs.log(side),
-        seed=inputs.settings.seed + inputs.round.number,
-        folder=stage_folder(inputs, side, prompts, base=base, items=inputs.before.items),
-    )
-
-
-def prepare_grpo(job: GrpoJob, say: Say) -> tuple[Any, StepLog]:
-    """Load the model and set up TRL's trainer, and the log of its steps.
+def prepare_grpo(inputs: Inputs, side: Side) -> tuple[Any, StepLog]:
+    """TRL's trainer for a side in the round under way, and the log of its steps. Data order and
+    rollouts of each round have a seed of their own.
 
     Raises TrainingError for a set-up that can't work.
     """
     from datasets import Dataset
 
-    prompts, share = grpo_step(job.side, len(job.ids), job.settings)
-    if prompts < job.side.prompts_per_step:
-        say(
-            f"prompts_per_step is {job.side.prompts_per_step}, but there are {prompts}: every step "
-            "takes them all"
-        )
-    set_up(job.seed)
-    tokenizer = trainable_tokenizer(job.base)
-    longest = max(len(encode(prompt, tokenizer)) for prompt in set(job.prompts))
-    lengths = (longest, job.settings.rollouts.max_tokens)
-    batch = Batch.of(job.settings, share, lengths, job.halvings)
-    model = load_model(job.base, job.settings)
-    declared = model.generation_config.eos_token_id
-    ends = {tokenizer.eos_token_id, *(declared if isinstance(declared, list) else [declared])}
-    paper = job.settings.rules == "paper"
-    scorer = CompletionScorer(
-        job.world,
-        load_reward(job.side.reward),
-        job.own,
-        job.known,
-        ends=ends - {None},
-        unfinished_is_over_budget=not paper,
-        failures=job.log.with_suffix(".failed.json"),
-    )
-    log = StepLog(job.log, say, scored=True, whole=paper)
+    settings, model = inputs.settings, inputs.model_before(side)
+    own = settings.query if side == "query" else settings.item
+    items: Sequence[Entity] = inputs.workspace.dataset.items
+    entities = items if side == "item" else inputs.train
+    prompts, base = prompts_of(inputs.workspace, side, entities), base_folder(inputs.run, model)
+    seed = settings.seed + inputs.round.number
+    set_up(seed)
+    tokenizer = trainable_tokenizer(base)
+    longest = max(len(encode(prompt, tokenizer)) for prompt in set(prompts))
+    lengths = (longest, settings.rollouts.max_tokens)
+    share = grpo_step(own, len(entities), settings)
+    batch = Batch.of(settings, share, lengths, inputs.halvings)
+    learner = load_model(base, settings)
+    log = StepLog(inputs.log(side), inputs.say, scored=True, whole=settings.rules == "paper")
+    folder = stage_folder(inputs, side, prompts, base=model, items=inputs.before.items)
     rows = [
-        {"prompt": chat(prompt, tokenizer), "entity": id_}
-        for prompt, id_ in zip(job.prompts, job.ids, strict=True)
+        {"prompt": chat(prompt, tokenizer), "entity": entity.id}
+        for prompt, entity in zip(prompts, entities, strict=True)
     ]
     trainer = _learner()(
-        model=model,
-        reward_funcs=scorer,
-        args=grpo_config(job.side, job.settings, batch, job.folder, job.seed, sum(lengths)),
+        model=learner,
+        reward_funcs=_scorer(inputs, side, entities, _ends(learner, tokenizer)),
+        args=grpo_config(own, settings, batch, folder, seed, sum(lengths)),
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
-        peft_config=lora_config(job.settings, job.base),
-        callbacks=[as_callback(log), as_saver(job.folder)],
+        peft_config=lora_config(settings, base),
+        callbacks=[as_callback(log), as_saver(folder)],
     )
     silence(trainer)
     return trainer, log
+
+
+def _scorer(
+    inputs: Inputs, side: Side, entities: Sequence[Entity], ends: Collection[int]
+) -> CompletionScorer:
+    items = inputs.mirror(inputs.before.items)
+    queries = inputs.mirror(inputs.round.queries) if side == "item" else None
+    settings = inputs.settings
+    return CompletionScorer(
+        inputs.world(items, queries),
+        load_reward((settings.query if side == "query" else settings.item).reward),
+        {entity.id: own_keyword(entity) for entity in entities},
+        ends=ends,
+        unfinished_is_over_budget=settings.rules != "paper",
+    )
+
+
+def _ends(model: Any, tokenizer: Any) -> set[int]:
+    declared = model.generation_config.eos_token_id
+    several = declared if isinstance(declared, list) else [declared]
+    return {tokenizer.eos_token_id, *several} - {None}
 
 
 def _learner() -> Any:
@@ -174,19 +134,17 @@ def _learner() -> Any:
     return Learner
 
 
-def run_grpo(job: GrpoJob, say: Say) -> Trained:
+def run_grpo(inputs: Inputs, side: Side) -> Trained:
     """Train and return the model.
 
-    Raises:
-        TrainingError: a set-up that can't work, a reward that fails, a loss that is NaN or
-            infinite.
-        CheckFailedError: the policy has collapsed.
+    Raises TrainingError for a set-up that can't work, a reward that fails, a loss that is NaN or
+    infinite.
     """
-    trainer, log = prepare_grpo(job, say)
+    trainer, log = prepare_grpo(inputs, side)
     try:
         with log:
             train(trainer)
-            log.keep_completions(job.folder)
+            log.keep_completions(Path(trainer.args.output_dir))
     except RuntimeError as error:
         if "probability tensor" not in str(error):
             raise
@@ -194,7 +152,7 @@ def run_grpo(job: GrpoJob, say: Say) -> Trained:
             "The model gives probabilities that are not numbers: the training has diverged; lower "
             "the learning rate, or set training.dtype to float32."
         ) from error
-    return Trained(trainer, {"prompts": len(job.ids), **log.notes})
+    return Trained(trainer, {"prompts": len(trainer.train_dataset), **log.notes})
 
 
 class CompletionScorer:
@@ -204,7 +162,6 @@ class CompletionScorer:
         ends: token ids that end a completion.
         unfinished_is_over_budget: score a completion that was cut at the length limit as over the
             budget.
-        failures: file for the completions being scored when scoring fails.
     """
 
     def __init__(
@@ -212,20 +169,16 @@ class CompletionScorer:
         world: World,
         reward: Reward,
         own: Mapping[str, str],
-        known: Collection[str],
         *,
         ends: Collection[int],
         unfinished_is_over_budget: bool,
-        failures: Path,
     ) -> None:
         self.__name__ = "retrieval"
         self.world = world
         self.seconds = 0.0
-        self._reward = reward
-        self._own, self._known = own, known
+        self._reward, self._own = reward, own
         self._ends = frozenset(ends)
         self._strict = unfinished_is_over_budget
-        self._failures = failures
         # A set over any budget, as which unfinished completions are scored.
         self._too_many = tuple(f"keyword {number}" for number in range(world.k_max + 1))
 
@@ -245,14 +198,12 @@ class CompletionScorer:
         texts = [text_of(completion) for completion in completions]
         sets = [keywords_of(text, self._own[id_]) for text, id_ in zip(texts, entity, strict=True)]
         cut = [not ids or ids[-1] not in self._ends for ids in completion_ids]
-        rewards = [self._score(*one) for one in zip(entity, texts, sets, cut, strict=True)]
-        words = [word for keywords in sets for word in keywords]
+        rewards = [self._score(*one) for one in zip(entity, sets, cut, strict=True)]
         shares: dict[str, Any] = {
             "over_budget": np.mean([over_budget(keywords, self.world.k_max) for keywords in sets]),
             "unfinished": np.mean(cut),
             "empty": np.mean([not keywords for keywords in sets]),
-            "keywords": len(words) / len(sets),
-            "new_keywords": sum(word not in self._known for word in words) / max(1, len(words)),
+            "keywords": np.mean([len(keywords) for keywords in sets]),
         }
         for name, share in shares.items():
             log_metric(name, float(share))
@@ -260,27 +211,20 @@ class CompletionScorer:
         self.seconds += time.perf_counter() - began
         return rewards
 
-    def _score(self, id_: str, text: str, keywords: Sequence[str], cut: bool) -> float:
+    def _score(self, id_: str, keywords: Sequence[str], cut: bool) -> float:
         scored = self._too_many if cut and self._strict else keywords
         try:
             reward = self._reward(self.world, id_, scored)
+            if isinstance(reward, int | float) and math.isfinite(reward):
+                return float(reward)
+            reason = f"it returned {reward!r}, which is not a finite number"
         except CogrError as error:
-            raise self._failed(id_, text, scored, str(error)) from error
-        except Exception as error:
-            # A user's own reward may raise anything; its input helps more than the error's type.
-            raise self._failed(id_, text, scored, f"{type(error).__name__}: {error}") from error
-        if not isinstance(reward, int | float) or not math.isfinite(reward):
-            raise self._failed(
-                id_, text, scored, f"it returned {reward!r}, which is not a finite number"
-            )
-        return float(reward)
-
-    def _failed(self, id_: str, text: str, keywords: Sequence[str], reason: str) -> TrainingError:
-        record = {"entity": id_, "completion": text, "keywords": list(keywords), "error": reason}
-        self._failures.write_text(json.dumps(record, ensure_ascii=False, indent=1), "utf-8")
-        return TrainingError(
-            f"The reward failed on {id_!r} ({reason.rstrip('.')}); what was being scored is in "
-            f"{self._failures}."
+            reason = str(error)
+        except Exception as error:  # noqa: BLE001  (a user's own reward may raise anything)
+            reason = f"{type(error).__name__}: {error}"
+        raise TrainingError(
+            f"The reward failed on {id_!r} with the keywords {', '.join(scored)!r}: "
+            f"{reason.rstrip('.')}."
         )
 
 

@@ -190,15 +190,6 @@ class State(_Record):
         more = {"stages": (*last.stages, stage), "verdict": verdict, "reason": reason}
         return self.model_copy(update={"rounds": (*before, last.model_copy(update=more))})
 
-    def back_to(self, number: int, stage: StageName) -> State:
-        """The state before a stage of a round: that stage and all later ones are to be done
-        again.
-        """
-        kept = self.rounds[number]
-        at = [record.name for record in kept.stages].index(stage)
-        again = Round(number=number, stages=kept.stages[:at])
-        return self.model_copy(update={"rounds": (*self.rounds[:number], again)})
-
 
 # The round gate
 

@@ -1,5 +1,5 @@
 """Monitoring of training: the figures of each step as jsonl, and when a stage ends: where its
-reward rises no more, and with an error where the policy has collapsed or a loss is not a number.
+reward rises no more, and with an error where a loss is not a number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from cogr.errors import CheckFailedError, TrainingError
+from cogr.errors import TrainingError
 from cogr.records import Advance, Say
 from indexers.telemetry.terminal import progress_bar
 from trainers.training import ranks
@@ -25,16 +25,8 @@ _OURS = {
     "equal_groups": "frac_reward_zero_std",
 }
 """Name in the step log -> name of TRL."""
-SHARES = ("over_budget", "unfinished", "empty", "keywords", "new_keywords")
+SHARES = ("over_budget", "unfinished", "empty", "keywords")
 """What `CompletionScorer` adds to TRL's figures."""
-_COLLAPSED = 0.95
-"""Share of groups with equal rewards from which a step counts as collapsed: a policy whose lists
-are all empty, the same, over the budget or endless has nothing to learn from.
-"""
-WARN, STOP = 10, 30
-"""Collapsed steps in a row before a warning, and before the stage stops: a policy past them does
-not recover.
-"""
 LEAST_WINDOW = 10
 """Fewest steps whose mean reward is compared with that of the steps before."""
 
@@ -56,7 +48,7 @@ class StepLog:
     ) -> None:
         self.records: list[Mapping[str, Any]] = []
         self._path, self._scored, self._whole, self._say = path, scored, whole, say
-        self._window, self._began, self._collapsed = 0, 0.0, 0
+        self._window, self._began = 0, 0.0
         self._file: TextIO | None = None
         self._shown = ExitStack()
         self._advance: Advance = lambda _: None
@@ -87,23 +79,12 @@ class StepLog:
         """The trainer's figures of a step. Returns whether the stage may end with it: the mean
         reward of the last fifth of its steps (10 at least) is not above that of the fifth before.
 
-        Raises:
-            TrainingError: the loss or the gradient is NaN or infinite.
-            CheckFailedError: the policy has collapsed.
+        Raises TrainingError where the loss or the gradient is NaN or infinite.
         """
         _check_loss(logs, step)
         seconds = round(time.perf_counter() - self._began, 4)
         self._record(step, logs, seconds=seconds)
-        told = "all rewards of a prompt are equal, so that there is nothing to learn from"
-        if self._collapsed == WARN:
-            self._say(f"step {step}: the policy is collapsing, {told} for {WARN} steps")
-        if self._collapsed >= STOP:
-            raise CheckFailedError(
-                f"The policy has collapsed: at step {step} {told}, for {STOP} steps in a row; "
-                "lower the learning rate, train SFT longer, or look at the prompts; the step log "
-                "has the figures."
-            )
-        if self._whole or self._collapsed >= WARN or not self._is_level():
+        if self._whole or not self._is_level():
             return False
         self._say(f"step {step}: the reward has not risen for {self._window} steps: it ends here")
         return True
@@ -123,8 +104,6 @@ class StepLog:
             shares = {name: logs[theirs] for name, theirs in _OURS.items()}
             shares |= {name: logs[name] for name in SHARES}
             record |= {name: round(value, 6) for name, value in shares.items()}
-            equal = shares["equal_groups"] >= _COLLAPSED
-            self._collapsed = self._collapsed + 1 if equal else 0
         self.records.append(record)
         self._advance(1)
         if self._file is not None:

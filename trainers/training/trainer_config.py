@@ -113,9 +113,9 @@ def items_from(settings: TrainingSettings) -> ItemsFrom:
 # How a step is shared out
 
 
-def grpo_step(side: GrpoSettings, entities: int, settings: TrainingSettings) -> tuple[int, int]:
-    """Prompts of a step, and completions of one process. With fewer entities than prompts_per_step
-    every step takes as many as the processes can share.
+def grpo_step(side: GrpoSettings, entities: int, settings: TrainingSettings) -> int:
+    """Completions of a step of one process. With fewer entities than prompts_per_step every step
+    takes as many as the processes can share.
 
     Raises TrainingError for completions that the processes can't share.
     """
@@ -131,7 +131,7 @@ def grpo_step(side: GrpoSettings, entities: int, settings: TrainingSettings) -> 
             f"step can't be shared by {processes} processes; make prompts_per_step a multiple of "
             f"{least}, or train with fewer processes."
         )
-    return prompts, completions // processes
+    return completions // processes
 
 
 def sft_step(settings: TrainingSettings, examples: int) -> int:
@@ -169,7 +169,7 @@ def estimate(workspace: Workspace, machine: Machine | None = None) -> dict[str, 
     if not refused and shape is not None:
         items, queries = workspace.dataset.items, workspace.dataset.require("train")
         sides = ((settings.item, len(items)), (settings.query, len(queries)))
-        share = max(grpo_step(side, count, settings)[1] for side, count in sides)
+        share = max(grpo_step(side, count, settings) for side, count in sides)
         prompt = max(_longest_prompt(workspace, side) for side in SIDES)
         lengths = prompt, settings.rollouts.max_tokens
         needed = Batch.of(settings, share, lengths, machine=machine)

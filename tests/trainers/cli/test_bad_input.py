@@ -16,7 +16,7 @@ from cogr.errors import TrainingError
 from tests.shops import read_jsonl, write_jsonl
 from tests.trainers.conftest import Command, Ended
 from tests.trainers.shop import Shop
-from trainers.training.checkpoints import check_model, trainable_tokenizer
+from trainers.training.checkpoints import trainable_tokenizer
 from trainers.training.rounds import open_run
 from trainers.training.trainer_config import is_out_of_memory
 
@@ -181,17 +181,6 @@ def test_an_adapter_of_another_base(copied: Shop, tmp_path: Path, cogr_index: Co
         "--set", f"generator.model={adapter}",
     )  # fmt: skip
     bad(ended, f"The model {model} with the adapter {adapter} can't be loaded")
-
-
-def test_a_checkpoint_that_is_gone_or_changed_is_named(copied: Shop) -> None:
-    run = open_run(copied.workspace(), "main")
-    path = run.state().rounds[1].model("query")
-    (run.store.local(path) / "tokenizer.json").write_text("{}")
-    with pytest.raises(TrainingError, match=r"is broken: its files are not those it names"):
-        check_model(run, path)
-    run.store.remove(path)
-    with pytest.raises(TrainingError, match="is missing or incomplete"):
-        check_model(run, path)
 
 
 def test_torch_names_a_lack_of_memory_as_it_is_expected() -> None:

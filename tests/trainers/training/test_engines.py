@@ -37,8 +37,8 @@ def adapted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
     with pytest.MonkeyPatch.context() as patched:
         # vLLM's kernels need heads of 32.
         patched.setitem(tiny.ARCHITECTURES, "llama", tiny.ARCHITECTURES["qwen3"])
-        driver.sft()
-    done = driver.round()
+        driver.reach(0)
+    done = driver.reach(1)
     return config, run.store.local(done.model("query")), done.queries
 
 

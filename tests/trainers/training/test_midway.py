@@ -80,20 +80,19 @@ def test_a_stage_that_died_goes_on_from_its_checkpoint_to_the_same_weights(
         tiny_model(tmp_path / "model", texts_of(shop.workspace().dataset), 0)
         settings += (f"training.model={tmp_path / 'model'}",)
     calm = shop.driver("calm", *settings, "training.save_steps=0")
-    calm.sft()
-    calm.round()
+    calm.reach(1)
     workspace = shop.workspace(*settings, EVERY)
     run = create(workspace, "dies")
     driver = Driver(
         workspace, run, InThisProcess(shop.config, (*settings, EVERY)), shop.said.append
     )
-    for do, stage in ((driver.sft, "r000-item"), (driver.round, "r001-query")):
+    for number, stage in enumerate(("r000-item", "r001-query")):
         dies(monkeypatch, 6)
         with pytest.raises(Died):
-            do()
+            driver.reach(number)
         assert list(run.folder("trainer", stage).glob("*/checkpoint-4/whole"))
         assert len(steps(run, stage)) == 6
-        do()
+        driver.reach(number)
         assert not list(run.folder("trainer").iterdir())
         assert steps(run, stage) == steps(open_run(workspace, "calm"), stage)
         assert [line["step"] for line in steps(run, stage)][:7] == [1, 2, 3, 4, 5, 6, 7]

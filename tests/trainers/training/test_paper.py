@@ -104,8 +104,8 @@ def test_a_paper_configuration_runs_two_steps_with_a_stand_in(tmp_path: Path) ->
     workspace = Workspace.open(PAPER[0], own)
     write_stand_in(tmp_path / "model", workspace)
     driver = Driver(workspace, create(workspace), InThisProcess(PAPER[0], own), print)
-    driver.sft()
-    done = driver.round()
+    driver.reach(0)
+    done = driver.reach(1)
     assert done.verdict == "accepted"
     trained = done.stage("train-query")
     assert trained.notes["steps"] == 2

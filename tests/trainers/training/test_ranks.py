@@ -133,8 +133,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GenerationMixin, "generate", GenerationMixin.generate)
         driver = found.driver("one", *BATCHES)
-        driver.sft()
-        driver.round()
+        driver.reach(0)
+        driver.reach(1)
         yield found
 
 
@@ -144,8 +144,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 def test_two_processes_learn_what_one_learns(shop: Shop) -> None:
     workspace = shop.workspace(*TWO)
     driver = Driver(workspace, create(workspace, "two"), Forked(shop.config, TWO), shop.said.append)
-    driver.sft()
-    driver.round()
+    driver.reach(0)
+    driver.reach(1)
     one, two = open_run(workspace, "one"), open_run(workspace, "two")
     whole(shop, "two", *TWO)
     base = weights(one, one.state().rounds[0].output("targets"))
@@ -185,7 +185,7 @@ def test_a_killed_process_ends_the_stage_of_several(
     run = copy_of(workspace, "one", "killed")
     driver = Driver(workspace, run, Launcher(shop.config, overrides), shop.said.append)
     with pytest.raises(TrainingError, match="The stage train-query was killed by signal 9"):
-        driver.round()
+        driver.reach(2)
     assert time.time() - flag.stat().st_mtime < ranks.GRACE + 30
     assert run.state().unfinished == Round(number=2)
     with run.store.lock("stage-killed", "the test"):
@@ -209,7 +209,7 @@ def test_errors_of_several_processes_are_one_sentence(
     workspace = copied.workspace(*overrides)
     run = copy_of(workspace, "main", "fails")
     with pytest.raises(error, match=sentence):
-        Driver(workspace, run, Forked(copied.config, overrides), copied.said.append).round()
+        Driver(workspace, run, Forked(copied.config, overrides), copied.said.append).reach(2)
     assert run.state().unfinished == Round(number=2)
 
 

@@ -65,8 +65,8 @@ def test_two_steps_of_sft_and_one_of_grpo(tmp_path: Path) -> None:
     )
     workspace = Workspace.open(config, overrides)
     driver = Driver(workspace, create(workspace), InThisProcess(config, overrides), print)
-    driver.sft()
-    driver.round()
+    driver.reach(0)
+    driver.reach(1)
 
     def steps(stage: str) -> list[dict[str, float]]:
         lines = (driver.run.folder("logs") / f"{stage}.jsonl").read_text().splitlines()

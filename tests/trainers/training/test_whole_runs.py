@@ -5,21 +5,19 @@ and repaired.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from pyarrow import parquet
 
-from cogr.errors import CheckFailedError, LockedError, TrainingError
+from cogr.errors import LockedError, TrainingError
 from cogr.snapshots import open_snapshot
 from tests.commands import Command
 from tests.trainers.shop import Shop, whole
 from trainers.training import stage
-from trainers.training.contest import check_start
 from trainers.training.inputs import Inputs, Wrote
-from trainers.training.rounds import State, create, open_run
+from trainers.training.rounds import Round, State, open_run
 from trainers.training.step_log import SHARES, StepLog
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
@@ -39,7 +37,6 @@ def test_sft_and_a_round_leave_models_snapshots_logs_and_figures(trained: Shop) 
         "equal_groups",
         "over_budget",
         "keywords",
-        "new_keywords",
         "seconds",
     } <= set(json.loads(steps[0]))
     kept = parquet.read_table(store.local("runs/main/logs/r001-query.parquet")).to_pylist()
@@ -78,25 +75,7 @@ def test_the_same_round_is_refused_while_another_command_does_it(trained: Shop) 
         driver.run.store.lock("run-main", "cogr-train run"),
         pytest.raises(LockedError, match="cogr-train run"),
     ):
-        driver.round()
-
-
-def test_no_round_begins_from_a_pretrained_pair_that_finds_no_more_than_text(
-    copied: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = copied.workspace().store.local(whole(copied)[0].model("query"))
-    asked = ("training.rules=own", f"training.model={model}")
-    run = create(copied.workspace(*asked), "pretrained")
-    run.save(State(rounds=whole(copied)[:1]))
-    with pytest.raises(CheckFailedError, match=r"Round 1 is not begun: .* above BM25's 0\.\d{3}"):
-        copied.driver_of(run, *asked).round()
-    assert run.state().rounds_done == 0
-    # BM25 is measured once a run. Where it can't be, rounds go on.
-    monkeypatch.setitem(sys.modules, "bm25s", None)
-    with pytest.raises(CheckFailedError, match="Round 1 is not begun"):
-        copied.driver_of(run, *asked).round()
-    check_start(copied.workspace(), open_run(copied.workspace(), "main"), copied.said.append)
-    assert copied.said[-1].startswith("bm25: not measured. ")
+        driver.reach(2)
 
 
 def test_out_of_memory_is_tried_again_with_half_the_micro_batch(
@@ -110,12 +89,14 @@ def test_out_of_memory_is_tried_again_with_half_the_micro_batch(
 
     monkeypatch.setitem(stage.WORK, "index-query", crowded)  # type: ignore[arg-type]
     with pytest.raises(TrainingError, match="index-query ran out of memory"):
-        copied.driver().round()
+        copied.driver().reach(2)
     monkeypatch.setitem(stage.WORK, "train-item", crowded)  # type: ignore[arg-type]
     run = open_run(copied.workspace(), "main")
-    run.save(run.state().back_to(1, "train-item"))
+    sft, first, _ = run.state().rounds
+    before = first.stages[: first.plan.index("train-item")]
+    run.save(State(rounds=(sft, Round(number=1, stages=before))))
     with pytest.raises(TrainingError, match="train-item ran out of memory, also with an eighth"):
-        copied.driver().round()
+        copied.driver().reach(2)
     assert asked == [0, 0, 1, 2, 3]
     assert copied.said[-2] == "train-item ran out of memory: once more with half the micro batch"
     assert not copied.driver().run.state().rounds[1].finished
